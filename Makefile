@@ -1,0 +1,71 @@
+# Sunshower's front door: needs Python 3.11 and make, brings the rest.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format bench clean
+
+PYTHON ?=
+ARGS ?=
+BIN := .venv/bin
+# The file pins what pip builds with, too; `-c` would not reach there.
+PIP := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+help:  ## show this
+	@echo "make <target> [ARGS='…'] [PYTHON=/path/to/python3.11]"
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1\t\2/p' Makefile | expand -t 12
+
+setup: .venv/.core  ## make .venv with the core alone: Ray, numpy, msgpack, Arrow, the command line
+	@echo "Ready: $(BIN)/sunshower --help, or make demo"
+
+demo: .venv/.core  ## count words on Ray, kill an actor in the middle, prove that no line is missing
+	@$(BIN)/sunshower demo $(ARGS)
+
+test: .venv/.dev  ## run all tests
+	@echo "Running the tests …"
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: .venv/.dev  ## ruff, mypy --strict, and the rules of the house
+	@echo "Reading the code: ruff …"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@echo "Reading the types: mypy --strict …"
+	@$(BIN)/mypy --strict sunshower
+	@echo "Reading the house: who imports whom, sizes, first sentences, links …"
+	@$(BIN)/python -m pytest tests/house
+
+format: .venv/.dev  ## let ruff lay out the code and mend what it can
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: .venv/.dev  ## measure, beside a bare loop and Bytewax: a table, and benchmarks/results/latest.json
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+clean:  ## remove .venv and every cache
+	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	@echo "Removed .venv and the caches."
+
+# A stamp says that its step is done, for this pyproject.toml and these constraints.
+.venv/.core: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "Installing the core into .venv (about 150 MB to fetch, once): Ray, numpy, msgpack, Arrow, typer, rich …"
+	@$(PIP) -e .
+	@touch $@
+
+.venv/.dev: .venv/.core
+	@echo "Adding what the tests and benchmarks need (once): pytest, hypothesis, mypy, ruff, Bytewax …"
+	@$(PIP) -e '.[dev]'
+	@touch $@
+
+.venv/bin/python:
+	@python=; \
+	for candidate in $(or $(PYTHON),python3.11 python3 python); do \
+	  if $$candidate -c 'import sys, venv, ensurepip; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; \
+	  then python=$$candidate; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+	  echo "Sunshower needs Python 3.11 with its venv module; $(if $(PYTHON),$(PYTHON) is not that,neither python3.11 nor python3 is that)." >&2; \
+	  echo "Install it (Debian, Ubuntu: python3.11 and python3.11-venv; macOS: brew install python@3.11;" >&2; \
+	  echo "anywhere: pyenv install 3.11, or uv python install 3.11), then run" >&2; \
+	  echo "    make setup PYTHON=/path/to/python3.11" >&2; \
+	  exit 1; \
+	fi; \
+	echo "Making .venv with $$($$python --version) …"; \
+	$$python -m venv .venv
