@@ -1,0 +1,95 @@
+"""Every error sunshower raises, as one tree.
+
+SunshowerError                 one paragraph: the thing, the place, the way out
+├── TopologyError              the declaration is wrong; raised before anything runs
+│   ├── UnknownComponent       an id that the topology does not have
+│   ├── UnknownStream          a stream that its component does not declare
+│   ├── UnknownField           a field that its stream does not have
+│   ├── DuplicateComponent     an id declared twice, or reserved for the system
+│   └── RecordMismatch         a record type that does not fit its stream
+├── ConfigError                a setting out of range, or two that contradict each other
+├── ProtocolError              user code told the runtime something that cannot be true
+│   ├── AlreadySettled         a second ack or fail, or an emit on a settled anchor
+│   └── BadEmit                a record, stream or task that the emit cannot go to
+├── WireError                  bytes that are not what they should be
+│   ├── Unserialisable         a record that MessagePack or Arrow cannot carry
+│   └── CorruptPacket          a packet whose checksum, version or shape is wrong
+├── SourceError                an input file that is missing, unreadable or undecodable
+├── LoadError                  a topology file that cannot be found, imported or understood
+├── ClusterError               Ray, or a worker on it, could not do what was asked
+└── TopologyFailed             a running topology gave up; carries the failure that ended it
+"""
+
+from __future__ import annotations
+
+
+class SunshowerError(Exception):
+    """Root of the tree: catch this to catch everything sunshower raises on purpose."""
+
+
+class TopologyError(SunshowerError):
+    """The declaration is wrong; raised where it is declared, before anything runs."""
+
+
+class UnknownComponent(TopologyError):
+    """An id that the topology does not have."""
+
+
+class UnknownStream(TopologyError):
+    """A stream that its component does not declare."""
+
+
+class UnknownField(TopologyError):
+    """A field that its stream does not have."""
+
+
+class DuplicateComponent(TopologyError):
+    """An id declared twice, or one that is reserved for the system."""
+
+
+class RecordMismatch(TopologyError):
+    """A record type that does not fit the stream it is read from or sent to."""
+
+
+class ConfigError(SunshowerError):
+    """A setting out of range, or two settings that contradict each other."""
+
+
+class ProtocolError(SunshowerError):
+    """User code told the runtime something that cannot be true."""
+
+
+class AlreadySettled(ProtocolError):
+    """A second ack or fail of one tuple, or an emit anchored to a settled one."""
+
+
+class BadEmit(ProtocolError):
+    """An emit of a record that does not fit, or to a stream or task that is not there."""
+
+
+class WireError(SunshowerError):
+    """Bytes that are not what they should be."""
+
+
+class Unserialisable(WireError):
+    """A record that MessagePack or Arrow cannot carry to another process."""
+
+
+class CorruptPacket(WireError):
+    """A packet whose checksum, version or shape is wrong."""
+
+
+class SourceError(SunshowerError):
+    """An input file that is missing, unreadable or cannot be decoded."""
+
+
+class LoadError(SunshowerError):
+    """A topology file that cannot be found, imported or understood."""
+
+
+class ClusterError(SunshowerError):
+    """Ray, or a worker on it, could not do what was asked."""
+
+
+class TopologyFailed(SunshowerError):
+    """A running topology gave up; the message tells which tuple, where and why."""

@@ -1,0 +1,96 @@
+"""What flows: typed records (NamedTuple, dataclass, or plain tuples with declared fields) and their schemas."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from operator import attrgetter, itemgetter
+from typing import Any, get_type_hints
+
+from sunshower.errors import RecordMismatch, UnknownField
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The fields of one stream's records, in order, and the class that they are made of.
+
+    `type` is a NamedTuple class, a dataclass, or `tuple` for plain tuples with declared fields.
+    """
+
+    fields: tuple[str, ...]
+    type: type[Any] = tuple
+
+    @classmethod
+    def of(cls, record_type: type[Any]) -> Schema:
+        """The schema of a NamedTuple class or a dataclass. Raises RecordMismatch for others."""
+        fields = getattr(record_type, "_fields", None)
+        if isinstance(record_type, type) and issubclass(record_type, tuple) and fields:
+            return cls(tuple(fields), record_type)
+        if isinstance(record_type, type) and dataclasses.is_dataclass(record_type):
+            return cls(tuple(f.name for f in dataclasses.fields(record_type)), record_type)
+        raise RecordMismatch(
+            f"{record_type!r} is not a record type: use a NamedTuple, a dataclass, or plain "
+            'tuples with declared fields, as in fields=("word", "count")'
+        )
+
+    @property
+    def name(self) -> str:
+        """How people call it: `Word(word)` or `(word, count)`."""
+        label = "" if self.type is tuple else self.type.__name__
+        return f"{label}({', '.join(self.fields)})"
+
+    @property
+    def is_tuple(self) -> bool:
+        """Whether records are tuples (plain or named) rather than dataclass objects."""
+        return issubclass(self.type, tuple)
+
+    def check_field(self, field: str, where: str) -> None:
+        """Raise UnknownField, listing what exists, unless the schema has `field`."""
+        if field not in self.fields:
+            raise UnknownField(
+                f"{where}: there is no field {field!r}; its fields are: {', '.join(self.fields)}"
+            )
+
+    def key(self, fields: Sequence[str]) -> Callable[[Any], Any]:
+        """A getter of `fields` from a record: the value of a single one, a tuple of several."""
+        if self.is_tuple:
+            return itemgetter(*(self.fields.index(field) for field in fields))
+        return attrgetter(*fields)
+
+    def fits(self, records: Sequence[Any], kinds: set[type]) -> bool:
+        """Whether all `records`, whose types are `kinds`, fit; at C speed, 20 to 40 ns a record."""
+        return kinds <= {self.type} and (
+            self.type is not tuple or set(map(len, records)) <= {len(self.fields)}
+        )
+
+    def misfit(self, records: Sequence[Any]) -> int | None:
+        """The index of the first record that does not fit, or None when all do."""
+        if self.fits(records, set(map(type, records))):
+            return None
+        for index, record in enumerate(records):
+            if type(record) is not self.type:
+                return index
+            if self.type is tuple and len(record) != len(self.fields):
+                return index
+        return None
+
+    def rows(self, records: Sequence[Any]) -> Sequence[Any]:
+        """Records as tuples of their values, for the wire. Tuples of any kind go as they are."""
+        if self.is_tuple:
+            return records
+        get = attrgetter(*self.fields)
+        return [(get(r),) for r in records] if len(self.fields) == 1 else list(map(get, records))
+
+    def build(self, rows: Iterable[Sequence[Any]]) -> list[Any]:
+        """Records from sequences of their values; the inverse of `rows`."""
+        if self.type is tuple:
+            return list(map(tuple, rows))
+        if self.is_tuple:  # half the time of type._make (measured: 85 against 170 ns a record)
+            return list(map(tuple.__new__, repeat(self.type), rows))
+        return [self.type(*row) for row in rows]
+
+    def annotations(self) -> dict[str, Any]:
+        """Field name → annotated type, where the record type has annotations."""
+        return {} if self.type is tuple else get_type_hints(self.type)
