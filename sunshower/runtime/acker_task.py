@@ -1,0 +1,66 @@
+"""One acker shard: reports in, verdicts for the spouts out.
+
+Ackers confirm to spouts only, never to bolts (a slip in many drawings of Storm).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sunshower.failures import Cause, Failure
+from sunshower.runtime.ids import U64, incarnations_of
+from sunshower.runtime.ledger import Ledger, Settled
+from sunshower.runtime.reports import ShardReport
+
+_REASONS_MAX = 100_000
+
+
+@dataclass(slots=True)
+class Verdicts:
+    """For one spout task: trees that are done, and trees that failed and why."""
+
+    complete: list[U64] = field(default_factory=list)
+    failed: list[tuple[int, Failure]] = field(default_factory=list)
+
+
+class AckerTask:
+    """A ledger, and the reasons of failures that came before their start."""
+
+    def __init__(self, task: int, strides: Sequence[int]) -> None:
+        self.task = task
+        self._spouts = len(strides)
+        self.ledger = Ledger(strides)
+        self._reasons: dict[int, Failure] = {}
+
+    def hear(self, report: ShardReport) -> dict[int, Verdicts]:
+        """Apply a report. Returns spout index (see Plan.spouts) → verdicts."""
+        verdicts: dict[int, Verdicts] = {}
+        for roots, xors in report.starts:
+            self._tell(self.ledger.start(roots, xors), verdicts)
+        for roots, xors in report.acks:
+            self._tell(self.ledger.ack(roots, xors), verdicts)
+        if report.fails:
+            for root, failure in report.fails:
+                self._remember(root, failure)
+            failed = np.array([root for root, _ in report.fails], np.uint64)
+            self._tell(self.ledger.fail(failed), verdicts)
+        return verdicts
+
+    def _remember(self, root: int, failure: Failure) -> None:
+        if len(self._reasons) >= _REASONS_MAX:  # late failures of trees that will never start
+            self._reasons.pop(next(iter(self._reasons)))
+        self._reasons.setdefault(root, failure)
+
+    def _tell(self, settled: Settled, verdicts: dict[int, Verdicts]) -> None:
+        if len(settled.complete):
+            spouts = incarnations_of(settled.complete) % self._spouts
+            for spout in {int(spouts[0])} if (spouts == spouts[0]).all() else set(spouts.tolist()):
+                mine = settled.complete[spouts == spout]
+                verdicts.setdefault(spout, Verdicts()).complete.append(mine)
+        for root in settled.failed.tolist():
+            reason = self._reasons.pop(root, Failure(Cause.FAILED))
+            spout = (root >> 48) % self._spouts
+            verdicts.setdefault(spout, Verdicts()).failed.append((root, reason))

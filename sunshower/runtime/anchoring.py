@@ -1,0 +1,111 @@
+"""Storm's own arithmetic of anchors, a record at a time: what the manual levels are made of.
+
+    for each target task, for each anchor:  one new edge, shared by all roots of the anchor
+    the anchor remembers the XOR of its edges; what it reports at its ack is  edge ^ that
+    two anchors with one root in common:    the record carries the XOR of both edges
+
+Storm: org.apache.storm.executor.bolt.BoltOutputCollectorImpl.boltEmit
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sunshower.errors import BadEmit
+from sunshower.runtime.batch import Batch
+from sunshower.runtime.channels import Channel
+from sunshower.runtime.outlets import Outlet, Outlets, Route
+from sunshower.runtime.routing import pick
+
+
+@dataclass(slots=True, eq=False)
+class Anchor:
+    """A place in one or several trees that further edges can grow from."""
+
+    roots: Sequence[int]
+    made: int = 0  # XOR of the edges made from it
+
+
+@dataclass(frozen=True, slots=True)
+class _Sending:
+    record: Any
+    anchors: Sequence[Anchor]
+
+
+class AnchoredSender:
+    """Gathers single emits and sends them as batches. Edges exist once `flush` has returned."""
+
+    def __init__(self, outlets: Outlets) -> None:
+        self._outlets = outlets
+        self._sendings: defaultdict[tuple[str, int | None], list[_Sending]] = defaultdict(list)
+
+    def check(self, stream: str, record: Any, task: int | None = None) -> None:
+        """Raise BadEmit for an unknown stream, a record that does not fit, a direct stream without
+        a task or the other way round, or a task that does not subscribe."""
+        outlet = self._outlets.outlet(stream)
+        if outlet.spec.schema.misfit([record]) is not None:
+            raise self._outlets.misfit_error(stream, record)
+        if task is None:
+            if outlet.spec.direct:
+                raise BadEmit(f"stream {stream!r} is direct: name the task, in emit_direct(task, …)")
+            return
+        if not outlet.spec.direct:
+            raise BadEmit(f"stream {stream!r} is not direct: its grouping chooses the task")
+        listening = [channel.target for route in outlet.routes for channel in route.channels]
+        if task not in listening:
+            raise BadEmit(
+                f"task {task} does not subscribe to direct stream {stream!r}; the tasks that do "
+                f"are {sorted(listening)}"
+            )
+
+    def add(self, stream: str, record: Any, anchors: Sequence[Anchor],
+            task: int | None = None) -> None:
+        """Put a checked record in line: for the stream's groupings, or for one direct task."""
+        self._sendings[stream, task].append(_Sending(record, anchors))
+
+    def flush(self) -> None:
+        """Send everything that was added."""
+        sendings, self._sendings = self._sendings, defaultdict(list)
+        for (stream, task), here in sendings.items():
+            outlet = self._outlets.outlet(stream)
+            self._outlets.emitted += len(here)
+            for route in outlet.routes:
+                if task is None:
+                    self._send_routed(outlet, route, here)
+                else:
+                    for channel in (c for c in route.channels if c.target == task):
+                        self._send(outlet, channel, here)
+
+    def _send_routed(self, outlet: Outlet, route: Route, sendings: list[_Sending]) -> None:
+        records = [sending.record for sending in sendings]
+        for target, which in route.router.shares(records, len(records)):
+            self._send(outlet, route.channels[target], pick(sendings, which))
+
+    def _send(self, outlet: Outlet, channel: Channel, sendings: Sequence[_Sending]) -> None:
+        edges = iter(self._outlets.draw_edges(sum(len(s.anchors) for s in sendings)))
+        roots: list[int] = []
+        carried: list[int] = []
+        offsets = [0]
+        for sending in sendings:
+            ids: defaultdict[int, int] = defaultdict(int)
+            for anchor in sending.anchors:
+                edge = next(edges)
+                if anchor.roots:
+                    anchor.made ^= edge
+                for root in anchor.roots:
+                    ids[root] ^= edge
+            roots += ids.keys()
+            carried += ids.values()
+            offsets.append(len(roots))
+        records = [sending.record for sending in sendings]
+        batch = Batch(outlet.index, channel.source, records)
+        if roots:
+            batch.roots, batch.edges = np.array(roots, np.uint64), np.array(carried, np.uint64)
+            if offsets != list(range(len(sendings) + 1)):
+                batch.offsets = np.array(offsets, np.int64)
+        self._outlets.send_batch(channel, batch)

@@ -1,0 +1,74 @@
+"""A bolt on Arrow columns: one table per call, still tracked per row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sunshower.errors import BadEmit
+from sunshower.runtime.batch import Anchors, Batch
+from sunshower.runtime.bolt_task import BoltTask
+from sunshower.runtime.edges import segment_xor
+from sunshower.runtime.ids import U64
+from sunshower.topologies.components import DEFAULT, Derived
+
+
+class BatchBoltTask(BoltTask):
+    """Calls `process(table)`; parents tell which input row each output row came from."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._call: Callable[[Any], Any] = getattr(self.bolt, "process", self.bolt)
+
+    def process(self, batch: Batch) -> None:
+        try:
+            derived = self._call(batch.table(self._streams[batch.stream].spec.schema))
+            parents = self._check(derived, len(batch))
+            if self._flushes:
+                self.bolt.flush()
+        except Exception as error:  # a table stands and falls as a whole
+            failure = self.failure(error)
+            self.settle(batch, np.zeros(len(batch), np.uint64),
+                        dict.fromkeys(range(len(batch)), failure))
+            return
+        self.settle(batch, self._send(derived, parents, batch), {})
+
+    def _check(self, derived: Any, inputs: int) -> Any:
+        """The parents, as an array that can be trusted. Raises BadEmit for a wrong answer."""
+        if derived is None:
+            return None
+        if not isinstance(derived, Derived):
+            raise BadEmit(f"a batch bolt returns Derived(rows, parents) or None, not a "
+                          f"{type(derived).__name__}")
+        fields = self.outlets.outlet(DEFAULT).spec.schema.fields
+        if tuple(derived.rows.column_names) != fields:
+            raise BadEmit(f"the rows have columns {derived.rows.column_names}, but the stream's "
+                          f"fields are {list(fields)}")
+        parents = np.asarray(derived.parents, np.int64)
+        if len(parents) != len(derived.rows):
+            raise BadEmit(f"{len(derived.rows)} rows but {len(parents)} parents: give the input "
+                          "row of each output row")
+        if len(parents) and not 0 <= parents.min() <= parents.max() < inputs:
+            raise BadEmit(f"parents must be in 0 … {inputs - 1}, the rows of the input; found "
+                          f"{parents.min()} … {parents.max()}")
+        return parents
+
+    def _send(self, derived: Derived | None, parents: Any, batch: Batch) -> U64 | None:
+        if derived is None or not len(parents):
+            return np.zeros(len(batch), np.uint64)
+        anchors = batch.anchors
+        if anchors is not None:
+            anchors = (Anchors(anchors.roots.take(parents)) if anchors.offsets is None
+                       else anchors.select(parents))
+        rows: pa.Table = derived.rows
+        made = self.outlets.send(DEFAULT, rows, anchors)
+        if made is None:
+            return None
+        if (parents[1:] >= parents[:-1]).all():
+            return segment_xor(made, np.cumsum(np.bincount(parents, minlength=len(batch))))
+        xors = np.zeros(len(batch), np.uint64)
+        np.bitwise_xor.at(xors, parents, made)
+        return xors

@@ -1,0 +1,182 @@
+"""One bolt task at the automatic levels: functions and process(), a batch of inputs at a time.
+
+Yield = emit anchored to the input; return = ack; raise = fail, and what that input had yielded is
+not sent. The bookkeeping only needs how many outputs each input made; see edges.py.
+Storm: org.apache.storm.topology.BasicBoltExecutor (there any other exception kills the worker).
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from sunshower.errors import BadEmit
+from sunshower.failures import Cause, Failure
+from sunshower.runtime.batch import Anchors, Batch
+from sunshower.runtime.credits import ServiceTime
+from sunshower.runtime.edges import segment_xor
+from sunshower.runtime.ids import I64, U64
+from sunshower.runtime.metrics import Counts, TaskStats
+from sunshower.runtime.outlets import Outlets
+from sunshower.runtime.plan import Stream, Task
+from sunshower.runtime.reports import Reports
+from sunshower.topologies.components import DEFAULT, Bolt, Context, OnStream
+
+
+class BoltTask:
+    """What all bolts share; the levels below differ in how they process a batch."""
+
+    def __init__(self, task: Task, bolt: Any, outlets: Outlets, reports: Reports,
+                 service: ServiceTime, streams: Sequence[Stream]) -> None:
+        self.task = task
+        self.bolt = bolt
+        self.outlets = outlets
+        self.service = service
+        self._reports = reports
+        self._streams = streams  # of the plan: what the stream index of a batch stands for
+        self._flushes = getattr(type(bolt), "flush", Bolt.flush) is not Bolt.flush
+        self._executed = self._acked = self._failed = 0
+
+    def prepare(self, context: Context) -> None:
+        """Get ready; called once, before the first batch."""
+        if hasattr(self.bolt, "prepare"):
+            self.bolt.prepare(context)
+
+    def process(self, batch: Batch) -> None:
+        """Take in a batch of at least one record."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """The topology stops."""
+        if hasattr(self.bolt, "cleanup"):
+            self.bolt.cleanup()
+
+    def stats(self) -> TaskStats:
+        """The task at this moment."""
+        counts = Counts(
+            emitted=self.outlets.emitted, transferred=self.outlets.transferred,
+            executed=self._executed, acked=self._acked, failed=self._failed,
+        )
+        return TaskStats(self.task.id, self.task.component, counts)
+
+    def failure(self, error: BaseException) -> Failure:
+        """An exception of user code, with its place."""
+        return Failure(
+            Cause.EXCEPTION, self.task.component, self.task.index,
+            "".join(traceback.format_exception_only(error)).strip(),
+            "".join(traceback.format_exception(error)),
+        )
+
+    def settle(self, batch: Batch, made: U64 | None, failures: dict[int, Failure]) -> None:
+        """Report a batch: `made` is, per input, the XOR of the edges made from it."""
+        self._executed += len(batch)
+        self._acked += len(batch) - len(failures)
+        self._failed += len(failures)
+        anchors = batch.anchors
+        if anchors is None or made is None:
+            return
+        for index, failure in failures.items():
+            self._reports.fail(anchors.select(np.array([index])).roots, failure)
+        if not failures:
+            roots, mades, _ = anchors.with_edges(made)
+            self._reports.ack(roots, batch.edges ^ mades)
+            return
+        good = np.setdiff1d(np.arange(len(batch)), list(failures))
+        roots, mades, _ = anchors.select(good).with_edges(made[good])
+        self._reports.ack(roots, Anchors(batch.edges, batch.offsets).select(good).roots ^ mades)
+
+
+class AutomaticBoltTask(BoltTask):
+    """Functions of a record, and Bolt.process."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._call: Callable[[Any], Any] = getattr(self.bolt, "process", self.bolt)
+
+    def process(self, batch: Batch) -> None:
+        outputs, stops, failures = self._run(batch.rows(self._streams[batch.stream].spec.schema))
+        kinds = set(map(type, outputs))
+        if outputs and not self.outlets.fits(DEFAULT, outputs, kinds):
+            stops = self._refuse_misfits(outputs, stops, failures)
+        ends: I64 = np.array(stops, np.int64)
+        if self._flushes:
+            try:
+                self.bolt.flush()
+            except Exception as error:  # nothing of this batch is durable
+                failure = self.failure(error)
+                failures.update(dict.fromkeys(range(len(batch)), failure))
+                outputs, ends = [], np.zeros(len(batch), np.int64)
+        self.settle(batch, self._send(outputs, ends, batch, OnStream in kinds), failures)
+
+    def _run(self, records: Any) -> tuple[list[Any], list[int], dict[int, Failure]]:
+        """Call the bolt for each record: all outputs in a row, and where each input's end."""
+        outputs: list[Any] = []
+        ends: list[int] = []
+        failures: dict[int, Failure] = {}
+        call, extend, end = self._call, outputs.extend, ends.append
+        while len(ends) < len(records):  # once, and once more for each record that raises
+            try:
+                for record in records[len(ends) :] if ends else records:
+                    produced = call(record)
+                    if produced is not None:
+                        extend(produced)
+                    end(len(outputs))
+            except Exception as error:
+                failures[len(ends)] = self.failure(error)
+                del outputs[ends[-1] if ends else 0 :]
+                end(len(outputs))
+        return outputs, ends, failures
+
+    def _refuse_misfits(self, outputs: list[Any], ends: list[int],
+                        failures: dict[int, Failure]) -> list[int]:
+        """Fail the inputs that made a record which does not fit; take all they made out."""
+        start, kept, new_ends = 0, list[Any](), list[int]()
+        for index, stop in enumerate(ends):
+            mine = outputs[start:stop]
+            start = stop
+            try:
+                for output in mine:
+                    self._check_one(output)
+                kept += mine
+            except BadEmit as error:
+                failures[index] = self.failure(error)
+            new_ends.append(len(kept))
+        outputs[:] = kept
+        return new_ends
+
+    def _check_one(self, output: Any) -> None:
+        stream, record = DEFAULT, output
+        if type(output) is OnStream:
+            stream, record = output.stream, output.record
+        if self.outlets.check(stream, [record]) is not None:
+            raise self.outlets.misfit_error(stream, record)
+
+    def _send(self, outputs: list[Any], ends: I64, batch: Batch, mixed: bool) -> U64 | None:
+        """Send the outputs. Returns, per input, the XOR of the edges made from it."""
+        if not outputs:
+            return np.zeros(len(batch), np.uint64)
+        anchors = batch.anchors
+        if anchors is not None:
+            counts = np.diff(ends, prepend=0)
+            if anchors.offsets is None:
+                anchors = Anchors(np.repeat(anchors.roots, counts))
+            else:
+                anchors = anchors.select(np.repeat(np.arange(len(batch)), counts))
+        send = self._send_by_stream if mixed else partial(self.outlets.send, DEFAULT)
+        made = send(outputs, anchors)
+        return None if made is None else segment_xor(made, ends)
+
+    def _send_by_stream(self, outputs: list[Any], anchors: Anchors | None) -> U64 | None:
+        made = np.zeros(len(outputs), np.uint64)
+        named = [o if type(o) is OnStream else OnStream(DEFAULT, o) for o in outputs]
+        for stream in dict.fromkeys(output.stream for output in named):
+            which = np.array([i for i, output in enumerate(named) if output.stream == stream])
+            records = [named[index].record for index in which.tolist()]
+            part = self.outlets.send(stream, records, anchors and anchors.select(which))
+            if part is not None:
+                made[which] = part
+        return None if anchors is None else made

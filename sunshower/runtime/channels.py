@@ -1,0 +1,183 @@
+"""A channel: the records on their way from one task to another, until they are processed.
+
+Its load is what was pushed and is not processed yet, wherever it is; its window is how much of
+that the receiver allows (credits.py). A task with a full channel is not run: so pressure travels
+back to the spouts, which stop to emit. A channel that closes a cycle has no window: it would
+deadlock under full load; the pending tables bound it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from sunshower.runtime.batch import Batch, can_join, join
+from sunshower.runtime.ids import NO_IDS, U64
+
+
+@dataclass(slots=True, eq=False)
+class Channel:
+    """The sender's end, whatever lies between the two."""
+
+    source: int
+    target: int
+    window: int
+    credited: bool = True
+    load: int = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether the receiver has as much ahead of it as it wants."""
+        return self.credited and self.load >= self.window
+
+    def push(self, batch: Batch) -> None:
+        """Put a batch on its way."""
+        raise NotImplementedError
+
+
+@dataclass(slots=True, eq=False)
+class LocalChannel(Channel):
+    """To a task in the same worker: batches go as they are, by reference."""
+
+    inbox: Inbox = field(default_factory=lambda: Inbox())
+
+    def push(self, batch: Batch) -> None:
+        self.load += len(batch)
+        self.inbox.put(batch, self)
+
+    def processed(self, records: int, seq: int | None, window: int) -> None:
+        """The receiver is done with `records` more."""
+        self.load -= records
+        self.window = window
+
+
+@dataclass(slots=True)
+class SentFrame:
+    """A frame that its receiver has not processed, as far as the sender knows."""
+
+    seq: int
+    records: int
+    roots: U64
+
+
+@dataclass(slots=True, eq=False)
+class RemoteChannel(Channel):
+    """To a task in another worker: batches wait in `queue` until a packet takes them."""
+
+    ready: dict[RemoteChannel, None] = field(default_factory=dict)  # of the lane: who has a queue
+    queue: deque[Batch] = field(default_factory=deque)
+    queued: int = 0  # records in the queue
+    unsettled: deque[SentFrame] = field(default_factory=deque)
+    next_seq: int = 0
+
+    def push(self, batch: Batch) -> None:
+        self.load += len(batch)
+        self.queued += len(batch)
+        self.queue.append(batch)
+        self.ready[self] = None
+
+    def take(self, records_max: int) -> Batch:
+        """Up to `records_max` queued records, neighbours of one shape joined."""
+        parts = [self.queue.popleft()]
+        count = len(parts[0])
+        while (self.queue and can_join(parts[-1], self.queue[0])
+               and count + len(self.queue[0]) <= records_max):
+            parts.append(self.queue.popleft())
+            count += len(parts[-1])
+        batch = join(parts)
+        if count > records_max:
+            batch, rest = batch.split(records_max)
+            self.queue.appendleft(rest)
+        self.queued -= len(batch)
+        return batch
+
+    def put_back(self, batch: Batch) -> None:
+        """What `take` gave, or a part of it, is first in line again."""
+        if len(batch):
+            self.queued += len(batch)
+            self.queue.appendleft(batch)
+
+    def drop(self, records: int) -> None:
+        """`records` that were taken will never be sent."""
+        self.load -= records
+
+    def sent(self, batch: Batch) -> int:
+        """What was taken goes out now. Returns the frame's sequence number, from 1."""
+        self.next_seq += 1
+        self.unsettled.append(SentFrame(self.next_seq, len(batch), batch.roots))
+        return self.next_seq
+
+    def granted(self, seq: int, window: int) -> None:
+        """The receiver, elsewhere, is done with all frames up to `seq`."""
+        while self.unsettled and self.unsettled[0].seq <= seq:
+            self.load -= self.unsettled.popleft().records
+        self.window = window
+
+    def lose(self, seqs: set[int] | None = None) -> U64:
+        """Frames `seqs` (all unsettled ones for None) will not be processed. Returns their roots."""
+        lost = [f for f in self.unsettled if seqs is None or f.seq in seqs]
+        if not lost:
+            return NO_IDS
+        self.unsettled = deque(f for f in self.unsettled if f not in lost)
+        self.load -= sum(frame.records for frame in lost)
+        return np.concatenate([frame.roots for frame in lost])
+
+
+@dataclass(slots=True, eq=False)
+class Inflow:
+    """The receiver's end of a channel from another worker: what it has to grant."""
+
+    source: int
+    target: int
+    worker: int  # where the sender lives
+    window: int
+    records: int = 0  # processed and not granted yet
+    seq: int = 0  # of the last frame processed
+
+    def processed(self, records: int, seq: int | None, window: int) -> None:
+        """`records` more are done; `seq` is the frame's number when that was its last part."""
+        self.records += records
+        self.window = window
+        if seq is not None:
+            self.seq = seq
+
+    @property
+    def due(self) -> bool:
+        """Whether the sender should be told before it runs dry."""
+        return self.records * 2 >= self.window
+
+    def grant(self) -> tuple[int, int, int, int]:
+        """(source, target, seq, window), to be sent to the sender."""
+        self.records = 0
+        return (self.source, self.target, self.seq, self.window)
+
+
+class Origin(Protocol):
+    """Where a batch in an inbox came from, and who is told when it is processed."""
+
+    source: int
+
+    def processed(self, records: int, seq: int | None, window: int) -> None: ...
+
+
+@dataclass(slots=True)
+class Inbox:
+    """Batches waiting for one task, in order of arrival."""
+
+    entries: deque[tuple[Batch, Origin, int | None]] = field(default_factory=deque)
+
+    def put(self, batch: Batch, origin: Origin, seq: int | None = None) -> None:
+        """`seq` is the frame's number when the batch came from another worker."""
+        self.entries.append((batch, origin, seq))
+
+    def take(self, records_max: int) -> tuple[Batch, Origin, int | None]:
+        """The next batch, cut to `records_max`; its frame number only with its last part."""
+        batch, origin, seq = self.entries.popleft()
+        if len(batch) <= records_max:
+            return batch, origin, seq
+        first, rest = batch.split(records_max)
+        self.entries.appendleft((rest, origin, seq))
+        return first, origin, None

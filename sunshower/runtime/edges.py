@@ -1,0 +1,56 @@
+"""The XOR arithmetic of tuple trees, a batch at a time.
+
+An input is done when its own edge and all edges made from it are reported: `edge ^ made₁ ^ made₂ …`
+(Storm: BoltOutputCollectorImpl.ack). Over a whole tree every edge is reported twice, once by who
+made it and once by who consumed it, so the XOR of all reports is zero when nothing is open.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sunshower.runtime.ids import I64, U64
+
+
+def segment_xor(values: U64, ends: I64) -> U64:
+    """XOR of each segment of `values`: segment i is values[ends[i-1]:ends[i]]; it may be empty.
+
+    `ends` has shape (n,), not decreasing, ends[-1] == len(values); returns shape (n,).
+    Not np.bitwise_xor.reduceat, which gives an empty segment the value of its neighbour.
+    """
+    running = np.empty(len(values) + 1, np.uint64)
+    running[0] = 0
+    np.bitwise_xor.accumulate(values, out=running[1:])
+    upto = running[ends]
+    result = upto.copy()
+    result[1:] ^= upto[:-1]
+    return result
+
+
+def runs(roots: U64) -> tuple[U64, NDArray[np.uint32] | None]:
+    """Roots with equal neighbours told once, and how often each stands there; None: as they are,
+    because that is shorter."""
+    first = _run_starts(roots)
+    if 3 * len(first) > 2 * len(roots):  # 12 bytes for each run, 8 for each root
+        return roots, None
+    return roots[first], np.diff(first, append=len(roots)).astype(np.uint32)
+
+
+def fold(roots: U64, xors: U64) -> tuple[U64, U64]:
+    """The same report with neighbours of one root joined: shorter, equal in effect.
+
+    Only neighbours: children of one parent stand side by side, and sorting would cost more than
+    the ledger saves.
+    """
+    first = _run_starts(roots)
+    if len(first) == len(roots):
+        return roots, xors
+    return roots[first], np.bitwise_xor.reduceat(xors, first)
+
+
+def _run_starts(roots: U64) -> I64:
+    """The positions where a root differs from the one before it."""
+    starts = np.ones(len(roots), np.bool_)
+    np.not_equal(roots[1:], roots[:-1], out=starts[1:])
+    return starts.nonzero()[0]

@@ -1,0 +1,106 @@
+"""Records on the wire: one frame is one batch of one stream from one task to one task.
+
+    [target, source, stream, seq, kind, records, roots, counts, edges, offsets]
+
+records   kind 0: rows, MessagePack; kind 1: columns, an Arrow IPC stream
+roots     raw little-endian uint64; with `counts` (uint32) root i stands for counts[i] neighbours
+edges     raw uint64, one for each root
+offsets   raw int64, only where a record has other than one anchor
+
+No pickle on the wire. Lists stay lists; a tuple inside a field arrives as a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+import numpy as np
+import pyarrow as pa
+
+from sunshower.errors import CorruptPacket, Unserialisable
+from sunshower.runtime.batch import Batch
+from sunshower.runtime.edges import runs
+from sunshower.runtime.ids import U64
+from sunshower.runtime.plan import Stream
+
+_ROWS, _COLUMNS = 0, 1
+_PACK_ERRORS = (TypeError, ValueError, OverflowError, pa.ArrowException)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A decoded frame."""
+
+    target: int
+    seq: int
+    batch: Batch
+
+
+def encode(target: int, seq: int, batch: Batch, stream: Stream) -> list[Any]:
+    """A frame as a list that MessagePack can carry.
+
+    Raises Unserialisable when a record cannot be carried; `first_bad` finds which.
+    """
+    kind, records = _encode_records(batch, stream)
+    roots, counts = runs(batch.roots)
+    return [
+        target, batch.source, batch.stream, seq, kind, records, roots.tobytes(),
+        b"" if counts is None else counts.tobytes(), batch.edges.tobytes(),
+        b"" if batch.offsets is None else batch.offsets.tobytes(),
+    ]
+
+
+def decode(fields: Sequence[Any], streams: Sequence[Stream]) -> Frame:
+    """The inverse of `encode`. Raises CorruptPacket."""
+    try:
+        target, source, index, seq, kind, records, roots, counts, edges, offsets = fields
+        batch = Batch(index, source, _decode_records(kind, records, streams[index]))
+        batch.roots = _uint64(roots)
+        if counts:
+            batch.roots = np.repeat(batch.roots, np.frombuffer(counts, np.uint32))
+        batch.edges = _uint64(edges)
+        batch.offsets = np.frombuffer(offsets, np.int64) if offsets else None
+    except (ValueError, IndexError, TypeError, *_PACK_ERRORS) as error:
+        raise CorruptPacket(f"a frame of this topology cannot be read: {error}") from error
+    return Frame(target, seq, batch)
+
+
+def first_bad(batch: Batch, stream: Stream) -> int:
+    """The index of the first record of `batch` that cannot be carried."""
+    for index in range(len(batch)):
+        try:
+            _encode_records(batch.only(index), stream)
+        except Unserialisable:
+            return index
+    raise AssertionError("all records can be carried one by one, but not together")
+
+
+def _encode_records(batch: Batch, stream: Stream) -> tuple[int, bytes]:
+    try:
+        if batch.is_table:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, batch.records.schema) as writer:
+                writer.write_table(batch.records)
+            return _COLUMNS, sink.getvalue().to_pybytes()
+        packed: bytes = msgpack.packb(stream.spec.schema.rows(batch.records))
+        return _ROWS, packed
+    except _PACK_ERRORS as error:
+        raise Unserialisable(
+            f"a record of stream {stream.spec.id!r} of {stream.component!r} cannot travel to "
+            f"another process: {error}. Fields may hold str, bytes, int (64 bits), float, bool, "
+            "None, and lists and dicts of these"
+        ) from error
+
+
+def _decode_records(kind: int, records: bytes, stream: Stream) -> Any:
+    if kind == _COLUMNS:
+        return pa.ipc.open_stream(records).read_all()
+    rows = msgpack.unpackb(records, strict_map_key=False)
+    return stream.spec.schema.build(rows)
+
+
+def _uint64(data: bytes) -> U64:
+    return np.frombuffer(data, np.uint64)

@@ -1,0 +1,85 @@
+"""Root and edge ids: 64 bits each, made and taken apart in bulk.
+
+A root id names one attempt of one spout tuple:
+
+    63            48 47                    24 23                     0
+    ┌───────────────┬────────────────────────┬────────────────────────┐
+    │  incarnation  │       generation       │          slot          │
+    └───────────────┴────────────────────────┴────────────────────────┘
+
+The master gives a spout task a new incarnation at every (re)start and never gives it twice. A slot
+is a place in that task's pending table; its generation grows each time the slot is used again.
+Storm draws roots at random from a 48-bit generator and needs a hash map per acker to find them.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+U64: TypeAlias = NDArray[np.uint64]
+I64: TypeAlias = NDArray[np.int64]
+
+SLOT_BITS = 24
+GENERATION_BITS = 24
+SLOTS_MAX = 1 << SLOT_BITS
+GENERATION_MASK = (1 << GENERATION_BITS) - 1
+INCARNATIONS_MAX = 1 << 16
+
+_SLOT_MASK = np.uint64(SLOTS_MAX - 1)
+_GENERATION_MASK = np.uint64(GENERATION_MASK)
+_GENERATION_SHIFT = np.uint64(SLOT_BITS)
+_INCARNATION_SHIFT = np.uint64(SLOT_BITS + GENERATION_BITS)
+
+NO_IDS: U64 = np.zeros(0, np.uint64)
+
+
+def make_roots(incarnation: int, generations: NDArray[np.uint32], slots: I64) -> U64:
+    """Root ids of `slots` (shape (n,)) in their `generations` (shape (n,))."""
+    roots = generations.astype(np.uint64)
+    roots <<= _GENERATION_SHIFT
+    roots |= slots.astype(np.uint64)
+    roots |= np.uint64(incarnation << (SLOT_BITS + GENERATION_BITS))
+    return roots
+
+
+def slots_of(roots: U64) -> I64:
+    """The slot of each root."""
+    return (roots & _SLOT_MASK).view(np.int64)
+
+
+def generations_of(roots: U64) -> NDArray[np.uint32]:
+    """The generation of each root."""
+    return ((roots >> _GENERATION_SHIFT) & _GENERATION_MASK).astype(np.uint32)
+
+
+def incarnations_of(roots: U64) -> I64:
+    """The incarnation of each root."""
+    return (roots >> _INCARNATION_SHIFT).view(np.int64)
+
+
+class EdgeIds:
+    """Random 64-bit edge ids, drawn in bulk from a generator that is handed in.
+
+    Zero is left out: it would be an edge that no ledger can see. Storm: MessageId.generateId,
+    which takes java.util.Random and so reaches only 2⁴⁸ values.
+    """
+
+    def __init__(self, generator: np.random.Generator) -> None:
+        self._generator = generator
+
+    def draw(self, count: int) -> U64:
+        """`count` ids, shape (count,)."""
+        return self._generator.integers(1, 1 << 64, count, dtype=np.uint64)
+
+
+def first_of_each(slots: I64, scratch: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """A mask that keeps one position of each slot, without sorting.
+
+    `scratch` is any array with a place for every slot; what it holds does not matter.
+    """
+    order = np.arange(len(slots), dtype=np.int32)
+    scratch[slots] = order
+    return scratch.take(slots) == order

@@ -1,0 +1,186 @@
+"""A lane: the way of packets from one worker to another, in order, with an answer to each.
+
+    DOWN ──the peer's incarnation is known──▶ UP ──no answer, or STALE──▶ DOWN
+      ▲                                        │          (up again after a while, or when the
+      └────────────────────────────────────────┘           peer says hello in a new life)
+
+Packets leave as Nagle's rule has it: at once while none is on its way, else when the one before is
+answered or a full one has gathered. Small at low load, large at high load, no linger to tune.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from sunshower.config import Config
+from sunshower.errors import CorruptPacket, Unserialisable
+from sunshower.runtime.acker_task import Verdicts
+from sunshower.runtime.batch import Batch
+from sunshower.runtime.channels import RemoteChannel
+from sunshower.runtime.frames import encode, first_bad
+from sunshower.runtime.packets import Address, Answer, Content, Grant, encode_packet, read_address
+from sunshower.runtime.plan import Stream
+from sunshower.runtime.reports import ShardReport
+
+_FULL_BYTES = 1 << 18  # what gathers before a second packet follows an unanswered one
+
+
+@dataclass(slots=True)
+class InFlight:
+    """What an unanswered packet carried, as far as it matters if it is lost."""
+
+    frames: list[tuple[RemoteChannel, int]] = field(default_factory=list)
+    reports: dict[int, ShardReport] = field(default_factory=dict)
+    verdicts: dict[int, Verdicts] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Lost:
+    """What an answer, or a death, has shown to be lost."""
+
+    frames: list[tuple[RemoteChannel, set[int]]] = field(default_factory=list)
+    reports: list[ShardReport] = field(default_factory=list)
+
+
+class Lane:
+    """The sending end, for one peer."""
+
+    def __init__(self, worker: int, incarnation: int, peer: int, config: Config,
+                 streams: Sequence[Stream],
+                 refuse: Callable[[RemoteChannel, Batch, Unserialisable], None]) -> None:
+        self.peer = peer
+        self.peer_incarnation: int | None = None
+        self.ready: dict[RemoteChannel, None] = {}  # channels with a queue
+        self.content = Content()
+        self._worker, self._incarnation = worker, incarnation
+        self._config = config
+        self._streams = streams
+        self._refuse = refuse  # told of records that cannot be serialised
+        self._up_again_s: float | None = None  # DOWN until then, or until the peer's next life
+        self._in_flight: dict[int, InFlight] = {}
+        self._seq = 0
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits here and nothing is on its way."""
+        return not self._in_flight and not self.ready and not self.content
+
+    @property
+    def retry_s(self) -> float | None:
+        """When to look again at a lane that is down for a while."""
+        return self._up_again_s if self.ready or self.content else None
+
+    def up(self, now: float) -> bool:
+        """Whether packets may be sent at all."""
+        if self._up_again_s is not None and now >= self._up_again_s:
+            self._up_again_s = None
+        return self.peer_incarnation is not None and self._up_again_s is None
+
+    def next_packet(self, now: float) -> tuple[int, bytes] | None:
+        """(seq, bytes) of the packet to send now, if any; ask again until there is none."""
+        if not (self.ready or self.content) or not self.up(now):
+            return None
+        if self._in_flight and (
+            len(self._in_flight) >= self._config.calls_in_flight_max or not self._full()
+        ):
+            return None
+        flight = InFlight(reports=self.content.reports, verdicts=self.content.verdicts)
+        content, self.content = self.content, Content()
+        self._load_frames(content, flight)
+        if not content:
+            return None
+        self._seq += 1
+        self._in_flight[self._seq] = flight
+        assert self.peer_incarnation is not None
+        address = Address(self._worker, self.peer, self._incarnation, self.peer_incarnation,
+                          self._seq)
+        return self._seq, encode_packet(address, content)
+
+    def answered(self, seq: int, answer: Answer | None, now: float) -> Lost:
+        """The answer to a packet; None when the call itself failed."""
+        flight = self._in_flight.pop(seq, None)
+        if flight is None or answer is Answer.ACCEPTED:
+            return Lost()
+        if answer is not Answer.REFUSED:
+            self._up_again_s = now + self._config.lane_retry_s
+        for task, verdicts in flight.verdicts.items():  # saying them twice does no harm
+            waiting = self.content.verdicts.setdefault(task, Verdicts())
+            waiting.complete += verdicts.complete
+            waiting.failed += verdicts.failed
+        return self._lost([flight])
+
+    def peer_is(self, incarnation: int) -> Lost:
+        """The peer has said hello. In a new life it knows nothing of what it was sent before."""
+        if incarnation == self.peer_incarnation:
+            return Lost()
+        flights, self._in_flight = list(self._in_flight.values()), {}
+        self.peer_incarnation = incarnation
+        self._up_again_s = None
+        return self._lost(flights)
+
+    def _lost(self, flights: list[InFlight]) -> Lost:
+        seqs: dict[RemoteChannel, set[int]] = {}
+        for channel, seq in (frame for flight in flights for frame in flight.frames):
+            seqs.setdefault(channel, set()).add(seq)
+        reports = [report for flight in flights for report in flight.reports.values()]
+        return Lost(list(seqs.items()), reports)
+
+    def _full(self) -> bool:
+        """Whether what waits is worth a packet of its own. Records are taken for 24 bytes."""
+        records = sum(channel.queued for channel in self.ready)
+        roots = sum(len(r) for report in self.content.reports.values() for r in report.roots())
+        return 24 * records + 16 * roots >= _FULL_BYTES
+
+    def _load_frames(self, content: Content, flight: InFlight) -> None:
+        size = 0
+        while self.ready and size < self._config.packet_bytes_max:
+            channel = next(iter(self.ready))
+            batch = channel.take(self._config.frame_records_max)
+            stream = self._streams[batch.stream]
+            try:
+                frame = encode(channel.target, channel.next_seq + 1, batch, stream)
+            except Unserialisable as error:
+                self._take_out(channel, batch, error)
+            else:
+                flight.frames.append((channel, channel.sent(batch)))
+                content.frames.append(frame)
+                size += sum(len(part) for part in frame[5:])
+            del self.ready[channel]
+            if channel.queue:  # behind the others: one long queue does not starve them
+                self.ready[channel] = None
+
+    def _take_out(self, channel: RemoteChannel, batch: Batch, error: Unserialisable) -> None:
+        """One record cannot travel: it fails, the rest of its batch goes on."""
+        head, rest = batch.split(first_bad(batch, self._streams[batch.stream]))
+        bad, tail = rest.split(1)
+        channel.put_back(tail)
+        channel.put_back(head)
+        channel.drop(1)
+        self._refuse(channel, bad, error)
+
+
+class Inlet:
+    """The receiving end, for all peers: which packets are good, and in order."""
+
+    def __init__(self, worker: int, incarnation: int) -> None:
+        self._worker, self._incarnation = worker, incarnation
+        self._last: dict[int, tuple[int, int]] = {}  # peer → its incarnation, last seq
+
+    def answer(self, data: bytes) -> Answer:
+        """Judge a packet that has just come. ACCEPTED ones must be processed, others dropped."""
+        try:
+            address = read_address(data)
+        except CorruptPacket:
+            return Answer.REFUSED
+        known, last = self._last.get(address.sender, (-1, 0))
+        if (address.receiver, address.receiver_incarnation) != (self._worker, self._incarnation):
+            return Answer.STALE
+        if address.sender_incarnation < known:
+            return Answer.STALE
+        if address.sender_incarnation == known and address.seq <= last:
+            return Answer.REFUSED  # repeated, or overtaken by a later one
+        self._last[address.sender] = (address.sender_incarnation, address.seq)
+        return Answer.ACCEPTED
+
+

@@ -1,0 +1,146 @@
+"""A bolt at the manual level: Storm's execute(tuple, out), with every slip told at once.
+
+In Storm a second ack, an ack after a fail, or an emit on an acked anchor unbalances the tree in
+silence until the timeout; here the collector raises AlreadySettled in the line that did it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from sunshower.errors import AlreadySettled
+from sunshower.failures import Cause, Failure
+from sunshower.runtime.anchoring import Anchor, AnchoredSender
+from sunshower.runtime.batch import Batch
+from sunshower.runtime.bolt_task import BoltTask
+from sunshower.topologies.components import DEFAULT, Tuple
+
+
+class State(Enum):
+    """What has become of an input."""
+
+    OPEN = "open"
+    ACKED = "acked"
+    FAILED = "failed"
+
+
+class InputTuple(Anchor):
+    """One input: its record, where it came from, and its place in the trees."""
+
+    __slots__ = ("component", "edges", "record", "state", "stream", "task")
+
+    def __init__(self, record: Any, component: str, task: int, stream: str, roots: Sequence[int],
+                 edges: Sequence[int]) -> None:
+        super().__init__(roots)
+        self.record = record
+        self.component = component
+        self.task = task
+        self.stream = stream
+        self.edges = edges
+        self.state = State.OPEN
+
+    def __repr__(self) -> str:
+        return f"Tuple({self.record!r} from {self.component}.{self.stream}, task {self.task})"
+
+
+class ManualBoltTask(BoltTask):
+    """Calls execute for each input, and carries out at the end of the batch what it asked for."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._sender = AnchoredSender(self.outlets)
+        self._settled: list[InputTuple] = []
+        self._failures: list[tuple[InputTuple, Failure]] = []
+        self.postponed: list[int] = []  # roots whose timeout is to be reset
+
+    def process(self, batch: Batch) -> None:
+        origin = self._streams[batch.stream]
+        offsets = (range(len(batch) + 1) if batch.offsets is None else batch.offsets.tolist())
+        roots, edges = batch.roots.tolist(), batch.edges.tolist()
+        self._executed += len(batch)
+        for index, record in enumerate(batch.rows(origin.spec.schema)):
+            at = slice(offsets[index], offsets[index + 1])
+            place = (origin.component, batch.source, origin.spec.id)
+            tuple = InputTuple(record, *place, roots[at], edges[at])
+            try:
+                self.bolt.execute(tuple, self)
+            except Exception as error:
+                self._fail_unfinished(tuple, self.failure(error))
+        self._carry_out()
+
+    def _fail_unfinished(self, tuple: InputTuple, failure: Failure) -> None:
+        """execute raised: not even its own ack counts."""
+        if tuple.state is State.ACKED:
+            self._settled.remove(tuple)
+            self._acked -= 1
+        if tuple.state is not State.FAILED:
+            self._fail(tuple, failure)
+
+    def _carry_out(self) -> None:
+        if self._flushes:
+            try:
+                self.bolt.flush()
+            except Exception as error:
+                failure = self.failure(error)
+                self._failures += [(t, failure) for t in self._settled]
+                self._acked -= len(self._settled)
+                self._failed += len(self._settled)
+                self._settled = []
+        self._sender.flush()
+        acks = [(root, edge ^ t.made) for t in self._settled
+                for root, edge in zip(t.roots, t.edges, strict=True)]
+        if acks:
+            roots, xors = zip(*acks, strict=True)
+            self._reports.ack(np.array(roots, np.uint64), np.array(xors, np.uint64))
+        for tuple, failure in self._failures:
+            self._reports.fail(np.array(tuple.roots, np.uint64), failure)
+        self._settled, self._failures = [], []
+
+    # What the user calls: the Collector of topologies/components.py.
+
+    def emit(self, record: Any, anchors: Tuple[Any] | Sequence[Tuple[Any]] = (), *,
+             stream: str = DEFAULT) -> None:
+        self._sender.check(stream, record)
+        self._sender.add(stream, record, self._open_anchors(anchors))
+
+    def emit_direct(self, task: int, record: Any, anchors: Tuple[Any] | Sequence[Tuple[Any]] = (),
+                    *, stream: str = DEFAULT) -> None:
+        self._sender.check(stream, record, task)
+        self._sender.add(stream, record, self._open_anchors(anchors), task)
+
+    def ack(self, tuple: InputTuple) -> None:
+        self._must_be_open(tuple, "acked")
+        tuple.state = State.ACKED
+        self._acked += 1
+        self._settled.append(tuple)
+
+    def fail(self, tuple: InputTuple, reason: str = "") -> None:
+        self._must_be_open(tuple, "failed")
+        place = (self.task.component, self.task.index)
+        self._fail(tuple, Failure(Cause.FAILED, *place, reason))
+
+    def reset_timeout(self, tuple: InputTuple) -> None:
+        self._must_be_open(tuple, "given more time")
+        self.postponed += tuple.roots
+
+    def _fail(self, tuple: InputTuple, failure: Failure) -> None:
+        tuple.state = State.FAILED
+        self._failed += 1
+        self._failures.append((tuple, failure))
+
+    def _open_anchors(self, anchors: Any) -> list[InputTuple]:
+        found = [anchors] if isinstance(anchors, InputTuple) else list(anchors)
+        for anchor in found:
+            self._must_be_open(anchor, "an anchor")
+        return found
+
+    def _must_be_open(self, tuple: InputTuple, what: str) -> None:
+        if tuple.state is not State.OPEN:
+            raise AlreadySettled(
+                f"{tuple!r} cannot be {what} in {self.task.component}[{self.task.index}]: it was "
+                f"{tuple.state.value} before. Ack or fail each input once, after its last emit"
+            )

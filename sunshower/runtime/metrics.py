@@ -1,0 +1,101 @@
+"""Exact counters and latency histograms of each task, and the frozen snapshot that everybody reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+_BUCKETS = 256
+_PER_OCTAVE = 8  # a bucket is 9 % wide
+_SMALLEST_S = 1e-5
+
+
+class Latencies:
+    """Durations in buckets of equal ratio, from 10 µs up; merged by adding."""
+
+    def __init__(self, counts: NDArray[np.int64] | None = None) -> None:
+        self.counts = np.zeros(_BUCKETS, np.int64) if counts is None else counts
+
+    def add(self, seconds: NDArray[np.float64]) -> None:
+        """Count durations, shape (n,), in seconds."""
+        octaves = np.log2(np.maximum(seconds, _SMALLEST_S) / _SMALLEST_S)
+        buckets = np.minimum((octaves * _PER_OCTAVE).astype(np.int64), _BUCKETS - 1)
+        self.counts += np.bincount(buckets, minlength=_BUCKETS)
+
+    def percentile(self, percent: float) -> float | None:
+        """The duration in seconds that `percent` of all stay under; None when there is none."""
+        total = int(self.counts.sum())
+        if not total:
+            return None
+        bucket = int(np.searchsorted(np.cumsum(self.counts), total * percent / 100))
+        return float(_SMALLEST_S * 2 ** ((bucket + 1) / _PER_OCTAVE))
+
+    def __add__(self, other: Latencies) -> Latencies:
+        return Latencies(self.counts + other.counts)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What one task, or one component, has done since it started. Not sampled (Storm: 1 in 20)."""
+
+    emitted: int = 0  # emit calls
+    transferred: int = 0  # records sent, one per target task
+    executed: int = 0  # bolts: records taken in
+    acked: int = 0  # spouts: trees complete; bolts: inputs acked
+    failed: int = 0  # spouts: trees failed; bolts: inputs failed
+    replayed: int = 0  # spouts: emitted again
+    pending: int = 0  # spouts: trees open now
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Counts)))
+
+
+@dataclass(frozen=True)
+class TaskStats:
+    """One task at one moment."""
+
+    task: int
+    component: str
+    counts: Counts
+    latencies: Latencies | None = None  # spouts: from emit to complete, in the spout's own time
+    done: bool = False  # spouts: nothing left to emit, nothing pending
+    first_replay_s: float | None = None  # when the first replay was complete, on the worker's clock
+
+
+@dataclass(frozen=True)
+class WorkerStats:
+    """One worker at one moment, as it tells the master."""
+
+    worker: int
+    incarnation: int
+    tasks: tuple[TaskStats, ...] = ()
+    idle: bool = False  # nothing in its inboxes and nothing on its way out
+    lost: int = 0  # anchors of records in frames that did not arrive
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A running topology at one moment: terminal, web page, tests and checks read this value."""
+
+    topology: str
+    workers: Mapping[int, WorkerStats] = field(default_factory=dict)
+    restarts: int = 0
+    retired: Mapping[str, Counts] = field(default_factory=dict)  # what dead incarnations had done
+
+    def tasks(self) -> Iterable[TaskStats]:
+        """All tasks, worker by worker."""
+        for _, worker in sorted(self.workers.items()):
+            yield from worker.tasks
+
+    def component(self, component: str) -> Counts:
+        """The sum over a component's tasks, dead incarnations included."""
+        living = (task.counts for task in self.tasks() if task.component == component)
+        return sum(living, self.retired.get(component, Counts()))
+
+    def latencies(self, component: str) -> Latencies:
+        """Complete latencies of a spout."""
+        parts = (t.latencies for t in self.tasks() if t.component == component and t.latencies)
+        return sum(parts, Latencies())

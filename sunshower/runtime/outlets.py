@@ -1,0 +1,114 @@
+"""The way out of a task: its records, each with a new edge per target, into the right channels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sunshower.errors import BadEmit
+from sunshower.runtime.batch import Anchors, Batch
+from sunshower.runtime.channels import Channel
+from sunshower.runtime.ids import U64, EdgeIds
+from sunshower.runtime.routing import Router, pick
+from sunshower.topologies.graph import StreamSpec
+
+
+@dataclass(frozen=True)
+class Route:
+    """One subscription of another component, seen from one sending task."""
+
+    router: Router
+    channels: Sequence[Channel]  # one per target task, by ascending task id
+
+
+@dataclass(frozen=True)
+class Outlet:
+    """One output stream of one task."""
+
+    index: int  # the stream's place in the plan
+    spec: StreamSpec
+    routes: Sequence[Route]
+
+
+class Outlets:
+    """All output streams of one task."""
+
+    def __init__(self, task: int, outlets: Mapping[str, Outlet], edges: EdgeIds) -> None:
+        self._task = task
+        self._outlets = outlets
+        self._edges = edges
+        self._channels = {id(channel): channel for outlet in outlets.values()
+                          for route in outlet.routes for channel in route.channels}
+        self.emitted = 0  # emit calls, as Storm counts them
+        self.transferred = 0  # records sent, one per target task
+
+    @property
+    def full(self) -> bool:
+        """Whether a receiver has no room, so that this task has to wait."""
+        return any(channel.full for channel in self._channels.values())
+
+    @property
+    def window(self) -> int:
+        """The smallest window of all receivers; at least 1."""
+        return max(1, min((c.window for c in self._channels.values() if c.credited),
+                          default=1 << 20))
+
+    def outlet(self, stream: str) -> Outlet:
+        """The stream by name. Raises BadEmit, listing what exists."""
+        found = self._outlets.get(stream)
+        if found is None:
+            raise BadEmit(
+                f"there is no output stream {stream!r}; declared are: "
+                f"{', '.join(self._outlets) or 'none'}. Declare it with streams={{…}}"
+            )
+        return found
+
+    def check(self, stream: str, records: Sequence[Any]) -> int | None:
+        """The index of the first record that does not fit `stream`, or None."""
+        return self.outlet(stream).spec.schema.misfit(records)
+
+    def fits(self, stream: str, records: Sequence[Any], kinds: set[type]) -> bool:
+        """Whether the stream exists and all records, whose types are `kinds`, fit it."""
+        outlet = self._outlets.get(stream)
+        return outlet is not None and outlet.spec.schema.fits(records, kinds)
+
+    def misfit_error(self, stream: str, record: Any) -> BadEmit:
+        """What to say about a record that does not fit."""
+        schema = self.outlet(stream).spec.schema
+        return BadEmit(
+            f"{record!r} (a {type(record).__name__}) does not fit stream {stream!r}, whose records "
+            f"are {schema.name}. Yield records, or return a list of them"
+        )
+
+    def send(self, stream: str, records: Any, anchors: Anchors | None) -> U64 | None:
+        """Send n records, record i with anchor i; None: nobody follows them.
+
+        Returns, per record, the XOR of the edges made for it (zero where nobody subscribes).
+        """
+        outlet = self.outlet(stream)
+        count = len(records)
+        self.emitted += count
+        made = None if anchors is None else np.zeros(count, np.uint64)
+        for route in outlet.routes:
+            for target, which in route.router.shares(records, count):
+                batch = Batch(outlet.index, self._task, pick(records, which))
+                if made is not None and anchors is not None:
+                    edges = self._edges.draw(len(batch))
+                    made[which] ^= edges
+                    batch.roots, batch.edges, batch.offsets = anchors.select(which).with_edges(edges)
+                self.transferred += len(batch)
+                route.channels[target].push(batch)
+        return made
+
+    def send_batch(self, channel: Channel, batch: Batch) -> None:
+        """Send what manual.py has put together for one target."""
+        self.transferred += len(batch)
+        channel.push(batch)
+
+    def draw_edges(self, count: int) -> list[int]:
+        """`count` edge ids as plain integers."""
+        edges: list[int] = self._edges.draw(count).tolist()
+        return edges

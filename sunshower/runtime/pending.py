@@ -1,0 +1,148 @@
+"""What a spout task has in flight: one slot per root, with its deadline, its attempt and its record.
+
+Slots are handed out oldest first: last-in-first-out would send one hot slot round its 2²⁴
+generations within hours, and a late report could then meet its own number again.
+Deadlines are exact: a root fails at the first look after its deadline (Storm's two rotating
+buckets fail it between one and two timeouts: org.apache.storm.executor.spout.SpoutExecutor).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sunshower.runtime.ids import (
+    GENERATION_MASK,
+    I64,
+    NO_IDS,
+    U64,
+    first_of_each,
+    generations_of,
+    incarnations_of,
+    make_roots,
+    slots_of,
+)
+
+F64 = NDArray[np.float64]
+_NEVER = np.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Roots that were pending and no longer are; every array has shape (n,)."""
+
+    roots: U64
+    payloads: NDArray[np.object_]  # what `take` was given for each: records, or emissions
+    numbers: I64  # likewise: the position of each in its source
+    attempts: NDArray[np.uint16]  # 1 = emitted for the first time
+    emitted_s: F64
+
+
+class Pending:
+    """The pending table of one incarnation of one spout task."""
+
+    def __init__(self, incarnation: int, slots: int) -> None:
+        self.incarnation = incarnation
+        self._free = np.arange(slots, dtype=np.int64)  # a ring: `_head` is the oldest free slot
+        self._head = 0
+        self._free_count = slots
+        self._generation = np.zeros(slots, np.uint32)
+        self._deadline_s = np.full(slots, _NEVER)
+        self._emitted_s = np.zeros(slots)
+        self._attempt = np.zeros(slots, np.uint16)
+        self._payload = np.empty(slots, np.object_)
+        self._number = np.zeros(slots, np.int64)
+        self._seen = np.zeros(slots, np.int32)
+        self._next_deadline_s = _NEVER
+
+    def __len__(self) -> int:
+        return len(self._free) - self._free_count
+
+    @property
+    def room(self) -> int:
+        """How many roots may still be taken."""
+        return self._free_count
+
+    @property
+    def next_deadline_s(self) -> float:
+        """No root fails before this time (it may be too early, never too late)."""
+        return self._next_deadline_s
+
+    def take(self, payloads: Sequence[Any], numbers: Sequence[int] | I64,
+             attempts: Sequence[int] | int, now: float, timeout_s: float) -> U64:
+        """New roots for `payloads`, at most `room` of them, due `timeout_s` after `now`."""
+        count = len(payloads)
+        assert count <= self._free_count, f"{count} roots taken, but {self._free_count} are free"
+        slots = self._free.take(np.arange(self._head, self._head + count), mode="wrap")
+        self._head = (self._head + count) % len(self._free)
+        self._free_count -= count
+        generations = self._generation.take(slots)
+        generations += 1
+        generations &= GENERATION_MASK
+        self._generation[slots] = generations
+        self._deadline_s[slots] = now + timeout_s
+        self._emitted_s[slots] = now
+        self._attempt[slots] = attempts
+        self._number[slots] = numbers
+        self._payload[slots] = np.fromiter(payloads, np.object_, count)
+        self._next_deadline_s = min(self._next_deadline_s, now + timeout_s)
+        return make_roots(self.incarnation, generations, slots)
+
+    def release(self, roots: U64) -> Released:
+        """End those of `roots` that are pending; late, foreign and repeated ones are ignored."""
+        roots = self._still_pending(roots)
+        slots = slots_of(roots)
+        count = len(slots)
+        payloads = self._payload.take(slots)
+        released = Released(roots, payloads, self._number.take(slots), self._attempt.take(slots),
+                            self._emitted_s.take(slots))
+        self._payload[slots] = None
+        self._deadline_s[slots] = _NEVER
+        tail = self._head + self._free_count
+        self._free.put(np.arange(tail, tail + count), slots, mode="wrap")
+        self._free_count += count
+        return released
+
+    def expired(self, now: float) -> U64:
+        """The roots whose deadline has come. They stay pending until released."""
+        if now < self._next_deadline_s:
+            return NO_IDS
+        due = np.flatnonzero(self._deadline_s <= now)
+        later = self._deadline_s[self._deadline_s > now]
+        self._next_deadline_s = float(later.min()) if len(later) else _NEVER
+        return make_roots(self.incarnation, self._generation[due], due)
+
+    def postpone(self, roots: U64, deadline_s: float) -> None:
+        """Give those of `roots` that are pending a new deadline."""
+        self._deadline_s[slots_of(self._still_pending(roots))] = deadline_s
+        self._next_deadline_s = min(self._next_deadline_s, deadline_s)
+
+    def all_roots(self) -> U64:
+        """Every root that is pending now."""
+        slots = np.flatnonzero(self._deadline_s < _NEVER)
+        return make_roots(self.incarnation, self._generation[slots], slots)
+
+    def _still_pending(self, roots: U64) -> U64:
+        mine = incarnations_of(roots) == self.incarnation
+        if not mine.all():
+            roots = roots[mine]
+        slots = slots_of(roots)
+        live = self._generation.take(slots) == generations_of(roots)
+        live &= self._deadline_s.take(slots) < _NEVER
+        if not live.all():
+            roots, slots = roots[live], slots[live]
+        once = first_of_each(slots, self._seen)
+        return roots if once.all() else roots[once]
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError if the table is corrupt. Tests call it after every step."""
+        ring = np.arange(self._head, self._head + self._free_count)
+        free = self._free.take(ring, mode="wrap")
+        assert len(np.unique(free)) == self._free_count, "a slot is free twice"
+        assert (self._deadline_s[free] == _NEVER).all(), "a free slot has a deadline"
+        assert np.count_nonzero(self._deadline_s < _NEVER) == len(self), "a pending slot is free"
+        assert all(payload is None for payload in self._payload[free]), "a free slot holds a record"

@@ -1,0 +1,148 @@
+"""From a frozen graph to tasks on workers: who exists, where it lives, and who listens to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+from sunshower.errors import ConfigError
+from sunshower.runtime.ids import INCARNATIONS_MAX
+from sunshower.topologies.graph import Component, Graph, StreamSpec, Subscription
+
+ACKER = "__acker"
+
+
+class Layout(StrEnum):
+    """How tasks share workers."""
+
+    ISOLATE = "isolate"  # one task a worker: what experiments want
+    PACK = "pack"  # tasks side by side, acker shards with their spouts: what throughput wants
+
+
+@dataclass(frozen=True)
+class Task:
+    """One instance of a component (or of the acker), at its place."""
+
+    id: int
+    component: str
+    index: int  # among the tasks of its component
+    worker: int
+
+
+@dataclass(frozen=True)
+class Stream:
+    """An output stream with its place in the plan: frames carry `index`, not names."""
+
+    index: int
+    component: str
+    spec: StreamSpec
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that a worker needs to know. The number of tasks and shards never changes."""
+
+    graph: Graph
+    layout: Layout
+    tasks: tuple[Task, ...]
+    streams: tuple[Stream, ...]
+    back_edges: frozenset[tuple[str, str]] = field(default_factory=frozenset)  # without credits
+
+    @cached_property
+    def workers(self) -> list[int]:
+        """The ids of all workers, ascending from 0."""
+        return sorted({task.worker for task in self.tasks})
+
+    @cached_property
+    def spouts(self) -> list[Task]:
+        """All spout tasks. Incarnation i belongs to spouts[i % len(spouts)]; see ids.py."""
+        spouts = {component.id for component in self.graph.spouts}
+        return [task for task in self.tasks if task.component in spouts]
+
+    @cached_property
+    def shards(self) -> list[list[Task]]:
+        """For each spout task the acker tasks that share its slots: shards[k][slot % n]."""
+        ackers = self.tasks_of(ACKER)
+        near = [[a for a in ackers if a.worker == spout.worker] for spout in self.spouts]
+        return [beside or ackers for beside in near]
+
+    def tasks_of(self, component: str) -> list[Task]:
+        """The tasks of a component, by ascending id."""
+        return [task for task in self.tasks if task.component == component]
+
+    def tasks_on(self, worker: int) -> list[Task]:
+        """The tasks of a worker, by ascending id."""
+        return [task for task in self.tasks if task.worker == worker]
+
+    def component(self, task: Task) -> Component:
+        """The declaration of a task. Ackers have none."""
+        return self.graph.components[task.component]
+
+    def stream(self, component: str, stream: str) -> Stream:
+        """A component's output stream by name."""
+        return next(s for s in self.streams if (s.component, s.spec.id) == (component, stream))
+
+    def subscriptions(self, stream: Stream) -> list[tuple[Component, Subscription]]:
+        """Who reads a stream, in declared order."""
+        return list(self.graph.subscribers(stream.component, stream.spec.id))
+
+    def incarnation(self, spout: Task, life: int) -> int:
+        """The incarnation number of a spout task in its worker's `life` (1, 2, …).
+
+        Raises ConfigError when its 16 bits are used up.
+        """
+        number = life * len(self.spouts) + self.spouts.index(spout)
+        if number >= INCARNATIONS_MAX:
+            raise ConfigError(
+                f"{spout.component}[{spout.index}] has started {life} times, more often than a "
+                "root id can count: submit the topology anew"
+            )
+        return number
+
+
+def make_plan(graph: Graph, layout: Layout = Layout.PACK) -> Plan:
+    """Place the tasks of `graph`. Raises ConfigError when that cannot be done."""
+    workers = graph.config.workers
+    placed: list[tuple[str, int, int]] = []
+    names = [(component.id, component.parallelism) for component in graph.components.values()]
+    if layout is Layout.ISOLATE:
+        places = iter(range(INCARNATIONS_MAX))
+        for name, parallelism in [*names, (ACKER, _shard_count(graph, 1))]:
+            placed += [(name, index, next(places)) for index in range(parallelism)]
+    else:
+        for name, parallelism in names:
+            placed += [(name, index, index % workers) for index in range(parallelism)]
+        spouts = {component.id for component in graph.spouts}
+        near = sorted({worker for name, _, worker in placed if name in spouts})
+        shards = _shard_count(graph, len(near))
+        placed += [(ACKER, index, near[index % len(near)]) for index in range(shards)]
+    tasks = tuple(Task(id, *place) for id, place in enumerate(placed, start=1))
+    declared = [(c.id, spec) for c in graph.components.values() for spec in c.streams.values()]
+    streams = tuple(Stream(index, *pair) for index, pair in enumerate(declared))
+    return Plan(graph, layout, tasks, streams, _back_edges(graph))
+
+
+def _shard_count(graph: Graph, default: int) -> int:
+    return default if graph.config.ackers is None else graph.config.ackers
+
+
+def _back_edges(graph: Graph) -> frozenset[tuple[str, str]]:
+    """Edges that close a cycle, found by walking from the spouts in declared order."""
+    found: set[tuple[str, str]] = set()
+    done: set[str] = set()
+
+    def walk(here: str, path: Sequence[str]) -> None:
+        for bolt in graph.bolts:
+            if all(s.source != here for s in bolt.inputs):
+                continue
+            if bolt.id == here or bolt.id in path:
+                found.add((here, bolt.id))
+            elif bolt.id not in done:
+                walk(bolt.id, [*path, here])
+        done.add(here)
+
+    for spout in graph.spouts:
+        walk(spout.id, [])
+    return frozenset(found)

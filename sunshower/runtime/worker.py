@@ -1,0 +1,336 @@
+"""One worker: its tasks, its lanes to the others, and the order in which things are done.
+
+Facts come in as method calls (a packet, an answer, news of the peers); `step` does a slice of work
+and `outgoing` says which packets to send. Nothing here knows Ray: a shell calls in a loop, and a
+simulator or a test may do so in any order.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from sunshower.clock import Clock
+from sunshower.errors import SunshowerError, TopologyFailed, Unserialisable
+from sunshower.failures import Cause, Failure
+from sunshower.runtime.acker_task import Verdicts
+from sunshower.runtime.batch import Batch
+from sunshower.runtime.channels import Inflow, RemoteChannel
+from sunshower.runtime.credits import FIRST_WINDOW
+from sunshower.runtime.ids import U64, incarnations_of
+from sunshower.runtime.lanes import Inlet, Lane, Lost
+from sunshower.runtime.metrics import WorkerStats
+from sunshower.runtime.packets import Answer, Packet, read_content
+from sunshower.runtime.plan import Plan, Task
+from sunshower.runtime.reports import ShardReport
+from sunshower.runtime.spout_task import SpoutTask
+from sunshower.runtime.wiring import context, wire
+
+_GRANT_S = 0.05  # what was processed is granted after this long, however little it is
+_SPOUT_RECORDS = 1_024  # emitted in one go at most, unless the receivers have less room
+_BOLTS_BEFORE_SPOUT = 8  # slices of bolts in a row before a spout gets one
+
+
+class Worker:
+    """The tasks of one worker in one life of it."""
+
+    def __init__(self, plan: Plan, worker: int, life: int, generator: np.random.Generator,
+                 clock: Clock) -> None:
+        self.plan = plan
+        self.worker = worker
+        self.life = life
+        self.inlet = Inlet(worker, life)
+        self._clock = clock
+        self._config = plan.graph.config
+        self._place = {task.id: task for task in plan.tasks}
+        self._lanes = {
+            peer: Lane(worker, life, peer, self._config, plan.streams, self._cannot_travel)
+            for peer in plan.workers if peer != worker
+        }
+        self._wired = wire(plan, worker, life, generator, lambda peer: self._lanes[peer].ready)
+        self._inflows: dict[tuple[int, int], Inflow] = {}
+        self._bolts = list(reversed(self._wired.bolts.values()))  # downstream first
+        self._spouts = list(self._wired.spouts.values())
+        self._opened = False
+        self._draining = False
+        self._bolt_turns = 0
+        self._grant_at_s: float | None = None
+        self._poll_at_s: dict[int, float] = {}  # spouts that had nothing: when to ask again
+        self._lost = 0
+
+    # ---- facts ----------------------------------------------------------------------------
+
+    def peers(self, lives: Mapping[int, int]) -> None:
+        """The workers that have said hello, and in which life each is."""
+        now = self._clock.now()
+        for peer, life in lives.items():
+            lane = self._lanes.get(peer)
+            if lane is None or lane.peer_incarnation == life:
+                continue
+            before = lane.peer_incarnation
+            lane.peer_is(life)
+            if before is not None:
+                self._peer_died(peer, now)
+
+    def receive(self, data: bytes) -> None:
+        """A packet that the inlet has accepted."""
+        packet = read_content(data, self.plan.streams)
+        self._hear_grants(packet)
+        for task, report in packet.reports.items():
+            self._hear_report(task, report)
+        for task, verdicts in packet.verdicts.items():
+            self._hear_verdicts(task, verdicts)
+        if len(packet.postponed):
+            self._postpone(packet.postponed)
+        for frame in packet.frames:
+            key = (frame.batch.source, frame.target)
+            if key not in self._inflows:
+                self._inflows[key] = Inflow(*key, packet.sender, FIRST_WINDOW)
+            self._wired.inboxes[frame.target].put(frame.batch, self._inflows[key], frame.seq)
+
+    def answered(self, peer: int, seq: int, answer: Answer | None) -> None:
+        """What the peer said to a packet; None when the call itself failed."""
+        lost = self._lanes[peer].answered(seq, answer, self._clock.now())
+        cause = Cause.BAD_FRAME if answer is not None else Cause.ACTOR_DIED
+        self._fail_lost(lost, cause)
+
+    def drain(self) -> None:
+        """Emit no more; finish what is open."""
+        self._draining = True
+
+    # ---- work -----------------------------------------------------------------------------
+
+    def step(self) -> float | None:
+        """Do a slice of work. Returns 0 if there is more to do, the seconds to wait for the next
+        thing that is due, or None if nothing is."""
+        if not self._opened:
+            self._open()
+        now = self._clock.now()
+        for spout in self._spouts:
+            if spout.next_look_s <= now:
+                spout.look(now)
+        worked = self._run_one(now)
+        self._dispatch_reports()
+        self._give_grants(now)
+        return 0 if worked else self._until_next(now)
+
+    def outgoing(self) -> Iterator[tuple[int, int, bytes]]:
+        """(peer, seq, bytes) of each packet to be sent now; `answered` wants the answers."""
+        now = self._clock.now()
+        for peer, lane in self._lanes.items():
+            while (packet := lane.next_packet(now)) is not None:
+                yield (peer, *packet)
+        self._dispatch_reports()  # of records that could not travel
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits in an inbox and nothing is on its way out."""
+        return (all(not inbox.entries for inbox in self._wired.inboxes.values())
+                and all(lane.idle for lane in self._lanes.values()))
+
+    @property
+    def finished(self) -> bool:
+        """Every spout here is done, and the worker is idle."""
+        return self.idle and all(spout.done for spout in self._spouts)
+
+    def stats(self) -> WorkerStats:
+        """The worker at this moment."""
+        tasks = (*self._wired.spouts.values(), *self._wired.bolts.values())
+        return WorkerStats(self.worker, self.life, tuple(task.stats() for task in tasks),
+                           self.idle, self._lost)
+
+    def results(self, component: str) -> list[Any]:
+        """What `result()` of each of the component's tasks in this worker says."""
+        spouts = [t.spout for t in self._spouts if t.task.component == component]
+        bolts = [t.bolt for t in self._wired.bolts.values() if t.task.component == component]
+        return [one.result() if hasattr(one, "result") else None for one in (*spouts, *bolts)]
+
+    def close(self) -> None:
+        """The topology stops: every task is told, whatever the others say to it."""
+        if self._opened:
+            for task in (*self._spouts, *self._wired.bolts.values()):
+                _guard(task.task, "close" if task in self._spouts else "cleanup", task.close)
+
+    # ---- how ------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        self._opened = True
+        for bolt in self._wired.bolts.values():
+            where = context(self.plan, bolt.task)
+            _guard(bolt.task, "prepare", lambda bolt=bolt, where=where: bolt.prepare(where))
+        for spout in self._spouts:
+            where = context(self.plan, spout.task)
+            _guard(spout.task, "open", lambda spout=spout, where=where: spout.open(where))
+
+    def _run_one(self, now: float) -> bool:
+        if self._bolt_turns < _BOLTS_BEFORE_SPOUT and self._run_bolt():
+            self._bolt_turns += 1
+            return True
+        self._bolt_turns = 0
+        return self._run_spouts(now) or self._run_bolt()
+
+    def _run_bolt(self) -> bool:
+        """The bolt furthest downstream that has something to do and room for what comes of it."""
+        for bolt in self._bolts:
+            inbox = self._wired.inboxes[bolt.task.id]
+            if not inbox.entries or bolt.outlets.full:
+                continue
+            batch, origin, seq = inbox.take(bolt.service.slice_records)
+            before = self._clock.now()
+            bolt.process(batch)
+            bolt.service.measure(len(batch), self._clock.now() - before)
+            origin.processed(len(batch), seq, bolt.service.window)
+            self._pass_on_postponed(bolt)
+            return True
+        return False
+
+    def _run_spouts(self, now: float) -> bool:
+        if any(lane.peer_incarnation is None for lane in self._lanes.values()):
+            return False
+        return any([self._run_spout(spout, now) for spout in self._spouts])
+
+    def _run_spout(self, spout: SpoutTask, now: float) -> bool:
+        if (spout.done or spout.outlets.full or self._poll_at_s.get(spout.task.id, 0) > now
+                or (self._draining and not len(spout.pending))):
+            return False
+        limit = min(_SPOUT_RECORDS, spout.outlets.window)
+        emitted: int = _guard(spout.task, "records or next_tuple", lambda: spout.emit(now, limit))
+        self._poll_at_s[spout.task.id] = 0 if emitted else now + self._config.idle_poll_s
+        return emitted > 0
+
+    def _until_next(self, now: float) -> float | None:
+        times = [spout.next_look_s for spout in self._spouts]
+        times += [lane.retry_s for lane in self._lanes.values() if lane.retry_s is not None]
+        times += [at for at in (self._grant_at_s,) if at is not None]
+        for spout in self._spouts:
+            room = spout.pending.room or not self._wired.reports.tracked
+            if not spout.exhausted and room and not spout.outlets.full:
+                times.append(self._poll_at_s.get(spout.task.id, 0) or now + self._config.idle_poll_s)
+        soonest = min(times, default=np.inf)
+        return None if soonest == np.inf else max(soonest - now, 0.0005)
+
+    def _dispatch_reports(self) -> None:
+        for task, report in self._wired.reports.take().items():
+            if task in self._wired.ackers:
+                self._hear_report(task, report)
+            else:
+                waiting = self._lane_to(task).content.reports.setdefault(task, ShardReport())
+                waiting.starts += report.starts
+                waiting.acks += report.acks
+                waiting.fails += report.fails
+
+    def _hear_report(self, task: int, report: ShardReport) -> None:
+        for spout, verdicts in self._wired.ackers[task].hear(report).items():
+            owner = self.plan.spouts[spout].id
+            if owner in self._wired.spouts:
+                self._hear_verdicts(owner, verdicts)
+            else:
+                waiting = self._lane_to(owner).content.verdicts.setdefault(owner, Verdicts())
+                waiting.complete += verdicts.complete
+                waiting.failed += verdicts.failed
+
+    def _hear_verdicts(self, task: int, verdicts: Verdicts) -> None:
+        spout = self._wired.spouts[task]
+        if verdicts.complete:
+            roots = (verdicts.complete[0] if len(verdicts.complete) == 1
+                     else np.concatenate(verdicts.complete))
+            now = self._clock.now()
+            _guard(spout.task, "ack", lambda: spout.complete(roots, now))
+        for root, failure in verdicts.failed:
+            failed = np.array([root], np.uint64)
+            _guard(spout.task, "fail", lambda f=failed, why=failure: spout.failed(f, why))
+        self._poll_at_s[task] = 0 if verdicts.failed else self._poll_at_s.get(task, 0)
+
+    def _pass_on_postponed(self, bolt: Any) -> None:
+        if roots := getattr(bolt, "postponed", None):
+            self._postpone(np.array(roots, np.uint64))
+            bolt.postponed = []
+
+    def _postpone(self, roots: U64) -> None:
+        owners = incarnations_of(roots) % len(self.plan.spouts)
+        for index in set(owners.tolist()):
+            owner, mine = self.plan.spouts[index].id, roots[owners == index]
+            if owner in self._wired.spouts:
+                self._wired.spouts[owner].postpone(mine, self._clock.now())
+            else:
+                self._lane_to(owner).content.postponed += mine.tolist()
+
+    def _hear_grants(self, packet: Packet) -> None:
+        for source, target, seq, window in packet.grants:
+            channel = self._wired.channels.get((source, target))
+            if isinstance(channel, RemoteChannel):
+                channel.granted(seq, window)
+
+    def _give_grants(self, now: float) -> None:
+        """Tell senders what was processed: at once where they may run dry, else now and then."""
+        time_is_up = self._grant_at_s is not None and now >= self._grant_at_s
+        for flow in self._inflows.values():
+            if flow.records and (time_is_up or flow.due):
+                self._lanes[flow.worker].content.grants.append(flow.grant())
+        if any(flow.records for flow in self._inflows.values()):
+            self._grant_at_s = self._grant_at_s or now + _GRANT_S
+        else:
+            self._grant_at_s = None
+
+    def _lane_to(self, task: int) -> Lane:
+        return self._lanes[self._place[task].worker]
+
+    # ---- losses ---------------------------------------------------------------------------
+
+    def _peer_died(self, peer: int, now: float) -> None:
+        """What was sent to it and is not processed has failed; what it held is swept."""
+        for channel in self._wired.channels.values():
+            if isinstance(channel, RemoteChannel) and self._place[channel.target].worker == peer:
+                self._fail_frames(channel, channel.lose(), Cause.ACTOR_DIED)
+        self._inflows = {key: flow for key, flow in self._inflows.items() if flow.worker != peer}
+        self._dispatch_reports()
+        for spout in self._spouts:
+            self._sweep(spout, self.plan.tasks_on(peer), now)
+
+    def _sweep(self, spout: SpoutTask, dead: list[Task], now: float) -> None:
+        reached = self.plan.graph.downstream(spout.task.component)
+        bolts = [task for task in dead if task.component in reached]
+        shards = self.plan.shards[self.plan.spouts.index(spout.task)]
+        residues = {index for index, acker in enumerate(shards) if acker in dead}
+        if bolts or residues:
+            first = bolts[0] if bolts else shards[min(residues)]
+            failure = Failure(Cause.ACTOR_DIED, first.component, first.index,
+                              "its worker died and was started again")
+            spout.sweep(now, failure, None if bolts else residues, len(shards))
+
+    def _fail_lost(self, lost: Lost, cause: Cause) -> None:
+        for channel, seqs in lost.frames:
+            self._fail_frames(channel, channel.lose(seqs), cause)
+        for report in lost.reports:
+            for roots in report.roots():
+                self._wired.reports.fail(roots, Failure(cause, "__acker", reason="a report was lost"))
+            for root, failure in report.fails:
+                self._wired.reports.fail(np.array([root], np.uint64), failure)
+
+    def _fail_frames(self, channel: RemoteChannel, roots: U64, cause: Cause) -> None:
+        self._lost += len(roots)
+        target = self._place[channel.target]
+        reason = "frames on their way to it were lost"
+        self._wired.reports.fail(roots, Failure(cause, target.component, target.index, reason))
+
+    def _cannot_travel(self, channel: RemoteChannel, bad: Batch, error: Unserialisable) -> None:
+        source = self._place[channel.source]
+        failure = Failure(Cause.EXCEPTION, source.component, source.index,
+                          f"{error} (the record: {bad.records[0]!r:.200})")
+        self._wired.reports.fail(bad.roots, failure)
+
+
+def _guard(task: Task, what: str, call: Any) -> Any:
+    """Run user code outside of any tuple's care: what it raises ends the topology, with its place."""
+    try:
+        return call()
+    except SunshowerError:
+        raise
+    except Exception as error:
+        raise TopologyFailed(
+            f"{what} of {task.component}[{task.index}] raised {type(error).__name__}: {error}. "
+            f"Mend it and run again.\n{traceback.format_exc().rstrip()}"
+        ) from error
