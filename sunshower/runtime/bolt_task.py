@@ -98,30 +98,40 @@ class AutomaticBoltTask(BoltTask):
         self._call: Callable[[Any], Any] = getattr(self.bolt, "process", self.bolt)
 
     def process(self, batch: Batch) -> None:
-        outputs, stops, failures = self._run(batch.rows(self._streams[batch.stream].spec.schema))
+        records = batch.rows(self._streams[batch.stream].spec.schema)
+        if self.outlets.none:
+            failures = self._run_sink(records)
+            self.settle(batch, np.zeros(len(batch), np.uint64), self._flush(batch, failures))
+            return
+        outputs, stops, failures = self._run(records)
         kinds = set(map(type, outputs))
         if outputs and not self.outlets.fits(DEFAULT, outputs, kinds):
             stops = self._refuse_misfits(outputs, stops, failures)
+        failures = self._flush(batch, failures)
+        if len(failures) == len(batch):
+            outputs, stops = [], [0] * len(batch)
         ends: I64 = np.array(stops, np.int64)
+        self.settle(batch, self._send(outputs, ends, batch, OnStream in kinds), failures)
+
+    def _flush(self, batch: Batch, failures: dict[int, Failure]) -> dict[int, Failure]:
+        """Make what the batch did durable; if that cannot be done, all of it has failed."""
         if self._flushes:
             try:
                 self.bolt.flush()
-            except Exception as error:  # nothing of this batch is durable
-                failure = self.failure(error)
-                failures.update(dict.fromkeys(range(len(batch)), failure))
-                outputs, ends = [], np.zeros(len(batch), np.int64)
-        self.settle(batch, self._send(outputs, ends, batch, OnStream in kinds), failures)
+            except Exception as error:
+                return dict.fromkeys(range(len(batch)), self.failure(error))
+        return failures
 
-    def _run(self, records: Any) -> tuple[list[Any], list[int], dict[int, Failure]]:
+    def _run(self, records: Sequence[Any]) -> tuple[list[Any], list[int], dict[int, Failure]]:
         """Call the bolt for each record: all outputs in a row, and where each input's end."""
         outputs: list[Any] = []
         ends: list[int] = []
         failures: dict[int, Failure] = {}
-        call, extend, end = self._call, outputs.extend, ends.append
+        extend, end = outputs.extend, ends.append
+        results = map(self._call, records)
         while len(ends) < len(records):  # once, and once more for each record that raises
             try:
-                for record in records[len(ends) :] if ends else records:
-                    produced = call(record)
+                for produced in results:
                     if produced is not None:
                         extend(produced)
                     end(len(outputs))
@@ -130,6 +140,21 @@ class AutomaticBoltTask(BoltTask):
                 del outputs[ends[-1] if ends else 0 :]
                 end(len(outputs))
         return outputs, ends, failures
+
+    def _run_sink(self, records: Sequence[Any]) -> dict[int, Failure]:
+        """The same for a bolt without output streams: no list of ends (a fifth of the time)."""
+        failures: dict[int, Failure] = {}
+        waiting = iter(records)
+        results = filter(None, map(self._call, waiting))
+        while waiting.__length_hint__():  # type: ignore[attr-defined]
+            try:
+                for produced in results:
+                    for output in produced:
+                        self._check_one(output)
+            except Exception as error:
+                left: int = waiting.__length_hint__()  # type: ignore[attr-defined]
+                failures[len(records) - left - 1] = self.failure(error)
+        return failures
 
     def _refuse_misfits(self, outputs: list[Any], ends: list[int],
                         failures: dict[int, Failure]) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,10 @@ class Counts:
     replayed: int = 0  # spouts: emitted again
     pending: int = 0  # spouts: trees open now
 
+    def closed(self) -> Counts:
+        """The same for a task that is gone: nothing of it is open any more."""
+        return replace(self, pending=0)
+
     def __add__(self, other: Counts) -> Counts:
         return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Counts)))
 
@@ -84,6 +88,7 @@ class Snapshot:
     workers: Mapping[int, WorkerStats] = field(default_factory=dict)
     restarts: int = 0
     retired: Mapping[str, Counts] = field(default_factory=dict)  # what dead incarnations had done
+    state: str = "running"
 
     def tasks(self) -> Iterable[TaskStats]:
         """All tasks, worker by worker."""

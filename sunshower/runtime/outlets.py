@@ -46,6 +46,11 @@ class Outlets:
         self.transferred = 0  # records sent, one per target task
 
     @property
+    def none(self) -> bool:
+        """Whether the task has no output stream at all."""
+        return not self._outlets
+
+    @property
     def full(self) -> bool:
         """Whether a receiver has no room, so that this task has to wait."""
         return any(channel.full for channel in self._channels.values())

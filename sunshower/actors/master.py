@@ -1,0 +1,54 @@
+"""The Ray actor around the master: it keeps the plan, and passes news of workers on."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import ray
+from ray import cloudpickle
+
+from sunshower.actors.names import silent
+from sunshower.runtime.master import Master
+from sunshower.runtime.metrics import Snapshot, WorkerStats
+from sunshower.runtime.plan import Plan
+
+
+class MasterActor:
+    """One per topology, detached. `plan` is pickled by value, so that workers need no source."""
+
+    def __init__(self, plan: bytes) -> None:
+        loaded: Plan = cloudpickle.loads(plan)
+        self._plan = plan
+        self._master = Master(loaded)
+        self._workers: dict[int, Any] = {}
+        self._pids: dict[int, int] = {}
+
+    def hello(self, worker: int, handle: Any, pid: int) -> tuple[bytes, int, dict[int, int]]:
+        """A worker has started. Returns the plan, its life, and the lives of all."""
+        welcome = self._master.hello(worker)
+        self._workers[worker] = handle
+        self._pids[worker] = pid
+        for other, peer in self._workers.items():
+            if other != worker:
+                silent(peer.peers).remote(welcome.lives)
+        return self._plan, welcome.life, welcome.lives
+
+    def hear(self, stats: WorkerStats) -> None:
+        """A worker tells how it stands."""
+        self._master.hear(stats, time.monotonic())
+
+    def broken(self, text: str) -> None:
+        """A task has given up."""
+        self._master.broken(text)
+
+    def status(self) -> tuple[Snapshot, str | None]:
+        """The topology now, and why it gave up, if it did."""
+        return self._master.snapshot(time.monotonic()), self._master.error
+
+    def pids(self) -> dict[int, int]:
+        """Process id of each worker."""
+        return self._pids
+
+
+MasterClass = ray.remote(num_cpus=0, max_restarts=0)(MasterActor)

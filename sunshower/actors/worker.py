@@ -1,0 +1,159 @@
+"""The Ray actor around a worker: its main thread takes the mail, a second thread does the work.
+
+Ray calls the methods below on the main thread; none of them blocks, so a packet is answered at
+once however long user code takes. The loop owns the core: no lock anywhere, only a mailbox.
+(Measured against self-calls, one per slice of work, which cost 0.6 ms each: +19 % tuples/s.)
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+import numpy as np
+import ray
+from ray import cloudpickle
+
+from sunshower.actors.names import NAMESPACE, master_name, silent, worker_name
+from sunshower.clock import SystemClock
+from sunshower.errors import SunshowerError
+from sunshower.runtime.packets import Answer
+from sunshower.runtime.worker import Worker
+
+_TELL_S = 0.25  # how often the master hears, while anything changes
+
+
+class WorkerActor:
+    """One process with some tasks of a topology. Ray starts it again when it dies."""
+
+    def __init__(self, run: str, worker: int) -> None:
+        self._run = run
+        self._worker = worker
+        self._mailbox: deque[Callable[[], Any]] = deque()
+        self._mail = threading.Event()
+        self._stopped = False
+        self._peers: dict[int, Any] = {}
+        self._told: Any = None
+        self._told_finished = False
+        self._tell_at_s = 0.0
+        self._master = ray.get_actor(master_name(run), namespace=NAMESPACE)
+        me = ray.get_runtime_context().current_actor
+        plan, life, lives = ray.get(self._master.hello.remote(worker, me, os.getpid()))
+        generator = np.random.default_rng()
+        self._core = Worker(cloudpickle.loads(plan), worker, life, generator, SystemClock())
+        self._core.peers(lives)
+        self._slice_s = self._core.plan.graph.config.slice_s
+        threading.Thread(target=self._loop, name="sunshower", daemon=True).start()
+
+    # ---- called by Ray, on the main thread ------------------------------------------------
+
+    def deliver(self, packet: bytes) -> int:
+        """A packet of a peer. The answer says whether it will be processed."""
+        answer = self._core.inlet.answer(packet)
+        if answer is Answer.ACCEPTED:
+            self._put(partial(self._core.receive, packet))
+        return int(answer)
+
+    def peers(self, lives: dict[int, int]) -> None:
+        """The master's news of who is in which life."""
+        self._put(partial(self._core.peers, lives))
+
+    def results(self, component: str) -> list[Any]:
+        """`result()` of the component's tasks here, asked between two slices of work."""
+        found: list[Any] = self._ask(partial(self._core.results, component))
+        return found
+
+    def drain(self) -> None:
+        """Let the spouts emit no more."""
+        self._put(self._core.drain)
+
+    def stop(self) -> None:
+        """Close all tasks and end the loop."""
+        self._ask(self._close)
+
+    def ping(self) -> int:
+        """The process id: whoever hears it knows that the main thread is free."""
+        return os.getpid()
+
+    # ---- the loop, on its own thread ------------------------------------------------------
+
+    def _loop(self) -> None:
+        try:
+            sent_s = 0.0
+            while not self._stopped:
+                while self._mailbox:
+                    self._mailbox.popleft()()
+                wait_s = self._core.step()
+                now = time.monotonic()
+                if wait_s != 0 or now - sent_s >= self._slice_s:
+                    sent_s = now
+                    self._send()
+                    wait_s = self._tell(now, wait_s)
+                if wait_s != 0 and not self._mailbox:
+                    self._mail.wait(wait_s)
+                    self._mail.clear()
+        except SunshowerError as error:
+            silent(self._master.broken).remote(str(error))
+        except Exception:
+            silent(self._master.broken).remote(
+                f"worker {self._worker} hit a defect of sunshower itself; please report this:\n"
+                + traceback.format_exc()
+            )
+
+    def _send(self) -> None:
+        for peer, seq, packet in self._core.outgoing():
+            if peer not in self._peers:
+                name = worker_name(self._run, peer)
+                self._peers[peer] = ray.get_actor(name, namespace=NAMESPACE)
+            answer = self._peers[peer].deliver.remote(packet).future()
+            answer.add_done_callback(partial(self._answered, peer, seq))
+
+    def _answered(self, peer: int, seq: int, call: Future[int]) -> None:
+        """On a thread of Ray's: only into the mailbox."""
+        answer = None if call.exception() else Answer(call.result())
+        self._put(partial(self._core.answered, peer, seq, answer))
+
+    def _tell(self, now: float, wait_s: float | None) -> float | None:
+        """Tell the master what has changed, now and then. Returns how long to wait at most."""
+        finished = self._core.finished
+        if now < self._tell_at_s and finished is self._told_finished:
+            left_s = self._tell_at_s - now
+            return wait_s if wait_s == 0 else min(left_s, left_s if wait_s is None else wait_s)
+        stats = self._core.stats()
+        counts = [(task.counts, task.done) for task in stats.tasks]
+        if (counts, finished, stats.idle) != self._told:
+            self._told, self._told_finished = (counts, finished, stats.idle), finished
+            self._tell_at_s = now + _TELL_S
+            silent(self._master.hear).remote(stats)
+        return wait_s
+
+    def _close(self) -> None:
+        self._stopped = True
+        self._core.close()
+
+    def _put(self, fact: Callable[[], Any]) -> None:
+        self._mailbox.append(fact)
+        self._mail.set()
+
+    def _ask(self, question: Callable[[], Any]) -> Any:
+        """Have the loop answer; whatever it raises is raised here."""
+        answer: Future[Any] = Future()
+
+        def fact() -> None:
+            try:
+                answer.set_result(question())
+            except Exception as error:
+                answer.set_exception(error)
+
+        self._put(fact)
+        return answer.result(timeout=30)
+
+
+WorkerClass = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0)(WorkerActor)

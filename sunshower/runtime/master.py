@@ -1,0 +1,108 @@
+"""The master of one topology: who is alive, in which life, and whether all is done.
+
+    STARTING ──all workers said hello──▶ RUNNING ──all is done──▶ FINISHED
+        └───────────────┬───────────────────┘
+                        └──a task gave up──▶ FAILED
+
+It is never on the way of a tuple: workers talk to each other directly.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sunshower.runtime.metrics import Counts, Snapshot, WorkerStats
+from sunshower.runtime.plan import Plan
+
+_SETTLE_S = 1.0  # untracked records may still be on their way: wait until nothing changes
+
+
+class State(StrEnum):
+    """Where a topology stands."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Welcome:
+    """What a worker is told when it says hello."""
+
+    life: int
+    lives: dict[int, int]  # all workers that are known, and in which life each is
+
+
+class Master:
+    """The book of workers."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._lives: Counter[int] = Counter()
+        self._stats: dict[int, WorkerStats] = {}
+        self._retired: dict[str, Counts] = {}
+        self._error: str | None = None
+        self._flow: tuple[int, int] = (0, 0)
+        self._flow_since_s = 0.0
+
+    def state(self, now: float) -> State:
+        """Where the topology stands."""
+        if self._error is not None:
+            return State.FAILED
+        if len(self._lives) < len(self._plan.workers):
+            return State.STARTING
+        return State.FINISHED if self._all_done(now) else State.RUNNING
+
+    @property
+    def error(self) -> str | None:
+        """Why the topology gave up."""
+        return self._error
+
+    @property
+    def lives(self) -> dict[int, int]:
+        """All workers that are known, and in which life each is."""
+        return dict(self._lives)
+
+    def hello(self, worker: int) -> Welcome:
+        """A worker has started, for the first time or again. Everybody must be told `lives`."""
+        self._lives[worker] += 1
+        last = self._stats.pop(worker, None)
+        for task in last.tasks if last else ():
+            retired = self._retired.get(task.component, Counts())
+            self._retired[task.component] = retired + task.counts.closed()
+        return Welcome(self._lives[worker], self.lives)
+
+    def hear(self, stats: WorkerStats, now: float) -> None:
+        """A worker tells how it stands. What a former life of it has sent is ignored."""
+        if stats.incarnation != self._lives[stats.worker]:
+            return
+        self._stats[stats.worker] = stats
+        tasks = [task for worker in self._stats.values() for task in worker.tasks]
+        flow = (sum(t.counts.transferred for t in tasks), sum(t.counts.executed for t in tasks))
+        if flow != self._flow:
+            self._flow, self._flow_since_s = flow, now
+
+    def broken(self, text: str) -> None:
+        """A task has given up, and the topology with it. The first reason counts."""
+        self._error = self._error or text
+
+    def snapshot(self, now: float) -> Snapshot:
+        """The topology at this moment."""
+        restarts = sum(self._lives.values()) - len(self._lives)
+        return Snapshot(self._plan.graph.id, dict(self._stats), restarts, dict(self._retired),
+                        self.state(now))
+
+    def _all_done(self, now: float) -> bool:
+        if set(self._stats) != set(self._plan.workers):
+            return False
+        spouts = {spout.id for spout in self._plan.spouts}
+        workers = self._stats.values()
+        if not all(t.done for worker in workers for t in worker.tasks if t.task in spouts):
+            return False
+        if not all(worker.idle for worker in workers):
+            return False
+        sent, executed = self._flow
+        return sent == executed or now - self._flow_since_s >= _SETTLE_S

@@ -1,0 +1,248 @@
+"""What a user writes: spouts and bolts, and what they are handed while they run."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
+
+from sunshower.failures import Failure
+from sunshower.records import Schema
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+R = TypeVar("R")
+In = TypeVar("In")
+Out = TypeVar("Out")
+In_contra = TypeVar("In_contra", contravariant=True)
+Out_co = TypeVar("Out_co", covariant=True)
+DEFAULT = "default"
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where a task finds itself. `index` counts the tasks of one component from 0."""
+
+    topology: str
+    component: str
+    task: int
+    index: int
+    parallelism: int
+    tasks: Mapping[str, Sequence[int]] = field(default_factory=dict)  # component id → task ids
+
+
+@dataclass(frozen=True, slots=True)
+class OnStream:
+    """A record for another stream than the default one: `yield OnStream("errors", record)`."""
+
+    stream: str
+    record: Any
+
+
+class Tuple(Protocol[Out_co]):
+    """One input of a manual bolt. Storm: org.apache.storm.tuple.Tuple."""
+
+    @property
+    def record(self) -> Out_co: ...
+    @property
+    def component(self) -> str: ...
+    @property
+    def task(self) -> int: ...
+    @property
+    def stream(self) -> str: ...
+
+
+class Collector(Protocol[In_contra]):
+    """A manual bolt's hands. Storm: org.apache.storm.task.OutputCollector.
+
+    A second ack or fail of one tuple, and an emit anchored to a settled tuple, raise
+    AlreadySettled at once (Storm unbalances the tree in silence until the timeout).
+    """
+
+    def emit(
+        self,
+        record: In_contra,
+        anchors: Tuple[Any] | Sequence[Tuple[Any]] = (),
+        *,
+        stream: str = DEFAULT,
+    ) -> None:
+        """Send `record` to the stream's subscribers, as part of the trees of all `anchors`.
+
+        Without anchors nobody follows it. The same tuple may stand in `anchors` twice.
+        Raises BadEmit for a record that does not fit or a stream that is not declared.
+        """
+
+    def emit_direct(
+        self,
+        task: int,
+        record: In_contra,
+        anchors: Tuple[Any] | Sequence[Tuple[Any]] = (),
+        *,
+        stream: str = DEFAULT,
+    ) -> None:
+        """Send to one task of a direct stream. Raises BadEmit if it does not subscribe."""
+
+    def ack(self, tuple: Tuple[Any]) -> None:
+        """This bolt is done with `tuple`."""
+
+    def fail(self, tuple: Tuple[Any], reason: str = "") -> None:
+        """`tuple` cannot be processed: its spout hears why and where, at once."""
+
+    def reset_timeout(self, tuple: Tuple[Any]) -> None:
+        """Give the trees of `tuple` a full timeout again, from when the spout hears of it."""
+
+
+class SpoutCollector(Protocol[In_contra]):
+    """A manual spout's hands. Storm: org.apache.storm.spout.SpoutOutputCollector."""
+
+    def emit(self, record: In_contra, message_id: Any = None, *, stream: str = DEFAULT) -> None:
+        """Send `record`. With a message id its tree is tracked, and ack or fail follows."""
+
+    def emit_direct(
+        self, task: int, record: In_contra, message_id: Any = None, *, stream: str = DEFAULT
+    ) -> None:
+        """Send to one task of a direct stream. Raises BadEmit if it does not subscribe."""
+
+    def finish(self) -> None:
+        """There will never be another record: the topology may end once all is acked."""
+
+
+class Spout(Generic[Out_co]):
+    """A source: write `records` (simple) or `next_tuple` (manual). Nothing here may block.
+
+    Of `records` the framework names, keeps and replays each one; `next_tuple` emits with message
+    ids of its own.
+    Storm: org.apache.storm.spout.ISpout.
+    """
+
+    emits: Any = None  # record type or field names, when only the instance knows, not its class
+    streams: ClassVar[Mapping[str, Any]] = {}  # further streams: id → record type or field names
+    replay: ClassVar[bool] = True  # keep each tracked record and emit it again when it fails
+
+    def open(self, context: Context) -> None:
+        """Called once per task, before the first record."""
+
+    def records(self) -> Iterator[Out_co | None]:
+        """Yield record after record; None for "nothing now"; return when there is no more.
+
+        Message ids are 0, 1, 2 … in the order of the records.
+        """
+        raise NotImplementedError
+
+    def next_tuple(self, out: SpoutCollector[Any]) -> None:
+        """Emit what is there now, if anything, and return. Asked again while room is left."""
+        raise NotImplementedError
+
+    def ack(self, message_id: Any) -> None:
+        """All that came of the record is processed."""
+
+    def fail(self, message_id: Any, failure: Failure) -> None:
+        """The record's tree failed.
+
+        With `replay` it is in line to be emitted again; without, replaying is up to you.
+        """
+
+    def close(self) -> None:
+        """Called when the topology stops. Not called when the process is killed."""
+
+    def result(self) -> Any:
+        """What `Run.results(component)` returns for this task, asked before the topology stops."""
+        return None
+
+
+class Bolt(Generic[In_contra, Out_co]):
+    """A processing step with state. Write `process` (automatic) or `execute` (manual).
+
+    Storm: org.apache.storm.task.IBolt, org.apache.storm.topology.IBasicBolt.
+    """
+
+    emits: Any = None  # record type or field names, when only the instance knows, not its class
+    streams: ClassVar[Mapping[str, Any]] = {}  # further streams: id → record type or field names
+
+    def check_input(self, schema: Schema) -> None:
+        """Called at the declaration of an instance, for each of its inputs.
+
+        Raise RecordMismatch for records that this bolt can never use.
+        """
+
+    def prepare(self, context: Context) -> None:
+        """Called once per task, before the first record."""
+
+    def process(self, record: In_contra) -> Iterable[Out_co | OnStream] | None:
+        """Yield = emit, anchored to `record`; return = ack; raise = fail with the reason.
+
+        What was yielded before an exception is not sent.
+        """
+        raise NotImplementedError
+
+    def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
+        """Storm's own control: emit with anchors; ack or fail each tuple once, now or later.
+
+        An exception fails `tuple` unless it is settled.
+        """
+        raise NotImplementedError
+
+    def flush(self) -> None:
+        """Called after each batch of inputs, before their acks leave: make durable what you wrote.
+
+        If it raises, the whole batch fails.
+        """
+
+    def cleanup(self) -> None:
+        """Called when the topology stops. Not called when the process is killed."""
+
+    def result(self) -> Any:
+        """What `Run.results(component)` returns for this task, asked before the topology stops."""
+        return None
+
+
+@dataclass(frozen=True)
+class Derived:
+    """What a batch bolt makes of a table: output rows and, for each, the input row it came from.
+
+    `rows` has m rows; `parents` has shape (m,), integers in [0, number of input rows).
+    """
+
+    rows: pa.Table
+    parents: np.ndarray[Any, Any]
+
+
+class BatchBolt(Generic[In_contra, Out_co]):
+    """A step on Arrow columns: Arrow speed, still tracked per tuple. One table per call."""
+
+    def prepare(self, context: Context) -> None:
+        """Called once per task, before the first table."""
+
+    @abstractmethod
+    def process(self, table: pa.Table) -> Derived | None:
+        """Make rows of rows: `table` has the input's fields as columns.
+
+        None: all rows are done and made nothing. If it raises, every row of the table fails.
+        """
+
+    def flush(self) -> None:
+        """As Bolt.flush."""
+
+    def cleanup(self) -> None:
+        """As Bolt.cleanup."""
+
+    def result(self) -> Any:
+        """As Bolt.result."""
+        return None
+
+
+class BatchFunction(Protocol):
+    """What `@batch` makes of a function; a plain function of a record has no such mark."""
+
+    __sunshower_batch__: bool
+
+    def __call__(self, table: pa.Table, /) -> Derived | None: ...
+
+
+def batch(function: Callable[[pa.Table], Derived | None]) -> BatchFunction:
+    """Mark a function `pa.Table → Derived | None` as a batch bolt."""
+    function.__sunshower_batch__ = True  # type: ignore[attr-defined]
+    return cast("BatchFunction", function)

@@ -1,0 +1,102 @@
+"""The frozen graph: what a checked declaration comes to, and all the runtime reads of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from sunshower.config import Config
+from sunshower.records import Schema
+from sunshower.topologies.groupings import Grouping
+
+
+class Level(Enum):
+    """How a component's code is called. One mechanism carries them all."""
+
+    RECORDS = "spout: records()"
+    NEXT_TUPLE = "spout: next_tuple(out)"
+    FUNCTION = "bolt: a function of a record"
+    PROCESS = "bolt: process(record)"
+    EXECUTE = "bolt: execute(tuple, out)"
+    BATCH = "bolt: columns"
+
+    @property
+    def is_spout(self) -> bool:
+        return self in (Level.RECORDS, Level.NEXT_TUPLE)
+
+
+@dataclass(frozen=True)
+class StreamSpec:
+    """One output stream of a component."""
+
+    id: str
+    schema: Schema
+    direct: bool = False  # only emit_direct reaches it
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """One input of a bolt: a stream of another component, and how its records are shared out."""
+
+    source: str
+    stream: str
+    grouping: Grouping
+
+
+@dataclass(frozen=True)
+class Component:
+    """A spout or a bolt as declared. `implementation` is a function, a class, or an instance."""
+
+    id: str
+    level: Level
+    implementation: Any
+    parallelism: int = 1
+    streams: Mapping[str, StreamSpec] = field(default_factory=dict)
+    inputs: tuple[Subscription, ...] = ()
+
+    def instance(self) -> Any:
+        """The object (or function) of one task: tasks never share one, not even in one worker."""
+        if isinstance(self.implementation, type):
+            return self.implementation()
+        if callable(self.implementation) and not hasattr(self.implementation, "process"):
+            return self.implementation
+        return deepcopy(self.implementation)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A whole topology, checked: what a subscription names (component, stream, fields) exists."""
+
+    id: str
+    components: Mapping[str, Component]
+    config: Config = field(default_factory=Config)
+
+    @property
+    def spouts(self) -> list[Component]:
+        return [c for c in self.components.values() if c.level.is_spout]
+
+    @property
+    def bolts(self) -> list[Component]:
+        return [c for c in self.components.values() if not c.level.is_spout]
+
+    def subscribers(self, source: str, stream: str) -> Iterator[tuple[Component, Subscription]]:
+        """Every (bolt, subscription) that reads `stream` of `source`, in declared order."""
+        for bolt in self.bolts:
+            for subscription in bolt.inputs:
+                if (subscription.source, subscription.stream) == (source, stream):
+                    yield bolt, subscription
+
+    def downstream(self, source: str) -> set[str]:
+        """The ids of all components that a record of `source` can reach."""
+        found: set[str] = set()
+        frontier = [source]
+        while frontier:
+            here = frontier.pop()
+            for bolt in self.bolts:
+                if bolt.id not in found and any(s.source == here for s in bolt.inputs):
+                    found.add(bolt.id)
+                    frontier.append(bolt.id)
+        return found

@@ -1,0 +1,93 @@
+"""The groupings: which tasks of a subscriber get a record, as declared, not as carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+
+@dataclass(frozen=True)
+class Shuffle:
+    """Evenly over all tasks: after each batch no task is more than one record ahead."""
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Equal values of `fields` go to the same task, in every process and after every restart."""
+
+    fields: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PartialKey:
+    """Each key has two tasks, always the same; the one this sender used less gets the record."""
+
+    fields: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class All:
+    """A copy to every task."""
+
+
+@dataclass(frozen=True)
+class Global:
+    """Everything to the task with the lowest id."""
+
+
+@dataclass(frozen=True)
+class NoneGrouping:
+    """A task drawn at random for each record (Storm: random, though documented as shuffle)."""
+
+
+@dataclass(frozen=True)
+class Direct:
+    """The sender names the task, with `emit_direct`."""
+
+
+@dataclass(frozen=True)
+class LocalOrShuffle:
+    """Shuffle over the tasks in the sender's own worker if there are any, else over all."""
+
+
+class CustomGrouping(Protocol):
+    """A grouping of the user's own; one object per sending task and subscription."""
+
+    def prepare(self, targets: Sequence[int]) -> None:
+        """Called once, before the first record, with the subscriber's task ids, ascending."""
+
+    def choose(self, record: Any) -> Sequence[int]:
+        """The task ids, out of `targets`, that get `record`.
+
+        An empty answer drops it, and acks it when it goes nowhere else.
+        """
+
+
+@dataclass(frozen=True)
+class Custom:
+    """What a CustomGrouping object says."""
+
+    grouping: CustomGrouping
+
+
+Grouping: TypeAlias = (
+    Shuffle | Fields | PartialKey | All | Global | NoneGrouping | Direct | LocalOrShuffle | Custom
+)
+
+
+def describe(grouping: Grouping) -> str:
+    """A grouping in the DSL's own words: `fields(word)`, `shuffle`, `global`."""
+    match grouping:
+        case Fields(fields=fields):
+            return f"fields({', '.join(fields)})"
+        case PartialKey(fields=fields):
+            return f"partial_key({', '.join(fields)})"
+        case LocalOrShuffle():
+            return "local_or_shuffle"
+        case NoneGrouping():
+            return "none"
+        case Custom(grouping=custom):
+            return f"custom({type(custom).__name__})"
+        case _:
+            return type(grouping).__name__.lower()

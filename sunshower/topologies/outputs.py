@@ -1,0 +1,129 @@
+"""The output streams of a component: what its code says, against what is declared beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any, TypeAlias, TypedDict, get_origin
+
+from sunshower.errors import DuplicateComponent, RecordMismatch, TopologyError
+from sunshower.records import Schema
+from sunshower.topologies.components import DEFAULT
+from sunshower.topologies.graph import Level, StreamSpec
+from sunshower.topologies.signatures import Signature, fits, name_of
+
+Columns: TypeAlias = type[Any] | Sequence[str]  # a record type, or the field names of plain tuples
+
+
+@dataclass(frozen=True)
+class DirectStream:
+    """Declares a stream whose sender names the receiving task: `{"orders": DirectStream(Order)}`.
+
+    Only `emit_direct` reaches it, and only `.direct()` subscribes to it.
+    """
+
+    columns: Columns
+
+
+Declared: TypeAlias = Columns | DirectStream
+Streams: TypeAlias = Mapping[str, Declared]
+
+
+class Outputs(TypedDict, total=False):
+    """What a declaration may say of a component's output streams."""
+
+    fields: Declared | None  # of the default stream; () when it has none
+    streams: Streams | None  # further ones, by id
+
+
+def output_streams(
+    signature: Signature, code: Any, fields: Declared | None, streams: Streams | None, where: str
+) -> dict[str, StreamSpec]:
+    """Every output stream by its id: the default one, `code.streams`, and `streams`.
+
+    Raises TopologyError when nobody says what goes out, RecordMismatch when two say different
+    things, DuplicateComponent for a stream id declared twice or reserved.
+    """
+    others = [*getattr(code, "streams", {}).items(), *(streams or {}).items()]
+    if signature.level is Level.BATCH and others:
+        raise TopologyError(
+            f"{where}: a batch bolt has its default stream alone; "
+            f"drop the others: {', '.join(name for name, _ in others)}"
+        )
+    found: dict[str, StreamSpec] = {}
+    declared = fields if fields is not None else getattr(code, "emits", None)
+    schema = _default_schema(signature.emits, declared, where)
+    if schema:
+        found[DEFAULT] = StreamSpec(DEFAULT, schema, isinstance(declared, DirectStream))
+    for stream, columns in others:
+        place = f"{where}, stream {stream!r}"
+        check_id(stream, place)
+        if stream in found or stream == DEFAULT:
+            raise DuplicateComponent(
+                f"{place}: there is one already; declare the default stream "
+                "with fields= or an annotation, each other one once"
+            )
+        direct = isinstance(columns, DirectStream)
+        found[stream] = StreamSpec(stream, _schema(columns, place), direct)
+    return found
+
+
+def check_id(id: Any, where: str) -> None:
+    """Refuse an id that no topology, component or stream may have.
+
+    Raises TopologyError for a malformed one, DuplicateComponent for one that is reserved.
+    """
+    if not isinstance(id, str) or not re.fullmatch(r"[A-Za-z0-9_.$-]+", id):
+        raise TopologyError(
+            f"{where}: {id!r} cannot be an id; use letters, digits, '-', '_', '.' and '$'"
+        )
+    if id.startswith("__"):
+        raise DuplicateComponent(
+            f"{where}: ids that begin with '__' are reserved for the system; "
+            f"call it {id.lstrip('_') or 'something'!r}"
+        )
+
+
+def _default_schema(emits: Any, declared: Declared | None, where: str) -> Schema | None:
+    is_plain = emits is tuple or get_origin(emits) is tuple
+    if declared is None:
+        if emits is Any or is_plain:
+            raise TopologyError(
+                f"{where}: nothing says which fields its records have; annotate what it emits "
+                "(-> Iterator[Word], Bolt[Line, Word], or None for a sink), or declare them: "
+                'fields=("word", "count"), fields=Word, or fields=() for a sink'
+            )
+        return None if emits is NoneType else _in_place(emits, where)
+    schema = None if declared == () else _schema(declared, where)
+    said = "nothing" if schema is None else schema.name
+    agree = (emits is Any or (schema is None) == (emits is NoneType)) and (
+        schema is None or (fits(emits, schema) and not (is_plain and schema.type is not tuple))
+    )
+    if not agree:
+        raise RecordMismatch(
+            f"{where}: it is annotated to emit {name_of(emits)}, but declared to "
+            f"emit {said}; drop one, or make them agree"
+        )
+    return schema
+
+
+def _schema(declared: Declared, where: str) -> Schema:
+    columns = declared.columns if isinstance(declared, DirectStream) else declared
+    if isinstance(columns, type):
+        return _in_place(columns, where)
+    names = () if isinstance(columns, str) else tuple(columns)
+    if not names or len(set(names)) < len(names) or not all(isinstance(n, str) for n in names):
+        raise TopologyError(
+            f"{where}: {columns!r} are not field names; give a record type, "
+            'or different names, as in ("word", "count")'
+        )
+    return Schema(names)
+
+
+def _in_place(record_type: Any, where: str) -> Schema:
+    try:
+        return Schema.of(record_type)
+    except RecordMismatch as error:
+        raise RecordMismatch(f"{where}: {error}") from None

@@ -1,0 +1,226 @@
+"""What a piece of user code reads and emits, as its annotations and base classes tell it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import NoneType, UnionType
+from typing import (
+    Any,
+    Never,
+    NoReturn,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from sunshower.errors import RecordMismatch, TopologyError
+from sunshower.records import Schema
+from sunshower.topologies.components import (
+    BatchBolt,
+    Bolt,
+    In,
+    In_contra,
+    OnStream,
+    Out,
+    Out_co,
+    Spout,
+)
+from sunshower.topologies.graph import Level
+
+
+class Function(Protocol[In_contra, Out_co]):
+    """A bolt as a function: what it yields, or returns in a list, goes out anchored to `record`."""
+
+    def __call__(self, record: In_contra, /) -> Iterable[Out_co | OnStream] | None: ...
+
+
+BoltCode: TypeAlias = (
+    Function[In, Out]
+    | Bolt[In, Out]
+    | type[Bolt[In, Out]]
+    | BatchBolt[In, Out]
+    | type[BatchBolt[In, Out]]
+)
+
+
+@dataclass(frozen=True)
+class Signature:
+    """How code is called, and the types of its records: Any where the code does not tell.
+
+    `emits` is about the default stream; NoneType says that nothing goes there.
+    """
+
+    level: Level
+    reads: Any
+    emits: Any
+
+
+def spout_signature(code: Any, where: str) -> Signature:
+    """The signature of a Spout class or instance. Raises TopologyError."""
+    kind = _class_of(code)
+    if not issubclass(kind, Spout):
+        raise TopologyError(
+            f"{where}: {name_of(code)} is not a spout; give a Spout class or instance, "
+            "or put an iterable or a function that returns one into Records(...)"
+        )
+    levels = {"records": Level.RECORDS, "next_tuple": Level.NEXT_TUPLE}
+    (emits,) = type_arguments(kind, Spout)
+    return Signature(_level(code, Spout, levels, where), NoneType, record_type(emits, where))
+
+
+def bolt_signature(code: Any, where: str) -> Signature:
+    """The signature of a function, or a Bolt or BatchBolt class or instance.
+
+    Raises TopologyError for anything else, RecordMismatch for annotations that cannot be.
+    """
+    kind = _class_of(code)
+    by_base: dict[type[Any], dict[str, Level]] = {
+        Bolt: {"process": Level.PROCESS, "execute": Level.EXECUTE},
+        BatchBolt: {"process": Level.BATCH},
+    }
+    for base, levels in by_base.items():
+        if issubclass(kind, base):
+            reads, emits = type_arguments(kind, base)
+            return Signature(_level(code, base, levels, where), reads, record_type(emits, where))
+    if isinstance(code, type | Spout) or not callable(code):
+        raise TopologyError(
+            f"{where}: {name_of(code)} is not a bolt; give a function of one record, "
+            "or a Bolt or BatchBolt class or instance"
+        )
+    return _function_signature(code, where)
+
+
+def fits(annotation: Any, schema: Schema) -> bool:
+    """Whether records of `schema` are what `annotation` asks for."""
+    options = _options(annotation)
+    if len(options) > 1:
+        return any(fits(option, schema) for option in options)
+    if get_origin(annotation) is tuple:
+        width = get_args(annotation)
+        return schema.is_tuple and (... in width or len(width) == len(schema.fields))
+    is_class = isinstance(annotation, type) and annotation is not Any
+    if not is_class or getattr(annotation, "_is_protocol", False):
+        return True  # Any, a type variable, a protocol: for type checkers, not for us
+    return issubclass(schema.type, annotation)
+
+
+def type_arguments(cls: type[Any], base: type[Any]) -> tuple[Any, ...]:
+    """What `cls` puts for the type variables of its ancestor `base`; Any where it says nothing."""
+    return tuple(Any if isinstance(arg, TypeVar) else arg for arg in _arguments(cls, base))
+
+
+def record_type(annotation: Any, where: str) -> Any:
+    """The one record type among what goes out, OnStream aside; NoneType when there is none.
+
+    Raises RecordMismatch if there are several.
+    """
+    silent = (OnStream, NoneType, None, Never, NoReturn)
+    types = [option for option in _options(annotation) if option not in silent]
+    if len(types) > 1:
+        names = ", ".join(map(name_of, types))
+        raise RecordMismatch(
+            f"{where}: its default stream has {len(types)} record types ({names}); a stream has "
+            'one: send the others to streams of their own, as OnStream("errors", record)'
+        )
+    return types[0] if types else NoneType
+
+
+def name_of(thing: Any) -> str:
+    """What people call a type, a function or an object: `Word`, `tuple[str, int]`, `nothing`."""
+    if thing is NoneType or get_origin(thing):
+        return "nothing" if thing is NoneType else str(thing)
+    return str(getattr(thing, "__name__", repr(thing)))
+
+
+def _function_signature(function: Any, where: str) -> Signature:
+    name = name_of(function)
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise TopologyError(f"{where}: {name} is asynchronous; a bolt is a plain function")
+    try:
+        parameters = inspect.signature(function)
+        parameters.bind(object())
+    except (TypeError, ValueError):
+        raise TopologyError(
+            f"{where}: {name} must take exactly one record, as in "
+            f"`def {name}(record: Word) -> Iterator[Total]`"
+        ) from None
+    if getattr(function, "__sunshower_batch__", False):  # its annotations speak of tables
+        returns = function.__annotations__.get("return", Any)
+        return Signature(Level.BATCH, Any, NoneType if returns in (None, "None") else Any)
+    try:
+        hints = _hints(function)
+    except NameError as error:
+        raise TopologyError(
+            f"{where}: the annotations of {name} cannot be read ({error}); import or define its "
+            "record types at the top of its module, not for type checkers alone"
+        ) from None
+    reads = hints.get(next(iter(parameters.parameters)), Any)
+    returns = hints.get("return", Any)
+    return Signature(Level.FUNCTION, reads, record_type(_element(returns, name, where), where))
+
+
+def _element(returns: Any, name: str, where: str) -> Any:
+    """The type of the records in what a function returns: Word in `list[Word] | None`."""
+    options = [option for option in _options(returns) if option is not NoneType]
+    if not options or options == [Any]:
+        return options[0] if options else NoneType
+    origin, args = get_origin(options[0]) or options[0], get_args(options[0])
+    iterable = isinstance(origin, type) and issubclass(origin, Iterable)
+    if len(options) > 1 or not iterable or origin is str or issubclass(origin, tuple):
+        raise RecordMismatch(
+            f"{where}: {name} returns {name_of(returns)}; it must yield its records, or return a "
+            "list of them: -> Iterator[Word], -> list[Word], or -> None for a sink"
+        )
+    return args[0] if args else Any
+
+
+def _level(code: Any, base: type[Any], levels: Mapping[str, Level], where: str) -> Level:
+    kind = _class_of(code)
+    written = [method for method in levels if getattr(kind, method) is not getattr(base, method)]
+    if len(written) != 1:
+        has = " and ".join(written) or "nothing to run"
+        raise TopologyError(
+            f"{where}: {kind.__name__} has {has}; write {' or '.join(levels)}"
+            + (", not both" if written else "")
+        )
+    if kind is code:
+        try:
+            inspect.signature(kind).bind()
+        except TypeError:
+            raise TopologyError(
+                f"{where}: {kind.__name__} cannot be made without arguments; "
+                f"give an instance: {kind.__name__}(...)"
+            ) from None
+    return levels[written[0]]
+
+
+def _hints(function: Any) -> dict[str, Any]:
+    while isinstance(function, partial):
+        function = function.func
+    return get_type_hints(function if inspect.isroutine(function) else type(function).__call__)
+
+
+def _options(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+
+
+def _arguments(cls: Any, base: Any) -> tuple[Any, ...]:
+    """What `cls` puts for the type variables of `base`, in terms of those of its own."""
+    if cls is base:
+        return tuple(base.__parameters__)
+    parents = cls.__dict__.get("__orig_bases__", cls.__bases__)
+    parent = next(p for p in parents if issubclass(get_origin(p) or p, base))
+    origin = get_origin(parent) or parent
+    given = dict(zip(getattr(origin, "__parameters__", ()), get_args(parent), strict=False))
+    return tuple(given.get(arg, arg) for arg in _arguments(origin, base))
+
+
+def _class_of(code: Any) -> type[Any]:
+    return code if isinstance(code, type) else type(code)

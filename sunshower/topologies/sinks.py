@@ -1,0 +1,97 @@
+"""Bolts to end with: JSON lines in a file, and lines on the standard output."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from sunshower.errors import RecordMismatch, TopologyError
+from sunshower.records import Schema
+from sunshower.topologies.components import Bolt, Context
+
+
+class JsonLines(Bolt[Any, None]):
+    """One JSON object a record, field → value, appended to the file at `path`.
+
+    Of several tasks, each has a file of its own: `words.jsonl` becomes `words.0.jsonl` and so on.
+    Lines are in the operating system's hands before their records are acked; a record that is
+    replayed is written again. `fields` names the fields of plain tuples.
+
+    Raises TopologyError for a path that cannot be written. A value that JSON has no word for
+    fails its record.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], fields: Sequence[str] | None = None) -> None:
+        self.path, self.fields = Path(path).absolute(), fields
+        target = self.path if self.path.exists() else self.path.parent
+        if self.path.is_dir() or not self.path.parent.is_dir() or not os.access(target, os.W_OK):
+            raise TopologyError(
+                f"JsonLines: {self.path} cannot be written; give a file in a "
+                "folder that exists and that you may write to"
+            )
+
+    def check_input(self, schema: Schema) -> None:
+        """Raise RecordMismatch for plain tuples without as many `fields`."""
+        if schema.type is tuple and len(self.fields or ()) != len(schema.fields):
+            raise RecordMismatch(
+                f"JsonLines({self.path.name}): plain tuples need names here too: "
+                f"JsonLines(path, fields={schema.fields})"
+            )
+
+    def prepare(self, context: Context) -> None:
+        """Open the file; a line that a killed task left half-written is ended first."""
+        path = self.path
+        if context.parallelism > 1:
+            path = path.with_stem(f"{path.stem}.{context.index}")
+        with path.open("ab+") as file:
+            file.seek(max(file.tell() - 1, 0))
+            torn = file.read() not in (b"", b"\n")
+        self._lines = ["\n"] if torn else []
+        # A lone surrogate, which UTF-8 cannot carry, becomes its JSON escape, such as \udc80.
+        self._file = path.open("a", encoding="utf-8", errors="backslashreplace", newline="\n")
+
+    def process(self, record: Any) -> None:
+        self._lines.append(json.dumps(_named(record, self.fields), ensure_ascii=False) + "\n")
+
+    def flush(self) -> None:
+        """Hand the lines to the operating system: they outlive this process, not a power cut."""
+        lines, self._lines = self._lines, []
+        self._file.write("".join(lines))
+        self._file.flush()
+
+    def cleanup(self) -> None:
+        self.flush()
+        self._file.close()
+
+
+class Stdout(Bolt[Any, None]):
+    """Each record as a line on the standard output: its values with tabs between, or `format`."""
+
+    def __init__(self, format: Callable[[Any], str] | None = None) -> None:  # noqa: A002
+        self.format = format or _tabbed
+        self._lines: list[str] = []
+
+    def process(self, record: Any) -> None:
+        self._lines.append(self.format(record) + "\n")
+
+    def flush(self) -> None:
+        """Write what has gathered, in one piece."""
+        lines, self._lines = self._lines, []
+        sys.stdout.write("".join(lines))
+        sys.stdout.flush()
+
+
+def _named(record: Any, fields: Sequence[str] | None) -> dict[str, Any]:
+    if isinstance(record, tuple):
+        return dict(zip(getattr(record, "_fields", fields or ()), record, strict=True))
+    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
+
+
+def _tabbed(record: Any) -> str:
+    values = record if isinstance(record, tuple) else _named(record, None).values()
+    return "\t".join(map(str, values))

@@ -1,0 +1,162 @@
+"""Spouts to start with: lines of text files, any iterable, and a counter."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import tokenize
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from glob import glob
+from io import BufferedReader, TextIOWrapper
+from itertools import count, islice
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from sunshower.errors import SourceError, TopologyError
+from sunshower.topologies.components import Context, Spout
+
+R = TypeVar("R")
+
+
+class Line(NamedTuple):
+    """One line of a text file, without its newline. Blank lines are records too."""
+
+    text: str
+
+
+class Number(NamedTuple):
+    """One number of a Counter."""
+
+    value: int
+
+
+class TextFiles(Spout[Line]):
+    """The lines of all files that `patterns` (paths or globs) name, in the order of their paths.
+
+    Task i of p reads files i, i + p, …. The files are looked up once, here, so that every task,
+    also a restarted one, sees the same list. `encoding` is a codec or "declared": by each file's
+    own declaration, as in Python source (PEP 263), else UTF-8. `errors` is as for `open`.
+
+    Raises SourceError here for files that are missing or cannot be read, and for a glob without
+    matches; while reading for bytes that cannot be decoded.
+    """
+
+    def __init__(
+        self, *patterns: str | os.PathLike[str], encoding: str = "utf-8", errors: str = "strict"
+    ) -> None:
+        self.encoding, self.errors = encoding, errors
+        self.files = sorted({path for pattern in patterns for path in _matches(os.fspath(pattern))})
+        if not patterns:
+            raise SourceError('TextFiles() names no file; give paths or globs: "corpus/*.txt"')
+        try:
+            codecs.lookup_error(errors)
+            "".encode("utf-8" if encoding == "declared" else encoding)
+        except LookupError as error:
+            raise SourceError(f'TextFiles: {error}; use "utf-8", "declared", …') from None
+        for path in self.files:
+            _open(path).close()
+
+    def open(self, context: Context) -> None:
+        """Keep this task's share of the files."""
+        self.files = self.files[context.index :: context.parallelism]
+
+    def records(self) -> Iterator[Line]:
+        new = tuple.__new__  # 360 ns a line; 590 ns through Line(...), reading included
+        for path in self.files:
+            with _open(path) as file:
+                declared = self.encoding == "declared"
+                encoding = _declared_encoding(file) if declared else self.encoding
+                lines = TextIOWrapper(file, encoding, self.errors)
+                try:
+                    for line in lines:
+                        yield new(Line, (line.rstrip("\n"),))
+                except UnicodeDecodeError as error:
+                    byte = file.tell() - len(error.object) + error.start
+                    raise SourceError(
+                        f"{path}, byte {byte}: {error.reason} ({error.encoding}); give the file's "
+                        'own encoding, or errors="replace" to read it all the same'
+                    ) from None
+
+
+class Records(Spout[R]):
+    """The records of an iterable, or of what a function without parameters returns.
+
+    Task i of p takes records i, i + p, …. `type` or `fields` says what they are; without, the
+    declaration must. None among the records means "nothing now". Raises TopologyError for an
+    iterator: it can be read only once, but each task, also a restarted one, begins anew.
+    """
+
+    def __init__(
+        self,
+        source: Iterable[R | None] | Callable[[], Iterable[R | None]],
+        *,
+        type: type[R] | None = None,
+        fields: Sequence[str] | None = None,
+    ) -> None:
+        if isinstance(source, Iterator):
+            raise TopologyError(
+                "Records: an iterator can be read only once; give a list, or the "
+                "function that makes the iterator"
+            )
+        self.source = source
+        self.emits = type or fields
+        self._first, self._step = 0, 1
+
+    def open(self, context: Context) -> None:
+        """Remember which share of the records is this task's."""
+        self._first, self._step = context.index, context.parallelism
+
+    def records(self) -> Iterator[R | None]:
+        source = self.source() if callable(self.source) else self.source
+        return islice(source, self._first, None, self._step)
+
+
+class Counter(Spout[Number]):
+    """The numbers 0, 1, 2 … below `stop`, or without end. Task i of p takes i, i + p, …."""
+
+    def __init__(self, stop: int | None = None) -> None:
+        self.stop = stop
+        self._first, self._step = 0, 1
+
+    def open(self, context: Context) -> None:
+        """Remember which share of the numbers is this task's."""
+        self._first, self._step = context.index, context.parallelism
+
+    def records(self) -> Iterator[Number]:
+        first, stop, step = self._first, self.stop, self._step
+        return map(Number, count(first, step) if stop is None else range(first, stop, step))
+
+
+def _matches(pattern: str) -> list[str]:
+    """The absolute paths that `pattern` names: workers have a working directory of their own."""
+    found = [pattern]  # a name that exists is meant as it is, whatever marks it has
+    if not Path(pattern).exists():
+        found = [path for path in glob(pattern, recursive=True) if not Path(path).is_dir()]
+    if not found:
+        raise SourceError(
+            f"TextFiles: no file matches {pattern!r} in {Path.cwd()}; check the "
+            "spelling, or give an absolute path"
+        )
+    return [os.path.abspath(path) for path in found]
+
+
+def _open(path: str) -> BufferedReader:
+    try:
+        return Path(path).open("rb")
+    except OSError as error:
+        raise SourceError(
+            f"{path} cannot be read ({error.strerror}); name files that can be, or a "
+            "glob that leaves it out"
+        ) from None
+
+
+def _declared_encoding(file: BufferedReader) -> str:
+    """The encoding that the first two lines declare, or UTF-8; `file` is back at its begin."""
+    try:
+        return tokenize.detect_encoding(file.readline)[0]
+    except SyntaxError as error:
+        if isinstance(error.__context__, UnicodeDecodeError):
+            return "utf-8"  # nothing is declared, and reading will say which byte is wrong
+        raise SourceError(f"{error.msg}; give encoding=... instead of the file's own") from None
+    finally:
+        file.seek(0)

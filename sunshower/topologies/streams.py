@@ -1,0 +1,156 @@
+"""Streams and how bolts read them: the handles that declarations hand out and take in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Never, TypeAlias, TypeVar, Unpack, overload
+
+from sunshower.errors import RecordMismatch, TopologyError, UnknownStream
+from sunshower.topologies import groupings
+from sunshower.topologies.components import DEFAULT, BatchFunction, In, Out, R
+from sunshower.topologies.graph import StreamSpec
+from sunshower.topologies.outputs import Declared, Outputs, Streams
+from sunshower.topologies.signatures import BoltCode
+
+if TYPE_CHECKING:
+    from sunshower.topologies.topology import Topology
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Stream(Generic[R_co]):
+    """One output stream of a component, and the handle of that component.
+
+    Each method but `stream` says how the records are shared out among a bolt's tasks; see
+    `topologies/groupings.py`. They raise UnknownStream for a component without such a stream,
+    UnknownField for a field that its records do not have, and TopologyError for a direct stream
+    without `direct`, or the reverse.
+    """
+
+    def __init__(self, topology: Topology, component: str, id: str = DEFAULT) -> None:
+        self.topology, self.component, self.id = topology, component, id
+
+    @overload
+    def stream(self, id: str) -> Stream[Any]: ...
+    @overload
+    def stream(self, id: str, type: type[R]) -> Stream[R]: ...
+    def stream(self, id: str, type: type[Any] | None = None) -> Stream[Any]:
+        """Another output stream of this component, whose records are of `type`.
+
+        Raises UnknownStream, or RecordMismatch if they are not.
+        """
+        found = Stream[Any](self.topology, self.component, id)
+        schema = found.spec.schema
+        if type is not None and schema.type is not type:
+            raise RecordMismatch(f"{found}: its records are {schema.name}, not {type.__name__}")
+        return found
+
+    def shuffle(self) -> Grouped[R_co]:
+        return Grouped(self, groupings.Shuffle())
+
+    def fields(self, *fields: str) -> Grouped[R_co]:
+        return Grouped(self, groupings.Fields(fields))
+
+    def partial_key(self, *fields: str) -> Grouped[R_co]:
+        return Grouped(self, groupings.PartialKey(fields))
+
+    def all(self) -> Grouped[R_co]:
+        return Grouped(self, groupings.All())
+
+    def global_(self) -> Grouped[R_co]:
+        return Grouped(self, groupings.Global())
+
+    def none(self) -> Grouped[R_co]:
+        return Grouped(self, groupings.NoneGrouping())
+
+    def direct(self) -> Grouped[R_co]:
+        return Grouped(self, groupings.Direct())
+
+    def local_or_shuffle(self) -> Grouped[R_co]:
+        return Grouped(self, groupings.LocalOrShuffle())
+
+    def custom(self, grouping: groupings.CustomGrouping) -> Grouped[R_co]:
+        return Grouped(self, groupings.Custom(grouping))
+
+    @property
+    def spec(self) -> StreamSpec:
+        """What is declared of this stream. Raises UnknownStream, listing what there is."""
+        streams = self.topology.component(self.component).streams
+        if self.id not in streams:
+            raise UnknownStream(
+                f"{self}: there is no such stream; the streams of "
+                f"{self.component!r} are: {', '.join(streams) or 'none'}"
+            )
+        return streams[self.id]
+
+    def __str__(self) -> str:
+        return f"topology {self.topology.id!r}, stream {self.id!r} of {self.component!r}"
+
+
+class Grouped(Generic[R_co]):
+    """A stream and how it is shared out: half a subscription, waiting for its bolt."""
+
+    def __init__(self, stream: Stream[R_co], grouping: groupings.Grouping) -> None:
+        self.stream, self.grouping = stream, grouping
+        spec, word = stream.spec, groupings.describe(grouping)
+        match grouping:
+            case groupings.Fields(fields=fields) | groupings.PartialKey(fields=fields):
+                if not fields:
+                    raise TopologyError(
+                        f"{stream}: {word} needs a field, one of: {', '.join(spec.schema.fields)}"
+                    )
+                for field in fields:
+                    spec.schema.check_field(field, str(stream))
+            case groupings.Custom(grouping=custom):
+                if not (hasattr(custom, "prepare") and hasattr(custom, "choose")):
+                    raise TopologyError(
+                        f"{stream}: {word} needs an object with prepare(targets) "
+                        "and choose(record), as in CustomGrouping"
+                    )
+        if spec.direct != isinstance(grouping, groupings.Direct):  # Storm: Task.java:124,160
+            raise TopologyError(
+                f"{stream} is a direct stream, which only .direct() reads, not {word}"
+                if spec.direct
+                else f"{stream} is not a direct stream: read it with another grouping than direct, "
+                "or declare it as DirectStream(...)"
+            )
+
+    @overload
+    def bolt(
+        self, id: str, impl: BoltCode[R_co, Never], parallelism: int = 1, **out: Unpack[Outputs]
+    ) -> Stream[Never]: ...
+    @overload
+    def bolt(
+        self, id: str, impl: BoltCode[R_co, Out], parallelism: int = 1, **out: Unpack[Outputs]
+    ) -> Stream[Out]: ...
+    @overload
+    def bolt(
+        self, id: str, impl: BatchFunction, parallelism: int = 1, *, fields: type[Out]
+    ) -> Stream[Out]: ...
+    @overload
+    def bolt(
+        self, id: str, impl: BatchFunction, parallelism: int = 1, fields: Declared | None = None
+    ) -> Stream[Any]: ...
+    def bolt(
+        self,
+        id: str,
+        impl: Any,
+        parallelism: int = 1,
+        fields: Declared | None = None,
+        streams: Streams | None = None,
+    ) -> Stream[Any]:
+        """Declare a bolt that reads this stream; see Topology.bolt."""
+        topology = self.stream.topology
+        return topology.bolt(id, impl, [self], parallelism, fields=fields, streams=streams)
+
+    def into(self, bolt: str) -> None:
+        """One more input for a bolt that is declared already: so a graph may have cycles.
+
+        Raises UnknownComponent, and otherwise as Topology.bolt.
+        """
+        self.stream.topology.add_input(bolt, self)
+
+
+# The Callable is never met: its type variable in a return makes mypy settle `impl` first and hold
+# every input against it. Without, it joins the inputs' types, and two record types join to tuple.
+Inputs: TypeAlias = Sequence[Grouped[In]] | Callable[[], In]

@@ -1,0 +1,189 @@
+"""The words a topology is declared in, each of them checked where it is said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields as fields_of
+from dataclasses import replace
+from typing import Any, Never, Unpack, overload
+
+from sunshower.config import Config
+from sunshower.errors import (
+    ConfigError,
+    DuplicateComponent,
+    RecordMismatch,
+    TopologyError,
+    UnknownComponent,
+)
+from sunshower.topologies.components import BatchFunction, Bolt, In, Out, Spout
+from sunshower.topologies.graph import Component, Graph, Subscription
+from sunshower.topologies.outputs import Declared, Outputs, Streams, check_id, output_streams
+from sunshower.topologies.signatures import BoltCode, bolt_signature, fits, name_of, spout_signature
+from sunshower.topologies.streams import Grouped, Inputs, Stream
+
+
+class Topology:
+    """Spouts and bolts under one name. Each declaration is checked when it is made.
+
+    `settings` are those of Config, over the ones in `config`. Raises ConfigError for a setting
+    that Config does not have or refuses.
+    """
+
+    def __init__(self, id: str, *, config: Config | None = None, **settings: float | None) -> None:
+        check_id(id, "topology")
+        self.id = id
+        changes: dict[str, Any] = settings
+        try:
+            self.config = replace(config or Config(), **changes)
+        except TypeError as error:
+            known = ", ".join(setting.name for setting in fields_of(Config))
+            raise ConfigError(
+                f"topology {id!r}: {error}; the settings, all of them numbers, are: {known}"
+            ) from None
+        self._components: dict[str, Component] = {}
+
+    def spout(
+        self,
+        id: str,
+        impl: Spout[Out] | type[Spout[Out]],
+        parallelism: int = 1,
+        fields: Declared | None = None,
+        streams: Streams | None = None,
+    ) -> Stream[Out]:
+        """Declare a spout of `parallelism` tasks. `fields` and `streams` are as for `bolt`."""
+        where = f"topology {self.id!r}, spout {id!r}"
+        self._check_new(id, parallelism, where)
+        signature = spout_signature(impl, where)
+        outputs = output_streams(signature, impl, fields, streams, where)
+        self._components[id] = Component(id, signature.level, impl, parallelism, outputs)
+        return Stream(self, id)
+
+    @overload
+    def bolt(
+        self,
+        id: str,
+        impl: BoltCode[In, Never],
+        inputs: Inputs[In] = (),
+        parallelism: int = 1,
+        **out: Unpack[Outputs],
+    ) -> Stream[Never]: ...
+    @overload
+    def bolt(
+        self,
+        id: str,
+        impl: BoltCode[In, Out],
+        inputs: Inputs[In] = (),
+        parallelism: int = 1,
+        **out: Unpack[Outputs],
+    ) -> Stream[Out]: ...
+    @overload
+    def bolt(
+        self,
+        id: str,
+        impl: BatchFunction,
+        inputs: Sequence[Grouped[Any]] = (),
+        parallelism: int = 1,
+        *,
+        fields: type[Out],
+    ) -> Stream[Out]: ...
+    @overload
+    def bolt(
+        self,
+        id: str,
+        impl: BatchFunction,
+        inputs: Sequence[Grouped[Any]] = (),
+        parallelism: int = 1,
+        fields: Declared | None = None,
+    ) -> Stream[Any]: ...
+    def bolt(
+        self,
+        id: str,
+        impl: Any,
+        inputs: Any = (),
+        parallelism: int = 1,
+        fields: Declared | None = None,
+        streams: Streams | None = None,
+    ) -> Stream[Any]:
+        """Declare a bolt of `parallelism` tasks that reads `inputs`; more may come with `into`.
+
+        `fields` says what its default stream carries where annotations do not: field names of
+        plain tuples, a record type, or DirectStream of either. `streams` adds further streams by
+        id. Raises TopologyError or one of its kinds for a declaration that cannot work.
+        """
+        where = f"topology {self.id!r}, bolt {id!r}"
+        self._check_new(id, parallelism, where)
+        signature = bolt_signature(impl, where)
+        outputs = output_streams(signature, impl, fields, streams, where)
+        bolt = Component(id, signature.level, impl, parallelism, outputs)
+        for grouped in inputs:
+            bolt = self._with_input(bolt, grouped)
+        self._components[id] = bolt
+        return Stream(self, id)
+
+    def component(self, id: str) -> Component:
+        """What is declared under `id` so far. Raises UnknownComponent, listing what there is."""
+        if id not in self._components:
+            there = ", ".join(self._components) or "none yet"
+            raise UnknownComponent(
+                f"topology {self.id!r}: there is no component {id!r}; its components are: {there}"
+            )
+        return self._components[id]
+
+    def add_input(self, bolt: str, grouped: Grouped[Any]) -> None:
+        """What `grouped.into(bolt)` calls."""
+        self._components[bolt] = self._with_input(self.component(bolt), grouped)
+
+    def graph(self) -> Graph:
+        """The finished declaration, frozen. Raises TopologyError if no spout feeds some bolt."""
+        graph = Graph(self.id, dict(self._components), self.config)
+        fed = set().union(*(graph.downstream(spout.id) for spout in graph.spouts))
+        if not graph.spouts:
+            raise TopologyError(f"topology {self.id!r} has no spout; declare one, it comes first")
+        if dry := [bolt.id for bolt in graph.bolts if bolt.id not in fed]:
+            raise TopologyError(
+                f"topology {self.id!r}: no record can ever reach {', '.join(map(repr, dry))}; "
+                "give inputs=[stream.shuffle()], or stream.shuffle().into(...)"
+            )
+        return graph
+
+    def _check_new(self, id: str, parallelism: int, where: str) -> None:
+        check_id(id, where)
+        if id in self._components:
+            raise DuplicateComponent(
+                f"{where}: there is one of that id already; the ids in use "
+                f"are: {', '.join(self._components)}"
+            )
+        if type(parallelism) is not int or parallelism < 1:
+            raise TopologyError(
+                f"{where}: parallelism is {parallelism!r}; it is the number of "
+                "tasks, a whole number of at least 1"
+            )
+
+    def _with_input(self, bolt: Component, grouped: Grouped[Any]) -> Component:
+        where = f"topology {self.id!r}, bolt {bolt.id!r}"
+        if not isinstance(grouped, Grouped):
+            raise TopologyError(
+                f"{where}: {type(grouped).__name__} is not an input; say how the "
+                "stream is shared out, as in stream.shuffle()"
+            )
+        stream, spec = grouped.stream, grouped.stream.spec
+        source = f"stream {stream.id!r} of {stream.component!r}"
+        if stream.topology is not self:
+            raise TopologyError(
+                f"{where}: {source} belongs to topology {stream.topology.id!r}; a "
+                "bolt reads streams of its own topology"
+            )
+        if bolt.level.is_spout:
+            raise TopologyError(f"{where} is a spout, which has no inputs; lead {source} to a bolt")
+        reads = bolt_signature(bolt.implementation, where).reads
+        if not fits(reads, spec.schema):
+            raise RecordMismatch(
+                f"{where}: it reads {name_of(reads)}, but {source} carries "
+                f"{spec.schema.name}; read another stream, or annotate it so"
+            )
+        if any((i.source, i.stream) == (stream.component, stream.id) for i in bolt.inputs):
+            raise TopologyError(f"{where}: it reads {source} already; one grouping for each stream")
+        if isinstance(bolt.implementation, Bolt):
+            bolt.implementation.check_input(spec.schema)
+        subscription = Subscription(stream.component, stream.id, grouped.grouping)
+        return replace(bolt, inputs=(*bolt.inputs, subscription))

@@ -1,0 +1,133 @@
+"""The bolts to end with: what is in the file when a record is acked, and after a crash."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sunshower import Context, JsonLines, Records, Stdout, Topology
+from sunshower.errors import RecordMismatch, TopologyError
+from tests.topologies.examples import Order, Total, Word
+
+
+def started(bolt: JsonLines, index: int = 0, parallelism: int = 1) -> JsonLines:
+    bolt.prepare(Context("t", "store", 7 + index, index, parallelism))
+    return bolt
+
+
+@pytest.mark.parametrize(
+    ("record", "fields", "line"),
+    [
+        (Total("rain", 3), None, {"word": "rain", "times": 3}),
+        (Order(7, 2.5), None, {"id": 7, "price": 2.5}),
+        (("rain", None), ("word", "times"), {"word": "rain", "times": None}),
+        (Word("Größe\n\ud800"), None, {"word": "Größe\n\ud800"}),
+    ],
+)
+def test_record_becomes_one_object(tmp_path: Path, record: Any, fields: Any, line: Any) -> None:
+    bolt = started(JsonLines(tmp_path / "out.jsonl", fields=fields))
+    bolt.process(record)
+    bolt.flush()
+    written = (tmp_path / "out.jsonl").read_text(encoding="utf-8")
+    assert written.count("\n") == 1
+    assert json.loads(written) == line
+
+
+def test_lines_are_in_the_file_after_each_flush(tmp_path: Path) -> None:
+    file = tmp_path / "out.jsonl"
+    bolt = started(JsonLines(file))
+    for number in range(3):
+        bolt.process(Word(str(number)))
+        bolt.flush()
+        assert len(file.read_text().splitlines()) == number + 1
+
+
+def test_cleanup_writes_what_is_left(tmp_path: Path) -> None:
+    bolt = started(JsonLines(tmp_path / "out.jsonl"))
+    bolt.process(Word("rain"))
+    bolt.cleanup()
+    assert (tmp_path / "out.jsonl").read_text() == '{"word": "rain"}\n'
+
+
+def test_each_of_several_tasks_has_a_file_of_its_own(tmp_path: Path) -> None:
+    for index in range(2):
+        bolt = started(JsonLines(tmp_path / "out.jsonl"), index, 2)
+        bolt.process(Word(str(index)))
+        bolt.cleanup()
+    assert (tmp_path / "out.0.jsonl").read_text() == '{"word": "0"}\n'
+    assert (tmp_path / "out.1.jsonl").read_text() == '{"word": "1"}\n'
+
+
+@pytest.mark.parametrize(
+    ("before", "between"),
+    [
+        ("", ""),
+        ('{"word": "sun"}\n', ""),
+        ('{"word": "su', "\n"),
+        ("{", "\n"),
+    ],
+)
+def test_line_that_a_crash_tore_is_ended_first(tmp_path: Path, before: str, between: str) -> None:
+    file = tmp_path / "out.jsonl"
+    file.write_text(before)
+    bolt = started(JsonLines(file))
+    bolt.process(Word("rain"))
+    bolt.cleanup()
+    assert file.read_text() == before + between + '{"word": "rain"}\n'
+
+
+def test_value_that_json_cannot_say_fails_its_record_alone(tmp_path: Path) -> None:
+    bolt = started(JsonLines(tmp_path / "out.jsonl", fields=("word",)))
+    with pytest.raises(TypeError, match="bytes"):
+        bolt.process((b"raw",))
+    bolt.process(("rain",))
+    bolt.cleanup()
+    assert (tmp_path / "out.jsonl").read_text() == '{"word": "rain"}\n'
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        lambda folder: folder,
+        lambda folder: folder / "no" / "out.jsonl",
+        lambda folder: folder / "file" / "out.jsonl",
+    ],
+)
+def test_path_that_cannot_be_written_is_refused_at_once(
+    tmp_path: Path, path: Callable[[Path], Path]
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(TopologyError, match="cannot be written; give a file in a folder") as caught:
+        JsonLines(path(tmp_path))
+    assert str(path(tmp_path)) in str(caught.value)
+
+
+def test_plain_tuples_without_names_are_refused_at_the_declaration(tmp_path: Path) -> None:
+    lines = Topology("t").spout("pairs", Records([("rain", 1)], fields=("word", "times")))
+    for fields in (None, ("word",)):
+        with pytest.raises(RecordMismatch, match=r"out\.jsonl.*fields=\('word', 'times'\)"):
+            lines.shuffle().bolt("store", JsonLines(tmp_path / "out.jsonl", fields))
+    lines.shuffle().bolt("store", JsonLines(tmp_path / "out.jsonl", ("a", "b")))
+
+
+# ---- the standard output ------------------------------------------------------------------------
+
+
+def test_stdout_prints_values_with_tabs_between(capsys: pytest.CaptureFixture[str]) -> None:
+    bolt = Stdout()
+    for record in (Total("rain", 3), Order(7, 2.5), ("plain", 1)):
+        bolt.process(record)
+    assert capsys.readouterr().out == ""
+    bolt.flush()
+    assert capsys.readouterr().out == "rain\t3\n7\t2.5\nplain\t1\n"
+
+
+def test_stdout_prints_what_its_format_says(capsys: pytest.CaptureFixture[str]) -> None:
+    bolt = Stdout(lambda total: f"{total.times:>3} {total.word}")
+    bolt.process(Total("rain", 3))
+    bolt.flush()
+    assert capsys.readouterr().out == "  3 rain\n"

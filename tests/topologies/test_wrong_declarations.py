@@ -1,0 +1,503 @@
+"""A wrong declaration dies where it stands, and says what is wrong, where, and the way out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, ClassVar
+
+import pytest
+
+import sunshower
+from sunshower import BatchBolt, Bolt, Config, Counter, Derived, DirectStream, Records, Spout, batch
+from sunshower.errors import (
+    ConfigError,
+    DuplicateComponent,
+    RecordMismatch,
+    SunshowerError,
+    TopologyError,
+    UnknownComponent,
+    UnknownField,
+    UnknownStream,
+)
+from tests.topologies.examples import Count, Everything, Manual, Order, Total, Word, count, words
+
+Topology: Any = sunshower.Topology  # what follows is wrong on purpose, also for a type checker
+
+
+def refused(kind: type[SunshowerError], declare: Callable[[], object], *says: str) -> None:
+    """`declare` raises exactly `kind`, in one paragraph that contains all of `says`."""
+    with pytest.raises(kind) as caught:
+        declare()
+    message = str(caught.value)
+    assert type(caught.value) is kind
+    assert "\n" not in message
+    assert not [text for text in says if text not in message], message
+
+
+@pytest.fixture
+def topology() -> Any:
+    return Topology("clicks")
+
+
+@pytest.fixture
+def lines(topology: Any) -> Any:
+    return topology.spout("words", words(), streams={"late": Word, "to": DirectStream(Word)})
+
+
+# ---- ids ----------------------------------------------------------------------------------------
+
+
+def test_component_that_is_not_there(topology: Any, lines: Any) -> None:
+    lines.shuffle().bolt("count", count)
+    refused(
+        UnknownComponent,
+        lambda: lines.stream("late").all().into("cuont"),
+        "'clicks'",
+        "'cuont'",
+        "words, count",
+    )
+
+
+def test_id_that_is_taken(topology: Any, lines: Any) -> None:
+    refused(
+        DuplicateComponent,
+        lambda: lines.shuffle().bolt("words", count),
+        "'clicks'",
+        "'words'",
+        "the ids in use are: words",
+    )
+
+
+def test_id_that_is_reserved(topology: Any) -> None:
+    refused(
+        DuplicateComponent,
+        lambda: topology.spout("__acker", words()),
+        "'__acker'",
+        "reserved",
+        "'acker'",
+    )
+
+
+@pytest.mark.parametrize("id", ["", "two words", "a/b", "ü", 7, None])
+def test_id_that_cannot_be(topology: Any, id: Any) -> None:
+    refused(TopologyError, lambda: topology.spout(id, words()), repr(id), "letters, digits")
+
+
+def test_topology_id_that_cannot_be() -> None:
+    refused(TopologyError, lambda: Topology("my topology"), "'my topology'", "letters, digits")
+
+
+@pytest.mark.parametrize("parallelism", [0, -1, 1.5, "2", True])
+def test_parallelism_below_one_or_no_number(topology: Any, parallelism: Any) -> None:
+    refused(
+        TopologyError,
+        lambda: topology.spout("words", words(), parallelism=parallelism),
+        "'words'",
+        repr(parallelism),
+        "at least 1",
+    )
+
+
+def test_setting_that_does_not_exist() -> None:
+    refused(ConfigError, lambda: Topology("t", acker=2), "'t'", "acker", "message_timeout_s")
+
+
+def test_setting_that_is_no_number() -> None:
+    refused(ConfigError, lambda: Topology("t", workers="two"), "'t'", "str", "numbers")
+
+
+def test_setting_out_of_range() -> None:
+    refused(
+        ConfigError,
+        lambda: Topology("t", config=Config(workers=3), message_timeout_s=0),
+        "message_timeout_s",
+        "above 0",
+    )
+
+
+# ---- streams and fields -------------------------------------------------------------------------
+
+
+def test_stream_that_its_component_does_not_have(lines: Any) -> None:
+    refused(
+        UnknownStream,
+        lambda: lines.stream("lat"),
+        "'clicks'",
+        "'lat'",
+        "'words'",
+        "default, late, to",
+    )
+
+
+def test_default_stream_of_a_sink(lines: Any) -> None:
+    sink = lines.shuffle().bolt("sink", Everything)
+    refused(UnknownStream, sink.shuffle, "'default'", "'sink'", "none")
+
+
+def test_stream_read_as_another_record_type(lines: Any) -> None:
+    refused(RecordMismatch, lambda: lines.stream("late", Total), "'late'", "Word(word)", "Total")
+
+
+def test_stream_declared_twice(topology: Any) -> None:
+    class Twice(Spout[Word]):
+        streams: ClassVar = {"late": Word}
+
+        def records(self) -> Iterator[Word]:
+            yield Word("rain")
+
+    refused(
+        DuplicateComponent,
+        lambda: topology.spout("words", Twice, streams={"late": Word}),
+        "'words'",
+        "'late'",
+        "once",
+    )
+    refused(
+        DuplicateComponent,
+        lambda: topology.spout("words", words(), streams={"default": Word}),
+        "'default'",
+        "fields=",
+    )
+
+
+def test_stream_id_that_is_reserved(topology: Any) -> None:
+    refused(
+        DuplicateComponent,
+        lambda: topology.spout("words", words(), streams={"__ack": Word}),
+        "'words'",
+        "'__ack'",
+        "reserved",
+    )
+
+
+@pytest.mark.parametrize("columns", ["word", (), ("a", "a"), (1, 2)])
+def test_stream_fields_that_are_no_names(topology: Any, columns: Any) -> None:
+    refused(
+        TopologyError,
+        lambda: topology.spout("words", words(), streams={"late": columns}),
+        "'words'",
+        "'late'",
+        repr(columns),
+        '("word", "count")',
+    )
+
+
+def test_record_type_that_is_none(topology: Any) -> None:
+    refused(
+        RecordMismatch,
+        lambda: topology.spout("words", words(), streams={"late": int}),
+        "'words'",
+        "'late'",
+        "int",
+        "NamedTuple",
+    )
+
+
+@pytest.mark.parametrize("grouping", ["fields", "partial_key"])
+def test_grouping_by_a_field_that_is_not_there(lines: Any, grouping: str) -> None:
+    refused(
+        UnknownField,
+        lambda: getattr(lines, grouping)("wrod"),
+        "'clicks'",
+        "'words'",
+        "'default'",
+        "'wrod'",
+        "its fields are: word",
+    )
+
+
+@pytest.mark.parametrize("grouping", ["fields", "partial_key"])
+def test_grouping_by_no_field(lines: Any, grouping: str) -> None:
+    refused(TopologyError, getattr(lines, grouping), "'words'", grouping, "one of: word")
+
+
+def test_direct_grouping_of_a_regular_stream(lines: Any) -> None:  # Storm: Task.java:160
+    refused(TopologyError, lines.direct, "'default' of 'words'", "DirectStream")
+
+
+def test_regular_grouping_of_a_direct_stream(lines: Any) -> None:  # Storm: Task.java:124
+    refused(TopologyError, lines.stream("to").shuffle, "'to' of 'words'", ".direct()", "shuffle")
+
+
+def test_custom_grouping_without_its_methods(lines: Any) -> None:
+    refused(TopologyError, lambda: lines.custom(object()), "'words'", "custom(object)", "choose")
+
+
+# ---- inputs -------------------------------------------------------------------------------------
+
+
+def test_input_of_another_topology(lines: Any) -> None:
+    other = Topology("other")
+    refused(
+        TopologyError,
+        lambda: other.bolt("count", count, inputs=[lines.shuffle()]),
+        "'other'",
+        "'count'",
+        "'words'",
+        "'clicks'",
+    )
+
+
+def test_input_without_a_grouping(topology: Any, lines: Any) -> None:
+    refused(
+        TopologyError,
+        lambda: topology.bolt("count", count, inputs=[lines]),
+        "'count'",
+        "Stream",
+        "stream.shuffle()",
+    )
+
+
+def test_input_of_a_spout(topology: Any, lines: Any) -> None:
+    topology.spout("other", words())
+    refused(TopologyError, lambda: lines.shuffle().into("other"), "'other'", "spout")
+
+
+def test_stream_read_twice_by_one_bolt(topology: Any, lines: Any) -> None:
+    refused(
+        TopologyError,
+        lambda: topology.bolt("count", count, inputs=[lines.shuffle(), lines.all()]),
+        "'count'",
+        "'default' of 'words'",
+        "already",
+    )
+
+
+@pytest.mark.parametrize("reader", [count, Count, Count(), Manual], ids=str)
+def test_bolt_that_reads_another_record_type(topology: Any, reader: Any) -> None:
+    numbers = topology.spout("numbers", Counter(5))
+    refused(
+        RecordMismatch,
+        lambda: numbers.shuffle().bolt("count", reader),
+        "'count'",
+        "Word",
+        "'default' of 'numbers'",
+        "Number(value)",
+    )
+
+
+def test_bolt_that_reads_plain_tuples_of_another_width(topology: Any, lines: Any) -> None:
+    def pairs(pair: tuple[str, int]) -> None: ...
+
+    refused(
+        RecordMismatch,
+        lambda: lines.shuffle().bolt("pairs", pairs),
+        "'pairs'",
+        "tuple[str, int]",
+        "Word(word)",
+    )
+
+
+def test_refused_bolt_leaves_no_trace(topology: Any, lines: Any) -> None:
+    with pytest.raises(TopologyError):
+        topology.bolt("count", count, inputs=[lines])
+    assert list(topology.graph().components) == ["words"]
+
+
+# ---- the code of a component --------------------------------------------------------------------
+
+
+class Neither(Bolt[Word, Total]):
+    pass
+
+
+class Both(Manual):
+    def process(self, record: Word) -> Iterator[Total]:
+        yield Total(record.word, 1)
+
+
+class Silent(Spout[Word]):
+    pass
+
+
+class NeedsArgument(Count):
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+class Empty(BatchBolt[Word, Total]):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("impl", "says"),
+    [
+        (Neither, ["Neither", "nothing to run", "process or execute"]),
+        (Both, ["Both", "process and execute", "not both"]),
+        (Empty, ["Empty", "process"]),
+        (NeedsArgument, ["NeedsArgument(...)", "instance"]),
+        (7, ["7", "is not a bolt", "function of one record"]),
+        (Counter, ["Counter", "is not a bolt"]),
+        (Counter(5), ["Counter", "is not a bolt"]),
+        (str, ["str", "is not a bolt"]),
+    ],
+)
+def test_bolt_that_cannot_run(lines: Any, impl: Any, says: list[str]) -> None:
+    refused(TopologyError, lambda: lines.shuffle().bolt("it", impl), "'clicks'", "'it'", *says)
+
+
+@pytest.mark.parametrize(
+    ("impl", "says"),
+    [
+        (Silent, ["Silent", "nothing to run", "records or next_tuple"]),
+        (Count, ["Count", "is not a spout", "Records(...)"]),
+        (count, ["count", "is not a spout", "Records(...)"]),
+        (Records, ["Records(...)", "instance"]),
+    ],
+)
+def test_spout_that_cannot_run(topology: Any, impl: Any, says: list[str]) -> None:
+    refused(TopologyError, lambda: topology.spout("it", impl), "'clicks'", "'it'", *says)
+
+
+def nobody() -> None: ...
+def two(word: Word, other: Word) -> None: ...
+async def later(word: Word) -> None: ...
+async def stream(word: Word) -> AsyncIterator[Word]:
+    yield word
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (nobody, "exactly one record"),
+        (two, "exactly one record"),
+        (later, "asynchronous"),
+        (stream, "asynchronous"),
+    ],
+)
+def test_function_that_cannot_be_a_bolt(lines: Any, function: Any, says: str) -> None:
+    refused(
+        TopologyError, lambda: lines.shuffle().bolt("it", function), "'it'", function.__name__, says
+    )
+
+
+def test_function_that_does_not_say_what_it_emits(lines: Any) -> None:
+    def unsaid(word): ...  # type: ignore[no-untyped-def]
+
+    for function in (unsaid, lambda word: [word], print):
+        refused(
+            TopologyError,
+            lambda function=function: lines.shuffle().bolt("it", function),
+            "'it'",
+            "Iterator[Word]",
+            "None for a sink",
+            'fields=("word", "count")',
+        )
+
+
+def test_function_that_returns_a_record_rather_than_several(lines: Any) -> None:
+    def one(word: Word) -> Word:
+        return word
+
+    refused(
+        RecordMismatch,
+        lambda: lines.shuffle().bolt("it", one),
+        "'it'",
+        "one",
+        "returns Word",
+        "Iterator[Word]",
+    )
+
+
+def test_function_that_emits_what_is_no_record(lines: Any) -> None:
+    def size(word: Word) -> Iterator[int]:
+        yield len(word.word)
+
+    refused(RecordMismatch, lambda: lines.shuffle().bolt("it", size), "'it'", "int", "NamedTuple")
+
+
+def test_two_record_types_on_one_stream(lines: Any) -> None:
+    def either(word: Word) -> Iterator[Word | Total]:
+        yield word
+
+    refused(
+        RecordMismatch,
+        lambda: lines.shuffle().bolt("it", either),
+        "'it'",
+        "Word, Total",
+        "OnStream",
+    )
+
+
+def test_plain_tuples_without_field_names(lines: Any) -> None:
+    def pairs(word: Word) -> Iterator[tuple[str, int]]:
+        yield word.word, 1
+
+    refused(TopologyError, lambda: lines.shuffle().bolt("it", pairs), "'it'", "fields=")
+    refused(
+        RecordMismatch,
+        lambda: lines.shuffle().bolt("it", pairs, fields=("word",)),
+        "'it'",
+        "tuple[str, int]",
+        "(word)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("impl", "fields", "says"),
+    [
+        (count, Word, ["Total", "Word(word)"]),
+        (Count, ("word", "times"), ["Total", "(word, times)"]),
+        (Count, (), ["Total", "nothing"]),
+        (Everything, Word, ["nothing", "Word(word)"]),
+        (count, Order, ["Total", "Order(id, price)"]),
+    ],
+    ids=str,
+)
+def test_annotation_and_fields_that_disagree(
+    lines: Any, impl: Any, fields: Any, says: list[str]
+) -> None:
+    refused(
+        RecordMismatch,
+        lambda: lines.shuffle().bolt("it", impl, fields=fields),
+        "'it'",
+        *says,
+        "make them agree",
+    )
+
+
+def test_batch_bolt_with_several_streams(lines: Any) -> None:
+    @batch
+    def columns(table: Any) -> Derived | None: ...
+
+    refused(
+        TopologyError,
+        lambda: lines.shuffle().bolt("it", columns, fields=Word, streams={"late": Word}),
+        "'it'",
+        "late",
+        "default stream alone",
+    )
+
+
+def test_batch_function_that_does_not_say_its_columns(lines: Any) -> None:
+    @batch
+    def columns(table: Any) -> Derived | None: ...
+
+    refused(TopologyError, lambda: lines.shuffle().bolt("it", columns), "'it'", "fields=Word")
+
+
+def test_records_of_an_iterator(topology: Any) -> None:
+    refused(TopologyError, lambda: Records(iter([Word("rain")]), type=Word), "Records", "only once")
+
+
+def test_records_that_nobody_describes(topology: Any) -> None:
+    refused(
+        TopologyError,
+        lambda: topology.spout("words", Records([Word("a")])),
+        "'words'",
+        "fields=Word",
+    )
+
+
+# ---- the whole ----------------------------------------------------------------------------------
+
+
+def test_topology_without_a_spout(topology: Any) -> None:
+    refused(TopologyError, topology.graph, "'clicks'", "no spout")
+
+
+def test_bolt_that_no_spout_leads_to(topology: Any, lines: Any) -> None:
+    topology.bolt("dry", count)
+    ring = topology.bolt("ring", Everything, fields=None, streams={"again": Word})
+    ring.stream("again").shuffle().into("ring")
+    refused(TopologyError, topology.graph, "'clicks'", "'dry', 'ring'", "into")

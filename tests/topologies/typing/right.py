@@ -1,0 +1,100 @@
+"""A right topology: `mypy --strict` has nothing to say, and knows each stream's record type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, assert_type
+
+from sunshower import (
+    BatchBolt,
+    Bolt,
+    Collector,
+    Counter,
+    Derived,
+    DirectStream,
+    JsonLines,
+    Line,
+    Number,
+    OnStream,
+    Records,
+    Stdout,
+    TextFiles,
+    Topology,
+    Tuple,
+    batch,
+)
+from sunshower.topologies.streams import Stream
+
+
+class Word(NamedTuple):
+    word: str
+
+
+class Total(NamedTuple):
+    word: str
+    times: int
+
+
+def split(line: Line) -> Iterator[Word | OnStream]:
+    yield Word(line.text)
+    yield OnStream("blank", line)
+
+
+def maybe(line: Line) -> list[Word] | None:
+    return [Word(line.text)] if line.text else None
+
+
+def pairs(word: Word) -> Iterator[tuple[str, int]]:
+    yield word.word, 1
+
+
+def look(word: Word) -> None: ...
+
+
+class CountWords(Bolt[Word, Total]):
+    def process(self, record: Word) -> Iterator[Total]:
+        yield Total(record.word, 1)
+
+
+class Join(Bolt[Word | Line, Total]):
+    def execute(self, tuple: Tuple[Word | Line], out: Collector[Total]) -> None:
+        out.emit(Total("", len(tuple.record)), tuple)
+        out.ack(tuple)
+
+
+@batch
+def split_columns(lines: Any) -> Derived | None: ...
+
+
+class SplitColumns(BatchBolt[Line, Word]):
+    def process(self, table: Any) -> Derived | None: ...
+
+
+def either(record: Word | Line) -> None: ...
+
+
+def declare(path: str) -> Topology:
+    topology = Topology("right", message_timeout_s=30, ackers=2)
+    lines = assert_type(topology.spout("lines", TextFiles(path)), Stream[Line])
+    words = lines.shuffle().bolt("split", split, parallelism=2, streams={"blank": Line})
+    assert_type(words, Stream[Word])
+    assert_type(words.stream("blank"), Stream[Any])
+    assert_type(words.stream("blank", Line), Stream[Line])
+    assert_type(lines.shuffle().bolt("maybe", maybe), Stream[Word])
+    totals = assert_type(words.fields("word").bolt("count", CountWords), Stream[Total])
+    assert_type(words.shuffle().bolt("instance", CountWords()), Stream[Total])
+    assert_type(words.all().bolt("pairs", pairs, fields=("w", "n")), Stream[tuple[str, int]])
+    assert_type(lines.none().bolt("columns", split_columns, fields=Word), Stream[Word])
+    assert_type(lines.none().bolt("table", SplitColumns), Stream[Word])
+    topology.bolt("either", either, [words.fields("word"), words.stream("blank", Line).all()])
+    joined = topology.bolt("join", Join, inputs=[words.fields("word"), lines.shuffle()])
+    assert_type(joined, Stream[Total])
+    topology.bolt("late", CountWords, fields=DirectStream(Total))
+    words.shuffle().into("late")
+    watched = words.global_().bolt("look", look)
+    totals.local_or_shuffle().bolt("store", JsonLines("totals.jsonl", fields=("word",)))
+    totals.shuffle().bolt("print", Stdout())
+    assert_type(topology.spout("numbers", Counter()), Stream[Number])
+    assert_type(topology.spout("few", Records([Word("a")], type=Word)), Stream[Word])
+    assert watched.component == "look"
+    return topology

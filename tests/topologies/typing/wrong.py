@@ -1,0 +1,58 @@
+"""A wrong topology: `mypy --strict` objects to exactly the lines that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from sunshower import Bolt, Counter, JsonLines, Line, Records, TextFiles, Topology
+
+
+class Word(NamedTuple):
+    word: str
+
+
+class Total(NamedTuple):
+    word: str
+    times: int
+
+
+def split(line: Line) -> Iterator[Word]:
+    yield Word(line.text)
+
+
+def look(word: Word) -> None: ...
+
+
+def either(record: Word | Line) -> None: ...
+
+
+class CountWords(Bolt[Word, Total]):
+    def process(self, record: Word) -> Iterator[Total]:
+        yield Total(record.word, 1)
+
+
+class CountLines(Bolt[Line, Total]):
+    def process(self, record: Word) -> Iterator[Total]:  # wrong: it says Line above
+        yield Total(record.word, 1)
+
+
+def declare(path: str) -> None:
+    topology = Topology("wrong", ackers="2")  # wrong: a number
+    lines = topology.spout("lines", TextFiles(path))
+    numbers = topology.spout("numbers", Counter())
+    words = lines.shuffle().bolt("split", split)
+    lines.shuffle().bolt("count", CountWords)  # wrong: it wants Word, these are Line
+    lines.shuffle().bolt("count", CountWords())  # wrong: the same as an instance
+    lines.shuffle().bolt("look", look)  # wrong: the same for a sink
+    words.fields("word").bolt("again", split)  # wrong: it wants Line, these are Word
+    topology.bolt("pair", CountWords, inputs=[words.shuffle(), lines.all()])  # wrong: Line too
+    topology.bolt("either", either, inputs=[words.shuffle(), numbers.all()])  # wrong: Number
+    topology.bolt("bare", split, inputs=[lines])  # wrong: no grouping
+    words.bolt("count", CountWords)  # wrong: no grouping
+    words.shuffle().bolt("spout", Counter())  # wrong: a spout
+    topology.spout("bolt", CountWords)  # wrong: a bolt
+    topology.spout("few", Records([Line("a")], type=Word))  # wrong: they are Line
+    words.shuffle().bolt("count", CountWords, parallelism="2")  # wrong: a number
+    sunk = words.shuffle().bolt("store", JsonLines("words.jsonl"))
+    sunk.shuffle().bolt("count", CountWords)  # wrong: a sink emits nothing
