@@ -21,12 +21,12 @@ class Config:
     ackers: int | None = None  # topology.acker.executors; None: one shard a worker, 0: untracked
     workers: int = 2  # topology.workers, in the `pack` layout
     spout_pending: int = 32_768  # topology.max.spout.pending: roots in flight, per spout task
-    frame_records_max: int = 1_024  # records of one frame on the wire
+    frame_records_max: int = 16_384  # records of one frame on the wire
     packet_bytes_max: int = 1 << 20  # what one call to another worker carries at most, about
     calls_in_flight_max: int = 4  # packets on the way to one worker, not yet accepted
     slice_s: float = 0.005  # work on one task before the mailbox is looked at again
     window_s: float = 0.25  # how much work may wait before a task, as service time
-    window_records_max: int = 65_536  # the same as a hard limit, per pair of tasks
+    window_records_max: int = 262_144  # the same as a hard limit, per pair of tasks
     sweep_grace_s: float = 1.0  # after a death, what is still pending then has failed
     lane_retry_s: float = 2.0  # before a worker that did not answer is tried again
     attempts_max: int = 5  # of a tuple that its own bolt fails; then the topology halts

@@ -176,7 +176,11 @@ def _start_ray(address: str | None, quiet: bool) -> None:
     local: dict[str, Any] = {
         "include_dashboard": False,
         "object_store_memory": _OBJECT_STORE_BYTES,
-        "_system_config": {"timeout_ms_task_wait_for_death_info": 50},  # 0.5 s for 1.4 s
+        "_system_config": {
+            "timeout_ms_task_wait_for_death_info": 50,  # a death is heard of in 0.5 s, not 1.4 s
+            "max_direct_call_object_size": 4 << 20,  # packets ride in the call itself
+            "worker_niceness": 0,  # Ray's 15 yields to anything else on the machine
+        },
     }
     try:
         ray.init(address=address or "local", namespace=NAMESPACE, log_to_driver=not quiet,

@@ -106,21 +106,22 @@ class Batch:
 
 
 def can_join(first: Batch, second: Batch) -> bool:
-    """Whether two batches have the same shape: rows, one anchor each or none at all."""
-    return (first.stream == second.stream and first.source == second.source
+    """Whether two batches are of one stream and shape: rows or columns, one anchor each or none."""
+    return (first.stream == second.stream and first.is_table == second.is_table
             and first.offsets is None and second.offsets is None
-            and not first.is_table and not second.is_table
-            and first.tracked == second.tracked)
+            and bool(len(first.roots)) == bool(len(second.roots))
+            and (not first.is_table or first.records.schema == second.records.schema))
 
 
 def join(batches: Sequence[Batch]) -> Batch:
-    """Several batches, each of which can be joined to the next, as one."""
+    """Several batches, each of which can be joined to the first, as one from the first's source."""
     if len(batches) == 1:
         return batches[0]
+    parts = [batch.records for batch in batches]
     return Batch(
         batches[0].stream,
         batches[0].source,
-        list(chain.from_iterable(batch.records for batch in batches)),
+        pa.concat_tables(parts) if batches[0].is_table else list(chain.from_iterable(parts)),
         np.concatenate([batch.roots for batch in batches]),
         np.concatenate([batch.edges for batch in batches]),
     )

@@ -19,6 +19,8 @@ from sunshower.topologies.components import DEFAULT, Derived
 class BatchBoltTask(BoltTask):
     """Calls `process(table)`; parents tell which input row each output row came from."""
 
+    joins = True
+
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._call: Callable[[Any], Any] = getattr(self.bolt, "process", self.bolt)

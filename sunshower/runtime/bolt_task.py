@@ -10,6 +10,8 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
+from operator import length_hint
 from typing import Any
 
 import numpy as np
@@ -26,9 +28,13 @@ from sunshower.runtime.plan import Stream, Task
 from sunshower.runtime.reports import Reports
 from sunshower.topologies.components import DEFAULT, Bolt, Context, OnStream
 
+_STOPPED = "StopIteration left the bolt: a next() without a default found nothing"
+
 
 class BoltTask:
     """What all bolts share; the levels below differ in how they process a batch."""
+
+    joins = False  # whether batches of several senders may be processed as one
 
     def __init__(self, task: Task, bolt: Any, outlets: Outlets, reports: Reports,
                  service: ServiceTime, streams: Sequence[Stream]) -> None:
@@ -135,6 +141,8 @@ class AutomaticBoltTask(BoltTask):
                     if produced is not None:
                         extend(produced)
                     end(len(outputs))
+                if len(ends) < len(records):
+                    raise RuntimeError(_STOPPED)
             except Exception as error:
                 failures[len(ends)] = self.failure(error)
                 del outputs[ends[-1] if ends else 0 :]
@@ -145,14 +153,18 @@ class AutomaticBoltTask(BoltTask):
         """The same for a bolt without output streams: no list of ends (a fifth of the time)."""
         failures: dict[int, Failure] = {}
         waiting = iter(records)
-        results = filter(None, map(self._call, waiting))
-        while waiting.__length_hint__():  # type: ignore[attr-defined]
+        ended: list[None] = []  # filled when the record after the last one is asked for
+        asked = chain(waiting, iter(partial(ended.append, None), None))
+        results = filter(None, map(self._call, asked))
+        while not ended:
             try:
                 for produced in results:
                     for output in produced:
                         self._check_one(output)
+                if not ended:
+                    raise RuntimeError(_STOPPED)
             except Exception as error:
-                left: int = waiting.__length_hint__()  # type: ignore[attr-defined]
+                left = length_hint(waiting)
                 failures[len(records) - left - 1] = self.failure(error)
         return failures
 

@@ -27,6 +27,7 @@ class Channel:
     window: int
     credited: bool = True
     load: int = 0
+    used: bool = False  # whether anything was ever pushed
 
     @property
     def full(self) -> bool:
@@ -46,6 +47,7 @@ class LocalChannel(Channel):
 
     def push(self, batch: Batch) -> None:
         self.load += len(batch)
+        self.used = True
         self.inbox.put(batch, self)
 
     def processed(self, records: int, seq: int | None, window: int) -> None:
@@ -75,6 +77,7 @@ class RemoteChannel(Channel):
 
     def push(self, batch: Batch) -> None:
         self.load += len(batch)
+        self.used = True
         self.queued += len(batch)
         self.queue.append(batch)
         self.ready[self] = None
@@ -163,17 +166,20 @@ class Origin(Protocol):
     def processed(self, records: int, seq: int | None, window: int) -> None: ...
 
 
+Entry = tuple[Batch, Origin, int | None]
+
+
 @dataclass(slots=True)
 class Inbox:
     """Batches waiting for one task, in order of arrival."""
 
-    entries: deque[tuple[Batch, Origin, int | None]] = field(default_factory=deque)
+    entries: deque[Entry] = field(default_factory=deque)
 
     def put(self, batch: Batch, origin: Origin, seq: int | None = None) -> None:
         """`seq` is the frame's number when the batch came from another worker."""
         self.entries.append((batch, origin, seq))
 
-    def take(self, records_max: int) -> tuple[Batch, Origin, int | None]:
+    def take(self, records_max: int) -> Entry:
         """The next batch, cut to `records_max`; its frame number only with its last part."""
         batch, origin, seq = self.entries.popleft()
         if len(batch) <= records_max:
@@ -181,3 +187,13 @@ class Inbox:
         first, rest = batch.split(records_max)
         self.entries.appendleft((rest, origin, seq))
         return first, origin, None
+
+    def take_several(self, records_max: int) -> list[Entry]:
+        """Batches of one stream that can be joined, up to `records_max` together."""
+        taken = [self.take(records_max)]
+        count = len(taken[0][0])
+        while (self.entries and can_join(taken[0][0], self.entries[0][0])
+               and count + len(self.entries[0][0]) <= records_max):
+            taken.append(self.entries.popleft())
+            count += len(taken[-1][0])
+        return taken

@@ -10,15 +10,15 @@ from sunshower.errors import BadEmit
 _KEYS_MAX = 1 << 16
 
 
-def stable_hash(value: Any, seed: int = 0) -> int:
+def stable_hash(value: Any) -> int:
     """32 bits of `value`: str, bytes, int, float, bool, None, and tuples or lists of these.
 
     Values that are equal in Python hash equally, so 1, 1.0 and True share a task.
     Storm: java.util.Arrays.deepHashCode in TupleUtils.chooseTaskIndex. Raises BadEmit for others.
     """
     if isinstance(value, str):
-        return crc32(value.encode("utf-8", "surrogatepass"), seed)
-    return crc32(_canonical(value), seed)
+        return crc32(value.encode("utf-8", "surrogatepass"))
+    return crc32(_canonical(value))
 
 
 def _canonical(value: Any) -> bytes:

@@ -33,6 +33,7 @@ class InFlight:
     frames: list[tuple[RemoteChannel, int]] = field(default_factory=list)
     reports: dict[int, ShardReport] = field(default_factory=dict)
     verdicts: dict[int, Verdicts] = field(default_factory=dict)
+    grants: list[Grant] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -85,7 +86,11 @@ class Lane:
             len(self._in_flight) >= self._config.calls_in_flight_max or not self._full()
         ):
             return None
-        flight = InFlight(reports=self.content.reports, verdicts=self.content.verdicts)
+        flight = InFlight(
+            reports=self.content.reports,
+            verdicts=self.content.verdicts,
+            grants=self.content.grants,
+        )
         content, self.content = self.content, Content()
         self._load_frames(content, flight)
         if not content:
@@ -108,6 +113,7 @@ class Lane:
             waiting = self.content.verdicts.setdefault(task, Verdicts())
             waiting.complete += verdicts.complete
             waiting.failed += verdicts.failed
+        self.content.grants = flight.grants + self.content.grants  # or the peer may wait for ever
         return self._lost([flight])
 
     def peer_is(self, incarnation: int) -> Lost:
@@ -117,6 +123,7 @@ class Lane:
         flights, self._in_flight = list(self._in_flight.values()), {}
         self.peer_incarnation = incarnation
         self._up_again_s = None
+        self.content.grants = []  # they count frames of the life that is over
         return self._lost(flights)
 
     def _lost(self, flights: list[InFlight]) -> Lost:

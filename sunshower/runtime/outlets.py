@@ -15,6 +15,8 @@ from sunshower.runtime.ids import U64, EdgeIds
 from sunshower.runtime.routing import Router, pick
 from sunshower.topologies.graph import StreamSpec
 
+_NO_LIMIT = 1 << 20
+
 
 @dataclass(frozen=True)
 class Route:
@@ -40,8 +42,8 @@ class Outlets:
         self._task = task
         self._outlets = outlets
         self._edges = edges
-        self._channels = {id(channel): channel for outlet in outlets.values()
-                          for route in outlet.routes for channel in route.channels}
+        routes = [route for outlet in outlets.values() for route in outlet.routes]
+        self._channels = set(channel for route in routes for channel in route.channels)
         self.emitted = 0  # emit calls, as Storm counts them
         self.transferred = 0  # records sent, one per target task
 
@@ -53,13 +55,14 @@ class Outlets:
     @property
     def full(self) -> bool:
         """Whether a receiver has no room, so that this task has to wait."""
-        return any(channel.full for channel in self._channels.values())
+        return any(channel.full for channel in self._channels)
 
     @property
     def window(self) -> int:
-        """The smallest window of all receivers; at least 1."""
-        return max(1, min((c.window for c in self._channels.values() if c.credited),
-                          default=1 << 20))
+        """The smallest window of the receivers in use: what may be emitted in one go."""
+        windows = [channel.window for channel in self._channels if channel.credited]
+        in_use = [channel.window for channel in self._channels if channel.credited and channel.used]
+        return max(1, min(in_use or windows, default=_NO_LIMIT))
 
     def outlet(self, stream: str) -> Outlet:
         """The stream by name. Raises BadEmit, listing what exists."""

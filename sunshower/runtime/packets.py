@@ -1,6 +1,6 @@
 """What one worker has for another, in one call: frames, reports, verdicts and grants.
 
-    magic "SS" | version | – | crc32 of what follows | sender, receiver | their incarnations | seq
+    magic "SS" | version | crc32 of what follows | sender, receiver | their incarnations | seq
 
 The header lets the receiver refuse what is corrupt, late, repeated, or meant for another life of
 it; the body is MessagePack. A Ray call costs 0.4 ms on either side whatever it carries, so
@@ -27,7 +27,7 @@ from sunshower.runtime.ids import U64
 from sunshower.runtime.plan import Stream
 from sunshower.runtime.reports import ShardReport
 
-_HEADER = struct.Struct("<2sBxI")
+_HEADER = struct.Struct("<2sHI")
 _ADDRESS = struct.Struct("<HHIIQ")
 _MAGIC, _VERSION = b"SS", 1
 Grant = tuple[int, int, int, int]  # source task, target task, frames up to, window
@@ -71,6 +71,7 @@ class Packet:
     """A decoded packet."""
 
     sender: int
+    life: int  # of the sender
     frames: list[Frame]
     reports: dict[int, ShardReport]
     verdicts: dict[int, Verdicts]
@@ -88,7 +89,7 @@ def encode_packet(address: Address, content: Content) -> bytes:
          for task, verdicts in content.verdicts.items()],
         content.postponed,
         content.grants,
-    ])
+    ], unicode_errors="surrogatepass")  # an exception's text may hold anything
     place = _ADDRESS.pack(address.sender, address.receiver, address.sender_incarnation,
                           address.receiver_incarnation, address.seq)
     return _HEADER.pack(_MAGIC, _VERSION, crc32(body, crc32(place))) + place + body
@@ -110,9 +111,13 @@ def read_address(data: bytes) -> Address:
 def read_content(data: bytes, streams: Sequence[Stream]) -> Packet:
     """The body of a packet whose header was read. Raises CorruptPacket."""
     body = memoryview(data)[_HEADER.size + _ADDRESS.size :]
-    frames, reports, verdicts, postponed, grants = msgpack.unpackb(body)
+    frames, reports, verdicts, postponed, grants = msgpack.unpackb(
+        body, unicode_errors="surrogatepass"
+    )
+    address = Address(*_ADDRESS.unpack_from(data, _HEADER.size))
     return Packet(
-        read_address_sender(data),
+        address.sender,
+        address.sender_incarnation,
         [decode(fields, streams) for fields in frames],
         {
             task: ShardReport(_pairs(s_roots, s_xors), _pairs(a_roots, a_xors), _heard(fails))
@@ -122,12 +127,6 @@ def read_content(data: bytes, streams: Sequence[Stream]) -> Packet:
         np.array(postponed, np.uint64),
         [tuple(grant) for grant in grants],
     )
-
-
-def read_address_sender(data: bytes) -> int:
-    """The sending worker, of a packet whose header was read."""
-    sender: int = _ADDRESS.unpack_from(data, _HEADER.size)[0]
-    return sender
 
 
 def _flat(pairs: list[tuple[U64, U64]]) -> tuple[bytes, bytes]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import compress
 from operator import itemgetter
 from typing import Any, Protocol
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,7 +85,7 @@ def _by_target(chosen: NDArray[Any], targets: int) -> list[Share]:
     if targets <= _MASKS_MAX:
         found = [(target, np.flatnonzero(chosen == target)) for target in range(targets)]
         return [(target, which) for target, which in found if len(which)]
-    order = np.argsort(chosen.astype(np.uint16), kind="stable")
+    order = np.argsort(chosen.astype(np.uint16, copy=False), kind="stable")
     bounds = np.cumsum(np.bincount(chosen, minlength=targets))
     parts = np.split(order, bounds[:-1])
     return [(target, which) for target, which in enumerate(parts) if len(which)]
@@ -155,14 +156,13 @@ class _ByKey:
         if len(self._fields) > 1:
             keys = zip(*(table[field].to_pylist() for field in self._fields), strict=True)
             return np.fromiter((self._table.find(key) for key in keys), np.int64, len(table))
-        encoded = table[self._fields[0]].combine_chunks().dictionary_encode()
-        known = np.fromiter(map(self._table.find, encoded.dictionary.to_pylist()), np.int64)
-        if encoded.null_count:
-            known = np.append(known, self._table.find(None))
-            encoded_indices = encoded.indices.fill_null(len(known) - 1)
-        else:
-            encoded_indices = encoded.indices
-        chosen: I64 = known.take(encoded_indices.to_numpy())
+        encoded = table[self._fields[0]].combine_chunks().dictionary_encode("encode")
+        keys = encoded.dictionary.to_pylist()
+        try:
+            known = np.fromiter(map(self._table.__getitem__, keys), np.uint16, len(keys))
+        except TypeError:
+            known = np.fromiter(map(self._table.find, keys), np.uint16, len(keys))
+        chosen: I64 = known.take(encoded.indices.to_numpy())
         return chosen
 
 
@@ -177,7 +177,8 @@ class _TwoChoices:
     def choices(self, key: Any) -> tuple[int, int]:
         """The two targets of a key: never the same one twice, where there are two."""
         targets = len(self._sent)
-        first, second = stable_hash(key) % targets, stable_hash(key, 1) % targets
+        hashed = stable_hash(key)  # hashed again, for a CRC with another start is no other hash
+        first, second = hashed % targets, crc32(hashed.to_bytes(4)) % targets
         return first, (second + 1) % targets if second == first else second
 
     def shares(self, records: Any, count: int) -> list[Share]:
@@ -212,7 +213,7 @@ class _Asked:
         found: dict[int, list[int]] = {}
         rows = records if isinstance(records, Sequence) else records.to_pylist()
         for index, record in enumerate(rows):
-            for task in self._grouping.choose(record):
+            for task in dict.fromkeys(self._grouping.choose(record)):
                 if task not in self._position:
                     raise BadEmit(
                         f"the custom grouping {type(self._grouping).__name__} chose task {task}; "

@@ -22,6 +22,7 @@ from sunshower.config import Config
 from sunshower.errors import TopologyFailed
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.batch import Anchors
+from sunshower.runtime.credits import ServiceTime
 from sunshower.runtime.ids import I64, U64, slots_of
 from sunshower.runtime.metrics import Counts, Latencies, TaskStats
 from sunshower.runtime.outlets import Outlets
@@ -60,6 +61,7 @@ class SpoutTask:
         self.outlets = outlets
         self.exhausted = False
         self.latencies = Latencies()
+        self.service = ServiceTime(config)
         self._reports = reports
         self._config = config
         self._replays: deque[Replay] = deque()

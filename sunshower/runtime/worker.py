@@ -17,20 +17,19 @@ from sunshower.clock import Clock
 from sunshower.errors import SunshowerError, TopologyFailed, Unserialisable
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.acker_task import Verdicts
-from sunshower.runtime.batch import Batch
+from sunshower.runtime.batch import Batch, join
 from sunshower.runtime.channels import Inflow, RemoteChannel
 from sunshower.runtime.credits import FIRST_WINDOW
 from sunshower.runtime.ids import U64, incarnations_of
 from sunshower.runtime.lanes import Inlet, Lane, Lost
 from sunshower.runtime.metrics import WorkerStats
 from sunshower.runtime.packets import Answer, Packet, read_content
-from sunshower.runtime.plan import Plan, Task
+from sunshower.runtime.plan import ACKER, Plan, Task
 from sunshower.runtime.reports import ShardReport
 from sunshower.runtime.spout_task import SpoutTask
 from sunshower.runtime.wiring import context, wire
 
 _GRANT_S = 0.05  # what was processed is granted after this long, however little it is
-_SPOUT_RECORDS = 1_024  # emitted in one go at most, unless the receivers have less room
 _BOLTS_BEFORE_SPOUT = 8  # slices of bolts in a row before a spout gets one
 
 
@@ -68,16 +67,20 @@ class Worker:
         now = self._clock.now()
         for peer, life in lives.items():
             lane = self._lanes.get(peer)
-            if lane is None or lane.peer_incarnation == life:
+            if lane is None or life <= (lane.peer_incarnation or 0):
                 continue
-            before = lane.peer_incarnation
-            lane.peer_is(life)
-            if before is not None:
+            is_new = lane.peer_incarnation is None
+            lost = lane.peer_is(life)
+            if not is_new:
+                self._fail_lost(lost, Cause.ACTOR_DIED)
                 self._peer_died(peer, now)
 
     def receive(self, data: bytes) -> None:
         """A packet that the inlet has accepted."""
         packet = read_content(data, self.plan.streams)
+        self.peers({packet.sender: packet.life})  # it may overtake the master's news of a new life
+        if packet.life != self._lanes[packet.sender].peer_incarnation:
+            return  # from a life that is over; the sweep takes care of what was in it
         self._hear_grants(packet)
         for task, report in packet.reports.items():
             self._hear_report(task, report)
@@ -111,7 +114,8 @@ class Worker:
         now = self._clock.now()
         for spout in self._spouts:
             if spout.next_look_s <= now:
-                spout.look(now)
+                _guard(spout.task, "fail", lambda spout=spout: spout.look(now))
+                self._poll_at_s[spout.task.id] = 0  # there may be something to replay
         worked = self._run_one(now)
         self._dispatch_reports()
         self._give_grants(now)
@@ -178,11 +182,14 @@ class Worker:
             inbox = self._wired.inboxes[bolt.task.id]
             if not inbox.entries or bolt.outlets.full:
                 continue
-            batch, origin, seq = inbox.take(bolt.service.slice_records)
+            limit = bolt.service.slice_records
+            entries = inbox.take_several(limit) if bolt.joins else [inbox.take(limit)]
+            batch = join([entry[0] for entry in entries])
             before = self._clock.now()
             bolt.process(batch)
             bolt.service.measure(len(batch), self._clock.now() - before)
-            origin.processed(len(batch), seq, bolt.service.window)
+            for part, origin, seq in entries:
+                origin.processed(len(part), seq, bolt.service.window)
             self._pass_on_postponed(bolt)
             return True
         return False
@@ -196,8 +203,12 @@ class Worker:
         if (spout.done or spout.outlets.full or self._poll_at_s.get(spout.task.id, 0) > now
                 or (self._draining and not len(spout.pending))):
             return False
-        limit = min(_SPOUT_RECORDS, spout.outlets.window)
+        if self._wired.reports.tracked and not spout.pending.room:
+            return False
+        limit = min(spout.service.slice_records, spout.outlets.window)
         emitted: int = _guard(spout.task, "records or next_tuple", lambda: spout.emit(now, limit))
+        if emitted:
+            spout.service.measure(emitted, self._clock.now() - now)
         self._poll_at_s[spout.task.id] = 0 if emitted else now + self._config.idle_poll_s
         return emitted > 0
 
@@ -304,11 +315,19 @@ class Worker:
     def _fail_lost(self, lost: Lost, cause: Cause) -> None:
         for channel, seqs in lost.frames:
             self._fail_frames(channel, channel.lose(seqs), cause)
+        failure = Failure(cause, ACKER, reason="a report was lost")
         for report in lost.reports:
-            for roots in report.roots():
-                self._wired.reports.fail(roots, Failure(cause, "__acker", reason="a report was lost"))
-            for root, failure in report.fails:
-                self._wired.reports.fail(np.array([root], np.uint64), failure)
+            for roots, _ in report.starts:  # its acker may never hear of these; their spouts do
+                self._fail_here(roots, failure)
+            for roots, _ in report.acks:
+                self._wired.reports.fail(roots, failure)
+            for root, reason in report.fails:
+                self._wired.reports.fail(np.array([root], np.uint64), reason)
+
+    def _fail_here(self, roots: U64, failure: Failure) -> None:
+        for spout in self._spouts:  # each knows its own
+            _guard(spout.task, "fail", lambda spout=spout: spout.failed(roots, failure))
+            self._poll_at_s[spout.task.id] = 0
 
     def _fail_frames(self, channel: RemoteChannel, roots: U64, cause: Cause) -> None:
         self._lost += len(roots)

@@ -1,0 +1,19 @@
+"""The input of every word count here: lines of ten words, drawn by Zipf's law from 10,000."""
+
+from __future__ import annotations
+
+import random
+from functools import lru_cache
+from itertools import accumulate
+
+WORDS_PER_LINE = 10
+VOCABULARY = 10_000
+
+
+@lru_cache(maxsize=1)
+def make_lines(words: int, seed: int = 7) -> list[str]:
+    """`words` words in lines of ten; the same for the same seed."""
+    weights = list(accumulate(1 / rank for rank in range(1, VOCABULARY + 1)))
+    names = [f"w{number:05d}" for number in range(VOCABULARY)]
+    drawn = random.Random(seed).choices(names, cum_weights=weights, k=words)
+    return [" ".join(drawn[i : i + WORDS_PER_LINE]) for i in range(0, words, WORDS_PER_LINE)]

@@ -1,0 +1,58 @@
+"""The command line. `main` is what `sunshower` calls; each command has a file of its own."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from sunshower.cli.complaints import complaint
+from sunshower.cli.describe import describe
+from sunshower.cli.doctor import doctor
+from sunshower.cli.run import run
+from sunshower.demo.command import demo
+from sunshower.errors import SunshowerError
+
+app = typer.Typer(
+    name="sunshower",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (run, describe, demo, doctor):
+    app.command(no_args_is_help=command in (run, describe))(command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        # The package itself was imported before this module; the house asks nobody to import it.
+        typer.echo(f"sunshower {sys.modules['sunshower'].__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def sunshower(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Storm's guaranteed processing (spouts, bolts, tuple trees) on Ray, in plain Python.
+
+    Start with `sunshower demo`: it counts words on Ray, kills an actor in the middle and proves
+    that no line is missing.
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run one command and exit: 0 done, 1 an error of ours, 2 wrong usage, 130 interrupted."""
+    try:
+        app(arguments)
+    except SunshowerError as error:
+        typer.echo(complaint(error), err=True)
+        sys.exit(1)

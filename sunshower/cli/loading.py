@@ -1,0 +1,115 @@
+"""From `FILE.py` or `FILE.py:name` to a Topology, or to an error that says what is wrong."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from sunshower.errors import LoadError, SunshowerError
+from sunshower.topologies.topology import Topology
+
+USUAL = "topology"  # the name that is looked for when none is given
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A topology and the modules that only this process can import."""
+
+    topology: Topology
+    modules: tuple[ModuleType, ...]
+
+
+def load(target: str) -> Loaded:
+    """Import the file that `target` names and find the topology in it.
+
+    The file may import its neighbours: its folder is put first on the path, as Python does it.
+    Raises LoadError, or what the declaration itself raises of our own tree.
+    """
+    path, name = _split(target)
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise LoadError(f"{path} {what}; give a Python file, as in: sunshower run word_count.py")
+    before = set(sys.modules)
+    sys.path.insert(0, str(path.parent))
+    module = _import(path)
+    return Loaded(_find(module, path, name), (module, *_neighbours(path.parent, before)))
+
+
+def _split(target: str) -> tuple[Path, str | None]:
+    file, colon, name = target.rpartition(":")
+    if not colon or Path(target).is_file():
+        file, name = target, ""
+    return Path(file).absolute(), name or None
+
+
+def _import(path: Path) -> ModuleType:
+    taken = path.stem in sys.modules or path.stem in sys.stdlib_module_names
+    spec = importlib.util.spec_from_file_location(f"{path.stem}_" if taken else path.stem, path)
+    if spec is None or spec.loader is None:
+        raise LoadError(f"{path} is not a Python file; its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except SunshowerError:
+        raise  # a wrong declaration explains itself
+    except (Exception, SystemExit) as error:
+        raise LoadError(
+            f"{path} cannot be imported: {_place(error, path)}{type(error).__name__}: {error}. "
+            "Mend it until `python` runs it without complaint"
+        ) from error
+    return module
+
+
+def _place(error: BaseException, path: Path) -> str:
+    """Where in the file it happened, as in `line 3: `; or the other file, of a SyntaxError."""
+    if isinstance(error, SyntaxError) and error.filename:
+        elsewhere = "" if error.filename == str(path) else f"{error.filename}, "
+        return f"{elsewhere}line {error.lineno}: "
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == str(path)
+    ]
+    return f"line {lines[-1]}: " if lines else ""
+
+
+def _find(module: ModuleType, path: Path, name: str | None) -> Topology:
+    there = {key: value for key, value in vars(module).items() if isinstance(value, Topology)}
+    if name is None and len(there) == 1:
+        return next(iter(there.values()))
+    found = vars(module).get(name or USUAL)
+    if isinstance(found, Topology):
+        return found
+    names = ", ".join(there)
+    if name is not None and name in vars(module):
+        problem = f"{name!r} in {path} is a {type(found).__name__}, not a Topology"
+    elif name is not None:
+        problem = f"{path} has no {name!r}"
+    elif there:
+        problem = f"{path} has several topologies"
+    else:
+        problem = f"{path} has no topology"
+    if there:
+        raise LoadError(
+            f"{problem}; name one of them, as in {path.name}:{next(iter(there))}. "
+            f"Its topologies are: {names}"
+        )
+    raise LoadError(f'{problem}; make one at its top level: topology = Topology("…")')
+
+
+def _neighbours(folder: Path, before: set[str]) -> Iterator[ModuleType]:
+    """The modules that the import has brought along from the file's own folder."""
+    for name in set(sys.modules) - before:
+        module = sys.modules[name]
+        file = getattr(module, "__file__", None)
+        if not file or name.split(".")[0] == "sunshower":
+            continue
+        path = Path(file).absolute()
+        if path.is_relative_to(folder) and "site-packages" not in path.relative_to(folder).parts:
+            yield module

@@ -1,0 +1,100 @@
+"""Which packages sunshower wants, which are there, and in which versions it was tested."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[2]  # of the repository, where there is one
+_REQUIREMENT = re.compile(r"^\s*([A-Za-z0-9._-]+)\s*([^;\[]*)(?:;.*extra\s*==\s*['\"](\w+)['\"])?")
+_BOUND = re.compile(r"(>=|<=|==|<|>)\s*([0-9][0-9.]*)")
+_HOLDS = {
+    ">=": lambda have, want: have >= want,
+    "<=": lambda have, want: have <= want,
+    "==": lambda have, want: have == want,
+    "<": lambda have, want: have < want,
+    ">": lambda have, want: have > want,
+}
+
+
+@dataclass(frozen=True)
+class Package:
+    """One requirement, as it is fulfilled here."""
+
+    name: str
+    extra: str | None  # None: of the core
+    wanted: str  # as in ">=2.60,<3"
+    installed: str | None  # its version; None: missing
+    pinned: str | None  # the version that sunshower is tested with, where that is known
+
+    @property
+    def fits(self) -> bool:
+        """Whether it is installed, in a version that sunshower accepts."""
+        return self.installed is not None and within(self.installed, self.wanted)
+
+
+def packages() -> list[Package]:
+    """All of the core and of the extras that users may want, in declared order."""
+    pins = dict(_pins())
+    return [
+        Package(name, extra, wanted, _installed(name), pins.get(_canonical(name)))
+        for name, wanted, extra in map(parse, _requirements())
+        if name != "sunshower" and extra not in {"dev", "all"}
+    ]
+
+
+def parse(requirement: str) -> tuple[str, str, str | None]:
+    """`kazoo<3,>=2.11; extra == "zookeeper"` → name, bounds, extra."""
+    found = _REQUIREMENT.match(requirement)
+    assert found, f"{requirement!r} is not a requirement as sunshower writes them"
+    name, wanted, extra = found.groups()
+    return name, wanted.strip(), extra
+
+
+def within(version: str, wanted: str) -> bool:
+    """Whether a version is within bounds such as `>=2.60,<3`."""
+    return all(
+        _HOLDS[sign](_numbers(version), _numbers(bound)) for sign, bound in _BOUND.findall(wanted)
+    )
+
+
+def _numbers(version: str) -> list[int]:
+    numbers = [int(number) for number in re.findall(r"\d+", version.partition("+")[0])]
+    return [*numbers, 0, 0, 0, 0][:4]  # so that 2.60 and 2.60.0 are equal
+
+
+def _requirements() -> Iterable[str]:
+    """Of the installed package; of pyproject.toml when it runs from a folder."""
+    try:
+        return metadata.requires("sunshower") or ()
+    except metadata.PackageNotFoundError:
+        project = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        extras = project["optional-dependencies"].items()
+        return [
+            *project["dependencies"],
+            *(f"{wanted}; extra == '{extra}'" for extra, them in extras for wanted in them),
+        ]
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _pins() -> Iterator[tuple[str, str]]:
+    file = _ROOT / "constraints.txt"
+    if (_ROOT / "sunshower").is_dir() and file.is_file():
+        for line in file.read_text(encoding="utf-8").splitlines():
+            name, pinned, version = line.partition("==")
+            if pinned and not line.startswith("#"):
+                yield _canonical(name), version
+
+
+def _canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

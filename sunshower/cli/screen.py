@@ -1,0 +1,98 @@
+"""Where a topology is shown: progress on standard error, what sinks print on standard output.
+
+So `sunshower run … > words.txt` keeps the lines of Stdout sinks and nothing else. On a terminal the
+table stays at the bottom and those lines scroll by above it; elsewhere a plain line comes now and
+then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from sunshower.cli.display import Display
+from sunshower.runtime.metrics import Snapshot
+
+_LINE_EVERY_S = 2.0
+
+
+class Screen:
+    """Use it as a context manager. `hear` may be called on any thread, the rest on one."""
+
+    def __init__(self, *, console: Console | None = None) -> None:
+        self.console = console or Console(stderr=True)
+        self.closed = threading.Event()  # nobody reads standard output any more
+        self._live = Live(
+            console=self.console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=sys.stdout.isatty(),
+            redirect_stderr=self.console.is_terminal,
+        )
+        self._next_line_s = 0.0
+        self._caption = ""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether there is a terminal to draw on."""
+        return self.console.is_terminal
+
+    def show(self, display: Display, snapshot: Snapshot, title: str) -> None:
+        """Show how things stand: the table on a terminal, else the lines when it is time."""
+        if self.is_live:
+            self._draw(display.table(snapshot, title))
+        elif time.monotonic() >= self._next_line_s:
+            self._next_line_s = time.monotonic() + _LINE_EVERY_S
+            for line in display.lines(snapshot):
+                self.console.print(line, highlight=False, soft_wrap=True)
+
+    def say(self, text: str) -> None:
+        """Tell news: a line that stays. Markup is understood."""
+        self.console.print(text, highlight=False, soft_wrap=True)
+
+    def doing(self, text: str) -> None:
+        """Tell what is going on until the next `show`: it takes a moment."""
+        if self.is_live:
+            self._draw(Text(text, style="dim"))
+        else:
+            self.say(text)
+
+    def hear(self, pid: int, is_error: bool, lines: list[str]) -> None:
+        """What a worker has printed. The form is that of WorkerOutput."""
+        if is_error:
+            for line in lines:
+                self.console.print(Text(f"worker {pid}: {line}"), soft_wrap=True)
+        elif sys.stdout.isatty() and self.is_live:
+            self.console.out("\n".join(lines), highlight=False)
+        elif not self.closed.is_set():
+            try:
+                sys.stdout.write("\n".join([*lines, ""]))
+                sys.stdout.flush()
+            except OSError:  # as in `sunshower run … | head`
+                self.closed.set()
+
+    def __enter__(self) -> Self:
+        if self.is_live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.is_live:
+            with contextlib.suppress(OSError):
+                self._live.stop()
+
+    def _draw(self, what: RenderableType) -> None:
+        self._live.update(Group(what), refresh=True)

@@ -1,0 +1,38 @@
+"""What is left on the screen when a run has ended: the last table, and one sentence."""
+
+from __future__ import annotations
+
+from rich.console import Group
+from rich.text import Text
+
+from sunshower.cli.display import Display, duration
+from sunshower.cli.session import Ended
+from sunshower.runtime.metrics import Counts, Snapshot
+from sunshower.topologies.graph import Graph
+
+
+def summary(graph: Graph, ended: Ended) -> Group:
+    """The totals of a run, with rates that are averages over all of it."""
+    title = f"{graph.id}  ·  totals"
+    table = Display(graph).table(ended.snapshot, title, average_s=ended.seconds)
+    return Group(table, Text(sentence(graph, ended)))
+
+
+def sentence(graph: Graph, ended: Ended) -> str:
+    """Such as: Finished in 12 s: 858,233 tuples taken in, all of them acked."""
+    counts = spouts(graph, ended.snapshot)
+    taken = counts.emitted - counts.replayed
+    parts = [f"{taken:,} {'tuple' if taken == 1 else 'tuples'} taken in"]
+    if graph.config.tracked:
+        parts.append("all of them acked" if counts.acked == taken else f"{counts.acked:,} acked")
+        if counts.failed:
+            parts.append(f"{counts.failed:,} failed on the way, {counts.replayed:,} replayed")
+    else:
+        parts.append("untracked: nobody knows whether they arrived")
+    verb = "Drained" if ended.drained else "Finished"
+    return f"{verb} after {duration(ended.seconds)}: {', '.join(parts)}."
+
+
+def spouts(graph: Graph, snapshot: Snapshot) -> Counts:
+    """The sum over all spouts."""
+    return sum((snapshot.component(spout.id) for spout in graph.spouts), Counts())
