@@ -53,7 +53,8 @@ class WorkerActor:
         self._slice_s = self._core.plan.graph.config.slice_s
         gc.freeze()  # and seldom: batches in flight make many young objects (+40 % words/s)
         gc.set_threshold(100_000, 20, 50)
-        threading.Thread(target=self._loop, name="sunshower", daemon=True).start()
+        self._thread = threading.Thread(target=self._loop, name="sunshower", daemon=True)
+        self._thread.start()
 
     # ---- called by Ray, on the main thread ------------------------------------------------
 
@@ -78,8 +79,11 @@ class WorkerActor:
         self._put(self._core.drain)
 
     def stop(self) -> None:
-        """Close all tasks and end the loop."""
-        self._ask(self._close)
+        """Close all tasks and end the loop, if no error has ended it: then nobody would answer."""
+        if self._thread.is_alive():
+            self._ask(self._close)
+        elif not self._stopped:
+            self._close()
 
     def ping(self) -> int:
         """The process id: whoever hears it knows that the main thread is free."""

@@ -11,6 +11,7 @@ from rich.table import Table
 from sunshower.runtime.metrics import Counts, Snapshot
 from sunshower.topologies.graph import Graph
 
+_HEADINGS = ("emitted", "acked", "failed", "replayed", "pending", "per s", "p50", "p99")
 _WINDOW_S = 3.0  # a rate is that of the last few seconds
 
 
@@ -51,19 +52,11 @@ class Display:
 
     def table(self, snapshot: Snapshot, title: str, *, average_s: float | None = None) -> Table:
         """One row a component. Rates of the last seconds, or averages over `average_s`."""
-        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        table = Table(
+            title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=0
+        )
         table.add_column("component", no_wrap=True)
-        for heading in (
-            "taken in",
-            "emitted",
-            "acked",
-            "failed",
-            "replayed",
-            "pending",
-            "per s",
-            "p50",
-            "p99",
-        ):
+        for heading in _HEADINGS:
             table.add_column(heading, justify="right", no_wrap=True)
         for component in self._graph.components.values():
             counts = snapshot.component(component.id)
@@ -93,8 +86,7 @@ class Display:
         self, component: str, counts: Counts, rate: float, snapshot: Snapshot
     ) -> Iterator[str]:
         is_spout = component in self._spouts
-        yield "" if is_spout else f"{counts.executed:,}"
-        yield f"{counts.emitted:,}"
+        yield f" {counts.emitted:,}"
         yield f"{counts.acked:,}"
         yield f"{counts.failed:,}"
         yield f"{counts.replayed:,}" if is_spout else ""

@@ -37,8 +37,7 @@ class Screen:
             redirect_stdout=sys.stdout.isatty(),
             redirect_stderr=self.console.is_terminal,
         )
-        self._next_line_s = 0.0
-        self._caption = ""
+        self._line_at_s: float | None = None  # when the next plain line is due
 
     @property
     def is_live(self) -> bool:
@@ -49,8 +48,12 @@ class Screen:
         """Show how things stand: the table on a terminal, else the lines when it is time."""
         if self.is_live:
             self._draw(display.table(snapshot, title))
-        elif time.monotonic() >= self._next_line_s:
-            self._next_line_s = time.monotonic() + _LINE_EVERY_S
+            return
+        now = time.monotonic()
+        if self._line_at_s is None:
+            self._line_at_s = now + _LINE_EVERY_S
+        elif now >= self._line_at_s:
+            self._line_at_s = now + _LINE_EVERY_S
             for line in display.lines(snapshot):
                 self.console.print(line, highlight=False, soft_wrap=True)
 

@@ -67,6 +67,7 @@ class TaskStats:
     latencies: Latencies | None = None  # spouts: from emit to complete, in the spout's own time
     done: bool = False  # spouts: nothing left to emit, nothing pending
     first_replay_s: float | None = None  # when the first replay was complete, on the worker's clock
+    done_s: float | None = None  # when the spout was done, on the worker's clock
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,7 @@ class SpoutTask:
         self._sweeps: list[Sweep] = []
         self._acked = self._failed = self._replayed = 0
         self._first_replay_s: float | None = None
+        self._done_s: float | None = None
         self._hears_ack = type(spout).ack is not Spout.ack
         self._hears_fail = type(spout).fail is not Spout.fail
 
@@ -117,6 +118,7 @@ class SpoutTask:
         released = self.pending.release(roots)
         self._acked += len(released.roots)
         self.latencies.add(now - released.emitted_s)
+        self._done_s = now if self.done else None
         if self._replayed and self._first_replay_s is None and (released.attempts > 1).any():
             self._first_replay_s = now
         if self._hears_ack:
@@ -154,7 +156,7 @@ class SpoutTask:
         )
         latencies = Latencies(self.latencies.counts.copy())
         return TaskStats(self.task.id, self.task.component, counts, latencies, self.done,
-                         self._first_replay_s)
+                         self._first_replay_s, self._done_s)
 
     @property
     def _replays_failed(self) -> bool:

@@ -54,7 +54,6 @@ class Worker:
         self._bolts = list(reversed(self._wired.bolts.values()))  # downstream first
         self._spouts = list(self._wired.spouts.values())
         self._opened = False
-        self._draining = False
         self._bolt_turns = 0
         self._grant_at_s: float | None = None
         self._poll_at_s: dict[int, float] = {}  # spouts that had nothing: when to ask again
@@ -102,7 +101,8 @@ class Worker:
 
     def drain(self) -> None:
         """Emit no more; finish what is open."""
-        self._draining = True
+        for spout in self._spouts:
+            spout.exhausted = True
 
     # ---- work -----------------------------------------------------------------------------
 
@@ -200,8 +200,7 @@ class Worker:
         return any([self._run_spout(spout, now) for spout in self._spouts])
 
     def _run_spout(self, spout: SpoutTask, now: float) -> bool:
-        if (spout.done or spout.outlets.full or self._poll_at_s.get(spout.task.id, 0) > now
-                or (self._draining and not len(spout.pending))):
+        if spout.done or spout.outlets.full or self._poll_at_s.get(spout.task.id, 0) > now:
             return False
         if self._wired.reports.tracked and not spout.pending.room:
             return False
