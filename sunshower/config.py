@@ -33,12 +33,25 @@ class Config:
     idle_poll_s: float = 0.05  # how often a spout that had nothing is asked again
 
     def __post_init__(self) -> None:
-        for name in ("message_timeout_s", "slice_s", "window_s", "sweep_grace_s", "lane_retry_s",
-                     "idle_poll_s"):
+        for name in (
+            "message_timeout_s",
+            "slice_s",
+            "window_s",
+            "sweep_grace_s",
+            "lane_retry_s",
+            "idle_poll_s",
+        ):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be above 0 seconds")
-        for name in ("workers", "spout_pending", "frame_records_max", "packet_bytes_max",
-                     "calls_in_flight_max", "window_records_max", "attempts_max"):
+        for name in (
+            "workers",
+            "spout_pending",
+            "frame_records_max",
+            "packet_bytes_max",
+            "calls_in_flight_max",
+            "window_records_max",
+            "attempts_max",
+        ):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
         if self.ackers is not None and self.ackers < 0:

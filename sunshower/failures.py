@@ -1,4 +1,4 @@
-"""Why a tuple failed: the cause, the place and the attempt, carried from where it broke to its spout."""
+"""Why a tuple failed: cause, place and attempt, carried from where it broke to its spout."""
 
 from __future__ import annotations
 

@@ -59,8 +59,12 @@ class RayCluster:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
 
@@ -183,8 +187,13 @@ def _start_ray(address: str | None, quiet: bool) -> None:
         },
     }
     try:
-        ray.init(address=address or "local", namespace=NAMESPACE, log_to_driver=not quiet,
-                 logging_level=logging.ERROR, **({} if address else local))
+        ray.init(
+            address=address or "local",
+            namespace=NAMESPACE,
+            log_to_driver=not quiet,
+            logging_level=logging.ERROR,
+            **({} if address else local),
+        )
     except Exception as error:
         where = f"the Ray at {address}" if address else "a local Ray"
         raise ClusterError(

@@ -52,7 +52,9 @@ class AnchoredSender:
             raise self._outlets.misfit_error(stream, record)
         if task is None:
             if outlet.spec.direct:
-                raise BadEmit(f"stream {stream!r} is direct: name the task, in emit_direct(task, …)")
+                raise BadEmit(
+                    f"stream {stream!r} is direct: name the task, in emit_direct(task, …)"
+                )
             return
         if not outlet.spec.direct:
             raise BadEmit(f"stream {stream!r} is not direct: its grouping chooses the task")
@@ -63,8 +65,9 @@ class AnchoredSender:
                 f"are {sorted(listening)}"
             )
 
-    def add(self, stream: str, record: Any, anchors: Sequence[Anchor],
-            task: int | None = None) -> None:
+    def add(
+        self, stream: str, record: Any, anchors: Sequence[Anchor], task: int | None = None
+    ) -> None:
         """Put a checked record in line: for the stream's groupings, or for one direct task."""
         self._sendings[stream, task].append(_Sending(record, anchors))
 

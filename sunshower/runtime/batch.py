@@ -1,8 +1,8 @@
 """The unit that moves: records of one stream from one task to one task, with their roots and edges.
 
-    tracked        roots and edges have shape (n,): record i has one anchor
-    untracked      offsets is None and roots is empty: nobody follows these records
-    many anchors   record i has anchors offsets[i]:offsets[i+1] of roots and edges; offsets (n+1,)
+tracked        roots and edges have shape (n,): record i has one anchor
+untracked      offsets is None and roots is empty: nobody follows these records
+many anchors   record i has anchors offsets[i]:offsets[i+1] of roots and edges; offsets (n+1,)
 """
 
 from __future__ import annotations
@@ -94,23 +94,35 @@ class Batch:
         return self._cut(index, index + 1)
 
     def _cut(self, start: int, end: int) -> Batch:
-        records = (self.records.slice(start, end - start) if self.is_table
-                   else self.records[start:end])
+        records = (
+            self.records.slice(start, end - start) if self.is_table else self.records[start:end]
+        )
         if self.offsets is not None:
             offsets = self.offsets[start : end + 1]
             first, last = int(offsets[0]), int(offsets[-1])
-            return Batch(self.stream, self.source, records, self.roots[first:last],
-                         self.edges[first:last], offsets - first)
-        return Batch(self.stream, self.source, records, self.roots[start:end],
-                     self.edges[start:end])
+            return Batch(
+                self.stream,
+                self.source,
+                records,
+                self.roots[first:last],
+                self.edges[first:last],
+                offsets - first,
+            )
+        return Batch(
+            self.stream, self.source, records, self.roots[start:end], self.edges[start:end]
+        )
 
 
 def can_join(first: Batch, second: Batch) -> bool:
     """Whether two batches are of one stream and shape: rows or columns, one anchor each or none."""
-    return (first.stream == second.stream and first.is_table == second.is_table
-            and first.offsets is None and second.offsets is None
-            and bool(len(first.roots)) == bool(len(second.roots))
-            and (not first.is_table or first.records.schema == second.records.schema))
+    return (
+        first.stream == second.stream
+        and first.is_table == second.is_table
+        and first.offsets is None
+        and second.offsets is None
+        and bool(len(first.roots)) == bool(len(second.roots))
+        and (not first.is_table or first.records.schema == second.records.schema)
+    )
 
 
 def join(batches: Sequence[Batch]) -> Batch:

@@ -33,8 +33,9 @@ class BatchBoltTask(BoltTask):
                 self.bolt.flush()
         except Exception as error:  # a table stands and falls as a whole
             failure = self.failure(error)
-            self.settle(batch, np.zeros(len(batch), np.uint64),
-                        dict.fromkeys(range(len(batch)), failure))
+            self.settle(
+                batch, np.zeros(len(batch), np.uint64), dict.fromkeys(range(len(batch)), failure)
+            )
             return
         self.settle(batch, self._send(derived, parents, batch), {})
 
@@ -43,19 +44,27 @@ class BatchBoltTask(BoltTask):
         if derived is None:
             return None
         if not isinstance(derived, Derived):
-            raise BadEmit(f"a batch bolt returns Derived(rows, parents) or None, not a "
-                          f"{type(derived).__name__}")
+            raise BadEmit(
+                f"a batch bolt returns Derived(rows, parents) or None, not a "
+                f"{type(derived).__name__}"
+            )
         fields = self.outlets.outlet(DEFAULT).spec.schema.fields
         if tuple(derived.rows.column_names) != fields:
-            raise BadEmit(f"the rows have columns {derived.rows.column_names}, but the stream's "
-                          f"fields are {list(fields)}")
+            raise BadEmit(
+                f"the rows have columns {derived.rows.column_names}, but the stream's "
+                f"fields are {list(fields)}"
+            )
         parents = np.asarray(derived.parents, np.int64)
         if len(parents) != len(derived.rows):
-            raise BadEmit(f"{len(derived.rows)} rows but {len(parents)} parents: give the input "
-                          "row of each output row")
+            raise BadEmit(
+                f"{len(derived.rows)} rows but {len(parents)} parents: give the input "
+                "row of each output row"
+            )
         if len(parents) and not 0 <= parents.min() <= parents.max() < inputs:
-            raise BadEmit(f"parents must be in 0 … {inputs - 1}, the rows of the input; found "
-                          f"{parents.min()} … {parents.max()}")
+            raise BadEmit(
+                f"parents must be in 0 … {inputs - 1}, the rows of the input; found "
+                f"{parents.min()} … {parents.max()}"
+            )
         return parents
 
     def _send(self, derived: Derived | None, parents: Any, batch: Batch) -> U64 | None:
@@ -63,8 +72,11 @@ class BatchBoltTask(BoltTask):
             return np.zeros(len(batch), np.uint64)
         anchors = batch.anchors
         if anchors is not None:
-            anchors = (Anchors(anchors.roots.take(parents)) if anchors.offsets is None
-                       else anchors.select(parents))
+            anchors = (
+                Anchors(anchors.roots.take(parents))
+                if anchors.offsets is None
+                else anchors.select(parents)
+            )
         rows: pa.Table = derived.rows
         made = self.outlets.send(DEFAULT, rows, anchors)
         if made is None:

@@ -36,8 +36,15 @@ class BoltTask:
 
     joins = False  # whether batches of several senders may be processed as one
 
-    def __init__(self, task: Task, bolt: Any, outlets: Outlets, reports: Reports,
-                 service: ServiceTime, streams: Sequence[Stream]) -> None:
+    def __init__(
+        self,
+        task: Task,
+        bolt: Any,
+        outlets: Outlets,
+        reports: Reports,
+        service: ServiceTime,
+        streams: Sequence[Stream],
+    ) -> None:
         self.task = task
         self.bolt = bolt
         self.outlets = outlets
@@ -64,15 +71,20 @@ class BoltTask:
     def stats(self) -> TaskStats:
         """The task at this moment."""
         counts = Counts(
-            emitted=self.outlets.emitted, transferred=self.outlets.transferred,
-            executed=self._executed, acked=self._acked, failed=self._failed,
+            emitted=self.outlets.emitted,
+            transferred=self.outlets.transferred,
+            executed=self._executed,
+            acked=self._acked,
+            failed=self._failed,
         )
         return TaskStats(self.task.id, self.task.component, counts)
 
     def failure(self, error: BaseException) -> Failure:
         """An exception of user code, with its place."""
         return Failure(
-            Cause.EXCEPTION, self.task.component, self.task.index,
+            Cause.EXCEPTION,
+            self.task.component,
+            self.task.index,
             "".join(traceback.format_exception_only(error)).strip(),
             "".join(traceback.format_exception(error)),
         )
@@ -168,8 +180,9 @@ class AutomaticBoltTask(BoltTask):
                 failures[len(records) - left - 1] = self.failure(error)
         return failures
 
-    def _refuse_misfits(self, outputs: list[Any], ends: list[int],
-                        failures: dict[int, Failure]) -> list[int]:
+    def _refuse_misfits(
+        self, outputs: list[Any], ends: list[int], failures: dict[int, Failure]
+    ) -> list[int]:
         """Fail the inputs that made a record which does not fit; take all they made out."""
         start, kept, new_ends = 0, list[Any](), list[int]()
         for index, stop in enumerate(ends):

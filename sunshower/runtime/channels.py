@@ -18,6 +18,50 @@ from sunshower.runtime.batch import Batch, can_join, join
 from sunshower.runtime.ids import NO_IDS, U64
 
 
+class Origin(Protocol):
+    """Where a batch in an inbox came from, and who is told when it is processed."""
+
+    source: int
+
+    def processed(self, records: int, seq: int | None, window: int) -> None: ...
+
+
+Entry = tuple[Batch, Origin, int | None]
+
+
+@dataclass(slots=True)
+class Inbox:
+    """Batches waiting for one task, in order of arrival."""
+
+    entries: deque[Entry] = field(default_factory=deque)
+
+    def put(self, batch: Batch, origin: Origin, seq: int | None = None) -> None:
+        """`seq` is the frame's number when the batch came from another worker."""
+        self.entries.append((batch, origin, seq))
+
+    def take(self, records_max: int) -> Entry:
+        """The next batch, cut to `records_max`; its frame number only with its last part."""
+        batch, origin, seq = self.entries.popleft()
+        if len(batch) <= records_max:
+            return batch, origin, seq
+        first, rest = batch.split(records_max)
+        self.entries.appendleft((rest, origin, seq))
+        return first, origin, None
+
+    def take_several(self, records_max: int) -> list[Entry]:
+        """Batches of one stream that can be joined, up to `records_max` together."""
+        taken = [self.take(records_max)]
+        count = len(taken[0][0])
+        while (
+            self.entries
+            and can_join(taken[0][0], self.entries[0][0])
+            and count + len(self.entries[0][0]) <= records_max
+        ):
+            taken.append(self.entries.popleft())
+            count += len(taken[-1][0])
+        return taken
+
+
 @dataclass(slots=True, eq=False)
 class Channel:
     """The sender's end, whatever lies between the two."""
@@ -43,7 +87,7 @@ class Channel:
 class LocalChannel(Channel):
     """To a task in the same worker: batches go as they are, by reference."""
 
-    inbox: Inbox = field(default_factory=lambda: Inbox())
+    inbox: Inbox = field(default_factory=Inbox)
 
     def push(self, batch: Batch) -> None:
         self.load += len(batch)
@@ -86,8 +130,11 @@ class RemoteChannel(Channel):
         """Up to `records_max` queued records, neighbours of one shape joined."""
         parts = [self.queue.popleft()]
         count = len(parts[0])
-        while (self.queue and can_join(parts[-1], self.queue[0])
-               and count + len(self.queue[0]) <= records_max):
+        while (
+            self.queue
+            and can_join(parts[-1], self.queue[0])
+            and count + len(self.queue[0]) <= records_max
+        ):
             parts.append(self.queue.popleft())
             count += len(parts[-1])
         batch = join(parts)
@@ -120,7 +167,7 @@ class RemoteChannel(Channel):
         self.window = window
 
     def lose(self, seqs: set[int] | None = None) -> U64:
-        """Frames `seqs` (all unsettled ones for None) will not be processed. Returns their roots."""
+        """Frames `seqs` (None: all unsettled ones) are not going to be processed. Their roots."""
         lost = [f for f in self.unsettled if seqs is None or f.seq in seqs]
         if not lost:
             return NO_IDS
@@ -156,44 +203,3 @@ class Inflow:
         """(source, target, seq, window), to be sent to the sender."""
         self.records = 0
         return (self.source, self.target, self.seq, self.window)
-
-
-class Origin(Protocol):
-    """Where a batch in an inbox came from, and who is told when it is processed."""
-
-    source: int
-
-    def processed(self, records: int, seq: int | None, window: int) -> None: ...
-
-
-Entry = tuple[Batch, Origin, int | None]
-
-
-@dataclass(slots=True)
-class Inbox:
-    """Batches waiting for one task, in order of arrival."""
-
-    entries: deque[Entry] = field(default_factory=deque)
-
-    def put(self, batch: Batch, origin: Origin, seq: int | None = None) -> None:
-        """`seq` is the frame's number when the batch came from another worker."""
-        self.entries.append((batch, origin, seq))
-
-    def take(self, records_max: int) -> Entry:
-        """The next batch, cut to `records_max`; its frame number only with its last part."""
-        batch, origin, seq = self.entries.popleft()
-        if len(batch) <= records_max:
-            return batch, origin, seq
-        first, rest = batch.split(records_max)
-        self.entries.appendleft((rest, origin, seq))
-        return first, origin, None
-
-    def take_several(self, records_max: int) -> list[Entry]:
-        """Batches of one stream that can be joined, up to `records_max` together."""
-        taken = [self.take(records_max)]
-        count = len(taken[0][0])
-        while (self.entries and can_join(taken[0][0], self.entries[0][0])
-               and count + len(self.entries[0][0]) <= records_max):
-            taken.append(self.entries.popleft())
-            count += len(taken[-1][0])
-        return taken

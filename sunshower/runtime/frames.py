@@ -47,8 +47,15 @@ def encode(target: int, seq: int, batch: Batch, stream: Stream) -> list[Any]:
     kind, records = _encode_records(batch, stream)
     roots, counts = runs(batch.roots)
     return [
-        target, batch.source, batch.stream, seq, kind, records, roots.tobytes(),
-        b"" if counts is None else counts.tobytes(), batch.edges.tobytes(),
+        target,
+        batch.source,
+        batch.stream,
+        seq,
+        kind,
+        records,
+        roots.tobytes(),
+        b"" if counts is None else counts.tobytes(),
+        batch.edges.tobytes(),
         b"" if batch.offsets is None else batch.offsets.tobytes(),
     ]
 

@@ -82,4 +82,5 @@ def first_of_each(slots: I64, scratch: NDArray[np.int32]) -> NDArray[np.bool_]:
     """
     order = np.arange(len(slots), dtype=np.int32)
     scratch[slots] = order
-    return scratch.take(slots) == order
+    mask: NDArray[np.bool_] = scratch.take(slots) == order
+    return mask

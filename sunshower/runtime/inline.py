@@ -24,8 +24,9 @@ class Finished:
     results: Mapping[str, list[Any]]  # component id → result() of each task
 
 
-def run_inline(graph: Graph, *, seed: int = 0, clock: Clock | None = None,
-               steps_max: int | None = None) -> Finished:
+def run_inline(
+    graph: Graph, *, seed: int = 0, clock: Clock | None = None, steps_max: int | None = None
+) -> Finished:
     """Run `graph` until its spouts are exhausted and everything is processed.
 
     Nothing is serialised and nothing can die: for unit tests of a topology, and for debuggers.
@@ -34,15 +35,18 @@ def run_inline(graph: Graph, *, seed: int = 0, clock: Clock | None = None,
     from dataclasses import replace
 
     graph = replace(graph, config=replace(graph.config, workers=1))
-    worker = Worker(make_plan(graph, Layout.PACK), 0, 1, np.random.default_rng(seed),
-                    clock or SystemClock())
+    worker = Worker(
+        make_plan(graph, Layout.PACK), 0, 1, np.random.default_rng(seed), clock or SystemClock()
+    )
     steps = 0
     try:
         while worker.step() == 0 or not worker.finished:
             steps += 1
             if steps_max is not None and steps >= steps_max:
-                raise ClusterError(f"{graph.id!r} is not finished after {steps_max} steps: a bolt "
-                                   "forgets to ack, or the spouts never end")
+                raise ClusterError(
+                    f"{graph.id!r} is not finished after {steps_max} steps: a bolt "
+                    "forgets to ack, or the spouts never end"
+                )
         results = {component: worker.results(component) for component in graph.components}
     finally:
         worker.close()

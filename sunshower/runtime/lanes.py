@@ -47,9 +47,15 @@ class Lost:
 class Lane:
     """The sending end, for one peer."""
 
-    def __init__(self, worker: int, incarnation: int, peer: int, config: Config,
-                 streams: Sequence[Stream],
-                 refuse: Callable[[RemoteChannel, Batch, Unserialisable], None]) -> None:
+    def __init__(
+        self,
+        worker: int,
+        incarnation: int,
+        peer: int,
+        config: Config,
+        streams: Sequence[Stream],
+        refuse: Callable[[RemoteChannel, Batch, Unserialisable], None],
+    ) -> None:
         self.peer = peer
         self.peer_incarnation: int | None = None
         self.ready: dict[RemoteChannel, None] = {}  # channels with a queue
@@ -98,8 +104,9 @@ class Lane:
         self._seq += 1
         self._in_flight[self._seq] = flight
         assert self.peer_incarnation is not None
-        address = Address(self._worker, self.peer, self._incarnation, self.peer_incarnation,
-                          self._seq)
+        address = Address(
+            self._worker, self.peer, self._incarnation, self.peer_incarnation, self._seq
+        )
         return self._seq, encode_packet(address, content)
 
     def answered(self, seq: int, answer: Answer | None, now: float) -> Lost:
@@ -189,5 +196,3 @@ class Inlet:
             return Answer.REFUSED  # repeated, or overtaken by a later one
         self._last[address.sender] = (address.sender_incarnation, address.seq)
         return Answer.ACCEPTED
-
-

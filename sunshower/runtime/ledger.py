@@ -116,7 +116,6 @@ class Ledger:
         result: Settled = step(roots, xors)
         return result
 
-
     def _open(self, incarnation: int) -> _Table | None:
         spout = incarnation % len(self._strides)
         newest = self._newest.get(spout, -1)

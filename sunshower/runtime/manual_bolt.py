@@ -33,8 +33,15 @@ class InputTuple(Anchor):
 
     __slots__ = ("component", "edges", "record", "state", "stream", "task")
 
-    def __init__(self, record: Any, component: str, task: int, stream: str, roots: Sequence[int],
-                 edges: Sequence[int]) -> None:
+    def __init__(
+        self,
+        record: Any,
+        component: str,
+        task: int,
+        stream: str,
+        roots: Sequence[int],
+        edges: Sequence[int],
+    ) -> None:
         super().__init__(roots)
         self.record = record
         self.component = component
@@ -59,7 +66,7 @@ class ManualBoltTask(BoltTask):
 
     def process(self, batch: Batch) -> None:
         origin = self._streams[batch.stream]
-        offsets = (range(len(batch) + 1) if batch.offsets is None else batch.offsets.tolist())
+        offsets = range(len(batch) + 1) if batch.offsets is None else batch.offsets.tolist()
         roots, edges = batch.roots.tolist(), batch.edges.tolist()
         self._executed += len(batch)
         for index, record in enumerate(batch.rows(origin.spec.schema)):
@@ -73,7 +80,7 @@ class ManualBoltTask(BoltTask):
         self._carry_out()
 
     def _fail_unfinished(self, tuple: InputTuple, failure: Failure) -> None:
-        """execute raised: not even its own ack counts."""
+        """It raised: not even its own ack counts."""
         if tuple.state is State.ACKED:
             self._settled.remove(tuple)
             self._acked -= 1
@@ -91,8 +98,11 @@ class ManualBoltTask(BoltTask):
                 self._failed += len(self._settled)
                 self._settled = []
         self._sender.flush()
-        acks = [(root, edge ^ t.made) for t in self._settled
-                for root, edge in zip(t.roots, t.edges, strict=True)]
+        acks = [
+            (root, edge ^ t.made)
+            for t in self._settled
+            for root, edge in zip(t.roots, t.edges, strict=True)
+        ]
         if acks:
             roots, xors = zip(*acks, strict=True)
             self._reports.ack(np.array(roots, np.uint64), np.array(xors, np.uint64))
@@ -102,13 +112,20 @@ class ManualBoltTask(BoltTask):
 
     # What the user calls: the Collector of topologies/components.py.
 
-    def emit(self, record: Any, anchors: Tuple[Any] | Sequence[Tuple[Any]] = (), *,
-             stream: str = DEFAULT) -> None:
+    def emit(
+        self, record: Any, anchors: Tuple[Any] | Sequence[Tuple[Any]] = (), *, stream: str = DEFAULT
+    ) -> None:
         self._sender.check(stream, record)
         self._sender.add(stream, record, self._open_anchors(anchors))
 
-    def emit_direct(self, task: int, record: Any, anchors: Tuple[Any] | Sequence[Tuple[Any]] = (),
-                    *, stream: str = DEFAULT) -> None:
+    def emit_direct(
+        self,
+        task: int,
+        record: Any,
+        anchors: Tuple[Any] | Sequence[Tuple[Any]] = (),
+        *,
+        stream: str = DEFAULT,
+    ) -> None:
         self._sender.check(stream, record, task)
         self._sender.add(stream, record, self._open_anchors(anchors), task)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -39,8 +39,7 @@ class NextTupleSpoutTask(SpoutTask):
 
     def emit(self, now: float, limit: int) -> int:
         replays = [
-            Emission(*replay.payload[:4], attempt=replay.attempt)
-            for replay in self._take_replays(limit)
+            replace(replay.payload, attempt=replay.attempt) for replay in self._take_replays(limit)
         ]
         while not self.exhausted and len(self._emissions) + len(replays) < limit:
             before = len(self._emissions)
@@ -69,11 +68,11 @@ class NextTupleSpoutTask(SpoutTask):
 
     def _send(self, emissions: list[Emission], now: float) -> None:
         tracked = [emission for emission in emissions if self._tracked(emission)]
-        payloads = [(e.stream, e.record, e.message_id, e.task) for e in tracked]
         attempts = [emission.attempt for emission in tracked]
         timeout_s = self._config.message_timeout_s
-        roots = self.pending.take(payloads, np.zeros(len(tracked), np.int64), attempts, now,
-                                  timeout_s)
+        roots = self.pending.take(
+            tracked, np.zeros(len(tracked), np.int64), attempts, now, timeout_s
+        )
         anchors = [Anchor([root]) for root in roots.tolist()]
         unused = iter(anchors)
         for emission in emissions:
@@ -87,7 +86,7 @@ class NextTupleSpoutTask(SpoutTask):
                     self.spout.ack(emission.message_id)
 
     def _message_ids(self, released: Released) -> list[Any]:
-        return [payload[2] for payload in released.payloads]
+        return [emission.message_id for emission in released.payloads]
 
 
 class _Collector:
@@ -99,8 +98,9 @@ class _Collector:
     def emit(self, record: Any, message_id: Any = None, *, stream: str = DEFAULT) -> None:
         self._task.put(Emission(stream, record, message_id))
 
-    def emit_direct(self, task: int, record: Any, message_id: Any = None, *,
-                    stream: str = DEFAULT) -> None:
+    def emit_direct(
+        self, task: int, record: Any, message_id: Any = None, *, stream: str = DEFAULT
+    ) -> None:
         self._task.put(Emission(stream, record, message_id, task))
 
     def finish(self) -> None:

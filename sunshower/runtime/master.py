@@ -92,8 +92,9 @@ class Master:
     def snapshot(self, now: float) -> Snapshot:
         """The topology at this moment."""
         restarts = sum(self._lives.values()) - len(self._lives)
-        return Snapshot(self._plan.graph.id, dict(self._stats), restarts, dict(self._retired),
-                        self.state(now))
+        return Snapshot(
+            self._plan.graph.id, dict(self._stats), restarts, dict(self._retired), self.state(now)
+        )
 
     def _all_done(self, now: float) -> bool:
         if set(self._stats) != set(self._plan.workers):

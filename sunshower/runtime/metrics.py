@@ -1,4 +1,4 @@
-"""Exact counters and latency histograms of each task, and the frozen snapshot that everybody reads."""
+"""Exact counters and latency histograms, and the frozen snapshot that everybody reads."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Outlets:
         self._outlets = outlets
         self._edges = edges
         routes = [route for outlet in outlets.values() for route in outlet.routes]
-        self._channels = set(channel for route in routes for channel in route.channels)
+        self._channels = {channel for route in routes for channel in route.channels}
         self.emitted = 0  # emit calls, as Storm counts them
         self.transferred = 0  # records sent, one per target task
 
@@ -106,7 +106,9 @@ class Outlets:
                 if made is not None and anchors is not None:
                     edges = self._edges.draw(len(batch))
                     made[which] ^= edges
-                    batch.roots, batch.edges, batch.offsets = anchors.select(which).with_edges(edges)
+                    batch.roots, batch.edges, batch.offsets = anchors.select(which).with_edges(
+                        edges
+                    )
                 self.transferred += len(batch)
                 route.channels[target].push(batch)
         return made

@@ -81,17 +81,29 @@ class Packet:
 
 def encode_packet(address: Address, content: Content) -> bytes:
     """The bytes of a packet."""
-    body: bytes = msgpack.packb([
-        content.frames,
-        [[task, *_flat(report.starts), *_flat(report.acks), _told(report.fails)]
-         for task, report in content.reports.items()],
-        [[task, _bytes(verdicts.complete), _told(verdicts.failed)]
-         for task, verdicts in content.verdicts.items()],
-        content.postponed,
-        content.grants,
-    ], unicode_errors="surrogatepass")  # an exception's text may hold anything
-    place = _ADDRESS.pack(address.sender, address.receiver, address.sender_incarnation,
-                          address.receiver_incarnation, address.seq)
+    body: bytes = msgpack.packb(
+        [
+            content.frames,
+            [
+                [task, *_flat(report.starts), *_flat(report.acks), _told(report.fails)]
+                for task, report in content.reports.items()
+            ],
+            [
+                [task, _bytes(verdicts.complete), _told(verdicts.failed)]
+                for task, verdicts in content.verdicts.items()
+            ],
+            content.postponed,
+            content.grants,
+        ],
+        unicode_errors="surrogatepass",
+    )  # an exception's text may hold anything
+    place = _ADDRESS.pack(
+        address.sender,
+        address.receiver,
+        address.sender_incarnation,
+        address.receiver_incarnation,
+        address.seq,
+    )
     return _HEADER.pack(_MAGIC, _VERSION, crc32(body, crc32(place))) + place + body
 
 
@@ -101,8 +113,10 @@ def read_address(data: bytes) -> Address:
         raise CorruptPacket(f"a packet of {len(data)} bytes is shorter than its header")
     magic, version, checksum = _HEADER.unpack_from(data)
     if magic != _MAGIC or version != _VERSION:
-        raise CorruptPacket(f"a packet begins with {magic!r} version {version}, not with "
-                            f"{_MAGIC!r} version {_VERSION}: are all nodes on one release?")
+        raise CorruptPacket(
+            f"a packet begins with {magic!r} version {version}, not with "
+            f"{_MAGIC!r} version {_VERSION}: are all nodes on one release?"
+        )
     if crc32(memoryview(data)[_HEADER.size :]) != checksum:
         raise CorruptPacket("a packet's checksum does not match its bytes")
     return Address(*_ADDRESS.unpack_from(data, _HEADER.size))

@@ -1,4 +1,4 @@
-"""What a spout task has in flight: one slot per root, with its deadline, its attempt and its record.
+"""What a spout task has in flight: a slot per root with its deadline, attempt and record.
 
 Slots are handed out oldest first: last-in-first-out would send one hot slot round its 2²⁴
 generations within hours, and a late report could then meet its own number again.
@@ -72,8 +72,14 @@ class Pending:
         """No root fails before this time (it may be too early, never too late)."""
         return self._next_deadline_s
 
-    def take(self, payloads: Sequence[Any], numbers: Sequence[int] | I64,
-             attempts: Sequence[int] | int, now: float, timeout_s: float) -> U64:
+    def take(
+        self,
+        payloads: Sequence[Any],
+        numbers: Sequence[int] | I64,
+        attempts: Sequence[int] | int,
+        now: float,
+        timeout_s: float,
+    ) -> U64:
         """New roots for `payloads`, at most `room` of them, due `timeout_s` after `now`."""
         count = len(payloads)
         assert count <= self._free_count, f"{count} roots taken, but {self._free_count} are free"
@@ -98,8 +104,13 @@ class Pending:
         slots = slots_of(roots)
         count = len(slots)
         payloads = self._payload.take(slots)
-        released = Released(roots, payloads, self._number.take(slots), self._attempt.take(slots),
-                            self._emitted_s.take(slots))
+        released = Released(
+            roots,
+            payloads,
+            self._number.take(slots),
+            self._attempt.take(slots),
+            self._emitted_s.take(slots),
+        )
         self._payload[slots] = None
         self._deadline_s[slots] = _NEVER
         tail = self._head + self._free_count

@@ -53,8 +53,15 @@ class Sweep:
 class SpoutTask:
     """What all spouts share; the two levels below it only differ in how they emit."""
 
-    def __init__(self, task: Task, spout: Spout[Any], pending: Pending, outlets: Outlets,
-                 reports: Reports, config: Config) -> None:
+    def __init__(
+        self,
+        task: Task,
+        spout: Spout[Any],
+        pending: Pending,
+        outlets: Outlets,
+        reports: Reports,
+        config: Config,
+    ) -> None:
         self.task = task
         self.spout = spout
         self.pending = pending
@@ -130,8 +137,11 @@ class SpoutTask:
         released = self.pending.release(roots)
         self._failed += len(released.roots)
         for payload, number, attempt, message_id in zip(
-            released.payloads, released.numbers.tolist(), released.attempts.tolist(),
-            self._message_ids(released), strict=True,
+            released.payloads,
+            released.numbers.tolist(),
+            released.attempts.tolist(),
+            self._message_ids(released),
+            strict=True,
         ):
             if failure.blames_tuple and attempt >= self._config.attempts_max:
                 raise TopologyFailed(self._give_up(message_id, attempt, failure))
@@ -151,12 +161,23 @@ class SpoutTask:
     def stats(self) -> TaskStats:
         """The task at this moment."""
         counts = Counts(
-            emitted=self.outlets.emitted, transferred=self.outlets.transferred, acked=self._acked,
-            failed=self._failed, replayed=self._replayed, pending=len(self.pending),
+            emitted=self.outlets.emitted,
+            transferred=self.outlets.transferred,
+            acked=self._acked,
+            failed=self._failed,
+            replayed=self._replayed,
+            pending=len(self.pending),
         )
         latencies = Latencies(self.latencies.counts.copy())
-        return TaskStats(self.task.id, self.task.component, counts, latencies, self.done,
-                         self._first_replay_s, self._done_s)
+        return TaskStats(
+            self.task.id,
+            self.task.component,
+            counts,
+            latencies,
+            self.done,
+            self._first_replay_s,
+            self._done_s,
+        )
 
     @property
     def _replays_failed(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -49,8 +48,13 @@ class Wired:
     channels: dict[tuple[int, int], Channel] = field(default_factory=dict)
 
 
-def wire(plan: Plan, worker: int, life: int, generator: np.random.Generator,
-         ready: Callable[[int], dict[RemoteChannel, None]]) -> Wired:
+def wire(
+    plan: Plan,
+    worker: int,
+    life: int,
+    generator: np.random.Generator,
+    ready: Callable[[int], dict[RemoteChannel, None]],
+) -> Wired:
     """Make the tasks of `worker` in its `life` (1, 2, …). `ready(peer)` is where a channel to
     another worker's task puts itself when it has something to send."""
     tracked = plan.graph.config.tracked
@@ -62,35 +66,48 @@ def wire(plan: Plan, worker: int, life: int, generator: np.random.Generator,
         if task.component == ACKER:
             wired.ackers[task.id] = AckerTask(task.id, [len(ackers) for ackers in shards])
             continue
-        outlets = Outlets(task.id, _outlets(plan, task, wired, generator, ready),
-                          EdgeIds(generator))
+        outlets = Outlets(
+            task.id, _outlets(plan, task, wired, generator, ready), EdgeIds(generator)
+        )
         component = plan.component(task)
         config = plan.graph.config
         if component.level.is_spout:
             pending = Pending(plan.incarnation(task, life), config.spout_pending)
             wired.spouts[task.id] = _SPOUTS[component.level](
-                task, component.instance(), pending, outlets, wired.reports, config)
+                task, component.instance(), pending, outlets, wired.reports, config
+            )
         else:
             wired.bolts[task.id] = _BOLTS[component.level](
-                task, component.instance(), outlets, wired.reports, ServiceTime(config),
-                plan.streams)
+                task,
+                component.instance(),
+                outlets,
+                wired.reports,
+                ServiceTime(config),
+                plan.streams,
+            )
     return wired
 
 
 def context(plan: Plan, task: Task) -> Context:
     """What a task is told about its place."""
     tasks = {id: [t.id for t in plan.tasks_of(id)] for id in plan.graph.components}
-    return Context(plan.graph.id, task.component, task.id, task.index,
-                   plan.component(task).parallelism, tasks)
+    return Context(
+        plan.graph.id, task.component, task.id, task.index, plan.component(task).parallelism, tasks
+    )
 
 
-def _outlets(plan: Plan, task: Task, wired: Wired, generator: np.random.Generator,
-             ready: Callable[[int], dict[RemoteChannel, None]]) -> dict[str, Outlet]:
+def _outlets(
+    plan: Plan,
+    task: Task,
+    wired: Wired,
+    generator: np.random.Generator,
+    ready: Callable[[int], dict[RemoteChannel, None]],
+) -> dict[str, Outlet]:
     def channel(target: Task) -> Channel:
         key = (task.id, target.id)
         if key not in wired.channels:
             credited = (task.component, target.component) not in plan.back_edges
-            place: Any = (task.id, target.id, FIRST_WINDOW, credited)
+            place = (task.id, target.id, FIRST_WINDOW, credited)
             wired.channels[key] = (
                 LocalChannel(*place, inbox=wired.inboxes[target.id])
                 if target.worker == task.worker
@@ -101,8 +118,12 @@ def _outlets(plan: Plan, task: Task, wired: Wired, generator: np.random.Generato
     def route(stream: Stream, bolt: str, subscription: Subscription) -> Route:
         targets = plan.tasks_of(bolt)
         router = make_router(
-            subscription.grouping, [t.id for t in targets],
-            [t.id for t in targets if t.worker == task.worker], stream.spec.schema, generator)
+            subscription.grouping,
+            [t.id for t in targets],
+            [t.id for t in targets if t.worker == task.worker],
+            stream.spec.schema,
+            generator,
+        )
         return Route(router, [channel(target) for target in targets])
 
     found = {}

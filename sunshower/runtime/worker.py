@@ -36,8 +36,9 @@ _BOLTS_BEFORE_SPOUT = 8  # slices of bolts in a row before a spout gets one
 class Worker:
     """The tasks of one worker in one life of it."""
 
-    def __init__(self, plan: Plan, worker: int, life: int, generator: np.random.Generator,
-                 clock: Clock) -> None:
+    def __init__(
+        self, plan: Plan, worker: int, life: int, generator: np.random.Generator, clock: Clock
+    ) -> None:
         self.plan = plan
         self.worker = worker
         self.life = life
@@ -47,7 +48,8 @@ class Worker:
         self._place = {task.id: task for task in plan.tasks}
         self._lanes = {
             peer: Lane(worker, life, peer, self._config, plan.streams, self._cannot_travel)
-            for peer in plan.workers if peer != worker
+            for peer in plan.workers
+            if peer != worker
         }
         self._wired = wire(plan, worker, life, generator, lambda peer: self._lanes[peer].ready)
         self._inflows: dict[tuple[int, int], Inflow] = {}
@@ -132,8 +134,9 @@ class Worker:
     @property
     def idle(self) -> bool:
         """Nothing waits in an inbox and nothing is on its way out."""
-        return (all(not inbox.entries for inbox in self._wired.inboxes.values())
-                and all(lane.idle for lane in self._lanes.values()))
+        return all(not inbox.entries for inbox in self._wired.inboxes.values()) and all(
+            lane.idle for lane in self._lanes.values()
+        )
 
     @property
     def finished(self) -> bool:
@@ -142,9 +145,9 @@ class Worker:
 
     def stats(self) -> WorkerStats:
         """The worker at this moment."""
-        tasks = (*self._wired.spouts.values(), *self._wired.bolts.values())
-        return WorkerStats(self.worker, self.life, tuple(task.stats() for task in tasks),
-                           self.idle, self._lost)
+        spouts = [spout.stats() for spout in self._spouts]
+        bolts = [bolt.stats() for bolt in self._wired.bolts.values()]
+        return WorkerStats(self.worker, self.life, (*spouts, *bolts), self.idle, self._lost)
 
     def results(self, component: str) -> list[Any]:
         """What `result()` of each of the component's tasks in this worker says."""
@@ -155,8 +158,10 @@ class Worker:
     def close(self) -> None:
         """The topology stops: every task is told, whatever the others say to it."""
         if self._opened:
-            for task in (*self._spouts, *self._wired.bolts.values()):
-                _guard(task.task, "close" if task in self._spouts else "cleanup", task.close)
+            for spout in self._spouts:
+                _guard(spout.task, "close", spout.close)
+            for bolt in self._wired.bolts.values():
+                _guard(bolt.task, "cleanup", bolt.close)
 
     # ---- how ------------------------------------------------------------------------------
 
@@ -197,7 +202,8 @@ class Worker:
     def _run_spouts(self, now: float) -> bool:
         if any(lane.peer_incarnation is None for lane in self._lanes.values()):
             return False
-        return any([self._run_spout(spout, now) for spout in self._spouts])
+        turns = [self._run_spout(spout, now) for spout in self._spouts]
+        return any(turns)
 
     def _run_spout(self, spout: SpoutTask, now: float) -> bool:
         if spout.done or spout.outlets.full or self._poll_at_s.get(spout.task.id, 0) > now:
@@ -218,7 +224,9 @@ class Worker:
         for spout in self._spouts:
             room = spout.pending.room or not self._wired.reports.tracked
             if not spout.exhausted and room and not spout.outlets.full:
-                times.append(self._poll_at_s.get(spout.task.id, 0) or now + self._config.idle_poll_s)
+                times.append(
+                    self._poll_at_s.get(spout.task.id, 0) or now + self._config.idle_poll_s
+                )
         soonest = min(times, default=np.inf)
         return None if soonest == np.inf else max(soonest - now, 0.0005)
 
@@ -245,8 +253,11 @@ class Worker:
     def _hear_verdicts(self, task: int, verdicts: Verdicts) -> None:
         spout = self._wired.spouts[task]
         if verdicts.complete:
-            roots = (verdicts.complete[0] if len(verdicts.complete) == 1
-                     else np.concatenate(verdicts.complete))
+            roots = (
+                verdicts.complete[0]
+                if len(verdicts.complete) == 1
+                else np.concatenate(verdicts.complete)
+            )
             now = self._clock.now()
             _guard(spout.task, "ack", lambda: spout.complete(roots, now))
         for root, failure in verdicts.failed:
@@ -307,8 +318,12 @@ class Worker:
         residues = {index for index, acker in enumerate(shards) if acker in dead}
         if bolts or residues:
             first = bolts[0] if bolts else shards[min(residues)]
-            failure = Failure(Cause.ACTOR_DIED, first.component, first.index,
-                              "its worker died and was started again")
+            failure = Failure(
+                Cause.ACTOR_DIED,
+                first.component,
+                first.index,
+                "its worker died and was started again",
+            )
             spout.sweep(now, failure, None if bolts else residues, len(shards))
 
     def _fail_lost(self, lost: Lost, cause: Cause) -> None:
@@ -336,13 +351,17 @@ class Worker:
 
     def _cannot_travel(self, channel: RemoteChannel, bad: Batch, error: Unserialisable) -> None:
         source = self._place[channel.source]
-        failure = Failure(Cause.EXCEPTION, source.component, source.index,
-                          f"{error} (the record: {bad.records[0]!r:.200})")
+        failure = Failure(
+            Cause.EXCEPTION,
+            source.component,
+            source.index,
+            f"{error} (the record: {bad.records[0]!r:.200})",
+        )
         self._wired.reports.fail(bad.roots, failure)
 
 
 def _guard(task: Task, what: str, call: Any) -> Any:
-    """Run user code outside of any tuple's care: what it raises ends the topology, with its place."""
+    """Run user code that is in no tuple's care: what it raises ends the topology."""
     try:
         return call()
     except SunshowerError:
