@@ -30,7 +30,7 @@ class Config:
     sweep_grace_s: float = 1.0  # after a death, what is still pending then has failed
     lane_retry_s: float = 2.0  # before a worker that did not answer is tried again
     attempts_max: int = 5  # of a tuple that its own bolt fails; then the topology halts
-    idle_poll_s: float = 0.05  # how often a spout that had nothing is asked again
+    idle_poll_s: float = 0.1  # how often at least a spout that had nothing is asked again
 
     def __post_init__(self) -> None:
         for name in (

@@ -31,6 +31,8 @@ from sunshower.runtime.plan import Task
 from sunshower.runtime.reports import Reports
 from sunshower.topologies.components import DEFAULT, Context, Spout
 
+_FIRST_REST_S = 0.001
+
 
 @dataclass(frozen=True, slots=True)
 class Replay:
@@ -76,6 +78,8 @@ class SpoutTask:
         self._acked = self._failed = self._replayed = 0
         self._first_replay_s: float | None = None
         self._done_s: float | None = None
+        self.resting_until_s = 0.0  # the source had nothing: when to ask again
+        self._rest_s = _FIRST_REST_S
         self._hears_ack = type(spout).ack is not Spout.ack
         self._hears_fail = type(spout).fail is not Spout.fail
 
@@ -86,6 +90,15 @@ class SpoutTask:
     def emit(self, now: float, limit: int) -> int:
         """Emit up to `limit` records, replays first. Returns how many."""
         raise NotImplementedError
+
+    def rest(self, now: float) -> None:
+        """The source had nothing: ask less and less often, every `idle_poll_s` in the end."""
+        self.resting_until_s = now + self._rest_s
+        self._rest_s = min(2 * self._rest_s, self._config.idle_poll_s)
+
+    def wake(self) -> None:
+        """There was something, or there is something to replay."""
+        self.resting_until_s, self._rest_s = 0.0, _FIRST_REST_S
 
     @property
     def done(self) -> bool:
@@ -146,6 +159,7 @@ class SpoutTask:
             if failure.blames_tuple and attempt >= self._config.attempts_max:
                 raise TopologyFailed(self._give_up(message_id, attempt, failure))
             if self._replays_failed:
+                self.wake()
                 self._replays.append(Replay(payload, number, attempt + 1))
             if self._hears_fail:
                 self.spout.fail(message_id, replace(failure, attempt=attempt))

@@ -58,7 +58,6 @@ class Worker:
         self._opened = False
         self._bolt_turns = 0
         self._grant_at_s: float | None = None
-        self._poll_at_s: dict[int, float] = {}  # spouts that had nothing: when to ask again
         self._lost = 0
 
     # ---- facts ----------------------------------------------------------------------------
@@ -117,7 +116,6 @@ class Worker:
         for spout in self._spouts:
             if spout.next_look_s <= now:
                 _guard(spout.task, "fail", lambda spout=spout: spout.look(now))
-                self._poll_at_s[spout.task.id] = 0  # there may be something to replay
         worked = self._run_one(now)
         self._dispatch_reports()
         self._give_grants(now)
@@ -200,33 +198,32 @@ class Worker:
         return False
 
     def _run_spouts(self, now: float) -> bool:
-        if any(lane.peer_incarnation is None for lane in self._lanes.values()):
-            return False
-        turns = [self._run_spout(spout, now) for spout in self._spouts]
+        turns = [self._run_spout(spout, now) for spout in self._spouts if self._may_emit(spout)]
         return any(turns)
 
+    def _may_emit(self, spout: SpoutTask) -> bool:
+        """Whether there is room for what the spout might emit, and everybody to send it to."""
+        room = spout.pending.room or not self._wired.reports.tracked
+        wired = all(lane.peer_incarnation is not None for lane in self._lanes.values())
+        return bool(room and wired and not spout.done and not spout.outlets.full)
+
     def _run_spout(self, spout: SpoutTask, now: float) -> bool:
-        if spout.done or spout.outlets.full or self._poll_at_s.get(spout.task.id, 0) > now:
-            return False
-        if self._wired.reports.tracked and not spout.pending.room:
+        if spout.resting_until_s > now:
             return False
         limit = min(spout.service.slice_records, spout.outlets.window)
         emitted: int = _guard(spout.task, "records or next_tuple", lambda: spout.emit(now, limit))
         if emitted:
             spout.service.measure(emitted, self._clock.now() - now)
-        self._poll_at_s[spout.task.id] = 0 if emitted else now + self._config.idle_poll_s
+            spout.wake()
+        else:
+            spout.rest(now)
         return emitted > 0
 
     def _until_next(self, now: float) -> float | None:
         times = [spout.next_look_s for spout in self._spouts]
         times += [lane.retry_s for lane in self._lanes.values() if lane.retry_s is not None]
         times += [at for at in (self._grant_at_s,) if at is not None]
-        for spout in self._spouts:
-            room = spout.pending.room or not self._wired.reports.tracked
-            if not spout.exhausted and room and not spout.outlets.full:
-                times.append(
-                    self._poll_at_s.get(spout.task.id, 0) or now + self._config.idle_poll_s
-                )
+        times += [spout.resting_until_s for spout in self._spouts if self._may_emit(spout)]
         soonest = min(times, default=np.inf)
         return None if soonest == np.inf else max(soonest - now, 0.0005)
 
@@ -263,7 +260,6 @@ class Worker:
         for root, failure in verdicts.failed:
             failed = np.array([root], np.uint64)
             _guard(spout.task, "fail", lambda f=failed, why=failure: spout.failed(f, why))
-        self._poll_at_s[task] = 0 if verdicts.failed else self._poll_at_s.get(task, 0)
 
     def _pass_on_postponed(self, bolt: Any) -> None:
         if roots := getattr(bolt, "postponed", None):
@@ -341,7 +337,6 @@ class Worker:
     def _fail_here(self, roots: U64, failure: Failure) -> None:
         for spout in self._spouts:  # each knows its own
             _guard(spout.task, "fail", lambda spout=spout: spout.failed(roots, failure))
-            self._poll_at_s[spout.task.id] = 0
 
     def _fail_frames(self, channel: RemoteChannel, roots: U64, cause: Cause) -> None:
         self._lost += len(roots)

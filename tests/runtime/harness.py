@@ -1,0 +1,244 @@
+"""Several workers in one thread, joined by a network that a seed makes good or bad.
+
+It does what the Ray shell does, in the same order (mail first, then a slice of work, then the
+packets), but who is next is drawn by lot, and the clock only moves when everybody sleeps. So a
+worker that should have woken itself, and a message that nobody sends again, end as "stuck".
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from sunshower.clock import ManualClock
+from sunshower.runtime.master import Master
+from sunshower.runtime.packets import Answer
+from sunshower.runtime.plan import Layout, Plan, Task, make_plan
+from sunshower.runtime.spout_task import SpoutTask
+from sunshower.runtime.worker import Worker
+from sunshower.topologies.graph import Graph
+
+SECONDS_MAX = 600.0  # virtual; a run that is not finished by then is stuck
+
+
+@dataclass(frozen=True, kw_only=True)
+class Faults:
+    """What befalls a packet, as ratios of all packets, until `packets` of them have left."""
+
+    drop: float = 0.0  # never arrives; its call fails
+    forget: float = 0.0  # arrives, but its call fails all the same
+    repeat: float = 0.0  # arrives twice
+    corrupt: float = 0.0  # arrives with one bit flipped
+    overtake: float = 0.0  # arrives after the one behind it
+    packets: int = 400  # then the network is healed: every plan ends so
+    crashes: Sequence[tuple[int, int]] = ()  # (after so many packets, worker)
+
+    def ratios(self) -> list[float]:
+        """Of each fate, in the order of `FATES`; what is left is to arrive."""
+        return [self.drop, self.forget, self.repeat, self.corrupt, self.overtake]
+
+
+FATES = ("drop", "forget", "repeat", "corrupt", "overtake", "arrive")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A packet on its way."""
+
+    sender: int
+    life: int  # of the sender
+    peer: int
+    seq: int
+    data: bytes
+
+
+@dataclass(slots=True)
+class Node:
+    """A living worker, and when it wants to go on if no mail comes before."""
+
+    core: Worker
+    mail: deque[Callable[[], Any]] = field(default_factory=deque)
+    wake_s: float = 0.0
+
+    def post(self, fact: Callable[[], Any]) -> None:
+        self.mail.append(fact)
+
+
+class Network:
+    """A topology on its workers. `watch` is called after every slice of work."""
+
+    def __init__(self, graph: Graph, layout: Layout, seed: int, *, clock: ManualClock,
+                 faults: Faults | None = None) -> None:
+        self.seed = seed
+        self.clock = clock
+        self.plan: Plan = make_plan(graph, layout)
+        self.random = np.random.default_rng(seed)
+        self.nodes: dict[int, Node] = {}
+        self.fates: Counter[str] = Counter()
+        self.kills: list[float] = []
+        self.watch: list[Callable[[Worker], None]] = [check_invariants]
+        self._faults = faults or Faults()
+        self._crashes = deque(self._faults.crashes)
+        self._master = Master(self.plan)
+        self._calls: defaultdict[tuple[int, int], deque[Call]] = defaultdict(deque)
+        self._answers: list[tuple[Call, Answer | None]] = []
+        self._down: dict[int, float] = {}  # dead workers: when each is there again
+        for worker in self.plan.workers:
+            self._start(worker)
+
+    # ---- what tests ask and do -----------------------------------------------------------------
+
+    def run(self) -> None:
+        """Until every spout is done and nothing is on its way."""
+        while not self.finished:
+            self.act()
+
+    @property
+    def finished(self) -> bool:
+        """Nothing is on its way, nobody is down, every worker is finished."""
+        return (not self._answers and not self._down and not any(self._calls.values())
+                and not any(node.mail for node in self.nodes.values())
+                and all(node.core.finished for node in self.nodes.values()))
+
+    def act(self) -> None:
+        """One thing happens, drawn by lot; if nothing can, time passes."""
+        while self._crashes and self.fates.total() >= self._crashes[0][0]:
+            self.crash(self._crashes.popleft()[1])
+        can = list(self._possible())
+        if can:
+            can[int(self.random.integers(len(can)))]()
+            return
+        soonest = min([*(node.wake_s for node in self.nodes.values()), *self._down.values()])
+        assert soonest < SECONDS_MAX, f"seed {self.seed}: stuck\n{self.describe()}"
+        self.clock.advance(max(0.0, soonest - self.clock.now()) + 1e-9)
+
+    def crash(self, worker: int) -> None:
+        """SIGKILL: its mail, its answers, and a part of what it had sent are gone."""
+        del self.nodes[worker]
+        now = self.clock.now()
+        self.kills.append(now)
+        self._down[worker] = now + float(self.random.uniform(0.05, 0.6))
+        for (sender, _), calls in self._calls.items():
+            for _ in range(int(self.random.integers(len(calls) + 1)) if sender == worker else 0):
+                calls.pop()
+
+    def spouts(self) -> Iterator[SpoutTask]:
+        """All living spout tasks."""
+        for node in self.nodes.values():
+            yield from node.core._wired.spouts.values()
+
+    def tasks(self, component: str) -> list[Task]:
+        return self.plan.tasks_of(component)
+
+    def describe(self) -> str:
+        """Who waits for what."""
+        lines = [f"now {self.clock.now():.3f} s, fates {dict(self.fates)}, down {self._down}"]
+        for worker, node in sorted(self.nodes.items()):
+            core = node.core
+            inboxes = {t: len(i.entries) for t, i in core._wired.inboxes.items() if i.entries}
+            full = [(c.source, c.target, c.load, c.window)
+                    for c in core._wired.channels.values() if c.full]
+            spouts = [(s.task.component, len(s.pending), s.done) for s in core._spouts]
+            lines.append(
+                f"worker {worker} {[t.component for t in self.plan.tasks_on(worker)]} life "
+                f"{core.life} wakes {node.wake_s:.3f} idle {core.idle} inboxes {inboxes} full "
+                f"{full} spouts (pending, done) {spouts}"
+            )
+        return "\n".join(lines)
+
+    # ---- what can happen -----------------------------------------------------------------------
+
+    def _possible(self) -> Iterator[Callable[[], None]]:
+        now = self.clock.now()
+        for worker, node in self.nodes.items():
+            if node.mail or node.wake_s <= now:
+                yield partial(self._work, node)
+        for lane, calls in self._calls.items():
+            if calls:
+                yield partial(self._arrive, lane)
+        if self._answers:
+            yield self._answer
+        for worker, at_s in self._down.items():
+            if at_s <= now:
+                yield partial(self._start, worker)
+
+    def _start(self, worker: int) -> None:
+        """Life 1, or the next one: hello to the master, who tells everybody."""
+        self._down.pop(worker, None)
+        welcome = self._master.hello(worker)
+        core = Worker(self.plan, worker, welcome.life, self.random, self.clock)
+        core.peers(welcome.lives)
+        for node in self.nodes.values():
+            node.post(partial(node.core.peers, welcome.lives))
+        self.nodes[worker] = Node(core)
+
+    def _work(self, node: Node) -> None:
+        while node.mail:
+            node.mail.popleft()()
+        wait_s = node.core.step()
+        now = self.clock.now()
+        node.wake_s = math.inf if wait_s is None else now + wait_s
+        if wait_s != 0 or self.random.random() < 0.3:  # a slice's time is over
+            me = (node.core.worker, node.core.life)
+            for peer, seq, data in node.core.outgoing():
+                self._calls[me[0], peer].append(Call(*me, peer, seq, data))
+        for look in self.watch:
+            look(node.core)
+
+    def _arrive(self, lane: tuple[int, int]) -> None:
+        calls = self._calls[lane]
+        fate = self._fate()
+        if fate == "overtake" and len(calls) > 1:
+            calls[0], calls[1] = calls[1], calls[0]
+        call = calls.popleft()
+        node = self.nodes.get(call.peer)
+        if node is None or fate == "drop":
+            self._answers.append((call, None))
+            return
+        data = self._flipped(call.data) if fate == "corrupt" else call.data
+        answer = self._hand_over(node, data)
+        assert fate != "corrupt" or answer is Answer.REFUSED, f"seed {self.seed}: a bit was missed"
+        if fate == "repeat":
+            assert self._hand_over(node, data) is not Answer.ACCEPTED, f"seed {self.seed}: twice"
+        self._answers.append((call, None if fate == "forget" else answer))
+
+    def _hand_over(self, node: Node, data: bytes) -> Answer:
+        answer = node.core.inlet.answer(data)
+        if answer is Answer.ACCEPTED:
+            node.post(partial(node.core.receive, data))
+        return answer
+
+    def _answer(self) -> None:
+        call, answer = self._answers.pop(int(self.random.integers(len(self._answers))))
+        node = self.nodes.get(call.sender)
+        if node is not None and node.core.life == call.life:
+            node.post(partial(node.core.answered, call.peer, call.seq, answer))
+
+    def _fate(self) -> str:
+        ratios = self._faults.ratios()
+        healed = self.fates.total() >= self._faults.packets
+        chances = [0.0] * len(ratios) if healed else ratios
+        fate = str(self.random.choice(FATES, p=[*chances, 1 - sum(chances)]))
+        self.fates[fate] += 1
+        return fate
+
+    def _flipped(self, data: bytes) -> bytes:
+        bit = int(self.random.integers(len(data) * 8))
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << bit % 8
+        return bytes(changed)
+
+
+def check_invariants(core: Worker) -> None:
+    """Every book of a worker is in order, and no more is pending than was allowed."""
+    for acker in core._wired.ackers.values():
+        acker.ledger.check_invariants()
+    for spout in core._wired.spouts.values():
+        spout.pending.check_invariants()
+        assert len(spout.pending) <= core.plan.graph.config.spout_pending

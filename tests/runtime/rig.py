@@ -1,0 +1,119 @@
+"""The tasks of a topology wired up in one worker, and nobody who runs them: tests call them by hand.
+
+What a task sends lies in the inbox of its receiver; what it reports, in `reports`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from functools import reduce
+from operator import xor
+from typing import Any
+
+import numpy as np
+
+from sunshower import Topology
+from sunshower.failures import Failure
+from sunshower.runtime.batch import Batch
+from sunshower.runtime.plan import Layout, Task, make_plan
+from sunshower.runtime.wiring import context, wire
+
+ROOT = 1 << 48 | 1 << 24  # plus a slot
+
+
+class Rig:
+    """Every task of `topology`, opened and prepared."""
+
+    def __init__(self, topology: Topology, seed: int = 0) -> None:
+        graph = topology.graph()
+        graph = replace(graph, config=replace(graph.config, workers=1))
+        self.plan = make_plan(graph, Layout.PACK)
+        self.wired = wire(self.plan, 0, 1, np.random.default_rng(seed), lambda _peer: {})
+        for spout in self.wired.spouts.values():
+            spout.open(context(self.plan, spout.task))
+        for bolt in self.wired.bolts.values():
+            bolt.prepare(context(self.plan, bolt.task))
+        self._inputs = np.random.default_rng(seed + 1)
+
+    def task(self, component: str, index: int = 0) -> Task:
+        return self.plan.tasks_of(component)[index]
+
+    def spout(self, component: str) -> Any:
+        return self.wired.spouts[self.task(component).id]
+
+    def bolt(self, component: str) -> Any:
+        return self.wired.bolts[self.task(component).id]
+
+    def batch(self, component: str, records: Any, *trees: list[int], stream: str = "default"
+              ) -> Batch:
+        """Records as `component` sends them; `trees` are the slots of each record's roots.
+
+        Without `trees` record i belongs to the tree of slot i; edges are drawn.
+        """
+        slots = list(trees) or [[slot] for slot in range(len(records))]
+        roots = np.array([ROOT + slot for own in slots for slot in own], np.uint64)
+        edges = self._inputs.integers(1, 1 << 64, len(roots), dtype=np.uint64)
+        offsets = np.cumsum([0, *map(len, slots)]) if any(len(s) != 1 for s in slots) else None
+        index = self.plan.stream(component, stream).index
+        return Batch(index, self.task(component).id, records, roots, edges, offsets)
+
+    def untracked(self, component: str, records: Any, stream: str = "default") -> Batch:
+        """Records that nobody follows."""
+        return Batch(self.plan.stream(component, stream).index, self.task(component).id, records)
+
+    def sent(self, component: str) -> list[Batch]:
+        """What has come for the tasks of a component; it is gone from their inboxes."""
+        found = []
+        for task in self.plan.tasks_of(component):
+            entries = self.wired.inboxes[task.id].entries
+            found += [entry[0] for entry in entries]
+            entries.clear()
+        return found
+
+    def reports(self) -> Told:
+        """What was reported since the last look, as slot → what."""
+        return Told(self.wired.reports.take().values())
+
+
+class Told:
+    """Reports to the ackers, root by root."""
+
+    def __init__(self, reports: Any) -> None:
+        self.starts: dict[int, int] = defaultdict(int)
+        self.acks: dict[int, int] = defaultdict(int)
+        self.fails: dict[int, list[Failure]] = defaultdict(list)
+        for report in reports:
+            for told, pairs in ((self.starts, report.starts), (self.acks, report.acks)):
+                for roots, xors in pairs:
+                    for root, value in zip(roots.tolist(), xors.tolist(), strict=True):
+                        told[root] ^= value
+            for root, failure in report.fails:
+                self.fails[root].append(failure)
+
+
+def edges_by_root(batches: list[Batch]) -> dict[int, int]:
+    """Root → XOR of all its edges in `batches`."""
+    found: dict[int, int] = defaultdict(int)
+    for batch in batches:
+        for root, edge in zip(batch.roots.tolist(), batch.edges.tolist(), strict=True):
+            found[root] ^= edge
+    return found
+
+
+def records_of(batches: list[Batch]) -> list[Any]:
+    """All records, in order."""
+    return [record for batch in batches for record in batch.records]
+
+
+def xor_of(*values: int) -> int:
+    return reduce(xor, values, 0)
+
+
+def balance(told: dict[int, int], inputs: Batch, *outputs: list[Batch], without: set[int]
+            = frozenset()) -> None:  # type: ignore[assignment]
+    """Each tree was told its input edges XOR the edges that were made; `without` told nothing."""
+    expected = edges_by_root([inputs, *(batch for some in outputs for batch in some)])
+    for slot in without:
+        expected.pop(ROOT + slot, None)
+    assert dict(told) == dict(expected)

@@ -1,0 +1,140 @@
+"""Columns in, columns out: each output row hangs on the input row that its parent index names."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sunshower import BatchBolt, Derived, Records, Topology, batch
+from tests.runtime.rig import ROOT, Rig, balance, edges_by_root
+
+
+class Word(NamedTuple):
+    word: str
+
+
+class Answer(BatchBolt[Any, Word]):
+    """Answers with what the test says, whatever the table is."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def process(self, table: pa.Table) -> Any:
+        return self.answer
+
+
+def sink(record: Any) -> None: ...
+
+
+def rig(impl: Any, sinks: int = 1) -> Rig:
+    topology = Topology("t", ackers=1)
+    source = topology.spout("words", Records([Word("a")], type=Word))
+    bolt = source.shuffle().bolt("bolt", impl, fields=Word)
+    bolt.fields("word").bolt("next", sink, parallelism=sinks)
+    return Rig(topology)
+
+
+def derived(parents: list[int]) -> Derived:
+    rows = pa.table({"word": [f"{parent}" for parent in parents]})
+    return Derived(rows, np.array(parents, np.int64))
+
+
+def words(count: int) -> list[Word]:
+    return [Word(f"w{index}") for index in range(count)]
+
+
+@given(st.data(), st.integers(1, 6), st.booleans())
+def test_each_tree_hears_its_input_edges_and_those_of_the_rows_made_from_it(
+    data: st.DataObject, count: int, as_table: bool
+) -> None:
+    parents = data.draw(st.lists(st.integers(0, count - 1), max_size=12))  # in any order
+    trees = [data.draw(st.lists(st.integers(0, 3), max_size=3, unique=True)) for _ in range(count)]
+    here = rig(Answer(derived(parents)), sinks=3)
+    inputs = here.batch("words", words(count), *trees)
+    if as_table:
+        inputs.records = pa.table({"word": [word.word for word in inputs.records]})
+    here.bolt("bolt").process(inputs)
+    sent = here.sent("next")
+    rows = [row for one in sent for row in one.records["word"].to_pylist()]
+    assert sorted(rows) == sorted(map(str, parents))
+    told, expected = here.reports().acks, edges_by_root([inputs, *sent])
+    assert {r: v for r, v in told.items() if v} == {r: v for r, v in expected.items() if v}
+
+
+def test_rows_of_a_dataclass_or_tuple_are_columns_by_field() -> None:
+    seen: list[Any] = []
+
+    @batch
+    def look(table: pa.Table) -> None:
+        seen.append(table.to_pylist())
+
+    topology = Topology("t", ackers=1)
+    source = topology.spout("pairs", Records([(1, "a")], fields=("n", "s")))
+    source.shuffle().bolt("bolt", look)
+    here = Rig(topology)
+    here.bolt("bolt").process(here.batch("pairs", [(1, "a"), (2, "b")]))
+    assert seen == [[{"n": 1, "s": "a"}, {"n": 2, "s": "b"}]]
+
+
+def test_none_acks_all_rows() -> None:
+    here = rig(Answer(None))
+    inputs = here.batch("words", words(3))
+    here.bolt("bolt").process(inputs)
+    balance(here.reports().acks, inputs)
+
+
+def test_untracked_rows_make_untracked_rows() -> None:
+    here = rig(Answer(derived([0, 1, 1])))
+    here.bolt("bolt").process(here.untracked("words", words(2)))
+    assert not here.sent("next")[0].tracked
+    assert not here.reports().acks
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (7, "a batch bolt returns Derived(rows, parents) or None, not a int"),
+        (Derived(pa.table({"no": ["a"]}), np.zeros(1)), "columns ['no'], but the stream's fields"),
+        (Derived(pa.table({"word": ["a"]}), np.zeros(2)), "1 rows but 2 parents"),
+        (derived([0, 3]), "parents must be in 0 … 2, the rows of the input; found 0 … 3"),
+        (derived([-1]), "found -1 … -1"),
+    ],
+    ids=["type", "columns", "length", "beyond", "before"],
+)
+def test_wrong_answer_fails_every_row(answer: Any, said: str) -> None:
+    here = rig(Answer(answer))
+    here.bolt("bolt").process(here.batch("words", words(3)))
+    told = here.reports()
+    assert set(told.fails) == {ROOT, ROOT + 1, ROOT + 2}
+    assert said in told.fails[ROOT][0].reason
+    assert not here.sent("next")
+
+
+def test_table_that_raises_fails_every_row_and_sends_none() -> None:
+    @batch
+    def broken(table: pa.Table) -> Derived:
+        raise ValueError("no columns today")
+
+    here = rig(broken)
+    here.bolt("bolt").process(here.batch("words", words(2)))
+    told = here.reports()
+    assert [why.reason for slot in range(2) for why in told.fails[ROOT + slot]] == [
+        "ValueError: no columns today"
+    ] * 2
+    assert here.bolt("bolt").stats().counts.failed == 2
+
+
+def test_table_that_cannot_be_made_durable_fails_before_anything_is_sent() -> None:
+    class Broken(Answer):
+        def flush(self) -> None:
+            raise OSError("disk full")
+
+    here = rig(Broken(derived([0])))
+    here.bolt("bolt").process(here.batch("words", words(1)))
+    assert set(here.reports().fails) == {ROOT}
+    assert not here.sent("next")

@@ -1,0 +1,256 @@
+"""Functions and process(): yield = emit, return = ack, raise = fail, and the trees stay balanced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sunshower import Bolt, Cause, OnStream, Records, Topology
+from tests.runtime.rig import ROOT, Rig, balance, edges_by_root, records_of
+
+
+class Word(NamedTuple):
+    word: str
+
+
+class Mark(NamedTuple):
+    word: str
+
+
+def source(topology: Topology) -> Any:
+    return topology.spout("words", Records([Word("a")], type=Word))
+
+
+def sink(record: Any) -> None: ...
+
+
+def rig(impl: Any, sinks: int = 1, **out: Any) -> Rig:
+    """words ──▶ bolt ──▶ next (and the stream "marks" ──▶ marks, if it is declared)"""
+    topology = Topology("t", ackers=1)
+    stream = source(topology).shuffle().bolt("bolt", impl, **out)
+    if out.get("fields", Word) != ():
+        stream.shuffle().bolt("next", sink, parallelism=sinks)
+    if out.get("streams"):
+        stream.stream("marks").all().bolt("marks", sink, parallelism=2)
+    return Rig(topology)
+
+
+def words(*texts: str) -> list[Word]:
+    return [Word(text) for text in texts]
+
+
+# ---- yield, return, raise -----------------------------------------------------------------------
+
+
+def letters(word: Word) -> Iterator[Word]:
+    """Scripted: '!' raises, and so does what comes after the letters before it."""
+    for letter in word.word:
+        if letter == "!":
+            raise ValueError(f"no {word.word}")
+        yield Word(letter)
+
+
+scripts = st.lists(st.text("ab!", max_size=3), min_size=1, max_size=8)
+trees = st.lists(st.integers(0, 4), max_size=3, unique=True)
+
+
+@given(scripts, st.data())
+def test_each_tree_hears_its_input_edges_and_the_edges_that_were_made(
+    script: list[str], data: st.DataObject
+) -> None:
+    here = rig(letters, sinks=3)
+    slots = [data.draw(trees) for _ in script]  # none, one or several roots; shared or not
+    batch = here.batch("words", words(*script), *slots)
+    here.bolt("bolt").process(batch)
+    good = [text for text in script if "!" not in text]
+    sent = here.sent("next")
+    assert sorted(records_of(sent)) == sorted(Word(letter) for text in good for letter in text)
+    told = here.reports()
+    expected = edges_by_root(
+        [batch.only(i) for i, text in enumerate(script) if "!" not in text] + sent
+    )
+    assert {root: value for root, value in told.acks.items() if value} == {
+        root: value for root, value in expected.items() if value
+    }
+    failed = [ROOT + s for text, own in zip(script, slots, strict=True) if "!" in text for s in own]
+    assert {root: len(why) for root, why in told.fails.items()} == {
+        root: failed.count(root) for root in failed
+    }
+
+
+def test_what_an_input_yielded_before_it_raised_is_not_sent() -> None:
+    here = rig(letters)
+    here.bolt("bolt").process(here.batch("words", words("ab!", "b")))
+    assert records_of(here.sent("next")) == words("b")
+
+
+def test_failure_names_component_task_exception_and_line() -> None:
+    here = rig(letters)
+    here.bolt("bolt").process(here.batch("words", words("!")))
+    (failure,) = here.reports().fails[ROOT]
+    assert (failure.cause, failure.component, failure.task) == (Cause.EXCEPTION, "bolt", 0)
+    assert failure.reason == "ValueError: no !"
+    assert "in letters" in failure.traceback
+
+
+def test_input_without_outputs_is_acked_with_its_own_edge() -> None:
+    here = rig(letters)
+    batch = here.batch("words", words("", "a", ""))
+    here.bolt("bolt").process(batch)
+    balance(here.reports().acks, batch, here.sent("next"))
+
+
+def test_untracked_inputs_make_untracked_outputs_and_no_report() -> None:
+    here = rig(letters)
+    here.bolt("bolt").process(here.untracked("words", words("ab", "!")))
+    (batch,) = here.sent("next")
+    assert records_of([batch]) == words("a", "b")
+    assert not batch.tracked
+    told = here.reports()
+    assert not told.acks
+    assert not told.fails
+
+
+def test_counts_say_what_was_taken_in_sent_acked_and_failed() -> None:
+    here = rig(letters)
+    here.bolt("bolt").process(here.batch("words", words("ab", "!", "")))
+    counts = here.bolt("bolt").stats().counts
+    assert (counts.executed, counts.acked, counts.failed) == (3, 2, 1)
+    assert (counts.emitted, counts.transferred) == (2, 2)
+
+
+def gives_up(word: Word) -> list[Word]:
+    return [Word(next(iter(word.word)))]  # StopIteration for an empty word
+
+
+def gives_up_silently(word: Word) -> None:
+    next(iter(word.word))
+
+
+@pytest.mark.parametrize("empty_at", [0, 1, 2])
+@pytest.mark.parametrize(("impl", "out"), [(gives_up, Word), (gives_up_silently, ())])
+def test_stop_iteration_is_an_exception_like_any_other(
+    impl: Callable[[Word], Any], out: Any, empty_at: int
+) -> None:
+    here = rig(impl, fields=out)
+    texts = ["a", "b", "c"]
+    texts[empty_at] = ""
+    batch = here.batch("words", words(*texts))
+    here.bolt("bolt").process(batch)
+    told = here.reports()
+    assert set(told.fails) == {ROOT + empty_at}
+    assert "StopIteration left the bolt" in told.fails[ROOT + empty_at][0].reason
+    assert set(told.acks) == {ROOT + slot for slot in range(3)} - {ROOT + empty_at}
+
+
+# ---- records that do not fit --------------------------------------------------------------------
+
+
+def returns_a_record(word: Word) -> Any:
+    return word  # not a list of records
+
+
+def yields_a_mark(word: Word) -> Iterator[Any]:
+    yield Word("fits")
+    if word.word == "bad":
+        yield Mark("does not")
+
+
+@pytest.mark.parametrize("impl", [returns_a_record, yields_a_mark])
+def test_record_that_does_not_fit_fails_its_input_alone(impl: Any) -> None:
+    here = rig(impl, fields=Word)
+    batch = here.batch("words", words("good", "bad"))
+    here.bolt("bolt").process(batch)
+    told = here.reports()
+    (failure,) = told.fails[ROOT + 1]
+    assert "does not fit stream 'default', whose records are Word(word)" in failure.reason
+    if impl is yields_a_mark:
+        assert records_of(here.sent("next")) == words("fits")
+        assert set(told.acks) == {ROOT}
+
+
+def yields_to_nowhere(word: Word) -> Iterator[Any]:
+    yield OnStream("nowhere", word)
+
+
+@pytest.mark.parametrize("out", [Word, ()])
+def test_stream_that_is_not_declared_fails_the_input_and_lists_what_there_is(out: Any) -> None:
+    here = rig(yields_to_nowhere, fields=out)
+    here.bolt("bolt").process(here.batch("words", words("a")))
+    (failure,) = here.reports().fails[ROOT]
+    assert "there is no output stream 'nowhere'; declared are:" in failure.reason
+
+
+def yields_anyway(word: Word) -> Any:
+    return letters(word)
+
+
+def test_sink_that_yields_after_all_fails() -> None:
+    here = rig(yields_anyway, fields=())
+    here.bolt("bolt").process(here.batch("words", words("a", "")))
+    told = here.reports()
+    assert set(told.fails) == {ROOT}
+    assert set(told.acks) == {ROOT + 1}
+
+
+# ---- several streams ----------------------------------------------------------------------------
+
+
+def marks(word: Word) -> Iterator[Any]:
+    for letter in word.word:
+        yield OnStream("marks", Mark(letter)) if letter == "m" else Word(letter)
+
+
+def test_streams_have_edges_of_their_own_and_each_target_another() -> None:
+    here = rig(marks, streams={"marks": Mark}, fields=Word)
+    batch = here.batch("words", words("ama", "", "m", "a"), [0], [1], [2], [3, 4])
+    here.bolt("bolt").process(batch)
+    plain, marked = here.sent("next"), here.sent("marks")
+    assert records_of(plain) == words("a", "a", "a")
+    assert records_of(marked) == [Mark("m")] * 4, "two copies, one for each task"
+    balance(here.reports().acks, batch, plain, marked)
+
+
+# ---- flush --------------------------------------------------------------------------------------
+
+
+class Flushes(Bolt[Word, Any]):
+    """Durable after flush, unless the batch holds the word that breaks it."""
+
+    def prepare(self, context: object) -> None:
+        self.seen: list[str] = []
+
+    def process(self, record: Word) -> Iterator[Word]:
+        self.seen.append(record.word)
+        yield record
+
+    def flush(self) -> None:
+        if "breaks" in self.seen:
+            raise OSError("disk full")
+
+
+class FlushingSink(Flushes):
+    def process(self, record: Word) -> None:  # type: ignore[override]
+        self.seen.append(record.word)
+
+
+@pytest.mark.parametrize(("impl", "out"), [(Flushes, Word), (FlushingSink, ())])
+def test_batch_that_cannot_be_made_durable_fails_as_a_whole(impl: Any, out: Any) -> None:
+    here = rig(impl, fields=out)
+    here.bolt("bolt").process(here.batch("words", words("a", "breaks", "b")))
+    told = here.reports()
+    assert set(told.fails) == {ROOT, ROOT + 1, ROOT + 2}
+    assert not told.acks
+    if out:
+        assert not here.sent("next"), "nothing may follow from what is not durable"
+
+
+def test_flush_comes_before_the_acks() -> None:
+    here = rig(Flushes, fields=Word)
+    batch = here.batch("words", words("a", "b"))
+    here.bolt("bolt").process(batch)
+    balance(here.reports().acks, batch, here.sent("next"))
