@@ -53,7 +53,12 @@ class Display:
     def table(self, snapshot: Snapshot, title: str, *, average_s: float | None = None) -> Table:
         """One row a component. Rates of the last seconds, or averages over `average_s`."""
         table = Table(
-            title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=0
+            title=title,
+            title_style="bold",
+            title_justify="left",
+            box=box.SIMPLE_HEAD,
+            pad_edge=False,
+            padding=0,
         )
         table.add_column("component", no_wrap=True)
         for heading in _HEADINGS:

@@ -19,7 +19,8 @@ def doctor(start: Start = False, as_json: AsJson = False) -> None:
     """
     from rich.console import Console
 
-    from sunshower.cli.checks import Level, examine, render
+    from sunshower.cli.checks import Level, examine
+    from sunshower.cli.findings import render
 
     checks = examine(start=start)
     healthy = all(check.level is not Level.BROKEN for check in checks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -47,6 +48,15 @@ def packages() -> list[Package]:
     ]
 
 
+def install_command(extra: str | None) -> str:
+    """What installs the core or an extra, into the Python that runs this."""
+    python, name = _short(Path(sys.executable)), f"[{extra}]" if extra else ""
+    if _in_repository():
+        pins, folder = _short(_ROOT / "constraints.txt"), _short(_ROOT)
+        return f"{python} -m pip install -c {pins} -e '{folder}{name}'"
+    return f"{python} -m pip install 'sunshower{name}'"
+
+
 def parse(requirement: str) -> tuple[str, str, str | None]:
     """`kazoo<3,>=2.11; extra == "zookeeper"` → name, bounds, extra."""
     found = _REQUIREMENT.match(requirement)
@@ -88,12 +98,21 @@ def _installed(name: str) -> str | None:
 
 
 def _pins() -> Iterator[tuple[str, str]]:
-    file = _ROOT / "constraints.txt"
-    if (_ROOT / "sunshower").is_dir() and file.is_file():
-        for line in file.read_text(encoding="utf-8").splitlines():
+    if _in_repository():
+        for line in (_ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
             name, pinned, version = line.partition("==")
             if pinned and not line.startswith("#"):
                 yield _canonical(name), version
+
+
+def _in_repository() -> bool:
+    return (_ROOT / "constraints.txt").is_file() and (_ROOT / "pyproject.toml").is_file()
+
+
+def _short(path: Path) -> str:
+    """The path as seen from here, where it is below."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 def _canonical(name: str) -> str:

@@ -22,6 +22,7 @@ from sunshower.cli.display import Display
 from sunshower.runtime.metrics import Snapshot
 
 _LINE_EVERY_S = 2.0
+_DRAW_EVERY_S = 0.25  # workers tell how they stand as often
 
 
 class Screen:
@@ -37,7 +38,7 @@ class Screen:
             redirect_stdout=sys.stdout.isatty(),
             redirect_stderr=self.console.is_terminal,
         )
-        self._line_at_s: float | None = None  # when the next plain line is due
+        self._due_s: float | None = None  # when the next table or line is
 
     @property
     def is_live(self) -> bool:
@@ -46,14 +47,16 @@ class Screen:
 
     def show(self, display: Display, snapshot: Snapshot, title: str) -> None:
         """Show how things stand: the table on a terminal, else the lines when it is time."""
+        now = time.monotonic()
+        every_s = _DRAW_EVERY_S if self.is_live else _LINE_EVERY_S
+        if self._due_s is None:
+            self._due_s = now if self.is_live else now + every_s
+        if now < self._due_s:
+            return
+        self._due_s = now + every_s
         if self.is_live:
             self._draw(display.table(snapshot, title))
-            return
-        now = time.monotonic()
-        if self._line_at_s is None:
-            self._line_at_s = now + _LINE_EVERY_S
-        elif now >= self._line_at_s:
-            self._line_at_s = now + _LINE_EVERY_S
+        else:
             for line in display.lines(snapshot):
                 self.console.print(line, highlight=False, soft_wrap=True)
 

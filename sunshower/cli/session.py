@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import socket
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,12 +16,14 @@ from sunshower.actors.stopping import kill
 from sunshower.cli.display import Display, duration
 from sunshower.cli.interrupts import Interrupts
 from sunshower.cli.screen import Screen
+from sunshower.errors import ClusterError
 from sunshower.runtime.master import State
 from sunshower.runtime.metrics import Snapshot
 from sunshower.runtime.plan import Layout
 from sunshower.topologies.graph import Graph
 
 _LOOK_EVERY_S = 0.1
+_CONNECT_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,11 @@ class Session:
         """
         screen = self._screen
         with self._interrupts as interrupts, screen:
-            screen.doing(f"Starting Ray{f' at {self._address}' if self._address else ''} …")
+            if self._address:
+                screen.doing(f"Looking for Ray at {self._address} …")
+                check_address(self._address)
+            else:
+                screen.doing("Starting Ray …")
             cluster = RayCluster(self._address, quiet=False)
             try:
                 with worker_output(screen.hear) as output:
@@ -102,6 +109,20 @@ class Session:
                 )
                 run.drain()
             self._interrupts.wait(_LOOK_EVERY_S)
+
+
+def check_address(address: str) -> None:
+    """Raise ClusterError unless somebody listens there: Ray itself would try for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdigit():
+        return  # "auto" and the like
+    try:
+        socket.create_connection((host, int(port)), _CONNECT_S).close()
+    except OSError as error:
+        raise ClusterError(
+            f"no Ray answers at {address}: {error}. Start one with `ray start --head`, which says "
+            "its address, or leave --address away"
+        ) from error
 
 
 def _title(run: RayRun, snapshot: Snapshot, seconds: float) -> str:

@@ -34,7 +34,7 @@ class Corpus:
             try:
                 text = _read(path)
             except (SyntaxError, UnicodeDecodeError) as error:
-                skipped[path] = str(error)
+                skipped[path] = str(error).partition(" for ")[0]  # it names the file once more
                 continue
             files[path] = len(text)
             words.update(word for line in text for word in line.split())

@@ -20,7 +20,7 @@ def render(
     report: Report, finding: Finding, counted: Counter[str], expected: Counter[str]
 ) -> RenderableType:
     """The whole closing page."""
-    sides = Table.grid(padding=(0, 6))
+    sides = Table.grid(padding=(0, 4))
     sides.add_row(_top_words(counted, expected), _figures(report))
     verdict = Text.assemble(
         (f" {finding.verdict} ", _STYLES[finding.verdict]), "; ".join(finding.reasons), "."
@@ -32,7 +32,7 @@ def _top_words(counted: Counter[str], expected: Counter[str]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("top words", no_wrap=True)
     table.add_column("counted", justify="right")
-    table.add_column("in the files", justify="right")
+    table.add_column("in files", justify="right")
     for word, times in counted.most_common(_TOP):
         table.add_row(Text(word), f"{times:,}", f"{expected[word]:,}")
     return table
@@ -40,7 +40,7 @@ def _top_words(counted: Counter[str], expected: Counter[str]) -> Table:
 
 def _figures(report: Report) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=True)
-    table.add_column("lines")
+    table.add_column("lines", no_wrap=True)
     table.add_column("", justify="right")
     table.add_row("taken in", f"{report.lines:,}")
     table.add_row("acked", f"{report.acked:,}")
@@ -48,10 +48,10 @@ def _figures(report: Report) -> Table:
     table.add_row("lost", f"{report.lost:,}")
     table.add_row("words under-counted", f"{report.undercounted:,}")
     if report.killed_pid is not None:
-        table.add_row("process killed (SIGKILL)", str(report.killed_pid))
+        table.add_row("killed process", str(report.killed_pid))
         replay_s = report.seconds_to_replay
         table.add_row(
-            "kill to first completed replay", "never" if replay_s is None else duration(replay_s)
+            "first replay done after", "never" if replay_s is None else duration(replay_s)
         )
     table.add_row("time", duration(report.seconds))
     rate = report.lines / max(report.seconds, 1e-9)

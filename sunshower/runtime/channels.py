@@ -183,23 +183,25 @@ class Inflow:
     source: int
     target: int
     worker: int  # where the sender lives
-    window: int
+    window: int  # that the sender knows of
+    next_window: int = 0  # that it will be told
     records: int = 0  # processed and not granted yet
     seq: int = 0  # of the last frame processed
 
     def processed(self, records: int, seq: int | None, window: int) -> None:
         """`records` more are done; `seq` is the frame's number when that was its last part."""
         self.records += records
-        self.window = window
+        self.next_window = window
         if seq is not None:
             self.seq = seq
 
     @property
     def due(self) -> bool:
         """Whether the sender should be told before it runs dry."""
-        return self.records * 2 >= self.window
+        return self.records * 2 >= min(self.window, self.next_window)
 
     def grant(self) -> tuple[int, int, int, int]:
         """(source, target, seq, window), to be sent to the sender."""
         self.records = 0
+        self.window = self.next_window
         return (self.source, self.target, self.seq, self.window)

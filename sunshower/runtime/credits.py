@@ -9,7 +9,7 @@ from __future__ import annotations
 from sunshower.config import Config
 
 _FIRST_SLICE = 16
-FIRST_WINDOW = 256
+FIRST_WINDOW = 16  # before anything is known: a bolt of 1 s a record must not time out
 _GROWTH_MAX = 4
 _WINDOW_MIN = 2
 _MEMORY = 0.75  # how much of the old estimate a new measurement leaves

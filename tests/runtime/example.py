@@ -89,7 +89,7 @@ class Book:
         self.stored: Counter[tuple[Any, str]] = Counter()
         self.acked: set[Number] = set()
         self.counted: set[int] = set()
-        self.failures: list[tuple[Any, Failure]] = []
+        self.failures: list[tuple[float, Failure]] = []  # when, and why
         self.mistakes: list[str] = []
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -101,6 +101,9 @@ class Book:
 
     def store(self, of: Any, leaf: str) -> None:
         self.stored[of, leaf] += 1
+
+    def fail(self, failure: Failure) -> None:
+        self.failures.append((self.clock.now(), failure))
 
     def ack(self, number: Number) -> None:
         missing = [leaf for leaf in leaves(number) if not self.stored[number, leaf]]
@@ -145,7 +148,7 @@ class Numbers(Spout[Number]):
 
     def fail(self, message_id: Number, failure: Failure) -> None:
         self._settle(message_id)
-        self.book.failures.append((message_id, failure))
+        self.book.fail(failure)
         self.left.append((message_id.n, message_id.attempt + 1))
 
     def _settle(self, number: Number) -> None:
@@ -169,7 +172,7 @@ class Counts(Spout[Count]):
         self.book.counted.add(message_id)
 
     def fail(self, message_id: int, failure: Failure) -> None:
-        self.book.failures.append((message_id, failure))
+        self.book.fail(failure)
 
 
 class Ticks(Spout[Tick]):

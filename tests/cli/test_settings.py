@@ -1,0 +1,38 @@
+"""`--set name=value` over the topology's Config."""
+
+from __future__ import annotations
+
+import pytest
+import typer
+
+from sunshower.cli.run import parse_settings
+
+
+def test_settings_are_read_as_config_has_them() -> None:
+    assert parse_settings(["spout_pending=1000", "message_timeout_s=2.5", "ackers=none"]) == {
+        "spout_pending": 1000,
+        "message_timeout_s": 2.5,
+        "ackers": None,
+    }
+
+
+def test_the_last_of_two_counts() -> None:
+    assert parse_settings(["workers=1", "workers=3"]) == {"workers": 3}
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ("spout_pending", "is not NAME=VALUE"),
+        ("speed=3", "with a NAME of these: message_timeout_s, ackers, workers"),
+        ("workers=two", "workers is a whole number, not 'two'"),
+        ("workers=none", "workers is a whole number, not 'none'"),
+        ("workers=1.5", "workers is a whole number"),
+        ("ackers=some", "ackers is a whole number or none"),
+        ("message_timeout_s=soon", "message_timeout_s is a number of seconds"),
+        ("workers=0", "it must be at least 1"),
+    ],
+)
+def test_a_wrong_setting_is_a_wrong_usage(setting: str, complaint: str) -> None:
+    with pytest.raises(typer.BadParameter, match=complaint.replace("(", r"\(")):
+        parse_settings([setting])

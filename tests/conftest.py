@@ -1,0 +1,27 @@
+"""What all tests share: one local Ray for those that need a real one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from sunshower.actors.cluster import RayCluster
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[RayCluster]:
+    """A Ray that is started once, for the first test that asks. What its workers print is heard."""
+    from sunshower.actors.cluster import RayCluster
+
+    with RayCluster(quiet=False) as cluster:
+        yield cluster
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever asks for Ray is marked, so that `-m 'not ray'` leaves all of them out."""
+    for item in items:
+        if "ray_cluster" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.ray)

@@ -1,0 +1,295 @@
+"""One worker, fact by fact: what it is told, what it does next, and when it wants to be woken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from sunshower import Bolt, Failure, Spout, Topology
+from sunshower.clock import ManualClock
+from sunshower.errors import TopologyFailed
+from sunshower.runtime.packets import Answer
+from sunshower.runtime.plan import Layout, make_plan
+from sunshower.runtime.worker import Worker
+
+SPOUT, BOLT, ACKER = 0, 1, 2  # workers of the isolated topology
+
+
+class Number(NamedTuple):
+    n: Any
+
+
+class Numbers(Spout[Number]):
+    """The script's numbers; the exception in it, if any, is raised there."""
+
+    def __init__(self, *script: Any) -> None:
+        self.script = script
+        self.failures: list[Failure] = []
+
+    def records(self) -> Iterator[Number]:
+        for item in self.script:
+            if isinstance(item, Exception):
+                raise item
+            yield Number(item)
+
+    def fail(self, message_id: int, failure: Failure) -> None:
+        self.failures.append(failure)
+
+
+def keep(number: Number) -> None: ...
+
+
+class Site:
+    """Three isolated workers (spout, bolt, acker) whose packets the test carries itself."""
+
+    def __init__(self, *script: Any, bolt: Any = keep, **settings: Any) -> None:
+        topology = Topology("t", **{"ackers": 1, "message_timeout_s": 30, **settings})
+        topology.spout("numbers", Numbers(*script)).shuffle().bolt("keep", bolt)
+        self.plan = make_plan(topology.graph(), Layout.ISOLATE)
+        self.clock = ManualClock()
+        self.workers: dict[int, Worker] = {}
+        for worker in self.plan.workers:
+            self.start(worker, 1)
+        self.news()
+
+    def start(self, worker: int, life: int) -> None:
+        generator = np.random.default_rng(worker)
+        self.workers[worker] = Worker(self.plan, worker, life, generator, self.clock)
+
+    def news(self) -> None:
+        lives = {worker: core.life for worker, core in self.workers.items()}
+        for core in self.workers.values():
+            core.peers(lives)
+
+    def __getitem__(self, worker: int) -> Worker:
+        return self.workers[worker]
+
+    def spout(self) -> Any:
+        return self[SPOUT]._spouts[0]
+
+    def packets(self, worker: int) -> list[tuple[int, int, bytes]]:
+        """Everything that leaves the worker after it has worked until it rests."""
+        while self[worker].step() == 0:
+            pass
+        return list(self[worker].outgoing())
+
+    def carry(self, worker: int) -> None:
+        """All that leaves the worker arrives, and is answered."""
+        for peer, seq, data in self.packets(worker):
+            answer = self[peer].inlet.answer(data)
+            if answer is Answer.ACCEPTED:
+                self[peer].receive(data)
+            self[worker].answered(peer, seq, answer)
+
+    def settle(self) -> None:
+        """Everything is carried until nothing moves."""
+        for _ in range(4):
+            for worker in self.workers:
+                self.carry(worker)
+
+
+def test_record_goes_to_the_bolt_and_comes_back_acked() -> None:
+    site = Site(1, 2, 3)
+    site.settle()
+    assert site[BOLT].stats().tasks[0].counts.acked == 3
+    assert site[SPOUT].stats().tasks[0].counts.acked == 3
+    assert all(worker.finished for worker in site.workers.values())
+
+
+def test_nothing_is_emitted_before_everybody_has_said_hello() -> None:
+    site = Site(1)
+    site.start(SPOUT, 1)
+    site[SPOUT].peers({BOLT: 1})
+    site[SPOUT].step()
+    assert site.spout().outlets.emitted == 0
+    site[SPOUT].peers({ACKER: 1})
+    site[SPOUT].step()
+    assert site.spout().outlets.emitted == 1
+
+
+# ---- when it wants to be woken ------------------------------------------------------------------
+
+
+def test_worker_with_nothing_ahead_of_it_sleeps_until_there_is_mail() -> None:
+    site = Site(1)
+    site.settle()
+    site.clock.advance(31.0)  # past the deadline that the acked tree had
+    assert [worker.step() for worker in site.workers.values()] == [None, None, None]
+
+
+def test_worker_that_wakes_when_it_wants_to_meets_every_deadline() -> None:
+    site = Site(1)
+    while not site.spout().spout.failures:
+        wait_s = site[SPOUT].step()
+        assert wait_s is not None, "it sleeps for ever"
+        assert site.clock.now() <= 30.0, "it slept too long"
+        site.clock.advance(wait_s)
+    assert str(site.spout().spout.failures[0]) == "timeout: no verdict within 30 s"
+
+
+def test_replay_is_not_slept_over() -> None:
+    site = Site(1)
+    site.packets(SPOUT)
+    site.clock.advance(30.0 - 1e-4)
+    site[SPOUT].step()  # the source has nothing: the spout is asked again in a while
+    site.clock.advance(2e-4)
+    wait_s = site[SPOUT].step()
+    if site.spout().outlets.emitted == 1:  # not yet: then it must come back for it by itself
+        assert wait_s is not None
+        site.clock.advance(wait_s)
+        site[SPOUT].step()
+    assert site.spout().outlets.emitted == 2
+
+
+# ---- losses -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answer", [Answer.REFUSED, None])
+@pytest.mark.parametrize("peer", [BOLT, ACKER])
+def test_lost_packet_fails_its_trees_at_once(peer: int, answer: Answer | None) -> None:
+    site = Site(1, 2)
+    for to, seq, data in site.packets(SPOUT):
+        if to == peer:
+            site[SPOUT].answered(peer, seq, answer)
+        else:
+            site[to].inlet.answer(data)
+            site[to].receive(data)
+            site[SPOUT].answered(to, seq, Answer.ACCEPTED)
+    for worker in (SPOUT, ACKER, SPOUT):
+        site.carry(worker)
+    failures = site.spout().spout.failures
+    assert len(failures) == 2, "no time has passed"
+    assert {failure.component for failure in failures} == {"keep" if peer == BOLT else "__acker"}
+
+
+def test_lost_report_of_a_failure_is_told_again_with_its_reason() -> None:
+    def refuse(number: Number) -> None:
+        raise ValueError("no such number")
+
+    site = Site(1, bolt=refuse)
+    site.carry(SPOUT)
+    ((to, seq, _),) = (p for p in site.packets(BOLT) if p[0] == ACKER)
+    site[BOLT].answered(to, seq, Answer.REFUSED)
+    for worker in (BOLT, ACKER):
+        site.carry(worker)
+    (failure,) = site.spout().spout.failures
+    assert failure.reason == "ValueError: no such number"
+
+
+def test_lost_grant_is_given_again() -> None:
+    site = Site(*range(100), frame_records_max=4, window_records_max=4)
+    site.carry(SPOUT)
+    for to, seq, data in site.packets(BOLT):
+        if to == SPOUT:
+            site[BOLT].answered(to, seq, Answer.REFUSED)
+        else:
+            site[to].inlet.answer(data)
+            site[to].receive(data)
+            site[BOLT].answered(to, seq, Answer.ACCEPTED)
+    for _ in range(40):
+        site.clock.advance(0.1)
+        site.settle()
+    assert site[SPOUT].finished, "the spout waits for ever for room that it was given"
+
+
+# ---- lives --------------------------------------------------------------------------------------
+
+
+def test_packet_of_a_new_life_is_news_of_it() -> None:
+    site = Site(1)
+    site.carry(SPOUT)
+    assert len(site.spout().pending) == 1
+    site.start(BOLT, 2)
+    site[BOLT].peers({SPOUT: 1, ACKER: 1})
+    site[BOLT]._lanes[SPOUT].content.postponed.append(1)  # anything at all
+    site.carry(BOLT)
+    site.clock.advance(1.0)
+    site[SPOUT].step()
+    assert [str(why) for why in site.spout().spout.failures] == [
+        "actor died in keep[0]: its worker died and was started again"
+    ]
+
+
+def test_packet_of_a_life_that_is_over_is_dropped() -> None:
+    site = Site(1)
+    site.carry(SPOUT)
+    ((_, _, data),) = (p for p in site.packets(BOLT) if p[0] == ACKER)
+    assert site[ACKER].inlet.answer(data) is Answer.ACCEPTED
+    site[ACKER].peers({BOLT: 2})
+    site[ACKER].receive(data)
+    assert site.packets(ACKER) == [], "the sweep takes care of its acks"
+
+
+def test_older_news_of_a_peer_changes_nothing() -> None:
+    site = Site(1)
+    site[SPOUT].peers({BOLT: 3})
+    site[SPOUT].peers({BOLT: 2})
+    assert site[SPOUT]._lanes[BOLT].peer_incarnation == 3
+
+
+def test_acker_that_dies_takes_the_trees_of_its_shard_along() -> None:
+    site = Site(1, 2)
+    site.carry(SPOUT)
+    site.start(ACKER, 2)
+    site.news()
+    site.clock.advance(1.0)
+    site[SPOUT].step()
+    assert [failure.component for failure in site.spout().spout.failures] == ["__acker"] * 2
+
+
+# ---- user code that raises where no tuple can be blamed -----------------------------------------
+
+
+def test_exception_of_a_source_ends_the_topology_naming_its_place() -> None:
+    site = Site(1, OSError("gone"))
+    with pytest.raises(TopologyFailed, match=r"records .* of numbers\[0\] raised OSError: gone"):
+        site.packets(SPOUT)
+
+
+@pytest.mark.parametrize("method", ["ack", "fail"])
+def test_exception_of_a_verdict_hook_ends_the_topology_naming_its_place(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise OSError("gone")
+
+    monkeypatch.setattr(Numbers, method, broken)
+    site = Site(1)
+    site.packets(SPOUT)
+    with pytest.raises(TopologyFailed, match=rf"{method} of numbers\[0\] raised OSError: gone"):
+        if method == "ack":
+            site.start(SPOUT, 1)
+            site.news()
+            site.settle()
+        else:
+            site.clock.advance(31.0)
+            site[SPOUT].step()
+
+
+def test_record_that_cannot_travel_fails_and_in_the_end_halts_the_topology() -> None:
+    site = Site(1, object(), 3, attempts_max=2)
+    with pytest.raises(TopologyFailed, match=r"(?s)message 1 of spout 'numbers' failed 2 times.*"
+                                             r"cannot travel to another process.*the record:"):
+        for _ in range(5):
+            site.settle()
+
+
+class Closing(Bolt[Number, None]):
+    def process(self, record: Number) -> None: ...
+
+    def cleanup(self) -> None:
+        raise OSError("gone")
+
+
+def test_exception_of_cleanup_names_its_place() -> None:
+    site = Site(1, bolt=Closing())
+    site.settle()
+    with pytest.raises(TopologyFailed, match=r"cleanup of keep\[0\] raised OSError: gone"):
+        site[BOLT].close()
+
+
+def test_worker_that_was_never_opened_has_nothing_to_close() -> None:
+    Site(1, bolt=Closing())[BOLT].close()
