@@ -7,6 +7,7 @@ Storm: org.apache.storm.daemon.GrouperFactory and org.apache.storm.grouping.*
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import compress
 from operator import itemgetter
@@ -14,11 +15,12 @@ from typing import Any, Protocol
 from zlib import crc32
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from sunshower.errors import BadEmit
 from sunshower.records import Schema
-from sunshower.runtime.hashing import KeyTable, stable_hash
+from sunshower.runtime.hashing import ColumnKeys, KeyTable, stable_hash
 from sunshower.runtime.ids import I64
 from sunshower.topologies import groupings
 from sunshower.topologies.groupings import CustomGrouping, Grouping
@@ -144,6 +146,7 @@ class _ByKey:
         self._key = schema.key(fields)
         self._targets = targets
         self._table = KeyTable(targets)
+        self._column = ColumnKeys(self._table)
 
     def shares(self, records: Any, count: int) -> list[Share]:
         if self._targets == 1:
@@ -160,19 +163,12 @@ class _ByKey:
             chosen = np.fromiter((self._table.find(self._key(r)) for r in records), np.int64, count)
         return _by_target(chosen, self._targets)
 
-    def _choose_columns(self, table: Any) -> I64:
-        """Each distinct key is hashed once, however often it occurs."""
-        if len(self._fields) > 1:
-            keys = zip(*(table[field].to_pylist() for field in self._fields), strict=True)
-            return np.fromiter((self._table.find(key) for key in keys), np.int64, len(table))
-        encoded = table[self._fields[0]].combine_chunks().dictionary_encode("encode")
-        keys = encoded.dictionary.to_pylist()
-        try:
-            known = np.fromiter(map(self._table.__getitem__, keys), np.uint16, len(keys))
-        except TypeError:
-            known = np.fromiter(map(self._table.find, keys), np.uint16, len(keys))
-        chosen: I64 = known.take(encoded.indices.to_numpy())
-        return chosen
+    def _choose_columns(self, table: Any) -> NDArray[Any]:
+        if len(self._fields) == 1:
+            with contextlib.suppress(pa.ArrowNotImplementedError):  # keys that Arrow cannot hash
+                return self._column.find(table[self._fields[0]].combine_chunks())
+        keys = _keys(table, self._fields, self._key)
+        return np.fromiter(map(self._table.find, keys), np.int64, len(table))
 
 
 class _TwoChoices:
