@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import random
-from functools import lru_cache
 from itertools import accumulate
+from pathlib import Path
 
 WORDS_PER_LINE = 10
 VOCABULARY = 10_000
 
 
-@lru_cache(maxsize=1)
 def make_lines(words: int, seed: int = 7) -> list[str]:
     """`words` words in lines of ten; the same for the same seed."""
     weights = list(accumulate(1 / rank for rank in range(1, VOCABULARY + 1)))
     names = [f"w{number:05d}" for number in range(VOCABULARY)]
     drawn = random.Random(seed).choices(names, cum_weights=weights, k=words)
     return [" ".join(drawn[i : i + WORDS_PER_LINE]) for i in range(0, words, WORDS_PER_LINE)]
+
+
+def write_lines(folder: Path, words: int) -> Path:
+    """The lines as a file, made once: every process of every run reads it before its start."""
+    path = folder / f"{words}-words.txt"
+    path.write_text("\n".join(make_lines(words)), encoding="ascii")
+    return path
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of such a file."""
+    return path.read_text(encoding="ascii").split("\n")

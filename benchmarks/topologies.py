@@ -1,17 +1,18 @@
-"""The topologies that are measured: the word count three ways, and constants into nothing."""
+"""The topologies that are measured: word counts, constants into nothing, and one that idles."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from benchmarks.corpus import make_lines
+from benchmarks.corpus import read_lines
+from benchmarks.gate import POLL_S, Gate
 from sunshower import BatchBolt, Bolt, Context, Derived, Spout, Topology, batch
 
 
@@ -28,24 +29,62 @@ class Total(NamedTuple):
     times: int
 
 
-class Prepared(Spout[Any]):
-    """Records made before the start, so that only the runtime is measured.
+class Gated(Spout[Any]):
+    """Holds its records back until the gate opens, and notes when the first one left."""
 
-    All tasks hold back until `start_s` on the machine's monotonic clock.
-    """
-
-    def __init__(self, words: int, start_s: float, record: Any, fields: Any) -> None:
-        self.emits = fields
-        self._words, self._start_s, self._record = words, start_s, record
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._begun_s: float | None = None
+        self._is_ready = False
 
     def open(self, context: Context) -> None:
-        share = make_lines(self._words)[context.index :: context.parallelism]
-        self._records = [self._record(line) for line in share]
+        self._is_ready = True
 
     def records(self) -> Iterator[Any]:
-        while time.monotonic() < self._start_s:
+        while not self._gate.is_open:
             yield None
-        yield from self._records
+        self._begun_s = time.monotonic()
+        yield from self.fresh(self._begun_s)
+
+    def fresh(self, begun_s: float) -> Iterator[Any]:
+        raise NotImplementedError
+
+    def result(self) -> tuple[bool, float | None]:
+        """(is everything prepared, when the first record left)."""
+        return self._is_ready, self._begun_s
+
+
+class Sink(Bolt[Any, Any]):
+    """Notes when its last batch was done: untracked topologies have no other end."""
+
+    last_s = 0.0
+
+    def flush(self) -> None:
+        self.last_s = time.monotonic()
+
+
+# ---- the word count -----------------------------------------------------------------------------
+
+
+class Prepared(Gated):
+    """Records made before the start, so that only the runtime is measured."""
+
+    def __init__(self, gate: Gate, path: Path, record: Any, fields: Any) -> None:
+        super().__init__(gate)
+        self.emits = fields
+        self._path, self._record = path, record
+
+    def open(self, context: Context) -> None:
+        share = read_lines(self._path)[context.index :: context.parallelism]
+        self._prepared = [self._record(line) for line in share]
+        super().open(context)
+
+    def fresh(self, begun_s: float) -> Iterator[Any]:
+        return iter(self._prepared)
+
+
+def one(line: str) -> tuple[str]:
+    return (line,)
 
 
 def split_tuples(record: tuple[str]) -> Iterator[tuple[str]]:
@@ -53,7 +92,7 @@ def split_tuples(record: tuple[str]) -> Iterator[tuple[str]]:
         yield (word,)
 
 
-class CountTuples(Bolt[Any, Any]):
+class CountTuples(Sink):
     """Counts, and says nothing."""
 
     def prepare(self, context: Context) -> None:
@@ -63,8 +102,8 @@ class CountTuples(Bolt[Any, Any]):
         word = record[0]
         self.counts[word] = self.counts.get(word, 0) + 1
 
-    def result(self) -> int:
-        return sum(self.counts.values())
+    def result(self) -> tuple[int, float]:
+        return sum(self.counts.values()), self.last_s
 
 
 def split(line: Line) -> Iterator[Word]:
@@ -75,6 +114,8 @@ def split(line: Line) -> Iterator[Word]:
 class CountWords(Bolt[Word, Total]):
     """Counts, and tells every new total: the classes of the design."""
 
+    last_s = 0.0
+
     def prepare(self, context: Context) -> None:
         self.counts: Counter[str] = Counter()
 
@@ -82,8 +123,11 @@ class CountWords(Bolt[Word, Total]):
         self.counts[record.word] += 1
         yield Total(record.word, self.counts[record.word])
 
-    def result(self) -> int:
-        return self.counts.total()
+    def flush(self) -> None:
+        self.last_s = time.monotonic()
+
+    def result(self) -> tuple[int, float]:
+        return self.counts.total(), self.last_s
 
 
 @batch
@@ -96,6 +140,8 @@ def split_columns(lines: pa.Table) -> Derived:
 class CountColumns(BatchBolt[Any, Any]):
     """Counts a table at a time; partial counts are merged now and then."""
 
+    last_s = 0.0
+
     def prepare(self, context: Context) -> None:
         self.parts: list[pa.Table] = []
         self.rows = 0
@@ -107,66 +153,64 @@ class CountColumns(BatchBolt[Any, Any]):
         if self.rows > 500_000:
             self.merge()
 
+    def flush(self) -> None:
+        self.last_s = time.monotonic()
+
     def merge(self) -> None:
         merged = pa.concat_tables(self.parts).group_by("word").aggregate([("times", "sum")])
-        self.parts = [merged.rename_columns(["word", "times"])]
+        self.parts = [merged.select(["word", "times_sum"]).rename_columns(["word", "times"])]
         self.rows = 0
 
-    def result(self) -> int:
-        self.merge()
-        total: int = pc.sum(self.parts[0]["times"]).as_py()
-        return total
+    def result(self) -> tuple[int, float]:
+        total = sum(pc.sum(part["times"]).as_py() for part in self.parts)
+        return total, self.last_s
 
 
-def word_count(variant: str, words: int, start_s: float, **settings: Any) -> Topology:
+def word_count(variant: str, path: Path, gate: Gate, **settings: Any) -> Topology:
     """`rows`: plain tuples, the count is silent; `classes`: NamedTuples, a Total for each word;
     `columns`: Arrow tables."""
-    topology = Topology(f"word-count-{variant}", **settings)
-    record, fields = (Line, Line) if variant == "classes" else (_one, ("text",))
-    lines = topology.spout("lines", Prepared(words, start_s, record, fields), parallelism=2)
+    topology = Topology(f"word-count-{variant}", idle_poll_s=POLL_S, **settings)
+    record, fields = (Line, Line) if variant == "classes" else (one, ("text",))
+    lines = topology.spout("source", Prepared(gate, path, record, fields), parallelism=2)
     near = lines.local_or_shuffle()
     if variant == "rows":
         parts = near.bolt("split", split_tuples, parallelism=2, fields=("word",))
-        parts.fields("word").bolt("count", CountTuples, parallelism=2, fields=())
+        parts.fields("word").bolt("sink", CountTuples, parallelism=2, fields=())
     elif variant == "classes":
-        near.bolt("split", split, parallelism=2).fields("word").bolt(
-            "count", CountWords, parallelism=2)
+        words = near.bolt("split", split, parallelism=2)
+        words.fields("word").bolt("sink", CountWords, parallelism=2)
     else:
         parts = near.bolt("split", split_columns, parallelism=2, fields=("word",))
-        parts.fields("word").bolt("count", CountColumns, parallelism=2, fields=())
+        parts.fields("word").bolt("sink", CountColumns, parallelism=2, fields=())
     return topology
 
 
-def _one(line: str) -> tuple[str]:
-    return (line,)
+# ---- constants ----------------------------------------------------------------------------------
 
 
-class Numbers(Spout[Any]):
-    """Numbers from `start_s` to `end_s` on the machine's monotonic clock."""
+class Numbers(Gated):
+    """Numbers for `seconds`."""
 
     emits = ("value",)
 
-    def __init__(self, start_s: float, end_s: float) -> None:
-        self._start_s, self._end_s = start_s, end_s
+    def __init__(self, gate: Gate, seconds: float) -> None:
+        super().__init__(gate)
+        self._seconds = seconds
 
-    def records(self) -> Iterator[Any]:
-        while time.monotonic() < self._start_s:
-            yield None
-        value = 0
-        while True:
-            for value in range(value, value + 1000):
+    def fresh(self, begun_s: float) -> Iterator[Any]:
+        first = 0
+        while time.monotonic() < begun_s + self._seconds:
+            for value in range(first, first + 1000):
                 yield (value,)
-            value += 1
-            if time.monotonic() >= self._end_s:
-                return
+            first += 1000
 
 
 def identity(record: Any) -> Iterator[Any]:
     yield record
 
 
-class Null(Bolt[Any, Any]):
-    """Takes everything in and does what the prototype does with it."""
+class Null(Sink):
+    """Takes everything in and does as little with it as the control does."""
 
     def prepare(self, context: Context) -> None:
         self.odd = 0
@@ -174,12 +218,38 @@ class Null(Bolt[Any, Any]):
     def process(self, record: Any) -> None:
         self.odd += record[0] & 1
 
+    def result(self) -> tuple[None, float]:
+        return None, self.last_s
 
-def constants(hops: int, start_s: float, end_s: float, **settings: Any) -> Topology:
+
+def constants(hops: int, gate: Gate, seconds: float, **settings: Any) -> Topology:
     """const → null (one hop) or const → id → null (two), one task each."""
-    topology = Topology(f"const-{hops}", **settings)
-    stream = topology.spout("const", Numbers(start_s, end_s))
+    topology = Topology(f"constants-{hops}", idle_poll_s=POLL_S, **settings)
+    stream = topology.spout("source", Numbers(gate, seconds))
     if hops == 2:
         stream = stream.local_or_shuffle().bolt("id", identity, fields=("value",))
-    stream.local_or_shuffle().bolt("null", Null, fields=())
+    stream.local_or_shuffle().bolt("sink", Null, fields=())
+    return topology
+
+
+# ---- nothing at all -----------------------------------------------------------------------------
+
+
+class Silent(Spout[Any]):
+    """Has nothing, ever, and is never at its end."""
+
+    emits = ("value",)
+
+    def records(self) -> Iterator[Any]:
+        while True:
+            yield None
+
+
+def idle() -> Topology:
+    """A spout that has nothing, four bolts behind it, and their acker: six tasks."""
+    topology = Topology("idle")
+    stream = topology.spout("source", Silent())
+    for number in range(3):
+        stream = stream.shuffle().bolt(f"id-{number}", identity, fields=("value",))
+    stream.shuffle().bolt("sink", Null, fields=())
     return topology

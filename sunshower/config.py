@@ -24,7 +24,7 @@ class Config:
     frame_records_max: int = 16_384  # records of one frame on the wire
     packet_bytes_max: int = 1 << 20  # what one call to another worker carries at most, about
     calls_in_flight_max: int = 4  # packets on the way to one worker, not yet accepted
-    slice_s: float = 0.01  # work on one task before the mailbox is looked at again
+    slice_s: float = 0.02  # work on one task before the mailbox is looked at again
     window_s: float = 0.25  # how much work may wait before a task, as service time
     window_records_max: int = 262_144  # the same as a hard limit, per pair of tasks
     sweep_grace_s: float = 1.0  # after a death, what is still pending then has failed

@@ -1,14 +1,31 @@
-"""What all tests share: one local Ray for those that need a real one."""
+"""What all tests share: one local Ray for those that need a real one, and the command line."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
+from sunshower.cli import main
+
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
+
+
+Sunshower = Callable[..., int]
+
+
+@pytest.fixture
+def sunshower() -> Sunshower:
+    """Run a command as `sunshower` does, in this process; returns its exit status."""
+
+    def command(*arguments: object) -> int:
+        with pytest.raises(SystemExit) as ended:
+            main(list(map(str, arguments)))
+        return int(ended.value.code or 0)
+
+    return command
 
 
 @pytest.fixture(scope="session")

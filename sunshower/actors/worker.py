@@ -79,10 +79,12 @@ class WorkerActor:
         self._put(self._core.drain)
 
     def stop(self) -> None:
-        """Close all tasks and end the loop, if no error has ended it: then nobody would answer."""
+        """Close all tasks and end the loop. A second call does nothing."""
+        if self._stopped:
+            return
         if self._thread.is_alive():
             self._ask(self._close)
-        elif not self._stopped:
+        else:  # an error has ended the loop, and nobody would answer
             self._close()
 
     def ping(self) -> int:

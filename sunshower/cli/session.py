@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from sunshower.actors.cluster import RayCluster, RayRun
-from sunshower.actors.output import worker_output
+from sunshower.actors.output import WorkerOutput, worker_output
 from sunshower.actors.shipping import ship
-from sunshower.actors.stopping import kill
+from sunshower.actors.stopping import close, kill
 from sunshower.cli.display import Display, duration
 from sunshower.cli.interrupts import Interrupts
 from sunshower.cli.screen import Screen
-from sunshower.errors import ClusterError
+from sunshower.errors import ClusterError, SunshowerError
 from sunshower.runtime.master import State
 from sunshower.runtime.metrics import Snapshot
 from sunshower.runtime.plan import Layout
@@ -76,16 +76,22 @@ class Session:
                         result = self._watch(run, look)
                         if ended:
                             ended(run)
-                    except (KeyboardInterrupt, BrokenPipeError):
+                        self._part(run, output)
+                    except SunshowerError:
+                        self._part(run, output)
+                        raise
+                    except BaseException:
                         screen.say("Stopping at once: what is under way will not be finished.")
                         kill(run)
                         raise
-                    finally:
-                        screen.doing("Stopping the workers …")
-                        output.catch_up(run)
             finally:
                 cluster.close()
         return result
+
+    def _part(self, run: RayRun, output: WorkerOutput) -> None:
+        self._screen.doing("Stopping the workers …")
+        close(run)
+        output.catch_up(run)
 
     def _watch(self, run: RayRun, look: Callable[[RayRun, Snapshot], None] | None) -> Ended:
         display = Display(run.plan.graph)

@@ -21,7 +21,7 @@ def summary(graph: Graph, ended: Ended) -> Group:
 def sentence(graph: Graph, ended: Ended) -> str:
     """Such as: Finished in 12 s: 858,233 tuples taken in, all of them acked."""
     counts = spouts(graph, ended.snapshot)
-    taken = counts.emitted - counts.replayed
+    taken = taken_in(graph, ended.snapshot)
     parts = [f"{taken:,} {'tuple' if taken == 1 else 'tuples'} taken in"]
     if graph.config.tracked:
         parts.append("all of them acked" if counts.acked == taken else f"{counts.acked:,} acked")
@@ -31,6 +31,12 @@ def sentence(graph: Graph, ended: Ended) -> str:
         parts.append("untracked: nobody knows whether they arrived")
     verb = "Drained" if ended.drained else "Finished"
     return f"{verb} after {duration(ended.seconds)}: {', '.join(parts)}."
+
+
+def taken_in(graph: Graph, snapshot: Snapshot) -> int:
+    """How many tuples the spouts have emitted for the first time."""
+    counts = spouts(graph, snapshot)
+    return counts.emitted - counts.replayed
 
 
 def spouts(graph: Graph, snapshot: Snapshot) -> Counts:

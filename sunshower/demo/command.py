@@ -35,6 +35,7 @@ def demo(files: Files = None, fault: Fault = True, as_json: AsJson = False) -> N
 
     from sunshower.cli.screen import Screen
     from sunshower.cli.session import Session
+    from sunshower.cli.summary import taken_in
     from sunshower.demo.corpus import Corpus, standard_library
     from sunshower.demo.examination import Harvest, examine
     from sunshower.demo.nemesis import Nemesis
@@ -66,5 +67,6 @@ def demo(files: Files = None, fault: Fault = True, as_json: AsJson = False) -> N
         typer.echo(json.dumps(report.as_dict()))
         screen.say(f"{finding.verdict}: {'; '.join(finding.reasons)}.")
     else:
-        Console().print(render(report, finding, harvest.counted, corpus.words))
+        taken = taken_in(graph, ended.snapshot)
+        Console().print(render(report, finding, harvest.counted, corpus.words, taken))
     raise typer.Exit(finding.verdict is not Verdict.HOLDS)

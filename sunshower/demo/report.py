@@ -17,13 +17,13 @@ _STYLES = {Verdict.HOLDS: "bold green", Verdict.UNKNOWN: "bold yellow", Verdict.
 
 
 def render(
-    report: Report, finding: Finding, counted: Counter[str], expected: Counter[str]
+    report: Report, finding: Finding, counted: Counter[str], expected: Counter[str], taken: int
 ) -> RenderableType:
-    """The whole closing page."""
+    """The whole closing page. `taken`: how many lines the spouts have taken in."""
     sides = Table.grid(padding=(0, 4))
-    sides.add_row(_top_words(counted, expected), _figures(report))
+    sides.add_row(_top_words(counted, expected), _figures(report, taken))
     verdict = Text.assemble(
-        (f" {finding.verdict} ", _STYLES[finding.verdict]), "; ".join(finding.reasons), "."
+        (f"{finding.verdict}: ", _STYLES[finding.verdict]), "; ".join(finding.reasons), "."
     )
     return Group("", sides, verdict)
 
@@ -38,11 +38,12 @@ def _top_words(counted: Counter[str], expected: Counter[str]) -> Table:
     return table
 
 
-def _figures(report: Report) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=True)
+def _figures(report: Report, taken: int) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("lines", no_wrap=True)
     table.add_column("", justify="right")
-    table.add_row("taken in", f"{report.lines:,}")
+    table.add_row("in the files", f"{report.lines:,}")
+    table.add_row("taken in", f"{taken:,}")
     table.add_row("acked", f"{report.acked:,}")
     table.add_row("failed, and replayed", f"{report.failed:,}, {report.replayed:,}")
     table.add_row("lost", f"{report.lost:,}")

@@ -1,4 +1,4 @@
-"""Topology files for the command line to load, and the command line itself, in this process."""
+"""Topology files for the command line to load."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from textwrap import dedent
 
 import pytest
 
-from sunshower.cli import main
-
 HEAD = """
     from __future__ import annotations
     from collections.abc import Iterator
@@ -18,7 +16,6 @@ HEAD = """
     from sunshower import Bolt, Context, Counter, Line, Number, Stdout, TextFiles, Topology
 """
 Write = Callable[..., Path]
-Sunshower = Callable[..., int]
 
 
 @pytest.fixture
@@ -31,20 +28,6 @@ def write(tmp_path: Path) -> Write:
         return path
 
     return file
-
-
-@pytest.fixture
-def sunshower() -> Sunshower:
-    """Run a command as `sunshower` does; returns its exit status."""
-
-    def command(*arguments: object) -> int:
-        with pytest.raises(SystemExit) as ended:
-            main(list(map(str, arguments)))
-        return (
-            ended.value.code if isinstance(ended.value.code, int) else int(bool(ended.value.code))
-        )
-
-    return command
 
 
 @pytest.fixture(autouse=True)

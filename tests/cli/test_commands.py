@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Sunshower, Write
+from tests.cli.conftest import Write
+from tests.conftest import Sunshower
 
 Capture = pytest.CaptureFixture[str]
 

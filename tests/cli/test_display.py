@@ -24,7 +24,10 @@ def graph(ackers: int | None = None) -> Graph:
     return topology.graph()
 
 
-def snapshot(spout: Counts, bolt: Counts = Counts(), seconds: float | None = None) -> Snapshot:  # noqa: B008
+NONE = Counts()
+
+
+def snapshot(spout: Counts, bolt: Counts = NONE, seconds: float | None = None) -> Snapshot:
     latencies = Latencies()
     if seconds is not None:
         latencies.add(np.array([seconds]))

@@ -19,7 +19,7 @@ from sunshower.cli.checks import (
 from sunshower.cli.findings import sentence
 from sunshower.cli.machine import GIB, Machine, look
 from sunshower.cli.packages import Package, install_command, parse, within
-from tests.cli.conftest import Sunshower
+from tests.conftest import Sunshower
 
 
 def machine(**traits: int | str | None) -> Machine:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.conftest import Sunshower, Write
+from tests.cli.conftest import Write
+from tests.conftest import Sunshower
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
@@ -53,6 +54,27 @@ def test_a_topology_runs_to_its_end_and_its_lines_come_out(
     assert "3 tuples taken in, all of them acked." in said.err
 
 
+def test_what_a_task_prints_at_its_very_end_comes_out_too(
+    write: Write, sunshower: Sunshower, capsys: Capture
+) -> None:
+    path = write("""
+        class Sum(Bolt[Number, None]):
+            def prepare(self, context: Context) -> None:
+                self.sum = 0
+
+            def process(self, record: Number) -> None:
+                self.sum += record.value
+
+            def cleanup(self) -> None:
+                print("the sum is", self.sum)
+
+        topology = Topology("sum")
+        topology.spout("numbers", Counter(11)).shuffle().bolt("sum", Sum)
+    """)
+    assert sunshower("run", path) == 0
+    assert capsys.readouterr().out == "the sum is 55\n"
+
+
 def test_every_line_of_many_comes_out_once(
     write: Write, sunshower: Sunshower, capsys: Capture
 ) -> None:
@@ -83,7 +105,8 @@ def test_a_file_that_cannot_be_decoded_is_named_with_the_byte(
         def show(line: Line) -> None: ...
 
         topology = Topology("latin")
-        topology.spout("lines", TextFiles({str(tmp_path / "latin.txt")!r})).shuffle().bolt("b", show)
+        lines = topology.spout("lines", TextFiles({str(tmp_path / "latin.txt")!r}))
+        lines.shuffle().bolt("show", show)
     """)
     assert sunshower("run", path) == 1
     text = paragraph(capsys)

@@ -52,6 +52,22 @@ def test_on_a_terminal_the_display_leaves_no_trace_but_news_stay() -> None:
     assert "news\n" in errors.getvalue()
 
 
+def test_on_a_terminal_lines_of_sinks_scroll_by_above_the_display(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    output, errors = Terminal(), io.StringIO()
+    monkeypatch.setattr("sys.stdout", output)
+    with Screen(console=Console(file=errors, width=80, force_terminal=True)) as screen:
+        screen.doing("Starting Ray …")
+        screen.hear(7, False, ["[1] one", "two"])
+    assert output.getvalue() == ""
+    assert "[1] one\ntwo\n" in errors.getvalue()
+
+
 def test_a_reader_who_has_left_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     class Closed(io.StringIO):
         def write(self, text: str) -> int:

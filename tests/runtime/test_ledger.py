@@ -23,7 +23,7 @@ from sunshower.runtime.ledger import Ledger, Settled
 
 STRIDES = (3, 1)  # two spout tasks; the slots of the first are spread over three shards
 RESIDUE = 1  # of the first task's slots, this shard follows 1, 4, 7 …
-SLOTS = ([1, 4, 7, 4 + 3 * 5_000], [0, 1, 2, 3_000])  # the last ones make the tables grow
+SLOTS = ([1, 4, 7, 4 + 15 * 1_024], [0, 1, 2, 3_000])  # the last ones make the tables grow
 HALF = 1 << 23
 
 
@@ -131,7 +131,7 @@ class LedgerAgainstModel(RuleBasedStateMachine):
     @rule(task=st.sampled_from([0, 1]), place=st.integers(0, 3), receivers=st.integers(0, 3))
     def spout_emits(self, task: int, place: int, receivers: int) -> None:
         slot = SLOTS[task][place]
-        before = self.generations.get((task, slot), GENERATION_MASK - 2)  # so that they wrap soon
+        before = self.generations.get((task, slot), GENERATION_MASK - 1)  # so that they wrap soon
         generation = self.generations[task, slot] = (before + 1) & GENERATION_MASK
         tree = Tree(root_id(self.lives[task], generation, slot), self.edges.draw(receivers).tolist())
         self.trees = [*self.trees[-9:], tree]
@@ -282,6 +282,7 @@ def test_generation_after_the_last_is_newer_than_the_last(ledger: Ledger) -> Non
     ledger.start(u64(last), u64(A))
     ledger.start(u64(next_one), u64(B))
     assert not ledger.ack(u64(last), u64(A)), "the older generation is late"
+    assert not ledger.start(u64(last), u64(A)), "and so is its start"
     assert is_complete(ledger.ack(u64(next_one), u64(B)), next_one)
 
 

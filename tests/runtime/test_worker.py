@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from sunshower import Bolt, Failure, Spout, Topology
+from sunshower import Bolt, Cause, Failure, Spout, Topology
 from sunshower.clock import ManualClock
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.packets import Answer
@@ -221,6 +221,21 @@ def test_packet_of_a_life_that_is_over_is_dropped() -> None:
     site[ACKER].peers({BOLT: 2})
     site[ACKER].receive(data)
     assert site.packets(ACKER) == [], "the sweep takes care of its acks"
+
+
+def test_report_on_its_way_to_a_dead_acker_is_not_forgotten_when_the_news_come() -> None:
+    """The tree was emitted after its spout had heard of the new life: no sweep will find it."""
+    site = Site(1)
+    site.start(ACKER, 2)
+    site[ACKER].peers({SPOUT: 1, BOLT: 1})
+    site[SPOUT].peers({ACKER: 2})
+    site.carry(SPOUT)
+    (report,) = (p for p in site.packets(BOLT) if p[0] == ACKER)
+    site[BOLT].peers({ACKER: 2})
+    site[BOLT].answered(ACKER, report[1], site[ACKER].inlet.answer(report[2]))
+    site.settle()
+    (failure,) = site.spout().spout.failures
+    assert (failure.cause, failure.reason) == (Cause.ACTOR_DIED, "a report was lost")
 
 
 def test_older_news_of_a_peer_changes_nothing() -> None:
