@@ -168,6 +168,10 @@ class SpoutTask:
         """A bolt asked for more time. Storm: OutputCollector.resetTimeout."""
         self.pending.postpone(roots, now + self._config.message_timeout_s)
 
+    def drain(self) -> None:
+        """Emit nothing new from now on."""
+        self.exhausted = True
+
     def close(self) -> None:
         """The topology stops."""
         self.spout.close()
@@ -224,8 +228,11 @@ class RecordsSpoutTask(SpoutTask):
         self._source = self._watched()
 
     def _watched(self) -> Iterator[Any]:
-        yield from self.spout.records()
+        yield from self._records()
         self.exhausted = True
+
+    def _records(self) -> Iterator[Any]:
+        return self.spout.records()
 
     @property
     def _replays_failed(self) -> bool:
@@ -245,7 +252,7 @@ class RecordsSpoutTask(SpoutTask):
         else:
             records, attempts = fresh, 1
         if records:
-            self._send(records, numbers, attempts, now)
+            self._send(records, records, numbers, attempts, now)
         return len(records)
 
     def _draw(self, count: int) -> list[Any]:
@@ -257,12 +264,15 @@ class RecordsSpoutTask(SpoutTask):
             raise self.outlets.misfit_error(DEFAULT, fresh[bad])
         return fresh
 
-    def _send(self, records: list[Any], numbers: I64, attempts: Any, now: float) -> None:
+    def _send(
+        self, records: Any, payloads: list[Any], numbers: I64, attempts: Any, now: float
+    ) -> None:
+        """Emit `records`; `payloads` is what to keep of each until it is acked."""
         if not self._reports.tracked:
             self.outlets.send(DEFAULT, records, None)
             return
         timeout_s = self._config.message_timeout_s
-        roots = self.pending.take(records, numbers, attempts, now, timeout_s)
+        roots = self.pending.take(payloads, numbers, attempts, now, timeout_s)
         made = self.outlets.send(DEFAULT, records, Anchors(roots))
         assert made is not None
         self._reports.start(roots, made)

@@ -21,11 +21,13 @@ from sunshower.runtime.plan import ACKER, Plan, Stream, Task
 from sunshower.runtime.reports import Reports, Shards
 from sunshower.runtime.routing import make_router
 from sunshower.runtime.spout_task import RecordsSpoutTask, SpoutTask
+from sunshower.runtime.table_spout import TablesSpoutTask
 from sunshower.topologies.components import Context
 from sunshower.topologies.graph import Level, Subscription
 
 _SPOUTS: dict[Level, type[SpoutTask]] = {
     Level.RECORDS: RecordsSpoutTask,
+    Level.TABLES: TablesSpoutTask,
     Level.NEXT_TUPLE: NextTupleSpoutTask,
 }
 _BOLTS: dict[Level, type[BoltTask]] = {

@@ -103,7 +103,7 @@ class Worker:
     def drain(self) -> None:
         """Emit no more; finish what is open."""
         for spout in self._spouts:
-            spout.exhausted = True
+            spout.drain()
 
     # ---- work -----------------------------------------------------------------------------
 
@@ -211,7 +211,9 @@ class Worker:
         if spout.resting_until_s > now:
             return False
         limit = min(spout.service.slice_records, spout.outlets.window)
-        emitted: int = _guard(spout.task, "records or next_tuple", lambda: spout.emit(now, limit))
+        emitted: int = _guard(
+            spout.task, "records, tables or next_tuple", lambda: spout.emit(now, limit)
+        )
         if emitted:
             spout.service.measure(emitted, self._clock.now() - now)
             spout.wake()

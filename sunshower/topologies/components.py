@@ -111,10 +111,10 @@ class SpoutCollector(Protocol[In_contra]):
 
 
 class Spout(Generic[Out_co]):
-    """A source: write `records` (simple) or `next_tuple` (manual). Nothing here may block.
+    """A source: write `records` (simple), `tables` (columns) or `next_tuple` (manual).
 
-    Of `records` the framework names, keeps and replays each one; `next_tuple` emits with message
-    ids of its own.
+    Nothing here may block. Of `records` and `tables` the framework names, keeps and replays each
+    record; `next_tuple` emits with message ids of its own.
     Storm: org.apache.storm.spout.ISpout.
     """
 
@@ -129,6 +129,13 @@ class Spout(Generic[Out_co]):
         """Yield record after record; None for "nothing now"; return when there is no more.
 
         Message ids are 0, 1, 2 … in the order of the records.
+        """
+        raise NotImplementedError
+
+    def tables(self) -> Iterator[pa.Table | None]:
+        """As `records`, many at a time: an Arrow table with the fields as columns.
+
+        Each row is a record with a tree of its own; message ids count rows.
         """
         raise NotImplementedError
 

@@ -17,6 +17,7 @@ class Level(Enum):
     """How a component's code is called. One mechanism carries them all."""
 
     RECORDS = "spout: records()"
+    TABLES = "spout: tables()"
     NEXT_TUPLE = "spout: next_tuple(out)"
     FUNCTION = "bolt: a function of a record"
     PROCESS = "bolt: process(record)"
@@ -25,7 +26,7 @@ class Level(Enum):
 
     @property
     def is_spout(self) -> bool:
-        return self in (Level.RECORDS, Level.NEXT_TUPLE)
+        return self in (Level.RECORDS, Level.TABLES, Level.NEXT_TUPLE)
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,11 @@ def spout_signature(code: Any, where: str) -> Signature:
             f"{where}: {name_of(code)} is not a spout; give a Spout class or instance, "
             "or put an iterable or a function that returns one into Records(...)"
         )
-    levels = {"records": Level.RECORDS, "next_tuple": Level.NEXT_TUPLE}
+    levels = {
+        "records": Level.RECORDS,
+        "tables": Level.TABLES,
+        "next_tuple": Level.NEXT_TUPLE,
+    }
     (emits,) = type_arguments(kind, Spout)
     return Signature(_level(code, Spout, levels, where), NoneType, record_type(emits, where))
 
@@ -186,8 +190,10 @@ def _level(code: Any, base: type[Any], levels: Mapping[str, Level], where: str) 
     written = [method for method in levels if getattr(kind, method) is not getattr(base, method)]
     if len(written) != 1:
         has = " and ".join(written) or "nothing to run"
+        *others, last = levels
+        choice = f"{', '.join(others)} or {last}" if others else last
         raise TopologyError(
-            f"{where}: {kind.__name__} has {has}; write {' or '.join(levels)}"
+            f"{where}: {kind.__name__} has {has}; write {choice}"
             + (", not both" if written else "")
         )
     if kind is code:

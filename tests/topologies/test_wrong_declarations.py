@@ -339,7 +339,7 @@ def test_bolt_that_cannot_run(lines: Any, impl: Any, says: list[str]) -> None:
 @pytest.mark.parametrize(
     ("impl", "says"),
     [
-        (Silent, ["Silent", "nothing to run", "records or next_tuple"]),
+        (Silent, ["Silent", "nothing to run", "records, tables or next_tuple"]),
         (Count, ["Count", "is not a spout", "Records(...)"]),
         (count, ["count", "is not a spout", "Records(...)"]),
         (Records, ["Records(...)", "instance"]),
