@@ -38,11 +38,6 @@ class Interrupts:
         self._patient = True
         self._listen()
 
-    def be_deaf(self) -> None:
-        """From now on no signal disturbs: what is left to do is short and must be done."""
-        for number in _SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
-
     def __enter__(self) -> Self:
         self._before = {number: signal.getsignal(number) for number in _SIGNALS}
         self._listen()
