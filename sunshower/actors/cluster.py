@@ -121,13 +121,17 @@ class RayRun:
     def kill_worker(self, worker: int) -> int:
         """See the port. The worker must be on this machine."""
         pid: int = self._call(self._master.pids)[worker]
-        os.kill(pid, signal.SIGKILL)
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            raise ClusterError(
+                f"worker {worker} (process {pid}) is not on this machine, or has just died by itself"
+            ) from None
         return pid
 
     def drain(self) -> None:
         """See the port."""
-        for actor in self._workers.values():
-            self._call(actor.drain)
+        self._call(self._master.drain)
 
     def stop(self) -> None:
         """See the port."""
@@ -184,6 +188,7 @@ def _start_ray(address: str | None, quiet: bool) -> None:
             "timeout_ms_task_wait_for_death_info": 50,  # a death is heard of in 0.5 s, not 1.4 s
             "max_direct_call_object_size": 4 << 20,  # packets ride in the call itself
             "task_events_report_interval_ms": 0,  # nobody reads them: 15 % off each call
+            "gcs_rpc_server_reconnect_timeout_s": 5,  # if somebody kills Ray, do not hang 60 s
             "worker_niceness": 0,  # Ray's 15 yields to anything else on the machine
         },
     }

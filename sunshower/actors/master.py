@@ -9,7 +9,7 @@ import ray
 from ray import cloudpickle
 
 from sunshower.actors.names import silent
-from sunshower.runtime.master import Master
+from sunshower.runtime.master import Master, Welcome
 from sunshower.runtime.metrics import Snapshot, WorkerStats
 from sunshower.runtime.plan import Plan
 
@@ -24,15 +24,21 @@ class MasterActor:
         self._workers: dict[int, Any] = {}
         self._pids: dict[int, int] = {}
 
-    def hello(self, worker: int, handle: Any, pid: int) -> tuple[bytes, int, dict[int, int]]:
-        """A worker has started. Returns the plan, its life, and the lives of all."""
+    def hello(self, worker: int, handle: Any, pid: int) -> tuple[bytes, Welcome]:
+        """A worker has started. Returns the plan, and what it has to know."""
         welcome = self._master.hello(worker)
         self._workers[worker] = handle
         self._pids[worker] = pid
         for other, peer in self._workers.items():
             if other != worker:
                 silent(peer.peers).remote(welcome.lives)
-        return self._plan, welcome.life, welcome.lives
+        return self._plan, welcome
+
+    def drain(self) -> None:
+        """Let all spouts emit no more, in this life of their workers and in later ones."""
+        self._master.drain()
+        for worker in self._workers.values():
+            silent(worker.drain).remote()
 
     def hear(self, stats: WorkerStats) -> None:
         """A worker tells how it stands."""

@@ -46,10 +46,12 @@ class WorkerActor:
         self._tell_at_s = 0.0
         self._master = ray.get_actor(master_name(run), namespace=NAMESPACE)
         me = ray.get_runtime_context().current_actor
-        plan, life, lives = ray.get(self._master.hello.remote(worker, me, os.getpid()))
+        plan, welcome = ray.get(self._master.hello.remote(worker, me, os.getpid()))
         generator = np.random.default_rng()
-        self._core = Worker(cloudpickle.loads(plan), worker, life, generator, SystemClock())
-        self._core.peers(lives)
+        self._core = Worker(cloudpickle.loads(plan), worker, welcome.life, generator, SystemClock())
+        self._core.peers(welcome.lives)
+        if welcome.draining:
+            self._core.drain()
         self._slice_s = self._core.plan.graph.config.slice_s
         gc.freeze()  # and seldom: batches in flight make many young objects (+40 % words/s)
         gc.set_threshold(100_000, 20, 50)

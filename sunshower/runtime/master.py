@@ -34,6 +34,7 @@ class Welcome:
 
     life: int
     lives: dict[int, int]  # all workers that are known, and in which life each is
+    draining: bool  # spouts emit nothing new
 
 
 class Master:
@@ -45,6 +46,7 @@ class Master:
         self._stats: dict[int, WorkerStats] = {}
         self._retired: dict[str, Counts] = {}
         self._error: str | None = None
+        self._draining = False
         self._flow: tuple[int, int] = (0, 0)
         self._flow_since_s = 0.0
 
@@ -73,7 +75,11 @@ class Master:
         for task in last.tasks if last else ():
             retired = self._retired.get(task.component, Counts())
             self._retired[task.component] = retired + task.counts.closed()
-        return Welcome(self._lives[worker], self.lives)
+        return Welcome(self._lives[worker], self.lives, self._draining)
+
+    def drain(self) -> None:
+        """No spout emits anything new from now on, in whatever life. Everybody must be told."""
+        self._draining = True
 
     def hear(self, stats: WorkerStats, now: float) -> None:
         """A worker tells how it stands. What a former life of it has sent is ignored."""

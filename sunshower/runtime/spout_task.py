@@ -11,7 +11,7 @@ matter; here the framework keeps the record and emits it again, unless `replay` 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -145,17 +145,22 @@ class SpoutTask:
             for message_id in self._message_ids(released):
                 self.spout.ack(message_id)
 
-    def failed(self, roots: U64, failure: Failure) -> None:
-        """These trees failed; those still pending are put in line to be emitted again."""
+    def failed(self, roots: U64, why: Failure | Mapping[int, Failure]) -> None:
+        """These trees failed; those still pending are put in line to be emitted again.
+
+        `why`: the failure of all of them, or root → its own.
+        """
         released = self.pending.release(roots)
         self._failed += len(released.roots)
-        for payload, number, attempt, message_id in zip(
+        for root, payload, number, attempt, message_id in zip(
+            released.roots.tolist(),
             released.payloads,
             released.numbers.tolist(),
             released.attempts.tolist(),
             self._message_ids(released),
             strict=True,
         ):
+            failure = why if isinstance(why, Failure) else why[root]
             if failure.blames_tuple and attempt >= self._config.attempts_max:
                 raise TopologyFailed(self._give_up(message_id, attempt, failure))
             if self._replays_failed:

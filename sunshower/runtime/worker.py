@@ -259,9 +259,10 @@ class Worker:
             )
             now = self._clock.now()
             _guard(spout.task, "ack", lambda: spout.complete(roots, now))
-        for root, failure in verdicts.failed:
-            failed = np.array([root], np.uint64)
-            _guard(spout.task, "fail", lambda f=failed, why=failure: spout.failed(f, why))
+        if verdicts.failed:
+            why = dict(verdicts.failed)
+            failed = np.array(list(why), np.uint64)
+            _guard(spout.task, "fail", lambda: spout.failed(failed, why))
 
     def _pass_on_postponed(self, bolt: Any) -> None:
         if roots := getattr(bolt, "postponed", None):
