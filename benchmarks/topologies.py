@@ -223,7 +223,7 @@ class Null(Sink):
 
 
 def constants(hops: int, gate: Gate, seconds: float, **settings: Any) -> Topology:
-    """const → null (one hop) or const → id → null (two), one task each."""
+    """One hop, const → null, or two, const → id → null; one task each."""
     topology = Topology(f"constants-{hops}", idle_poll_s=POLL_S, **settings)
     stream = topology.spout("source", Numbers(gate, seconds))
     if hops == 2:

@@ -125,7 +125,7 @@ class RayRun:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             raise ClusterError(
-                f"worker {worker} (process {pid}) is not on this machine, or has just died by itself"
+                f"worker {worker} (process {pid}) is not on this machine, or has just died"
             ) from None
         return pid
 

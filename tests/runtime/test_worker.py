@@ -260,7 +260,7 @@ def test_acker_that_dies_takes_the_trees_of_its_shard_along() -> None:
 
 def test_exception_of_a_source_ends_the_topology_naming_its_place() -> None:
     site = Site(1, OSError("gone"))
-    with pytest.raises(TopologyFailed, match=r"records .* of numbers\[0\] raised OSError: gone"):
+    with pytest.raises(TopologyFailed, match=r"records.* of numbers\[0\] raised OSError: gone"):
         site.packets(SPOUT)
 
 
