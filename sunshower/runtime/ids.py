@@ -33,6 +33,7 @@ _GENERATION_MASK = np.uint64(GENERATION_MASK)
 _GENERATION_SHIFT = np.uint64(SLOT_BITS)
 _INCARNATION_SHIFT = np.uint64(SLOT_BITS + GENERATION_BITS)
 
+_ORDER = np.arange(1 << 16, dtype=np.int32)
 NO_IDS: U64 = np.zeros(0, np.uint64)
 
 
@@ -80,7 +81,8 @@ def first_of_each(slots: I64, scratch: NDArray[np.int32]) -> NDArray[np.bool_]:
 
     `scratch` is any array with a place for every slot; what it holds does not matter.
     """
-    order = np.arange(len(slots), dtype=np.int32)
+    count = len(slots)
+    order = _ORDER[:count] if count <= len(_ORDER) else np.arange(count, dtype=np.int32)
     scratch[slots] = order
     mask: NDArray[np.bool_] = scratch.take(slots) == order
     return mask

@@ -16,8 +16,8 @@ Measured against a dict of lists in reports of 1,000: see benchmarks/ledger.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,15 +32,14 @@ from sunshower.runtime.ids import (
     slots_of,
 )
 
-OPEN, STARTED, FAILED, USED = 1, 2, 4, 8  # closed is USED without OPEN; empty is 0
-_FLAGS = np.uint32(0xFF)
-_GENERATION = np.uint32(0xFFFFFF00)  # where a tag has it
-_TAG_SHIFT = np.uint64(16)  # brings a root's generation there
+# A tag: flags in the upper 8 bits, the generation in the lower 24, where `roots >> 24` has it too.
+OPEN, STARTED, FAILED, USED = (np.uint32(flag << 24) for flag in (1, 2, 4, 8))  # closed: only USED
+_FLAGS, _GENERATION = np.uint32(0xFF << 24), np.uint32(0xFFFFFF)
+_WAITING, _CLOSED = OPEN | STARTED | USED, ~OPEN
 _FIRST_SLOTS = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(NamedTuple):
     """Trees that ended with a report: roots, each exactly once."""
 
     complete: U64
@@ -51,6 +50,7 @@ class Settled:
 
 
 NOTHING = Settled(NO_IDS, NO_IDS)
+_Step: TypeAlias = "Callable[[_Table, U64, U64], Settled]"
 
 
 class Ledger:
@@ -68,15 +68,15 @@ class Ledger:
 
     def start(self, roots: U64, xors: U64) -> Settled:
         """Spouts emitted `roots`, each with edges that XOR to `xors`. Applied once per root."""
-        return self._apply("start", roots, xors)
+        return self._apply(_Table.start, roots, xors)
 
     def ack(self, roots: U64, xors: U64) -> Settled:
         """Bolts are done with inputs of `roots`; see edges.py for `xors`."""
-        return self._apply("ack", roots, xors)
+        return self._apply(_Table.ack, roots, xors)
 
     def fail(self, roots: U64) -> Settled:
         """Some part of each of `roots` cannot be processed."""
-        return self._apply("fail", roots, roots)
+        return self._apply(_Table.fail, roots, roots)
 
     def open_count(self) -> int:
         """How many trees were started and are not settled."""
@@ -92,29 +92,20 @@ class Ledger:
         for table in self._tables.values():
             table.check_invariants()
 
-    def _apply(self, what: str, roots: U64, xors: U64) -> Settled:
+    def _apply(self, step: _Step, roots: U64, xors: U64) -> Settled:
+        """Do `step` on each incarnation's table; nearly always there is one in a report."""
         if not len(roots):
             return NOTHING
         first = int(roots[0]) >> 48
-        if int(np.bitwise_or.reduce(roots ^ roots[0])) >> 48 == 0:
-            return self._apply_one(what, first, roots, xors)
+        if not np.count_nonzero(roots.view(np.uint16)[3::4] != first):  # the upper 16 bits
+            table = self._tables.get(first) or self._open(first)
+            return NOTHING if table is None else step(table, roots, xors)
         incarnations = incarnations_of(roots)
-        parts = []
+        parts = [NOTHING]
         for incarnation in np.unique(incarnations).tolist():
             mine = incarnations == incarnation
-            parts.append(self._apply_one(what, incarnation, roots[mine], xors[mine]))
-        return Settled(
-            np.concatenate([part.complete for part in parts]),
-            np.concatenate([part.failed for part in parts]),
-        )
-
-    def _apply_one(self, what: str, incarnation: int, roots: U64, xors: U64) -> Settled:
-        table = self._tables.get(incarnation) or self._open(incarnation)
-        if table is None:
-            return NOTHING
-        step = getattr(table, what)
-        result: Settled = step(roots, xors)
-        return result
+            parts.append(self._apply(step, roots[mine], xors[mine]))
+        return Settled(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
     def _open(self, incarnation: int) -> _Table | None:
         spout = incarnation % len(self._strides)
@@ -123,55 +114,77 @@ class Ledger:
             return None  # a report from a life that is over
         self._tables.pop(newest, None)
         self._newest[spout] = incarnation
-        table = self._tables[incarnation] = _Table(self._strides[spout])
+        table = self._tables[incarnation] = _Table(incarnation, self._strides[spout])
         return table
 
 
-def _generation_tags(roots: U64) -> NDArray[np.uint32]:
-    """Each root's generation, at the place where a tag has it."""
-    tags = (roots >> _TAG_SHIFT).astype(np.uint32)
-    tags &= _GENERATION
-    return tags
+def _generations(roots: U64) -> NDArray[np.uint32]:
+    """Each root's generation in the lower 24 bits; above it 8 bits of its incarnation."""
+    return (roots >> np.uint64(24)).astype(np.uint32)
 
 
 class _Table:
     """One spout incarnation's slots in this shard; 16 bytes a slot, grown by doubling."""
 
-    def __init__(self, stride: int) -> None:
+    def __init__(self, incarnation: int, stride: int) -> None:
         self._stride = stride
+        # What `roots >> 24` and the tag of a used slot differ by in the bit of USED.
+        self._used = np.uint32((incarnation & 0xFF) << 24 & USED) ^ USED
         self.xor: U64 = np.zeros(_FIRST_SLOTS, np.uint64)
         self.tag: NDArray[np.uint32] = np.zeros(_FIRST_SLOTS, np.uint32)
         self._seen: NDArray[np.int32] = np.zeros(_FIRST_SLOTS, np.int32)
 
     def start(self, roots: U64, xors: U64) -> Settled:
         slots, tags = self._find(roots)
-        fresh = _generation_tags(roots)
-        ahead = (fresh - (tags & _GENERATION)).view(np.int32)  # > 0: newer, on the circle of 2²⁴
+        generations = _generations(roots) & _GENERATION
+        ahead = ((generations - tags) << 8).view(np.int32) > 0  # on the circle of 2²⁴
         once = first_of_each(slots, self._seen)
-        if np.count_nonzero(ahead > 0) == np.count_nonzero(once) == len(roots):
-            fresh |= OPEN | USED | STARTED  # the rule: all slots open anew (half the time, 25 ns)
-            self.tag[slots] = fresh
+        if np.count_nonzero(ahead) == np.count_nonzero(once) == len(roots):
+            tags = generations | _WAITING  # the rule: all slots open anew (a third of the time)
+            self.tag[slots] = tags
             self.xor[slots] = xors
-            return Settled(self._close_complete(roots, slots), NO_IDS)
-        roots, xors, slots = self._renew(roots, xors, slots)
-        tags = self.tag.take(slots)
+            if np.count_nonzero(xors) == len(xors):
+                return NOTHING
+            zero = (xors == 0).nonzero()[0]
+            return Settled(self._close(roots, slots, tags, zero, once=True), NO_IDS)
+        roots, xors, slots, tags = self._renew(roots, xors, slots)
         apply = (tags & STARTED == 0) & first_of_each(slots, self._seen)  # x ^ x = 0: a false ack
-        roots, xors, slots, tags = roots[apply], xors[apply], slots[apply], tags[apply]
+        roots, xors, slots, tags = roots[apply], xors[apply], slots[apply], tags[apply] | STARTED
         self.xor[slots] ^= xors
-        self.tag[slots] |= STARTED
-        failed = self._close(roots, slots, (tags & FAILED).nonzero()[0])
-        return Settled(self._close_complete(roots, slots), failed)
+        self.tag[slots] = tags
+        failed = (tags & FAILED).nonzero()[0]
+        zero = (self.xor.take(slots) == 0).nonzero()[0]
+        gone = self._close(roots, slots, tags, failed, once=True)
+        return Settled(self._close_waiting(roots, slots, tags, zero, once=True), gone)
 
     def ack(self, roots: U64, xors: U64) -> Settled:
-        roots, xors, slots = self._current(roots, xors)
-        np.bitwise_xor.at(self.xor, slots, xors)
-        return Settled(self._close_complete(roots, slots), NO_IDS)
+        slots, tags = self._find(roots)
+        differ = _generations(roots) ^ tags
+        differ ^= self._used
+        differ &= _GENERATION | USED
+        if np.count_nonzero(differ):  # the rule: all are of the generation they find
+            roots, xors, slots, tags = self._renew(roots, xors, slots)
+        seen = first_of_each(slots, self._seen)
+        once = np.count_nonzero(seen) == len(slots)
+        if once:  # three times as fast as np.bitwise_xor.at
+            values = self.xor.take(slots)
+            values ^= xors
+            self.xor[slots] = values
+        else:
+            np.bitwise_xor.at(self.xor, slots, xors)
+            values = self.xor.take(slots)
+        if np.count_nonzero(values) == len(values):
+            return NOTHING
+        zero = (values == 0).nonzero()[0]  # a closed tree may get there again: see _close_waiting
+        return Settled(self._close_waiting(roots, slots, tags, zero, once=once), NO_IDS)
 
     def fail(self, roots: U64, xors: U64) -> Settled:
-        roots, xors, slots = self._current(roots, xors)
-        self.tag[slots] |= FAILED
-        started = (self.tag.take(slots) & STARTED).nonzero()[0]
-        return Settled(NO_IDS, self._close(roots, slots, started))
+        slots, _ = self._find(roots)
+        roots, _, slots, tags = self._renew(roots, xors, slots)
+        tags |= FAILED
+        self.tag[slots] = tags
+        started = (tags & STARTED).nonzero()[0]
+        return Settled(NO_IDS, self._close(roots, slots, tags, started, once=False))
 
     def _find(self, roots: U64) -> tuple[I64, NDArray[np.uint32]]:
         """Where each root's slot is in this table, and what is written there."""
@@ -184,51 +197,44 @@ class _Table:
             self._grow(int(slots.max()) + 1)
             return slots, self.tag.take(slots)
 
-    def _current(self, roots: U64, xors: U64) -> tuple[U64, U64, I64]:
+    def _renew(self, roots: U64, xors: U64, slots: I64) -> tuple[U64, U64, I64, NDArray[np.uint32]]:
         """Open newer generations; drop reports that are late or of closed trees."""
-        slots, tags = self._find(roots)
-        expected = _generation_tags(roots)
-        expected |= OPEN
-        expected ^= tags
-        expected &= _GENERATION | OPEN
-        if not np.count_nonzero(expected):  # the rule: generation as expected, and open
-            return roots, xors, slots
-        return self._renew(roots, xors, slots)
-
-    def _renew(self, roots: U64, xors: U64, slots: I64) -> tuple[U64, U64, I64]:
-        wanted = _generation_tags(roots)
+        wanted = _generations(roots) & _GENERATION
         while True:  # more than once only where one report holds several generations of a slot
             tags = self.tag.take(slots)
-            newer = (tags == 0) | ((wanted - (tags & _GENERATION)).view(np.int32) > 0)
+            newer = (tags == 0) | (((wanted - tags) << 8).view(np.int32) > 0)
             if not newer.any():
                 break
             opened = slots[newer]
-            self.tag[opened] = wanted[newer] | np.uint32(OPEN | USED)
+            self.tag[opened] = wanted[newer] | OPEN | USED
             self.xor[opened] = 0
         keep = (tags & (_GENERATION | OPEN)) == (wanted | OPEN)
         if keep.all():
-            return roots, xors, slots
-        return roots[keep], xors[keep], slots[keep]
+            return roots, xors, slots, tags
+        return roots[keep], xors[keep], slots[keep], tags[keep]
 
-    def _close_complete(self, roots: U64, slots: I64) -> U64:
-        """Close the started trees whose XOR has come to zero."""
-        zero = (self.xor.take(slots) == 0).nonzero()[0]
-        if not len(zero):
+    def _close_waiting(
+        self, roots: U64, slots: I64, tags: NDArray[np.uint32], which: I64, *, once: bool
+    ) -> U64:
+        """Close those of the trees at positions `which` that are started, open and not failed."""
+        if not len(which):
             return NO_IDS
-        started = self.tag.take(slots.take(zero)) & _FLAGS == OPEN | STARTED | USED
-        if np.count_nonzero(started) < len(zero):
-            zero = zero[started]
-        return self._close(roots, slots, zero)
+        waiting = tags.take(which) & _FLAGS == _WAITING
+        if np.count_nonzero(waiting) < len(which):
+            which = which[waiting]
+        return self._close(roots, slots, tags, which, once=once)
 
-    def _close(self, roots: U64, slots: I64, which: I64) -> U64:
+    def _close(
+        self, roots: U64, slots: I64, tags: NDArray[np.uint32], which: I64, *, once: bool
+    ) -> U64:
         """Close the trees at positions `which`, and return their roots, each once."""
         if not len(which):
             return NO_IDS
         closing = slots.take(which)
-        once = first_of_each(closing, self._seen)
-        if np.count_nonzero(once) < len(once):
-            which, closing = which[once], closing[once]
-        self.tag[closing] &= ~np.uint32(OPEN)
+        if not once:
+            first = first_of_each(closing, self._seen)
+            which, closing = which[first], closing[first]
+        self.tag[closing] = tags.take(which) & _CLOSED
         return roots.take(which)
 
     def _grow(self, needed: int) -> None:

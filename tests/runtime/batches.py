@@ -35,8 +35,14 @@ class Only:
     word: str
 
 
-SCHEMAS = [Schema.of(Word), Schema.of(Letter), Schema.of(Order), Schema.of(Only),
-           Schema(("word", "n")), Schema(("word",))]
+SCHEMAS = [
+    Schema.of(Word),
+    Schema.of(Letter),
+    Schema.of(Order),
+    Schema.of(Only),
+    Schema(("word", "n")),
+    Schema(("word",)),
+]
 STREAMS = [Stream(index, "spout", StreamSpec("default", s)) for index, s in enumerate(SCHEMAS)]
 ids = st.integers(1, (1 << 64) - 1)
 roots = st.integers(1, 3) | ids  # often equal, as children of one parent are
@@ -44,12 +50,14 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
 
 @st.composite
-def batches(draw: st.DrawFn, sizes: st.SearchStrategy[int] = st.integers(1, 12)) -> Batch:
+def batches(draw: st.DrawFn) -> Batch:
     """Rows or columns; one anchor each, none at all, or any number of them."""
     index = draw(st.integers(0, len(SCHEMAS) - 1))
-    schema, count = SCHEMAS[index], draw(sizes)
-    rows = [(draw(texts), draw(st.integers(-(1 << 63), (1 << 63) - 1)))[: len(schema.fields)]
-            for _ in range(count)]
+    schema, count = SCHEMAS[index], draw(st.integers(1, 12))
+    rows = [
+        (draw(texts), draw(st.integers(-(1 << 63), (1 << 63) - 1)))[: len(schema.fields)]
+        for _ in range(count)
+    ]
     records: Any = schema.build(rows)
     if draw(st.booleans()):
         records = pa.table(dict(zip(schema.fields, zip(*rows, strict=True), strict=True)))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -192,7 +192,7 @@ class Ticks(Spout[Tick]):
 
 
 class Split(Bolt[Number, Part]):
-    streams = {"odds": Odd}
+    streams: ClassVar[dict[str, type[Odd]]] = {"odds": Odd}
 
     def process(self, record: Number) -> Iterator[Part | OnStream]:
         for i in range(parts_of(record.n)):

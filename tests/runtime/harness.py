@@ -22,6 +22,7 @@ from sunshower.runtime.packets import Answer
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.spout_task import SpoutTask
 from sunshower.runtime.worker import Worker
+
 ACTS_MAX = 100_000
 
 
@@ -77,8 +78,15 @@ class Node:
 class Network:
     """A topology on its workers. `watch` is called after every slice of work."""
 
-    def __init__(self, plan: Plan, seed: int, *, clock: ManualClock,
-                 faults: Faults | None = None, seconds_max: float = 600.0) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        seed: int,
+        *,
+        clock: ManualClock,
+        faults: Faults | None = None,
+        seconds_max: float = 600.0,
+    ) -> None:
         self.seed = seed
         self.clock = clock
         self.plan = plan
@@ -108,9 +116,13 @@ class Network:
     @property
     def finished(self) -> bool:
         """Nothing is on its way, nobody is down, every worker is finished."""
-        return (not self._answers and not self._down and not any(self._calls.values())
-                and not any(node.mail for node in self.nodes.values())
-                and all(node.core.finished for node in self.nodes.values()))
+        return (
+            not self._answers
+            and not self._down
+            and not any(self._calls.values())
+            and not any(node.mail for node in self.nodes.values())
+            and all(node.core.finished for node in self.nodes.values())
+        )
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Until something that will happen has happened."""
@@ -157,8 +169,11 @@ class Network:
         for worker, node in sorted(self.nodes.items()):
             core = node.core
             inboxes = {t: len(i.entries) for t, i in core._wired.inboxes.items() if i.entries}
-            full = [(c.source, c.target, c.load, c.window)
-                    for c in core._wired.channels.values() if c.full]
+            full = [
+                (c.source, c.target, c.load, c.window)
+                for c in core._wired.channels.values()
+                if c.full
+            ]
             spouts = [(s.task.component, len(s.pending), s.done) for s in core._spouts]
             lines.append(
                 f"worker {worker} {[t.component for t in self.plan.tasks_on(worker)]} life "
@@ -171,7 +186,7 @@ class Network:
 
     def _possible(self) -> Iterator[Callable[[], None]]:
         now = self.clock.now()
-        for worker, node in self.nodes.items():
+        for node in self.nodes.values():
             if node.mail or node.wake_s <= now:
                 yield partial(self._work, node)
         for lane, calls in self._calls.items():

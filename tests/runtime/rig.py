@@ -1,4 +1,4 @@
-"""The tasks of a topology wired up in one worker, and nobody who runs them: tests call them by hand.
+"""The tasks of a topology in one worker, and nobody who runs them: tests call them by hand.
 
 What a task sends lies in the inbox of its receiver; what it reports, in `reports`.
 """
@@ -45,8 +45,9 @@ class Rig:
     def bolt(self, component: str) -> Any:
         return self.wired.bolts[self.task(component).id]
 
-    def batch(self, component: str, records: Any, *trees: list[int], stream: str = "default"
-              ) -> Batch:
+    def batch(
+        self, component: str, records: Any, *trees: list[int], stream: str = "default"
+    ) -> Batch:
         """Records as `component` sends them; `trees` are the slots of each record's roots.
 
         Without `trees` record i belongs to the tree of slot i; edges are drawn.
@@ -110,8 +111,9 @@ def xor_of(*values: int) -> int:
     return reduce(xor, values, 0)
 
 
-def balance(told: dict[int, int], inputs: Batch, *outputs: list[Batch], without: set[int]
-            = frozenset()) -> None:  # type: ignore[assignment]
+def balance(
+    told: dict[int, int], inputs: Batch, *outputs: list[Batch], without: set[int] = frozenset()
+) -> None:  # type: ignore[assignment]
     """Each tree was told its input edges XOR the edges that were made; `without` told nothing."""
     expected = edges_by_root([inputs, *(batch for some in outputs for batch in some)])
     for slot in without:

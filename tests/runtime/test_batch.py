@@ -50,22 +50,22 @@ def test_tables_whose_columns_are_of_other_types_are_not_joined() -> None:
 
 
 def test_rows_of_several_anchors_are_not_joined() -> None:
-    batch = Batch(0, 7, [Word("a", 1)], np.ones(2, np.uint64), np.ones(2, np.uint64),
-                  np.array([0, 2]))
+    batch = Batch(
+        0, 7, [Word("a", 1)], np.ones(2, np.uint64), np.ones(2, np.uint64), np.array([0, 2])
+    )
     assert not can_join(batch, batch)
 
 
 @given(st.lists(st.lists(st.integers(1, 99), max_size=3), min_size=1, max_size=10), st.data())
-def test_anchors_select_like_a_list_of_lists(
-    trees: list[list[int]], data: st.DataObject
-) -> None:
+def test_anchors_select_like_a_list_of_lists(trees: list[list[int]], data: st.DataObject) -> None:
     flat = np.array([root for roots in trees for root in roots], np.uint64)
     anchors = Anchors(flat, np.cumsum([0, *map(len, trees)]))
     which = data.draw(st.lists(st.integers(0, len(trees) - 1), max_size=12))
     chosen = anchors.select(np.array(which, np.int64))
     assert chosen.offsets is not None
-    again = [chosen.roots[a:b].tolist() for a, b in
-             zip(chosen.offsets, chosen.offsets[1:], strict=False)]
+    again = [
+        chosen.roots[a:b].tolist() for a, b in zip(chosen.offsets, chosen.offsets[1:], strict=False)
+    ]
     assert again == [trees[index] for index in which]
 
 

@@ -1,4 +1,4 @@
-"""Functions and process(): yield = emit, return = ack, raise = fail, and the trees stay balanced."""
+"""Functions and process(): yield = emit, return = ack, raise = fail, and trees stay balanced."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def sink(record: Any) -> None: ...
 
 
 def rig(impl: Any, sinks: int = 1, **out: Any) -> Rig:
-    """words ──▶ bolt ──▶ next (and the stream "marks" ──▶ marks, if it is declared)"""
+    """The topology words ──▶ bolt ──▶ next, and "marks" ──▶ marks if that is declared."""
     topology = Topology("t", ackers=1)
     stream = source(topology).shuffle().bolt("bolt", impl, **out)
     if out.get("fields", Word) != ():

@@ -78,8 +78,9 @@ class RemoteChannelAgainstModel(RuleBasedStateMachine):
     @rule(data=st.data())
     def some_are_lost(self, data: st.DataObject) -> None:
         seqs = data.draw(st.sets(st.sampled_from([*self.unsettled, 9_999])))
-        lost = [root for seq in sorted(seqs & self.unsettled.keys())
-                for root in self.unsettled.pop(seq)]
+        lost = [
+            root for seq in sorted(seqs & self.unsettled.keys()) for root in self.unsettled.pop(seq)
+        ]
         assert self.channel.lose(seqs).tolist() == lost
 
     @rule()
@@ -128,9 +129,7 @@ def test_local_channel_hands_the_batch_over_as_it_is() -> None:
 
 
 @given(batches(), st.integers(1, 5))
-def test_inbox_cuts_a_batch_and_tells_its_number_with_the_last_part(
-    one: Batch, most: int
-) -> None:
+def test_inbox_cuts_a_batch_and_tells_its_number_with_the_last_part(one: Batch, most: int) -> None:
     inbox = Inbox()
     inbox.put(one, Inflow(1, 2, 0, 4), seq=17)
     parts: list[Any] = []

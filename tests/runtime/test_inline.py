@@ -42,7 +42,11 @@ class CountWords(Bolt[Word, None]):
 
 def word_count(impl: Any = CountWords, **settings: Any) -> Topology:
     topology = Topology("count", **settings)
-    words = topology.spout("lines", Records(LINES, type=Line)).shuffle().bolt("split", split, parallelism=2)
+    words = (
+        topology.spout("lines", Records(LINES, type=Line))
+        .shuffle()
+        .bolt("split", split, parallelism=2)
+    )
     words.fields("word").bolt("count", impl, parallelism=3)
     return topology
 
@@ -60,7 +64,9 @@ def test_words_are_counted_once_each_and_together(ackers: int) -> None:
 def test_same_seed_runs_alike() -> None:
     runs = [run_inline(word_count().graph(), seed=7, clock=ManualClock()) for _ in range(2)]
     assert runs[0].results == runs[1].results
-    assert runs[0].snapshot.workers[0].tasks[1].counts == runs[1].snapshot.workers[0].tasks[1].counts
+    assert (
+        runs[0].snapshot.workers[0].tasks[1].counts == runs[1].snapshot.workers[0].tasks[1].counts
+    )
 
 
 def test_record_that_fails_once_is_replayed() -> None:
@@ -93,23 +99,19 @@ def test_bolt_that_forgets_to_ack_is_told_after_so_many_steps() -> None:
         run_inline(word_count(Forgets).graph(), clock=ManualClock(), steps_max=100)
 
 
-class Closes(CountWords):
-    closed: list[str]  # given by the test, shared by all tasks
-
-    def cleanup(self) -> None:
-        self.closed.append("bolt")
-
-
 def test_every_task_is_closed_also_after_an_error() -> None:
-    class BreaksAndCloses(Closes):
-        closed = []
+    closed = []
+
+    class BreaksAndCloses(CountWords):
+        def cleanup(self) -> None:
+            closed.append("bolt")
 
         def process(self, record: Word) -> None:
             raise ValueError("no")
 
     with pytest.raises(TopologyFailed):
         run_inline(word_count(BreaksAndCloses).graph())
-    assert BreaksAndCloses.closed == ["bolt"] * 3
+    assert closed == ["bolt"] * 3
 
 
 def test_exception_in_prepare_ends_the_run_naming_its_place() -> None:

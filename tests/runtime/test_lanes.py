@@ -27,8 +27,14 @@ class Way:
 
     def __init__(self) -> None:
         self.refused: list[Batch] = []
-        self.lane = Lane(ME, MY_LIFE, PEER, CONFIG, STREAMS,
-                         lambda _channel, batch, _error: self.refused.append(batch))
+        self.lane = Lane(
+            ME,
+            MY_LIFE,
+            PEER,
+            CONFIG,
+            STREAMS,
+            lambda _channel, batch, _error: self.refused.append(batch),
+        )
         self.lane.peer_is(PEER_LIFE)
         self.channel = RemoteChannel(1, 2, 1_000, ready=self.lane.ready)
 
@@ -45,8 +51,10 @@ class Way:
 
     def sent(self, now: float = 0.0) -> list[list[int]]:
         """The roots of the records in each packet that leaves now."""
-        return [[root for frame in packet.frames for root in frame.batch.roots.tolist()]
-                for _, packet in self.packets(now)]
+        return [
+            [root for frame in packet.frames for root in frame.batch.roots.tolist()]
+            for _, packet in self.packets(now)
+        ]
 
 
 def u64(*values: int) -> U64:

@@ -133,7 +133,9 @@ class LedgerAgainstModel(RuleBasedStateMachine):
         slot = SLOTS[task][place]
         before = self.generations.get((task, slot), GENERATION_MASK - 1)  # so that they wrap soon
         generation = self.generations[task, slot] = (before + 1) & GENERATION_MASK
-        tree = Tree(root_id(self.lives[task], generation, slot), self.edges.draw(receivers).tolist())
+        tree = Tree(
+            root_id(self.lives[task], generation, slot), self.edges.draw(receivers).tolist()
+        )
         self.trees = [*self.trees[-9:], tree]
         self.messages.append(Message("start", tree.root, tuple(tree.open)))
 
@@ -182,9 +184,7 @@ class LedgerAgainstModel(RuleBasedStateMachine):
         roots = np.array([message.root for message in report], np.uint64)
         xors = np.array([reduce(xor, message.edges, 0) for message in report], np.uint64)
         settled = (
-            self.ledger.fail(roots)
-            if kind == "fail"
-            else getattr(self.ledger, kind)(roots, xors)
+            self.ledger.fail(roots) if kind == "fail" else getattr(self.ledger, kind)(roots, xors)
         )
         complete, failed = self.model.hear(report)
         assert sorted(settled.complete.tolist()) == sorted(complete)
@@ -197,9 +197,7 @@ class LedgerAgainstModel(RuleBasedStateMachine):
 
 
 TestLedgerAgainstModel = LedgerAgainstModel.TestCase
-TestLedgerAgainstModel.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None
-)
+TestLedgerAgainstModel.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 
 
 # ---- the rules one by one, as examples ----------------------------------------------------------

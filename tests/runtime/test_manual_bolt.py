@@ -1,4 +1,4 @@
-"""Storm's own control, execute(tuple, out): anchors, acks, fails, and slips that are told at once."""
+"""Storm's own control, execute(tuple, out): anchors, acks, fails; slips are told at once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def sink(record: Any) -> None: ...
 
 
 def rig(script: Script, sinks: int = 1) -> Rig:
-    """words ──▶ bolt ──▶ next, and a direct stream to two more tasks"""
+    """The topology words ──▶ bolt ──▶ next, and a direct stream to two more tasks."""
     topology = Topology("t", ackers=1)
     source = topology.spout("words", Records([Word("a")], type=Word))
     streams = {"direct": DirectStream(Word)}
@@ -67,7 +67,7 @@ def test_ack_reports_the_input_edge_and_an_edge_for_each_target(sinks: int) -> N
     here = rig(emit_and_ack, sinks)
     batch = run(here)
     sent = here.sent("next")
-    assert len(set(edge for one in sent for edge in one.edges.tolist())) == sinks
+    assert len({edge for one in sent for edge in one.edges.tolist()}) == sinks
     balance(here.reports().acks, batch, sent)
 
 
@@ -156,7 +156,7 @@ def test_tuple_may_be_acked_in_a_later_batch() -> None:
 
 
 def test_tuple_that_is_neither_acked_nor_failed_is_reported_by_nobody() -> None:
-    here = rig(lambda tuple, out: None)
+    here = rig(lambda _tuple, _out: None)
     run(here)
     told = here.reports()
     assert not told.acks
@@ -198,8 +198,10 @@ def test_emit_direct_reaches_the_named_task_alone() -> None:
     [
         (lambda out: out.emit(Word("a"), stream="direct"), "'direct' is direct: name the task"),
         (lambda out: out.emit_direct(3, Word("a")), "'default' is not direct"),
-        (lambda out: out.emit_direct(99, Word("a"), stream="direct"),
-         r"task 99 does not subscribe to direct stream 'direct'; the tasks that do are \[4, 5\]"),
+        (
+            lambda out: out.emit_direct(99, Word("a"), stream="direct"),
+            r"task 99 does not subscribe to direct stream 'direct'; the tasks that do are \[4, 5\]",
+        ),
         (lambda out: out.emit(("a",)), r"\('a',\) \(a tuple\) does not fit stream 'default'"),
         (lambda out: out.emit(Word("a"), stream="no"), "no output stream 'no'; declared are:"),
     ],

@@ -27,8 +27,9 @@ def master(plan: Plan) -> Master:
     return Master(plan)
 
 
-def stats(worker: int, life: int = 1, *, done: bool = True, idle: bool = True, **counts: int
-          ) -> WorkerStats:
+def stats(
+    worker: int, life: int = 1, *, done: bool = True, idle: bool = True, **counts: int
+) -> WorkerStats:
     component = ["spout", "bolt"][worker]
     task = TaskStats(worker + 1, component, Counts(**counts), done=done)
     return WorkerStats(worker, life, (task,), idle)
@@ -64,8 +65,11 @@ def test_finished_is_when_all_are_done_idle_and_nothing_is_between_them(master: 
 
 @pytest.mark.parametrize(
     "last",
-    [stats(SPOUT, done=False, transferred=9), stats(SPOUT, idle=False, transferred=9),
-     stats(BOLT, idle=False, executed=9)],
+    [
+        stats(SPOUT, done=False, transferred=9),
+        stats(SPOUT, idle=False, transferred=9),
+        stats(BOLT, idle=False, executed=9),
+    ],
     ids=["a spout is not done", "a spout is not idle", "a bolt is not idle"],
 )
 def test_topology_runs_while_somebody_works(master: Master, last: WorkerStats) -> None:

@@ -40,8 +40,11 @@ grants = st.tuples(*[st.integers(1, 99)] * 4)
 
 def report_said(report: ShardReport) -> tuple[Any, ...]:
     """All that a report means, however its arrays are cut."""
-    parts = [np.concatenate([p[i] for p in some]).tolist() if some else []
-             for some in (report.starts, report.acks) for i in (0, 1)]
+    parts = [
+        np.concatenate([p[i] for p in some]).tolist() if some else []
+        for some in (report.starts, report.acks)
+        for i in (0, 1)
+    ]
     return (*parts, sorted(report.fails, key=repr))
 
 
@@ -50,12 +53,19 @@ def verdicts_said(verdict: Verdicts) -> tuple[Any, ...]:
     return complete, sorted(verdict.failed, key=repr)
 
 
-@given(st.lists(batches(), max_size=3), st.dictionaries(st.integers(1, 9), reports, max_size=2),
-       st.dictionaries(st.integers(1, 9), verdicts, max_size=2), st.lists(ids, max_size=3),
-       st.lists(grants, max_size=3))
+@given(
+    st.lists(batches(), max_size=3),
+    st.dictionaries(st.integers(1, 9), reports, max_size=2),
+    st.dictionaries(st.integers(1, 9), verdicts, max_size=2),
+    st.lists(ids, max_size=3),
+    st.lists(grants, max_size=3),
+)
 def test_packet_comes_back_as_it_was(
-    some: list[Batch], reports: dict[int, ShardReport], verdicts: dict[int, Verdicts],
-    postponed: list[int], grants: list[tuple[int, int, int, int]],
+    some: list[Batch],
+    reports: dict[int, ShardReport],
+    verdicts: dict[int, Verdicts],
+    postponed: list[int],
+    grants: list[tuple[int, int, int, int]],
 ) -> None:
     frames = [encode(9, seq, b, STREAMS[b.stream]) for seq, b in enumerate(some, start=1)]
     data = encode_packet(ADDRESS, Content(frames, reports, verdicts, postponed, grants))
@@ -102,7 +112,7 @@ def test_every_missing_tail_is_seen() -> None:
 def test_packet_of_another_release_says_so() -> None:
     other = bytearray(example())
     other[2] = 9
-    with pytest.raises(CorruptPacket, match="version 9, not with b'SS' version 1: .* one release"):
+    with pytest.raises(CorruptPacket, match=r"version 9, not with b'SS' version 1: .* one release"):
         read_address(bytes(other))
 
 

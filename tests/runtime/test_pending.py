@@ -69,8 +69,11 @@ class PendingAgainstModel(RuleBasedStateMachine):
         for index, root in enumerate(released.roots.tolist()):
             known = self.open.pop(root)
             assert released.payloads[index] is known.payload
-            assert (released.numbers[index], released.attempts[index], released.emitted_s[index]
-                    ) == (known.number, known.attempt, known.emitted_s)
+            assert (
+                released.numbers[index],
+                released.attempts[index],
+                released.emitted_s[index],
+            ) == (known.number, known.attempt, known.emitted_s)
             self.free.append(root & 0xFFFFFF)
 
     @rule(data=st.data(), later_s=st.integers(1, 6))
@@ -104,9 +107,7 @@ class PendingAgainstModel(RuleBasedStateMachine):
 
 
 TestPendingAgainstModel = PendingAgainstModel.TestCase
-TestPendingAgainstModel.settings = settings(
-    max_examples=100, stateful_step_count=40, deadline=None
-)
+TestPendingAgainstModel.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 
 
 # ---- the rules one by one, as examples ----------------------------------------------------------

@@ -1,4 +1,4 @@
-"""From a graph to tasks on workers: places, shards, incarnations and the edges that close cycles."""
+"""From a graph to tasks on workers: places, shards, incarnations, edges that close cycles."""
 
 from __future__ import annotations
 
@@ -49,8 +49,14 @@ def test_isolate_gives_every_task_a_worker_of_its_own() -> None:
 
 def test_pack_spreads_each_component_over_the_workers() -> None:
     packed = plan(Layout.PACK, spouts=1, bolts=4, workers=3)
-    assert places(packed) == [("spout", 0, 0), ("bolt", 0, 0), ("bolt", 1, 1), ("bolt", 2, 2),
-                              ("bolt", 3, 0), (ACKER, 0, 0)]
+    assert places(packed) == [
+        ("spout", 0, 0),
+        ("bolt", 0, 0),
+        ("bolt", 1, 1),
+        ("bolt", 2, 2),
+        ("bolt", 3, 0),
+        (ACKER, 0, 0),
+    ]
 
 
 def test_task_ids_are_unique_and_ascend_within_a_component() -> None:
@@ -103,8 +109,10 @@ def test_incarnation_is_never_given_twice_and_names_its_spout(
     spouts: int, starts: list[tuple[int, int]]
 ) -> None:
     some = plan(Layout.PACK, spouts=spouts)
-    given_out = {(index % spouts, life): some.incarnation(some.spouts[index % spouts], life)
-                 for index, life in starts}
+    given_out = {
+        (index % spouts, life): some.incarnation(some.spouts[index % spouts], life)
+        for index, life in starts
+    }
     assert len(set(given_out.values())) == len(given_out)
     assert all(number % spouts == index for (index, _), number in given_out.items())
 

@@ -20,7 +20,9 @@ LAYOUTS = [
 layouts = st.sampled_from(LAYOUTS)
 roots = st.builds(
     lambda life, generation, slot: life << 48 | generation << 24 | slot,
-    st.integers(1, 9), st.integers(0, 5), st.integers(0, 20),
+    st.integers(1, 9),
+    st.integers(0, 5),
+    st.integers(0, 20),
 )
 many = st.lists(roots, min_size=1, max_size=30)
 

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,9 +57,14 @@ PARTITIONS: list[Grouping] = [
 ]
 
 
-def router(grouping: Grouping, targets: int, schema: Schema = SCHEMA, local: Sequence[int] = (),
-           seed: int = 0) -> Router:
-    """A router over the tasks 11, 12 …"""
+def router(
+    grouping: Grouping,
+    targets: int,
+    schema: Schema = SCHEMA,
+    local: Sequence[int] = (),
+    seed: int = 0,
+) -> Router:
+    """A router over the tasks from 11 on."""
     tasks = range(11, 11 + targets)
     return make_router(grouping, list(tasks), local, schema, np.random.default_rng(seed))
 
@@ -66,8 +72,9 @@ def router(grouping: Grouping, targets: int, schema: Schema = SCHEMA, local: Seq
 def shared_out(router: Router, records: Any) -> dict[int, list[int]]:
     """Target position → the positions of its records, in the order in which they are sent."""
     everything = np.arange(len(records))
-    return {target: everything[which].tolist() for target, which in
-            router.shares(records, len(records))}
+    return {
+        target: everything[which].tolist() for target, which in router.shares(records, len(records))
+    }
 
 
 def chosen(router: Router, records: Any) -> list[int]:
@@ -99,7 +106,7 @@ def test_only_task_gets_everything(grouping: Grouping) -> None:
 @given(st.integers(1, 12), st.lists(st.integers(1, 40), max_size=20), st.integers(0, 5))
 def test_shuffle_is_even_after_every_batch(targets: int, sizes: list[int], seed: int) -> None:
     even = router(groupings.Shuffle(), targets, seed=seed)
-    got = Counter({target: 0 for target in range(targets)})
+    got = Counter(dict.fromkeys(range(targets), 0))
     for size in sizes:
         for target, mine in shared_out(even, WORDS[:size]).items():
             got[target] += len(mine)
@@ -124,7 +131,7 @@ def test_local_or_shuffle_goes_everywhere_when_nobody_is_near() -> None:
 def test_none_is_random_and_no_round_robin() -> None:
     lots = chosen(router(groupings.NoneGrouping(), 3), WORDS)
     assert all(50 < lots.count(target) < 150 for target in range(3))
-    assert any(left == right for left, right in zip(lots, lots[1:], strict=False))
+    assert any(left == right for left, right in pairwise(lots))
     assert lots == chosen(router(groupings.NoneGrouping(), 3), WORDS), "the seed decides"
 
 
@@ -136,8 +143,10 @@ def test_none_is_random_and_no_round_robin() -> None:
 def test_equal_keys_meet_in_one_task_whatever_carries_them(
     fields: tuple[str, ...], targets: int
 ) -> None:
-    answers = [chosen(router(groupings.Fields(fields), targets, schema, seed=seed), records)
-               for seed, (schema, records) in enumerate(KEYED.values())]
+    answers = [
+        chosen(router(groupings.Fields(fields), targets, schema, seed=seed), records)
+        for seed, (schema, records) in enumerate(KEYED.values())
+    ]
     assert all(answer == answers[0] for answer in answers)
     owners: dict[Any, set[int]] = {}
     for word, target in zip(WORDS, answers[0], strict=True):
@@ -147,18 +156,27 @@ def test_equal_keys_meet_in_one_task_whatever_carries_them(
 
 def owners_of_keys() -> dict[str, Any]:
     """What this process thinks; `another_process` asks a differently salted one."""
-    routes = {g: router(g, 7) for g in (groupings.Fields(("word",)), groupings.Fields(("n",)),
-                                        groupings.PartialKey(("word",)))}
+    routes = {
+        g: router(g, 7)
+        for g in (
+            groupings.Fields(("word",)),
+            groupings.Fields(("n",)),
+            groupings.PartialKey(("word",)),
+        )
+    }
     return {groupings.describe(g): chosen(route, WORDS) for g, route in routes.items()}
 
 
 @pytest.mark.parametrize("salt", ["1", "4242"])
 def test_another_process_sends_every_key_to_the_same_task(salt: str) -> None:
-    program = ("import json; from tests.runtime.test_routing import owners_of_keys\n"
-               "print(json.dumps(owners_of_keys()))")
+    program = (
+        "import json; from tests.runtime.test_routing import owners_of_keys\n"
+        "print(json.dumps(owners_of_keys()))"
+    )
     environment = {**os.environ, "PYTHONHASHSEED": salt, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, check=True,
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True
+    )
     assert json.loads(done.stdout) == owners_of_keys()
 
 
@@ -188,7 +206,7 @@ def test_partial_key_takes_the_less_used_of_two_tasks_and_never_a_third(
     targets: int, words: list[str]
 ) -> None:
     route = router(groupings.PartialKey(("word",)), targets)
-    sent = Counter({target: 0 for target in range(targets)})
+    sent = Counter(dict.fromkeys(range(targets), 0))
     for word in words:  # one by one, so that the loads are known
         first, second = route.choices(word)  # type: ignore[attr-defined]
         assert first != second

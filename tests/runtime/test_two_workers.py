@@ -34,8 +34,9 @@ def seeds(count: int) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("seed", range(count))
 
 
-def network(seed: int, faults: Faults | None = None, layout: Layout | None = None
-            ) -> tuple[Network, Book]:
+def network(
+    seed: int, faults: Faults | None = None, layout: Layout | None = None
+) -> tuple[Network, Book]:
     """The seed also chooses the layout, if nobody else does, and the number of shards."""
     clock = ManualClock()
     book = Book(NUMBERS, clock)

@@ -118,7 +118,7 @@ class Hops(Bolt[Any, Hop]):
 
 
 def cycle(watch: Watch, layout: Layout) -> Plan:
-    """numbers ──▶ a ──▶ b ──▶ a …, until each number has made 2⁴ ends."""
+    """The cycle numbers ──▶ a ──▶ b ──▶ a …, until each number has made 2⁴ ends."""
     topology = Topology("cycle", message_timeout_s=1_000, workers=2, ackers=1, spout_pending=64)
     source = topology.spout("numbers", Watched(watch, 100))
     a = source.shuffle().bolt("a", Hops(watch, 4), parallelism=2)

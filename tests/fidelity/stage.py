@@ -1,0 +1,137 @@
+"""A spout, some bolts and their ackers on a stage: each step is taken by hand, in any order.
+
+s = Stage(topology)      everybody is opened and prepared
+s.emit()                 the spout emits; its start waits in `s.told`
+s.process("bolt")        a bolt takes in what has come for it; its reports wait in `s.told`
+s.deliver()              what waits reaches the ackers, and their verdicts the spout
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sunshower import Bolt, Collector, Context, Failure, Spout, SpoutCollector, Topology, Tuple
+from sunshower.runtime.acker_task import Verdicts
+from sunshower.runtime.ids import U64
+from sunshower.runtime.reports import ShardReport
+from tests.runtime.rig import Rig
+
+
+class Word(NamedTuple):
+    word: str
+
+
+Script = Callable[[Tuple[Word], Collector[Word]], None]
+Heard = tuple[Any, ...]
+
+
+class Words(Spout[Word]):
+    """Emits each word with itself as message id, and writes down what it hears. Never replays."""
+
+    replay = False
+
+    def __init__(self, *words: str | None) -> None:
+        self.words = words
+
+    def open(self, context: Context) -> None:
+        self.heard: list[Heard] = []
+        self.left = list(self.words)
+
+    def next_tuple(self, out: SpoutCollector[Word]) -> None:
+        if self.left:
+            word = self.left.pop(0)
+            out.emit(Word("untracked" if word is None else word), word)
+
+    def ack(self, message_id: str) -> None:
+        self.heard.append(("ack", message_id))
+
+    def fail(self, message_id: str, failure: Failure) -> None:
+        self.heard.append(("fail", message_id, str(failure)))
+
+
+class Scripted(Bolt[Word, Word]):
+    """A manual bolt that does what the test says."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+
+    def execute(self, tuple: Tuple[Word], out: Collector[Word]) -> None:
+        self.script(tuple, out)
+
+
+def pass_on(tuple: Tuple[Word], out: Collector[Word]) -> None:
+    """Storm's exemplary bolt: emit anchored, then ack."""
+    out.emit(tuple.record, tuple)
+    out.ack(tuple)
+
+
+def end(record: Word) -> None:
+    """A bolt that only acks."""
+
+
+def chain(*scripts: Script, words: tuple[str | None, ...] = ("rain",), **settings: Any) -> Topology:
+    """The topology words ──▶ bolt1 ──▶ bolt2 … ──▶ end."""
+    topology = Topology("stage", **{"ackers": 1, "message_timeout_s": 30, **settings})
+    stream: Any = topology.spout("words", Words(*words))
+    for number, script in enumerate(scripts, start=1):
+        stream = stream.shuffle().bolt(f"bolt{number}", Scripted(script))
+    stream.shuffle().bolt("end", end)
+    return topology
+
+
+class Stage(Rig):
+    """See the file's first lines."""
+
+    def __init__(self, topology: Topology) -> None:
+        super().__init__(topology)
+        self.now = 0.0
+
+    @property
+    def words(self) -> Any:
+        """The spout's task."""
+        return self.spout("words")
+
+    @property
+    def heard(self) -> list[Heard]:
+        """What the spout has heard so far."""
+        heard: list[Heard] = self.words.spout.heard
+        return heard
+
+    @property
+    def pending(self) -> U64:
+        """The roots that the spout waits for."""
+        roots: U64 = self.words.pending.all_roots()
+        return roots
+
+    def emit(self, limit: int = 100) -> None:
+        self.words.emit(self.now, limit)
+
+    def process(self, *bolts: str) -> None:
+        for bolt in bolts:
+            for batch in self.sent(bolt):
+                self.bolt(bolt).process(batch)
+
+    def take(self) -> dict[int, ShardReport]:
+        """What was told to the ackers since the last look, to be delivered whenever it pleases."""
+        return self.wired.reports.take()
+
+    def deliver(self, reports: dict[int, ShardReport] | None = None) -> None:
+        """`reports`, or what waits now."""
+        for acker, report in (self.take() if reports is None else reports).items():
+            for verdicts in self.wired.ackers[acker].hear(report).values():
+                self.tell(verdicts)
+
+    def tell(self, verdicts: Verdicts) -> None:
+        """An acker's word to the spout."""
+        for roots in verdicts.complete:
+            self.words.complete(roots, self.now)
+        for root, failure in verdicts.failed:
+            self.words.failed(np.array([root], np.uint64), failure)
+
+    def wait(self, seconds: float) -> None:
+        """Time passes for the spout."""
+        self.now += seconds
+        self.words.look(self.now)

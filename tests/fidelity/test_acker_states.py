@@ -1,0 +1,192 @@
+"""Storm's acker, state by state: each row of what follows from its few lines of code."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sunshower import Cause, Failure, Topology
+from sunshower.runtime.acker_task import AckerTask
+from sunshower.runtime.reports import ShardReport
+from tests.fidelity.stage import Scripted, Stage, Word, Words, chain, end, pass_on
+
+ROOT = 1 << 48 | 1 << 24
+A, B = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9
+WHY = Failure(Cause.FAILED, "bolt", 0, "no")
+
+
+class Acker:
+    """One acker and one spout, of which only the verdicts are seen."""
+
+    def __init__(self) -> None:
+        self.task = AckerTask(9, [1])
+
+    def start(self, xor: int) -> str:
+        return self._hear(ShardReport(starts=[self._pair(xor)]))
+
+    def ack(self, *xors: int) -> str:
+        return self._hear(ShardReport(acks=[self._pair(xor) for xor in xors]))
+
+    def fail(self) -> str:
+        return self._hear(ShardReport(fails=[(ROOT, WHY)]))
+
+    def _pair(self, xor: int) -> tuple[np.ndarray, np.ndarray]:
+        return np.array([ROOT], np.uint64), np.array([xor], np.uint64)
+
+    def _hear(self, report: ShardReport) -> str:
+        verdicts = self.task.hear(report).get(0)
+        self.task.ledger.check_invariants()
+        if verdicts is None:
+            return "nothing"
+        assert len(verdicts.complete) + len(verdicts.failed) == 1
+        return "ack" if verdicts.complete else f"fail: {verdicts.failed[0][1].reason}"
+
+
+@pytest.fixture
+def acker() -> Acker:
+    return Acker()
+
+
+def test_xor_of_start_and_acks_comes_to_zero_when_all_is_done(acker: Acker) -> None:
+    """Storm: org/apache/storm/daemon/Acker.java, execute: curr.val ^= the value of INIT and ACK."""
+    assert acker.start(A ^ B) == "nothing"
+    assert acker.ack(A) == "nothing"
+    assert acker.ack(B) == "ack"
+
+
+def test_ack_that_precedes_the_start_counts(acker: Acker) -> None:
+    """Storm: org/apache/storm/daemon/Acker.java, execute: the entry is made with spoutTask -1."""
+    assert acker.ack(A) == "nothing"
+    assert acker.start(A) == "ack"
+
+
+def test_failure_that_precedes_the_start_is_remembered(acker: Acker) -> None:
+    """Storm: org/apache/storm/daemon/Acker.java, execute: failed = true, told when INIT comes."""
+    assert acker.fail() == "nothing"
+    assert acker.start(A) == "fail: no"
+
+
+def test_failed_wins_where_storm_lets_zero_win(acker: Acker) -> None:
+    """Storm: org/apache/storm/daemon/Acker.java, execute tests val == 0 before failed."""
+    acker.ack(A)
+    acker.fail()
+    assert acker.start(A) == "fail: no"
+
+
+def test_failure_is_told_at_once_and_later_acks_leave_no_ghost(acker: Acker) -> None:
+    """Storm: org/apache/storm/daemon/Acker.java, execute; there later acks make a new entry."""
+    acker.start(A ^ B)
+    assert acker.fail() == "fail: no"
+    assert acker.ack(A) == "nothing"
+    assert acker.task.ledger.open_count() == 0
+    size = acker.task.ledger.bytes_per_slot()
+    assert acker.ack(B) == "nothing"
+    assert acker.task.ledger.bytes_per_slot() == size
+
+
+def test_value_that_is_acked_twice_never_comes_to_zero(acker: Acker) -> None:
+    """Storm: org/apache/storm/daemon/Acker.java, execute.
+
+    The acker cannot know better in either house; here the collector does not let it come so far:
+    tests/runtime/test_manual_bolt.py.
+    """
+    acker.start(A ^ B)
+    assert acker.ack(A, A) == "nothing"
+    assert acker.ack(B) == "nothing"
+    assert acker.task.ledger.open_count() == 1
+
+
+def test_second_failure_says_nothing(acker: Acker) -> None:
+    """Storm: org/apache/storm/daemon/Acker.java, execute; there it makes a ghost entry."""
+    acker.start(A)
+    acker.fail()
+    assert acker.fail() == "nothing"
+
+
+@pytest.mark.parametrize("late", ["ack", "fail"])
+def test_report_on_a_tree_that_is_complete_says_nothing(acker: Acker, late: str) -> None:
+    """Storm: org/apache/storm/daemon/Acker.java, execute; there it makes a ghost entry."""
+    acker.start(A)
+    acker.ack(A)
+    assert (acker.ack(B) if late == "ack" else acker.fail()) == "nothing"
+    assert acker.task.ledger.open_count() == 0
+
+
+def test_verdict_after_the_timeout_is_ignored_by_the_spout() -> None:
+    """Storm: org/apache/storm/executor/spout/SpoutExecutor.java, tupleActionFn: null."""
+    stage = Stage(chain(pass_on))
+    stage.emit()
+    stage.wait(30.0)
+    stage.process("bolt1", "end")
+    stage.deliver()
+    assert stage.heard == [("fail", "rain", "timeout: no verdict within 30 s")]
+
+
+def test_acker_that_restarts_knows_nothing_and_says_nothing() -> None:
+    """Storm: org/apache/storm/daemon/Acker.java, prepare: pending is memory only.
+
+    Here the spouts then sweep that shard's slots, and do not wait for their timeouts:
+    tests/runtime/test_two_workers.py.
+    """
+    stage = Stage(chain(pass_on))
+    stage.emit()
+    stage.deliver()
+    (number,) = stage.wired.ackers
+    stage.wired.ackers[number] = AckerTask(number, [1])
+    stage.process("bolt1", "end")
+    stage.deliver()
+    assert stage.heard == []
+
+
+def test_message_without_subscribers_is_acked_at_once() -> None:
+    """Storm: org/apache/storm/daemon/Acker.java, execute: the XOR of no edge is 0."""
+    topology = Topology("t", ackers=1)
+    topology.spout("words", Words("rain"))
+    stage = Stage(topology)
+    stage.emit()
+    stage.deliver()
+    assert stage.heard == [("ack", "rain")]
+
+
+def test_slot_is_kept_until_it_is_used_again_and_not_longer(acker: Acker) -> None:
+    """Storm: org/apache/storm/daemon/Acker.java, TIMEOUT_BUCKET_NUM, and RotatingMap.java.
+
+    There an entry lives two to three timeouts; here as long as its slot, so memory has a bound.
+    """
+    acker.ack(A)
+    newer = ROOT + (1 << 24)
+    one = np.array([newer], np.uint64)
+    ledger = acker.task.ledger
+    ledger.start(one, np.array([B], np.uint64))
+    assert acker.start(A) == "nothing", "its slot has gone on"
+    assert ledger.ack(one, np.array([B], np.uint64)).complete.tolist() == [newer]
+
+
+def test_complete_latency_begins_at_the_emit() -> None:
+    """Storm: org/apache/storm/daemon/Acker.java, AckObject.startTime: its first sight."""
+    stage = Stage(chain(pass_on))
+    stage.emit()
+    stage.now = 8.0
+    stage.process("bolt1", "end")
+    stage.deliver()
+    assert stage.words.latencies.percentile(50) == pytest.approx(8.0, rel=0.1)
+
+
+def test_tree_of_a_join_is_complete_only_with_all_its_roots() -> None:
+    """Storm: org/apache/storm/daemon/Acker.java, execute: each root on its own."""
+    held = []
+
+    def join(tuple: object, out: object) -> None:
+        held.append(tuple)
+        if len(held) == 2:
+            out.emit(Word("both"), held)  # type: ignore[attr-defined]
+            out.ack(held[0])  # type: ignore[attr-defined]
+
+    topology = Topology("t", ackers=1)
+    words = topology.spout("words", Words("a", "b"))
+    words.shuffle().bolt("join", Scripted(join)).shuffle().bolt("end", end)
+    stage = Stage(topology)
+    stage.emit()
+    stage.process("join", "end")
+    stage.deliver()
+    assert stage.heard == [("ack", "a")], "b was not acked by the join"

@@ -1,0 +1,264 @@
+"""Storm's groupings, each by its rule; the laws for every kind of record are in tests/runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Self
+
+import pytest
+
+from sunshower import (
+    Bolt,
+    Collector,
+    Context,
+    Counter,
+    DirectStream,
+    Number,
+    Records,
+    Topology,
+    Tuple,
+)
+from sunshower.clock import ManualClock
+from sunshower.errors import BadEmit, TopologyError
+from sunshower.runtime.plan import Layout, make_plan
+from sunshower.topologies import groupings
+from tests.fidelity.stage import Scripted, Stage, Word, Words, end
+from tests.runtime.harness import Network
+from tests.runtime.test_routing import Chooser, chosen, router, shared_out
+from tests.runtime.test_routing import Word as Keyed
+
+HUNDRED = [Keyed(f"w{n % 10}", n) for n in range(100)]
+
+
+def counts(grouping: groupings.Grouping, tasks: int, **more: Any) -> dict[int, int]:
+    shares = shared_out(router(grouping, tasks, **more), HUNDRED)
+    return {task: len(mine) for task, mine in shares.items()}
+
+
+def test_targets_are_in_the_order_of_their_ids() -> None:
+    """Storm: org/apache/storm/daemon/GrouperFactory.java, lists are sorted before prepare."""
+    chooser = Chooser({})
+    router(groupings.Custom(chooser), 4)
+    assert chooser.targets == [11, 12, 13, 14]
+
+
+def test_fields_is_a_hash_that_all_processes_share_modulo_the_tasks() -> None:
+    """Storm: org/apache/storm/daemon/GrouperFactory.java, FieldsGrouper.
+
+    Another process is asked in tests/runtime/test_routing.py.
+    """
+    by_word = groupings.Fields(("word",))
+    targets = [chosen(router(by_word, 7, seed=seed), HUNDRED) for seed in range(3)]
+    assert targets[0] == targets[1] == targets[2]
+    assert all(targets[0][n] == targets[0][n % 10] for n in range(100))
+
+
+def test_fields_without_a_field_is_refused() -> None:
+    """Storm: org/apache/storm/daemon/GrouperFactory.java, mkGrouper: an empty list means global."""
+    words = Topology("t").spout("words", Words("rain"))
+    with pytest.raises(TopologyError, match="needs a field"):
+        words.fields()
+
+
+def test_shuffle_is_even_in_each_round() -> None:
+    """Storm: org/apache/storm/grouping/ShuffleGrouping.java, chooseTasks: dealt out one by one."""
+    assert set(counts(groupings.Shuffle(), 4).values()) == {25}
+
+
+def test_shuffle_does_not_look_at_loads() -> None:
+    """Storm: org/apache/storm/grouping/LoadAwareShuffleGrouping.java: a weighted ring.
+
+    Here credits hold the sender back when one of its receivers is full: see
+    tests/runtime/test_under_load.py.
+    """
+    even = router(groupings.Shuffle(), 3)
+    sent = [len(mine) for _ in range(10) for mine in shared_out(even, HUNDRED[:30]).values()]
+    assert sent == [10] * 30
+
+
+def test_local_or_shuffle_prefers_tasks_of_the_same_worker() -> None:
+    """Storm: org/apache/storm/daemon/GrouperFactory.java, mkGrouper."""
+    assert counts(groupings.LocalOrShuffle(), 4, local=[12, 13]) == {1: 50, 2: 50}
+    assert len(counts(groupings.LocalOrShuffle(), 4)) == 4
+
+
+def test_all_is_every_task() -> None:
+    """Storm: org/apache/storm/daemon/GrouperFactory.java, AllGrouper."""
+    assert counts(groupings.All(), 3) == {0: 100, 1: 100, 2: 100}
+
+
+def test_global_is_the_lowest_task() -> None:
+    """Storm: org/apache/storm/daemon/GrouperFactory.java, GlobalGrouper, tasks.get(0)."""
+    assert counts(groupings.Global(), 3) == {0: 100}
+
+
+def test_none_is_random_and_says_so() -> None:
+    """Storm: org/apache/storm/daemon/GrouperFactory.java, NoneGrouper, random.nextInt(n)."""
+    targets = chosen(router(groupings.NoneGrouping(), 3), HUNDRED)
+    assert any(left == right for left, right in pairwise(targets)), "no round robin"
+    assert "random" in (groupings.NoneGrouping.__doc__ or "")
+
+
+def test_partial_key_has_two_tasks_for_a_key_and_takes_the_less_used() -> None:
+    """Storm: org/apache/storm/grouping/PartialKeyGrouping.java, chooseTasks."""
+    route = router(groupings.PartialKey(("word",)), 9)
+    hot = [Keyed("hot", 0)] * 100
+    sent = {task: len(mine) for task, mine in shared_out(route, hot).items()}
+    assert sorted(sent.values()) == [50, 50]
+    again = router(groupings.PartialKey(("word",)), 9, seed=5)
+    assert set(chosen(again, hot)) == set(sent), "the same two for every sender"
+
+
+def test_custom_grouping_names_the_tasks_and_an_empty_answer_drops_the_record() -> None:
+    """Storm: org/apache/storm/grouping/CustomStreamGrouping.java, chooseTasks."""
+
+    class Odd:
+        def prepare(self, targets: Sequence[int]) -> None:
+            self.first = targets[0]
+
+        def choose(self, record: Word) -> list[int]:
+            return [self.first] if record.word == "odd" else []
+
+    topology = Topology("t", ackers=1)
+    words = topology.spout("words", Words("odd", "even"))
+    words.custom(Odd()).bolt("end", end)
+    stage = Stage(topology)
+    stage.emit()
+    stage.deliver()
+    assert stage.heard == [("ack", "even")], "it went nowhere, so nothing of it is open"
+    stage.process("end")
+    stage.deliver()
+    assert stage.heard == [("ack", "even"), ("ack", "odd")]
+
+
+# ---- direct and unknown streams -----------------------------------------------------------------
+
+
+def direct(script: Any) -> Stage:
+    topology = Topology("t", ackers=1)
+    words = topology.spout("words", Words("rain"))
+    bolt = words.shuffle().bolt("bolt1", Scripted(script), streams={"direct": DirectStream(Word)})
+    bolt.shuffle().bolt("end", end)
+    bolt.stream("direct").direct().bolt("chosen", end, parallelism=2)
+    stage = Stage(topology)
+    stage.emit()
+    stage.process("bolt1")
+    stage.deliver()
+    return stage
+
+
+def test_direct_stream_takes_no_regular_emit() -> None:
+    """Storm: org/apache/storm/daemon/Task.java, getOutgoingTasks throws."""
+    stage = direct(lambda tuple, out: out.emit(tuple.record, tuple, stream="direct"))
+    assert "'direct' is direct: name the task" in stage.heard[0][2]
+
+
+def test_direct_emit_needs_a_direct_stream() -> None:
+    """Storm: org/apache/storm/daemon/Task.java, getOutgoingTasks throws."""
+    stage = direct(lambda tuple, out: out.emit_direct(3, tuple.record, tuple))
+    assert "'default' is not direct: its grouping chooses the task" in stage.heard[0][2]
+
+
+def test_direct_emit_to_a_task_that_does_not_subscribe_is_refused() -> None:
+    """Storm: org/apache/storm/daemon/Task.java, getOutgoingTasks says nothing."""
+    stage = direct(lambda tuple, out: out.emit_direct(1, tuple.record, tuple, stream="direct"))
+    assert "task 1 does not subscribe to direct stream 'direct'" in stage.heard[0][2]
+
+
+def test_only_direct_grouping_reads_a_direct_stream() -> None:
+    """Storm: org/apache/storm/daemon/Task.java, getOutgoingTasks, at the emit."""
+    topology = Topology("t")
+    stream = topology.spout("words", Records([]), fields=DirectStream(Word))
+    with pytest.raises(TopologyError, match=r"is a direct stream, which only \.direct\(\) reads"):
+        stream.shuffle()
+
+
+def test_emit_to_an_unknown_stream_is_refused() -> None:
+    """Storm: org/apache/storm/daemon/Task.java, getOutgoingTasks throws."""
+    stage = direct(lambda tuple, out: out.emit(tuple.record, tuple, stream="no"))
+    assert "no output stream 'no'; declared are: default, direct" in stage.heard[0][2]
+
+
+def test_spout_is_told_of_an_unknown_stream_too() -> None:
+    """Storm: org/apache/storm/daemon/Task.java, getOutgoingTasks."""
+
+    class Lost(Words):
+        def next_tuple(self, out: Any) -> None:
+            out.emit(Word("rain"), stream="no")
+
+    topology = Topology("t", ackers=1)
+    topology.spout("words", Lost()).shuffle().bolt("end", end)
+    with pytest.raises(BadEmit, match="no output stream 'no'"):
+        Stage(topology).emit()
+
+
+# ---- counting, order ----------------------------------------------------------------------------
+
+
+def test_emitted_counts_emits_and_transferred_copies_and_neither_is_sampled() -> None:
+    """Storm: org/apache/storm/daemon/Task.java, getOutgoingTasks, sampled."""
+    topology = Topology("t", ackers=1)
+    topology.spout("words", Words("a", "b", None)).all().bolt("end", end, parallelism=3)
+    stage = Stage(topology)
+    stage.emit()
+    stage.process("end")
+    stage.deliver()
+    counts = stage.words.stats().counts
+    assert (counts.emitted, counts.transferred, counts.acked) == (3, 9, 2)
+
+
+class InOrder(Bolt[Number, Number]):
+    """Passes on, and writes down what came in which order; tasks share the list."""
+
+    def __init__(self, seen: dict[str, list[int]]) -> None:
+        self.seen = seen
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return type(self)(self.seen)
+
+    def prepare(self, context: Context) -> None:
+        self.mine = self.seen.setdefault(context.component, [])
+
+    def process(self, record: Number) -> list[Number]:
+        self.mine.append(record.value)
+        return [record]
+
+
+@pytest.mark.parametrize("layout", Layout)
+@pytest.mark.parametrize("seed", range(5))
+def test_records_of_one_stream_between_two_tasks_keep_their_order(
+    layout: Layout, seed: int
+) -> None:
+    """Storm: org/apache/storm/utils/JCQueue.java; its test is testNoReOrderingUnderBackPressure."""
+    seen: dict[str, list[int]] = {}
+    topology = Topology("t", ackers=1, frame_records_max=3, spout_pending=40)
+    numbers = topology.spout("numbers", Counter(200))
+    numbers.shuffle().bolt("first", InOrder(seen)).shuffle().bolt("second", InOrder(seen))
+    clock = ManualClock()
+    Network(make_plan(topology.graph(), layout), seed, clock=clock).run()
+    assert seen == {"first": list(range(200)), "second": list(range(200))}, f"seed {seed}"
+
+
+def test_streams_of_one_task_have_no_order_between_them() -> None:
+    """Storm: org/apache/storm/utils/JCQueue.java, one queue for all streams of a task.
+
+    Here what one batch of inputs made leaves stream by stream.
+    """
+
+    def alternate(tuple: Tuple[Word], out: Collector[Word]) -> None:
+        for letter in "abcd":
+            out.emit(Word(letter), tuple, stream="even" if letter in "bd" else "default")
+        out.ack(tuple)
+
+    topology = Topology("t", ackers=1)
+    words = topology.spout("words", Words("rain"))
+    bolt = words.shuffle().bolt("bolt1", Scripted(alternate), streams={"even": Word})
+    topology.bolt("end", end, [bolt.shuffle(), bolt.stream("even").shuffle()])
+    stage = Stage(topology)
+    stage.emit()
+    stage.process("bolt1")
+    assert [[r.word for r in batch.records] for batch in stage.sent("end")] == [
+        ["a", "c"],
+        ["b", "d"],
+    ]

@@ -1,0 +1,240 @@
+"""Storm's spout executor: what an emit does, when the spout may emit, and what it hears."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sunshower import Cause, Failure, Spout, SpoutCollector, Topology
+from sunshower.clock import ManualClock
+from sunshower.errors import ClusterError, TopologyFailed
+from sunshower.runtime.channels import Channel
+from sunshower.runtime.inline import run_inline
+from tests.fidelity.stage import Stage, Word, Words, chain, end, pass_on
+from tests.runtime.rig import edges_by_root
+from tests.runtime.test_worker import SPOUT, Site
+
+NO = Failure(Cause.FAILED, "bolt1", 0, "no")
+
+
+def fan_out(*words: str | None, **settings: Any) -> Stage:
+    """A spout whose every emit goes to five tasks of two bolts."""
+    topology = Topology("t", **{"ackers": 1, "message_timeout_s": 30, **settings})
+    stream = topology.spout("words", Words(*words))
+    stream.all().bolt("all", end, parallelism=3)
+    stream.all().bolt("too", end, parallelism=2)
+    return Stage(topology)
+
+
+# ---- an emit ------------------------------------------------------------------------------------
+
+
+def test_emit_is_one_root_with_an_edge_for_each_task_that_gets_a_copy() -> None:
+    """Storm: org/apache/storm/executor/spout/SpoutOutputCollectorImpl.java, sendSpoutMsg."""
+    stage = fan_out("rain")
+    stage.emit()
+    sent = stage.sent("all") + stage.sent("too")
+    assert len(sent) == 5
+    assert len({edge for batch in sent for edge in batch.edges.tolist()}) == 5
+    assert {root for batch in sent for root in batch.roots.tolist()} == set(stage.pending.tolist())
+
+
+def test_start_is_the_xor_of_the_edges_of_all_copies() -> None:
+    """Storm: org/apache/storm/executor/spout/SpoutOutputCollectorImpl.java, sendSpoutMsg."""
+    stage = fan_out("rain", "sun")
+    stage.emit()
+    sent = stage.sent("all") + stage.sent("too")
+    assert dict(stage.reports().starts) == dict(edges_by_root(sent))
+
+
+def test_acks_may_precede_the_start() -> None:
+    """Storm: org/apache/storm/executor/spout/SpoutOutputCollectorImpl.java, sendSpoutMsg.
+
+    The start is sent after the data, so this is the rule and not the exception.
+    """
+    stage = fan_out("rain")
+    stage.emit()
+    start = stage.take()
+    for batch in stage.sent("all"):
+        stage.bolt("all").process(batch)
+    for batch in stage.sent("too"):
+        stage.bolt("too").process(batch)
+    stage.deliver()
+    assert stage.heard == []
+    stage.deliver(start)
+    assert stage.heard == [("ack", "rain")]
+
+
+def test_message_without_an_id_is_not_tracked() -> None:
+    """Storm: org/apache/storm/executor/spout/SpoutOutputCollectorImpl.java, sendSpoutMsg."""
+    stage = fan_out(None)
+    stage.emit()
+    assert len(stage.pending) == 0
+    assert not any(batch.tracked for batch in stage.sent("all"))
+    assert not stage.take()
+
+
+def test_without_ackers_a_message_is_acked_as_soon_as_it_is_sent() -> None:
+    """Storm: org/apache/storm/executor/spout/SpoutOutputCollectorImpl.java, sendSpoutMsg.
+
+    Here after next_tuple has returned: a spout that acks itself in its own emit is a trap.
+    """
+    stage = fan_out("rain", None, ackers=0)
+    stage.emit()
+    assert stage.heard == [("ack", "rain")]
+
+
+# ---- when it may emit ---------------------------------------------------------------------------
+
+
+def test_limit_of_pending_trees_is_kept_by_every_task_and_every_emit() -> None:
+    """Storm: org/apache/storm/executor/spout/SpoutExecutor.java, call: once per loop."""
+
+    class Burst(Words):
+        def next_tuple(self, out: SpoutCollector[Word]) -> None:
+            while self.left:
+                super().next_tuple(out)
+
+    topology = Topology("t", ackers=1, spout_pending=2)
+    topology.spout("words", Burst("a", "b", "c")).shuffle().bolt("bolt1", end)
+    stage = Stage(topology)
+    stage.emit()
+    assert len(stage.pending) == 2
+    stage.emit()
+    assert len(stage.pending) == 2
+
+
+def test_spout_does_not_emit_while_a_receiver_has_no_room() -> None:
+    """Storm: org/apache/storm/executor/spout/SpoutExecutor.java, tryFlushPendingEmits."""
+    site = Site(*range(5_000))
+    site.packets(SPOUT)
+    channels: list[Channel] = list(site[SPOUT]._wired.channels.values())
+    assert channels[0].full
+    before = site.spout().outlets.emitted
+    site.packets(SPOUT)
+    assert site.spout().outlets.emitted == before < 5_000
+
+
+def test_verdicts_are_heard_while_the_spout_may_not_emit() -> None:
+    """Storm: org/apache/storm/executor/spout/SpoutExecutor.java, call: receives every loop."""
+    stage = Stage(chain(pass_on, words=("a", "b"), spout_pending=1))
+    stage.emit()
+    stage.process("bolt1", "end")
+    stage.deliver()
+    assert stage.heard == [("ack", "a")]
+
+
+def test_spout_that_has_nothing_is_left_in_peace_for_a_while() -> None:
+    """Storm: org/apache/storm/executor/spout/SpoutExecutor.java, call: ISpoutWaitStrategy."""
+
+    class Empty(Spout[Word]):
+        asked = 0
+
+        def next_tuple(self, out: SpoutCollector[Word]) -> None:
+            Empty.asked += 1
+
+    topology = Topology("t", ackers=1)
+    topology.spout("words", Empty()).shuffle().bolt("bolt1", end)
+    with pytest.raises(ClusterError):
+        run_inline(topology.graph(), clock=ManualClock(), steps_max=50)
+    assert Empty.asked == 1, "no time has passed"
+
+
+# ---- what it hears ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verdict", ["ack", "fail", "timeout"])
+def test_spout_hears_its_own_message_id_once(verdict: str) -> None:
+    """Storm: org/apache/storm/executor/spout/SpoutExecutor.java, tupleActionFn."""
+    stage = Stage(chain(pass_on))
+    stage.emit()
+    roots = stage.pending
+    for _ in range(2):
+        if verdict == "ack":
+            stage.words.complete(roots, 0.0)
+        elif verdict == "fail":
+            stage.words.failed(roots, NO)
+        else:
+            stage.wait(30.0)
+    assert [heard[:2] for heard in stage.heard] == [("ack" if verdict == "ack" else "fail", "rain")]
+
+
+def test_verdict_for_another_task_is_ignored() -> None:
+    """Storm: org/apache/storm/executor/spout/SpoutExecutor.java, tupleActionFn throws."""
+    stage = Stage(chain(pass_on))
+    stage.emit()
+    stage.words.complete(stage.pending + (1 << 48), 0.0)
+    assert stage.heard == []
+    assert len(stage.pending) == 1
+
+
+def test_timeout_comes_at_the_deadline_and_not_up_to_twice_as_late() -> None:
+    """Storm: org/apache/storm/executor/spout/SpoutExecutor.java, init: RotatingMap(2)."""
+    stage = Stage(chain(pass_on))
+    for _ in range(3):
+        stage.words.spout.left = [f"at {stage.now:g}"]
+        stage.emit()
+        stage.wait(10.0)
+    assert [heard[1] for heard in stage.heard] == ["at 0"]
+    stage.wait(9.5)
+    assert len(stage.heard) == 1
+    stage.wait(0.5)
+    assert [heard[1] for heard in stage.heard] == ["at 0", "at 10"]
+
+
+def test_more_time_begins_when_the_spout_hears_of_it() -> None:
+    """Storm: org/apache/storm/executor/spout/SpoutExecutor.java, tupleActionFn, put again."""
+    stage = Stage(chain(pass_on))
+    stage.emit()
+    stage.wait(29.0)
+    stage.words.postpone(stage.pending, stage.now)
+    stage.wait(29.5)
+    assert stage.heard == []
+    stage.wait(0.5)
+    assert len(stage.heard) == 1
+
+
+def test_failure_tells_cause_place_and_attempt() -> None:
+    """Storm: org/apache/storm/executor/spout/SpoutExecutor.java, failSpoutMsg: a debug log line."""
+    stage = Stage(chain(lambda tuple, out: out.fail(tuple, "no such word")))
+    stage.emit()
+    stage.process("bolt1")
+    stage.deliver()
+    assert stage.heard == [("fail", "rain", "failed by bolt in bolt1[0]: no such word")]
+
+
+def test_framework_replays_unless_the_spout_wants_to() -> None:
+    """Storm: org/apache/storm/spout/ISpout.java, fail(msgId): replaying is the spout's matter."""
+
+    class Kept(Words):
+        replay = True
+
+    for kind, emitted in ((Words, 1), (Kept, 2)):
+        topology = Topology("t", ackers=1)
+        topology.spout("words", kind("rain")).shuffle().bolt("bolt1", end)
+        stage = Stage(topology)
+        stage.emit()
+        stage.words.failed(stage.pending, NO)
+        stage.emit()
+        assert stage.words.outlets.emitted == emitted
+
+
+def test_every_failure_is_counted_and_timeouts_can_be_told_apart() -> None:
+    """Storm: org/apache/storm/executor/spout/SpoutExecutor.java, failSpoutMsg: one counter."""
+    stage = Stage(chain(pass_on, words=("a", "b", "c")))
+    stage.emit()
+    stage.words.failed(stage.pending[:1], NO)
+    stage.wait(30.0)
+    assert stage.words.stats().counts.failed == 3
+    assert [heard[2].split()[0].rstrip(":") for heard in stage.heard] == [
+        "failed",
+        "timeout",
+        "timeout",
+    ]
+
+
+def test_exception_of_a_spout_names_its_place() -> None:
+    """Storm: org/apache/storm/executor/Executor.java, ReportErrorAndDie ends the worker process."""
+    with pytest.raises(TopologyFailed, match=r"of numbers\[0\] raised OSError: gone"):
+        Site(OSError("gone")).packets(SPOUT)
