@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -26,12 +27,23 @@ class Schema:
 
     @classmethod
     def of(cls, record_type: RecordType) -> Schema:
-        """The schema of a NamedTuple class or a dataclass. Raises RecordMismatch for others."""
+        """The schema of a NamedTuple class or a dataclass.
+
+        Raises RecordMismatch for others, and for a dataclass that `build` could not make again:
+        its constructor must take its fields and nothing else, in order and by position.
+        """
         fields = getattr(record_type, "_fields", None)
         if isinstance(record_type, type) and issubclass(record_type, tuple) and fields:
             return cls(tuple(fields), record_type)
         if isinstance(record_type, type) and dataclasses.is_dataclass(record_type):
-            return cls(tuple(f.name for f in dataclasses.fields(record_type)), record_type)
+            names = tuple(field.name for field in dataclasses.fields(record_type))
+            if not _takes(record_type, names):
+                raise RecordMismatch(
+                    f"{record_type.__name__} cannot be rebuilt from its values: its constructor "
+                    f"must take its fields alone, by position: {', '.join(names)}; do without "
+                    "kw_only, field(init=False) and InitVar, or use a NamedTuple"
+                )
+            return cls(names, record_type)
         raise RecordMismatch(
             f"{record_type!r} is not a record type: use a NamedTuple, a dataclass, or plain "
             'tuples with declared fields, as in fields=("word", "count")'
@@ -96,3 +108,11 @@ class Schema:
     def annotations(self) -> dict[str, Any]:
         """Field name → annotated type, where the record type has annotations."""
         return {} if self.type is tuple else get_type_hints(self.type)
+
+
+def _takes(record_type: RecordType, names: tuple[str, ...]) -> bool:
+    """Whether its constructor takes `names` and nothing else, in order and by position."""
+    parameters = inspect.signature(record_type).parameters
+    return tuple(parameters) == names and all(
+        parameter.kind is not parameter.KEYWORD_ONLY for parameter in parameters.values()
+    )

@@ -87,7 +87,13 @@ class RayRun:
                 name = worker_name(self.id, worker)
                 actor = WorkerClass.options(name=name, **place).remote(self.id, worker)
                 self._workers[worker] = actor
-            self._wait_until(lambda: self.snapshot().state != State.STARTING, _START_S)
+            with contextlib.suppress(TimeoutError):
+                self._wait_until(lambda: self.snapshot().state != State.STARTING, _START_S)
+                return
+            raise ClusterError(
+                f"not all {len(self.plan.workers)} workers of {self.plan.graph.id!r} started in "
+                f"{_START_S:g} s: is there memory for as many processes? Try fewer, or layout pack"
+            )
         except BaseException:
             self.stop()
             raise
@@ -120,14 +126,16 @@ class RayRun:
 
     def kill_worker(self, worker: int) -> int:
         """See the port. The worker must be on this machine."""
-        pid: int = self._call(self._master.pids)[worker]
+        node, pid = self._call(self._master.processes)[worker]
         try:
+            if node != ray.get_runtime_context().get_node_id():
+                raise ProcessLookupError  # that number may be somebody else's here
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             raise ClusterError(
                 f"worker {worker} (process {pid}) is not on this machine, or has just died"
             ) from None
-        return pid
+        return int(pid)
 
     def drain(self) -> None:
         """See the port."""
@@ -149,6 +157,12 @@ class RayRun:
             raise ClusterError(f"topology {self.plan.graph.id!r} was stopped; submit it again")
         try:
             return ray.get(method.remote(*args), timeout=_CALL_S)
+        except ray.exceptions.RayTaskError as error:
+            cause = error.cause
+            raise TopologyFailed(
+                f"topology {self.plan.graph.id!r} was asked something and user code raised "
+                f"{type(cause).__name__}: {cause}"
+            ) from error
         except ray.exceptions.RayError as error:
             raise ClusterError(
                 f"topology {self.plan.graph.id!r} does not answer: {_first_line(error)}. Its "

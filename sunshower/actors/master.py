@@ -22,13 +22,13 @@ class MasterActor:
         self._plan = plan
         self._master = Master(loaded)
         self._workers: dict[int, Any] = {}
-        self._pids: dict[int, int] = {}
+        self._processes: dict[int, tuple[str, int]] = {}
 
-    def hello(self, worker: int, handle: Any, pid: int) -> tuple[bytes, Welcome]:
+    def hello(self, worker: int, handle: Any, process: tuple[str, int]) -> tuple[bytes, Welcome]:
         """A worker has started. Returns the plan, and what it has to know."""
         welcome = self._master.hello(worker)
         self._workers[worker] = handle
-        self._pids[worker] = pid
+        self._processes[worker] = process
         for other, peer in self._workers.items():
             if other != worker:
                 silent(peer.peers).remote(welcome.lives)
@@ -52,9 +52,9 @@ class MasterActor:
         """The topology now, and why it gave up, if it did."""
         return self._master.snapshot(time.monotonic()), self._master.error
 
-    def pids(self) -> dict[int, int]:
-        """Process id of each worker."""
-        return self._pids
+    def processes(self) -> dict[int, tuple[str, int]]:
+        """(Ray's node id, process id) of each worker."""
+        return self._processes
 
 
 MasterClass = ray.remote(num_cpus=0, max_restarts=0)(MasterActor)

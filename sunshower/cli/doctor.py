@@ -20,12 +20,12 @@ def doctor(start: Start = False, as_json: AsJson = False) -> None:
     from rich.console import Console
 
     from sunshower.cli.checks import Level, examine
-    from sunshower.cli.findings import render
+    from sunshower.cli.findings import show
 
     checks = examine(start=start)
     healthy = all(check.level is not Level.BROKEN for check in checks)
     if as_json:
         typer.echo(json.dumps({"healthy": healthy, "checks": [asdict(c) for c in checks]}))
     else:
-        Console().print(render(checks))
+        show(checks, Console())
     raise typer.Exit(not healthy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -19,16 +19,17 @@ _MARKS = {
 }
 
 
-def render(checks: Sequence[Check]) -> RenderableType:
-    """The whole page."""
+def show(checks: Sequence[Check], console: Console) -> None:
+    """The whole page; however narrow the console, a command can be copied whole, in one line."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("", "part", "what", "found"):
-        table.add_column(heading)
+        table.add_column(heading, overflow="fold")
     for check in checks:
         mark, style = _MARKS[check.level]
         table.add_row(Text(mark, style), *map(Text, (check.part, check.name, check.found)))
-    advice = (Text(text, no_wrap=True, overflow="ignore") for text in _advice(checks))
-    return Group(table, Text(sentence(checks)), *advice)
+    console.print(table)
+    for text in (sentence(checks), *_advice(checks)):
+        console.print(Text(text), soft_wrap=True)
 
 
 def sentence(checks: Sequence[Check]) -> str:

@@ -56,8 +56,9 @@ def _import(path: Path) -> ModuleType:
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
-    except SunshowerError:
-        raise  # a wrong declaration explains itself
+    except SunshowerError as error:  # a wrong declaration explains itself, but for the place
+        error.args = (f"{path}, {_place(error, path)}{error}",)
+        raise
     except (Exception, SystemExit) as error:
         raise LoadError(
             f"{path} cannot be imported: {_place(error, path)}{type(error).__name__}: {error}. "

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from sunshower.config import Config
-from sunshower.errors import ConfigError
+from sunshower.errors import ConfigError, TopologyFailed
 
 Target = Annotated[
     str,
@@ -83,6 +83,8 @@ def run(
     screen = Screen()
     ended = Session(screen, address).run(graph, Layout(layout), loaded.modules)
     screen.console.print(summary(graph, ended))
+    if ended.snapshot.untracked:
+        raise TopologyFailed(ended.snapshot.untracked)
 
 
 def parse_settings(settings: list[str]) -> dict[str, Any]:

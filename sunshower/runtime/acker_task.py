@@ -15,7 +15,7 @@ from sunshower.runtime.ids import U64, incarnations_of
 from sunshower.runtime.ledger import Ledger, Settled
 from sunshower.runtime.reports import ShardReport
 
-_REASONS_MAX = 100_000
+_REASONS_MAX = 10_000
 
 
 @dataclass(slots=True)

@@ -71,6 +71,10 @@ class AnchoredSender:
         """Put a checked record in line: for the stream's groupings, or for one direct task."""
         self._sendings[stream, task].append(_Sending(record, anchors))
 
+    def discard(self) -> None:
+        """Send nothing of what was added."""
+        self._sendings.clear()
+
     def flush(self) -> None:
         """Send everything that was added."""
         sendings, self._sendings = self._sendings, defaultdict(list)

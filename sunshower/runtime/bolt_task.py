@@ -31,6 +31,15 @@ from sunshower.topologies.components import DEFAULT, Bolt, Context, OnStream
 _STOPPED = "StopIteration left the bolt: a next() without a default found nothing"
 
 
+def untracked(failure: Failure) -> str:
+    """What to say when nobody can replay what has failed."""
+    tail = f"\n{failure.traceback.rstrip()}" if failure.traceback else ""
+    return (
+        f"a record that nobody follows failed: {failure}. It cannot be replayed (ackers=0, or an "
+        f"emit without anchors or message id): catch what may go wrong, or track it.{tail}"
+    )
+
+
 class BoltTask:
     """What all bolts share; the levels below differ in how they process a batch."""
 
@@ -53,6 +62,7 @@ class BoltTask:
         self._streams = streams  # of the plan: what the stream index of a batch stands for
         self._flushes = getattr(type(bolt), "flush", Bolt.flush) is not Bolt.flush
         self._executed = self._acked = self._failed = 0
+        self.untracked: str | None = None
 
     def prepare(self, context: Context) -> None:
         """Get ready; called once, before the first batch."""
@@ -79,6 +89,10 @@ class BoltTask:
         )
         return TaskStats(self.task.id, self.task.component, counts)
 
+    def note_untracked(self, failure: Failure) -> None:
+        """An input failed that nobody follows: the first one is told at the end of the run."""
+        self.untracked = self.untracked or untracked(failure)
+
     def failure(self, error: BaseException) -> Failure:
         """An exception of user code, with its place."""
         return Failure(
@@ -96,9 +110,15 @@ class BoltTask:
         self._failed += len(failures)
         anchors = batch.anchors
         if anchors is None or made is None:
+            for failure in failures.values():
+                self.note_untracked(failure)
             return
         for index, failure in failures.items():
-            self._reports.fail(anchors.select(np.array([index])).roots, failure)
+            roots = anchors.select(np.array([index])).roots
+            if len(roots):
+                self._reports.fail(roots, failure)
+            else:
+                self.note_untracked(failure)
         if not failures:
             roots, mades, _ = anchors.with_edges(made)
             self._reports.ack(roots, batch.edges ^ mades)

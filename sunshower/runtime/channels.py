@@ -116,8 +116,16 @@ class RemoteChannel(Channel):
     ready: dict[RemoteChannel, None] = field(default_factory=dict)  # of the lane: who has a queue
     queue: deque[Batch] = field(default_factory=deque)
     queued: int = 0  # records in the queue
+    record_bytes: int = 24  # of a record on the wire, as the last frame had it
+    bytes_max: int = 1 << 26  # on their way at once, whatever the window says
     unsettled: deque[SentFrame] = field(default_factory=deque)
     next_seq: int = 0
+
+    @property
+    def full(self) -> bool:
+        """As Channel.full, for large records by their bytes."""
+        over = self.load >= self.window or self.load * self.record_bytes >= self.bytes_max
+        return self.credited and over
 
     def push(self, batch: Batch) -> None:
         self.load += len(batch)

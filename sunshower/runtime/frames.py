@@ -32,11 +32,12 @@ _PACK_ERRORS = (TypeError, ValueError, OverflowError, pa.ArrowException)
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A decoded frame."""
+    """A decoded frame. `error`: why its records cannot be rebuilt here; its roots are known."""
 
     target: int
     seq: int
     batch: Batch
+    error: str | None = None
 
 
 def encode(target: int, seq: int, batch: Batch, stream: Stream) -> list[Any]:
@@ -61,10 +62,11 @@ def encode(target: int, seq: int, batch: Batch, stream: Stream) -> list[Any]:
 
 
 def decode(fields: Sequence[Any], streams: Sequence[Stream]) -> Frame:
-    """The inverse of `encode`. Raises CorruptPacket."""
+    """The inverse of `encode`. Raises CorruptPacket, unless only the records cannot be rebuilt."""
     try:
         target, source, index, seq, kind, records, roots, counts, edges, offsets = fields
-        batch = Batch(index, source, _decode_records(kind, records, streams[index]))
+        stream = streams[index]
+        batch = Batch(index, source, ())
         batch.roots = _uint64(roots)
         if counts:
             batch.roots = np.repeat(batch.roots, np.frombuffer(counts, np.uint32))
@@ -72,6 +74,10 @@ def decode(fields: Sequence[Any], streams: Sequence[Stream]) -> Frame:
         batch.offsets = np.frombuffer(offsets, np.int64) if offsets else None
     except (ValueError, IndexError, TypeError, *_PACK_ERRORS) as error:
         raise CorruptPacket(f"a frame of this topology cannot be read: {error}") from error
+    try:
+        batch.records = _decode_records(kind, records, stream)
+    except Exception as error:  # whatever the constructor of a record, or a dict's key, raises
+        return Frame(target, seq, batch, f"{type(error).__name__}: {error}")
     return Frame(target, seq, batch)
 
 
@@ -92,7 +98,9 @@ def _encode_records(batch: Batch, stream: Stream) -> tuple[int, bytes]:
             with pa.ipc.new_stream(sink, batch.records.schema) as writer:
                 writer.write_table(batch.records)
             return _COLUMNS, sink.getvalue().to_pybytes()
-        packed: bytes = msgpack.packb(stream.spec.schema.rows(batch.records))
+        packed: bytes = msgpack.packb(
+            stream.spec.schema.rows(batch.records), unicode_errors="surrogatepass"
+        )
         return _ROWS, packed
     except _PACK_ERRORS as error:
         raise Unserialisable(
@@ -105,7 +113,7 @@ def _encode_records(batch: Batch, stream: Stream) -> tuple[int, bytes]:
 def _decode_records(kind: int, records: bytes, stream: Stream) -> Any:
     if kind == _COLUMNS:
         return pa.ipc.open_stream(records).read_all()
-    rows = msgpack.unpackb(records, strict_map_key=False)
+    rows = msgpack.unpackb(records, strict_map_key=False, unicode_errors="surrogatepass")
     return stream.spec.schema.build(rows)
 
 

@@ -33,6 +33,7 @@ class InFlight:
     frames: list[tuple[RemoteChannel, int]] = field(default_factory=list)
     reports: dict[int, ShardReport] = field(default_factory=dict)
     verdicts: dict[int, Verdicts] = field(default_factory=dict)
+    postponed: list[int] = field(default_factory=list)
     grants: list[Grant] = field(default_factory=list)
 
 
@@ -95,6 +96,7 @@ class Lane:
         flight = InFlight(
             reports=self.content.reports,
             verdicts=self.content.verdicts,
+            postponed=self.content.postponed,
             grants=self.content.grants,
         )
         content, self.content = self.content, Content()
@@ -120,6 +122,7 @@ class Lane:
             waiting = self.content.verdicts.setdefault(task, Verdicts())
             waiting.complete += verdicts.complete
             waiting.failed += verdicts.failed
+        self.content.postponed = flight.postponed + self.content.postponed
         self.content.grants = flight.grants + self.content.grants  # or the peer may wait for ever
         return self._lost([flight])
 
@@ -141,28 +144,38 @@ class Lane:
         return Lost(list(seqs.items()), reports)
 
     def _full(self) -> bool:
-        """Whether what waits is worth a packet of its own. Records are taken for 24 bytes."""
-        records = sum(channel.queued for channel in self.ready)
+        """Whether what waits is worth a packet of its own."""
+        waiting = sum(channel.queued * channel.record_bytes for channel in self.ready)
         roots = sum(len(r) for report in self.content.reports.values() for r in report.roots())
-        return 24 * records + 16 * roots >= _FULL_BYTES
+        return waiting + 16 * roots >= _FULL_BYTES
 
     def _load_frames(self, content: Content, flight: InFlight) -> None:
         size = 0
         while self.ready and size < self._config.packet_bytes_max:
             channel = next(iter(self.ready))
-            batch = channel.take(self._config.frame_records_max)
+            batch = channel.take(self._frame_records(channel))
             stream = self._streams[batch.stream]
             try:
                 frame = encode(channel.target, channel.next_seq + 1, batch, stream)
             except Unserialisable as error:
                 self._take_out(channel, batch, error)
             else:
+                frame_bytes = sum(len(part) for part in frame[5:])
+                channel.record_bytes = frame_bytes // len(batch) + 1
+                if len(batch) > 2 * self._frame_records(channel):  # larger records than before
+                    channel.put_back(batch)
+                    continue
                 flight.frames.append((channel, channel.sent(batch)))
                 content.frames.append(frame)
-                size += sum(len(part) for part in frame[5:])
+                size += frame_bytes
             del self.ready[channel]
             if channel.queue:  # behind the others: one long queue does not starve them
                 self.ready[channel] = None
+
+    def _frame_records(self, channel: RemoteChannel) -> int:
+        """How many records of the size seen last make a frame."""
+        fitting = self._config.packet_bytes_max // channel.record_bytes
+        return max(1, min(self._config.frame_records_max, fitting))
 
     def _take_out(self, channel: RemoteChannel, batch: Batch, error: Unserialisable) -> None:
         """One record cannot travel: it fails, the rest of its batch goes on."""

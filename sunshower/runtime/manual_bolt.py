@@ -97,6 +97,7 @@ class ManualBoltTask(BoltTask):
                 self._acked -= len(self._settled)
                 self._failed += len(self._settled)
                 self._settled = []
+                self._sender.discard()
         self._sender.flush()
         acks = [
             (root, edge ^ t.made)
@@ -107,6 +108,8 @@ class ManualBoltTask(BoltTask):
             roots, xors = zip(*acks, strict=True)
             self._reports.ack(np.array(roots, np.uint64), np.array(xors, np.uint64))
         for tuple, failure in self._failures:
+            if not tuple.roots:
+                self.note_untracked(failure)
             self._reports.fail(np.array(tuple.roots, np.uint64), failure)
         self._settled, self._failures = [], []
 

@@ -23,6 +23,7 @@ class Emission:
     message_id: Any
     task: int | None = None  # of emit_direct
     attempt: int = 1
+    number: int = 0  # how many the task had emitted before
 
 
 class NextTupleSpoutTask(SpoutTask):
@@ -35,6 +36,7 @@ class NextTupleSpoutTask(SpoutTask):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._emissions: deque[Emission] = deque()
+        self._count = 0
         self._sender = AnchoredSender(self.outlets)
 
     def emit(self, now: float, limit: int) -> int:
@@ -61,7 +63,8 @@ class NextTupleSpoutTask(SpoutTask):
     def put(self, emission: Emission) -> None:
         """Check an emit, and keep it until `next_tuple` has returned."""
         self._sender.check(emission.stream, emission.record, emission.task)
-        self._emissions.append(emission)
+        self._emissions.append(replace(emission, number=self._count))
+        self._count += 1
 
     def _tracked(self, emission: Emission) -> bool:
         return self._reports.tracked and emission.message_id is not None
@@ -69,10 +72,9 @@ class NextTupleSpoutTask(SpoutTask):
     def _send(self, emissions: list[Emission], now: float) -> None:
         tracked = [emission for emission in emissions if self._tracked(emission)]
         attempts = [emission.attempt for emission in tracked]
+        numbers = np.array([emission.number for emission in tracked], np.int64)
         timeout_s = self._config.message_timeout_s
-        roots = self.pending.take(
-            tracked, np.zeros(len(tracked), np.int64), attempts, now, timeout_s
-        )
+        roots = self.pending.take(tracked, numbers, attempts, now, timeout_s)
         anchors = [Anchor([root]) for root in roots.tolist()]
         unused = iter(anchors)
         for emission in emissions:

@@ -79,6 +79,7 @@ class WorkerStats:
     tasks: tuple[TaskStats, ...] = ()
     idle: bool = False  # nothing in its inboxes and nothing on its way out
     lost: int = 0  # anchors of records in frames that did not arrive
+    untracked: str | None = None  # the first failure of a record that nobody follows
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,11 @@ class Snapshot:
         """All tasks, worker by worker."""
         for _, worker in sorted(self.workers.items()):
             yield from worker.tasks
+
+    @property
+    def untracked(self) -> str | None:
+        """What to tell about failed records that could not be replayed; None if there are none."""
+        return next(filter(None, (worker.untracked for worker in self.workers.values())), None)
 
     def component(self, component: str) -> Counts:
         """The sum over a component's tasks, dead incarnations included."""

@@ -74,6 +74,7 @@ class SpoutTask:
         self._reports = reports
         self._config = config
         self._replays: deque[Replay] = deque()
+        self._blamed: dict[int, int] = {}  # number → attempts that user code has failed
         self._sweeps: list[Sweep] = []
         self._acked = self._failed = self._replayed = 0
         self._first_replay_s: float | None = None
@@ -141,6 +142,9 @@ class SpoutTask:
         self._done_s = now if self.done else None
         if self._replayed and self._first_replay_s is None and (released.attempts > 1).any():
             self._first_replay_s = now
+        if self._blamed:
+            for number in released.numbers.tolist():
+                self._blamed.pop(number, None)
         if self._hears_ack:
             for message_id in self._message_ids(released):
                 self.spout.ack(message_id)
@@ -161,8 +165,8 @@ class SpoutTask:
             strict=True,
         ):
             failure = why if isinstance(why, Failure) else why[root]
-            if failure.blames_tuple and attempt >= self._config.attempts_max:
-                raise TopologyFailed(self._give_up(message_id, attempt, failure))
+            if failure.blames_tuple:
+                self._blame(number, message_id, failure)
             if self._replays_failed:
                 self.wake()
                 self._replays.append(Replay(payload, number, attempt + 1))
@@ -214,12 +218,16 @@ class SpoutTask:
         self._replayed += count
         return [self._replays.popleft() for _ in range(count)]
 
-    def _give_up(self, message_id: Any, attempt: int, failure: Failure) -> str:
-        tail = f"\n{failure.traceback.rstrip()}" if failure.traceback else ""
-        return (
-            f"message {message_id!r} of spout {self.task.component!r} failed {attempt} times, the "
-            f"last time {failure}. Mend the bolt or the record, or raise attempts_max.{tail}"
-        )
+    def _blame(self, number: int, message_id: Any, failure: Failure) -> None:
+        """User code has failed the record again; deaths and timeouts do not count against it."""
+        times = self._blamed[number] = self._blamed.get(number, 0) + 1
+        if times >= self._config.attempts_max:
+            tail = f"\n{failure.traceback.rstrip()}" if failure.traceback else ""
+            raise TopologyFailed(
+                f"message {message_id!r} of spout {self.task.component!r} failed {times} times, "
+                f"the last time {failure}. Mend the bolt or the record, or raise "
+                f"attempts_max.{tail}"
+            )
 
 
 class RecordsSpoutTask(SpoutTask):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from sunshower.runtime.reports import Reports, Shards
 from sunshower.runtime.routing import make_router
 from sunshower.runtime.spout_task import RecordsSpoutTask, SpoutTask
 from sunshower.runtime.table_spout import TablesSpoutTask
+from sunshower.runtime.usercode import guard
 from sunshower.topologies.components import Context
 from sunshower.topologies.graph import Level, Subscription
 
@@ -68,20 +70,21 @@ def wire(
         if task.component == ACKER:
             wired.ackers[task.id] = AckerTask(task.id, [len(ackers) for ackers in shards])
             continue
-        outlets = Outlets(
-            task.id, _outlets(plan, task, wired, generator, ready), EdgeIds(generator)
-        )
+        make = partial(_outlets, plan, task, wired, generator, ready)
+        routed = guard(task, "prepare of a custom grouping", make)
+        outlets = Outlets(task.id, routed, EdgeIds(generator))
         component = plan.component(task)
+        instance = guard(task, "the constructor", component.instance)
         config = plan.graph.config
         if component.level.is_spout:
             pending = Pending(plan.incarnation(task, life), config.spout_pending)
             wired.spouts[task.id] = _SPOUTS[component.level](
-                task, component.instance(), pending, outlets, wired.reports, config
+                task, instance, pending, outlets, wired.reports, config
             )
         else:
             wired.bolts[task.id] = _BOLTS[component.level](
                 task,
-                component.instance(),
+                instance,
                 outlets,
                 wired.reports,
                 ServiceTime(config),

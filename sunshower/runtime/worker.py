@@ -7,19 +7,21 @@ simulator or a test may do so in any order.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from sunshower.clock import Clock
-from sunshower.errors import SunshowerError, TopologyFailed, Unserialisable
+from sunshower.errors import Unserialisable
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.acker_task import Verdicts
 from sunshower.runtime.batch import Batch, join
+from sunshower.runtime.bolt_task import untracked
 from sunshower.runtime.channels import Inflow, RemoteChannel
 from sunshower.runtime.credits import FIRST_WINDOW
+from sunshower.runtime.frames import Frame
 from sunshower.runtime.ids import U64, incarnations_of
 from sunshower.runtime.lanes import Inlet, Lane, Lost
 from sunshower.runtime.metrics import WorkerStats
@@ -27,6 +29,7 @@ from sunshower.runtime.packets import Answer, Packet, read_content
 from sunshower.runtime.plan import ACKER, Plan, Task
 from sunshower.runtime.reports import ShardReport
 from sunshower.runtime.spout_task import SpoutTask
+from sunshower.runtime.usercode import guard
 from sunshower.runtime.wiring import context, wire
 
 _GRANT_S = 0.05  # what was processed is granted after this long, however little it is
@@ -37,12 +40,18 @@ class Worker:
     """The tasks of one worker in one life of it."""
 
     def __init__(
-        self, plan: Plan, worker: int, life: int, generator: np.random.Generator, clock: Clock
+        self,
+        plan: Plan,
+        worker: int,
+        life: int,
+        generator: np.random.Generator,
+        clock: Clock,
+        inlet: Inlet | None = None,
     ) -> None:
         self.plan = plan
         self.worker = worker
         self.life = life
-        self.inlet = Inlet(worker, life)
+        self.inlet = inlet or Inlet(worker, life)
         self._clock = clock
         self._config = plan.graph.config
         self._place = {task.id: task for task in plan.tasks}
@@ -59,6 +68,7 @@ class Worker:
         self._bolt_turns = 0
         self._grant_at_s: float | None = None
         self._lost = 0
+        self._untracked: str | None = None  # the first loss that nobody follows
 
     # ---- facts ----------------------------------------------------------------------------
 
@@ -92,7 +102,11 @@ class Worker:
             key = (frame.batch.source, frame.target)
             if key not in self._inflows:
                 self._inflows[key] = Inflow(*key, packet.sender, FIRST_WINDOW)
-            self._wired.inboxes[frame.target].put(frame.batch, self._inflows[key], frame.seq)
+            if frame.error is None:
+                self._wired.inboxes[frame.target].put(frame.batch, self._inflows[key], frame.seq)
+            else:
+                self._cannot_be_rebuilt(frame)
+                self._inflows[key].processed(1, frame.seq, FIRST_WINDOW)
 
     def answered(self, peer: int, seq: int, answer: Answer | None) -> None:
         """What the peer said to a packet; None when the call itself failed."""
@@ -115,7 +129,7 @@ class Worker:
         now = self._clock.now()
         for spout in self._spouts:
             if spout.next_look_s <= now:
-                _guard(spout.task, "fail", lambda spout=spout: spout.look(now))
+                guard(spout.task, "fail", partial(spout.look, now))
         worked = self._run_one(now)
         self._dispatch_reports()
         self._give_grants(now)
@@ -145,7 +159,15 @@ class Worker:
         """The worker at this moment."""
         spouts = [spout.stats() for spout in self._spouts]
         bolts = [bolt.stats() for bolt in self._wired.bolts.values()]
-        return WorkerStats(self.worker, self.life, (*spouts, *bolts), self.idle, self._lost)
+        untracked = [self._untracked, *(bolt.untracked for bolt in self._bolts)]
+        return WorkerStats(
+            self.worker,
+            self.life,
+            (*spouts, *bolts),
+            self.idle,
+            self._lost,
+            next(filter(None, untracked), None),
+        )
 
     def results(self, component: str) -> list[Any]:
         """What `result()` of each of the component's tasks in this worker says."""
@@ -157,9 +179,9 @@ class Worker:
         """The topology stops: every task is told, whatever the others say to it."""
         if self._opened:
             for spout in self._spouts:
-                _guard(spout.task, "close", spout.close)
+                guard(spout.task, "close", spout.close)
             for bolt in self._wired.bolts.values():
-                _guard(bolt.task, "cleanup", bolt.close)
+                guard(bolt.task, "cleanup", bolt.close)
 
     # ---- how ------------------------------------------------------------------------------
 
@@ -167,10 +189,10 @@ class Worker:
         self._opened = True
         for bolt in self._wired.bolts.values():
             where = context(self.plan, bolt.task)
-            _guard(bolt.task, "prepare", lambda bolt=bolt, where=where: bolt.prepare(where))
+            guard(bolt.task, "prepare", partial(bolt.prepare, where))
         for spout in self._spouts:
             where = context(self.plan, spout.task)
-            _guard(spout.task, "open", lambda spout=spout, where=where: spout.open(where))
+            guard(spout.task, "open", partial(spout.open, where))
 
     def _run_one(self, now: float) -> bool:
         if self._bolt_turns < _BOLTS_BEFORE_SPOUT and self._run_bolt():
@@ -189,7 +211,7 @@ class Worker:
             entries = inbox.take_several(limit) if bolt.joins else [inbox.take(limit)]
             batch = join([entry[0] for entry in entries])
             before = self._clock.now()
-            bolt.process(batch)
+            guard(bolt.task, "the code or a grouping", partial(bolt.process, batch))
             bolt.service.measure(len(batch), self._clock.now() - before)
             for part, origin, seq in entries:
                 origin.processed(len(part), seq, bolt.service.window)
@@ -211,8 +233,8 @@ class Worker:
         if spout.resting_until_s > now:
             return False
         limit = min(spout.service.slice_records, spout.outlets.window)
-        emitted: int = _guard(
-            spout.task, "records, tables or next_tuple", lambda: spout.emit(now, limit)
+        emitted: int = guard(
+            spout.task, "records, tables or next_tuple", partial(spout.emit, now, limit)
         )
         if emitted:
             spout.service.measure(emitted, self._clock.now() - now)
@@ -258,11 +280,11 @@ class Worker:
                 else np.concatenate(verdicts.complete)
             )
             now = self._clock.now()
-            _guard(spout.task, "ack", lambda: spout.complete(roots, now))
+            guard(spout.task, "ack", partial(spout.complete, roots, now))
         if verdicts.failed:
             why = dict(verdicts.failed)
             failed = np.array(list(why), np.uint64)
-            _guard(spout.task, "fail", lambda: spout.failed(failed, why))
+            guard(spout.task, "fail", partial(spout.failed, failed, why))
 
     def _pass_on_postponed(self, bolt: Any) -> None:
         if roots := getattr(bolt, "postponed", None):
@@ -339,7 +361,7 @@ class Worker:
 
     def _fail_here(self, roots: U64, failure: Failure) -> None:
         for spout in self._spouts:  # each knows its own
-            _guard(spout.task, "fail", lambda spout=spout: spout.failed(roots, failure))
+            guard(spout.task, "fail", partial(spout.failed, roots, failure))
 
     def _fail_frames(self, channel: RemoteChannel, roots: U64, cause: Cause) -> None:
         self._lost += len(roots)
@@ -355,17 +377,17 @@ class Worker:
             source.index,
             f"{error} (the record: {bad.records[0]!r:.200})",
         )
-        self._wired.reports.fail(bad.roots, failure)
+        self._fail_or_note(bad.roots, failure)
 
+    def _cannot_be_rebuilt(self, frame: Frame) -> None:
+        source = self._place[frame.batch.source]
+        stream = self.plan.streams[frame.batch.stream].spec
+        reason = f"a record {stream.schema.name} arrived, but cannot be made again: {frame.error}"
+        failure = Failure(Cause.EXCEPTION, source.component, source.index, reason)
+        self._fail_or_note(frame.batch.roots, failure)
 
-def _guard(task: Task, what: str, call: Any) -> Any:
-    """Run user code that is in no tuple's care: what it raises ends the topology."""
-    try:
-        return call()
-    except SunshowerError:
-        raise
-    except Exception as error:
-        raise TopologyFailed(
-            f"{what} of {task.component}[{task.index}] raised {type(error).__name__}: {error}. "
-            f"Mend it and run again.\n{traceback.format_exc().rstrip()}"
-        ) from error
+    def _fail_or_note(self, roots: U64, failure: Failure) -> None:
+        """Have these trees replayed; what nobody follows is told at the end of the run."""
+        if not len(roots):
+            self._untracked = self._untracked or untracked(failure)
+        self._wired.reports.fail(roots, failure)

@@ -114,13 +114,13 @@ class Spout(Generic[Out_co]):
     """A source: write `records` (simple), `tables` (columns) or `next_tuple` (manual).
 
     Nothing here may block. Of `records` and `tables` the framework names, keeps and replays each
-    record; `next_tuple` emits with message ids of its own.
+    record; `next_tuple` emits with message ids of its own, and may say `replay = False`.
     Storm: org.apache.storm.spout.ISpout.
     """
 
     emits: Any = None  # record type or field names, when only the instance knows, not its class
     streams: ClassVar[Mapping[str, Any]] = {}  # further streams: id → record type or field names
-    replay: ClassVar[bool] = True  # keep each tracked record and emit it again when it fails
+    replay: ClassVar[bool] = True  # False is for `next_tuple`: it emits again what failed, or not
 
     def open(self, context: Context) -> None:
         """Called once per task, before the first record."""
@@ -149,7 +149,7 @@ class Spout(Generic[Out_co]):
     def fail(self, message_id: Any, failure: Failure) -> None:
         """The record's tree failed.
 
-        With `replay` it is in line to be emitted again; without, replaying is up to you.
+        It is in line to be emitted again; with `next_tuple` and `replay = False` that is up to you.
         """
 
     def close(self) -> None:
@@ -188,7 +188,7 @@ class Bolt(Generic[In_contra, Out_co]):
     def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
         """Storm's own control: emit with anchors; ack or fail each tuple once, now or later.
 
-        An exception fails `tuple` unless it is settled.
+        An exception fails `tuple`, even if this call has acked it; a fail before it stands.
         """
         raise NotImplementedError
 

@@ -75,8 +75,14 @@ def spout_signature(code: Any, where: str) -> Signature:
         "tables": Level.TABLES,
         "next_tuple": Level.NEXT_TUPLE,
     }
+    level = _level(code, Spout, levels, where)
+    if level is not Level.NEXT_TUPLE and not code.replay:
+        raise TopologyError(
+            f"{where}: {kind.__name__} has replay = False, which is for next_tuple; its failed "
+            "records are kept and replayed for it: drop replay, or write next_tuple"
+        )
     (emits,) = type_arguments(kind, Spout)
-    return Signature(_level(code, Spout, levels, where), NoneType, record_type(emits, where))
+    return Signature(level, NoneType, record_type(emits, where))
 
 
 def bolt_signature(code: Any, where: str) -> Signature:

@@ -23,7 +23,7 @@ class JsonLines(Bolt[Any, None]):
     replayed is written again. `fields` names the fields of plain tuples.
 
     Raises TopologyError for a path that cannot be written. A value that JSON has no word for
-    fails its record.
+    (bytes, NaN, infinity) fails its record.
     """
 
     def __init__(self, path: str | os.PathLike[str], fields: Sequence[str] | None = None) -> None:
@@ -56,7 +56,8 @@ class JsonLines(Bolt[Any, None]):
         self._file = path.open("a", encoding="utf-8", errors="backslashreplace", newline="\n")
 
     def process(self, record: Any) -> None:
-        self._lines.append(json.dumps(_named(record, self.fields), ensure_ascii=False) + "\n")
+        named = _named(record, self.fields)
+        self._lines.append(json.dumps(named, ensure_ascii=False, allow_nan=False) + "\n")
 
     def flush(self) -> None:
         """Hand the lines to the operating system: they outlive this process, not a power cut."""

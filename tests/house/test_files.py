@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.reading import FILES, HOUSE, PYTHON, ROOT, syntax, text
+from tests.house.reading import FILES, PYTHON, ROOT, syntax, text
 
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
@@ -50,7 +50,7 @@ def test_lines_fit_the_page(path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("path", HOUSE, ids=str)
+@every_python_file
 def test_file_fits_in_a_sitting(path: Path) -> None:
     lines = len(text(path).splitlines())
     assert lines <= FILE_LINES_MAX, f"{path} has {lines} lines; {FILE_LINES_MAX} are the limit"

@@ -98,7 +98,7 @@ class Network:
         self.watch: list[Callable[[Worker], None]] = [check_invariants]
         self._seconds_max = seconds_max  # a run that is not finished by then is stuck
         self._faults = faults or Faults()
-        self._crashes = deque(self._faults.crashes)
+        self.crashes = deque(self._faults.crashes)
         self._master = Master(self.plan)
         self._calls: defaultdict[tuple[int, int], deque[Call]] = defaultdict(deque)
         self._answers: list[tuple[Call, Answer | None]] = []
@@ -132,8 +132,8 @@ class Network:
 
     def act(self) -> None:
         """One thing happens, drawn by lot; if nothing can, time passes."""
-        while self._crashes and self.fates.total() >= self._crashes[0][0]:
-            self.crash(self._crashes.popleft()[1])
+        while self.crashes and self.fates.total() >= self.crashes[0][0]:
+            self.crash(self.crashes.popleft()[1])
         self.acts += 1
         assert self.acts < ACTS_MAX, f"seed {self.seed}: busy without end\n{self.describe()}"
         can = list(self._possible())

@@ -97,7 +97,7 @@ def test_any_worker_may_die(seed: int) -> None:
     net, book = network(seed)
     workers = net.plan.workers
     dies, after = int(net.random.choice(workers)), int(net.random.integers(1, 60))
-    net._crashes.append((after, dies))
+    net.crashes.append((after, dies))
     net.run()
     check(net, book)
 
@@ -106,7 +106,7 @@ def test_any_worker_may_die(seed: int) -> None:
 def test_several_workers_may_die_while_the_network_is_bad(seed: int) -> None:
     net, book = network(seed, BADLY)
     for after in sorted(net.random.integers(1, 150, 3).tolist()):
-        net._crashes.append((after, int(net.random.choice(net.plan.workers))))
+        net.crashes.append((after, int(net.random.choice(net.plan.workers))))
     net.run()
     check(net, book)
 

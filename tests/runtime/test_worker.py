@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from sunshower import Bolt, Cause, Failure, Spout, Topology
 from sunshower.clock import ManualClock
 from sunshower.errors import TopologyFailed
+from sunshower.runtime.inline import run_inline
 from sunshower.runtime.packets import Answer
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.worker import Worker
@@ -291,6 +293,47 @@ def test_record_that_cannot_travel_fails_and_in_the_end_halts_the_topology() -> 
     story = r"message 1 of spout 'numbers' failed 2 times.*cannot travel to another.*the record:"
     with pytest.raises(TopologyFailed, match=story):
         Site(1, object(), 3, attempts_max=2).settle()
+
+
+class Lost:
+    """A custom grouping that raises, or names a task that is not there."""
+
+    def __init__(self, answer: list[int] | None) -> None:
+        self.answer = answer
+
+    def prepare(self, targets: Sequence[int]) -> None: ...
+
+    def choose(self, record: Number) -> list[int]:
+        if self.answer is None:
+            raise KeyError("no such ward")
+        return self.answer
+
+
+def exits(number: Number) -> list[Number]:
+    sys.exit(3)
+
+
+def pass_on(number: Number) -> list[Number]:
+    return [number]
+
+
+@pytest.mark.parametrize(
+    ("grouping", "bolt", "story"),
+    [
+        (Lost(None), pass_on, r"a grouping of middle\[0\] raised KeyError: 'no such ward'"),
+        (Lost([99]), pass_on, r"middle\[0\]: the custom grouping Lost chose task 99"),
+        (Lost([]), exits, r"the code .* of middle\[0\] raised SystemExit: 3"),
+    ],
+    ids=["a grouping that raises", "a task that is not there", "sys.exit"],
+)
+def test_what_no_tuple_can_be_blamed_for_ends_the_topology_naming_its_place(
+    grouping: Lost, bolt: Any, story: str
+) -> None:
+    topology = Topology("t", ackers=1)
+    numbers = topology.spout("numbers", Numbers(1))
+    numbers.shuffle().bolt("middle", bolt).custom(grouping).bolt("keep", keep)
+    with pytest.raises(TopologyFailed, match=story):
+        run_inline(topology.graph(), clock=ManualClock(), steps_max=100)
 
 
 class Closing(Bolt[Number, None]):

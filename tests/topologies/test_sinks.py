@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -80,10 +81,20 @@ def test_line_that_a_crash_tore_is_ended_first(tmp_path: Path, before: str, betw
     assert file.read_text() == before + between + '{"word": "rain"}\n'
 
 
-def test_value_that_json_cannot_say_fails_its_record_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("value", "error", "says"),
+    [
+        (b"raw", TypeError, "bytes"),
+        (math.nan, ValueError, "not JSON compliant"),
+        (-math.inf, ValueError, "not JSON compliant"),
+    ],
+)
+def test_value_that_json_cannot_say_fails_its_record_alone(
+    tmp_path: Path, value: Any, error: type[Exception], says: str
+) -> None:
     bolt = started(JsonLines(tmp_path / "out.jsonl", fields=("word",)))
-    with pytest.raises(TypeError, match="bytes"):
-        bolt.process((b"raw",))
+    with pytest.raises(error, match=says):
+        bolt.process((value,))
     bolt.process(("rain",))
     bolt.cleanup()
     assert (tmp_path / "out.jsonl").read_text() == '{"word": "rain"}\n'

@@ -2,47 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import pytest
 
-import sunshower
-from sunshower import BatchBolt, Bolt, Config, Counter, Derived, DirectStream, Records, Spout, batch
+from sunshower import Config, Counter, Spout
 from sunshower.errors import (
     ConfigError,
     DuplicateComponent,
     RecordMismatch,
-    SunshowerError,
     TopologyError,
     UnknownComponent,
     UnknownField,
     UnknownStream,
 )
-from tests.topologies.examples import Count, Everything, Manual, Order, Total, Word, count, words
-
-Topology: Any = sunshower.Topology  # what follows is wrong on purpose, also for a type checker
-
-
-def refused(kind: type[SunshowerError], declare: Callable[[], object], *says: str) -> None:
-    """`declare` raises exactly `kind`, in one paragraph that contains all of `says`."""
-    with pytest.raises(kind) as caught:
-        declare()
-    message = str(caught.value)
-    assert type(caught.value) is kind
-    assert "\n" not in message
-    assert not [text for text in says if text not in message], message
-
-
-@pytest.fixture
-def topology() -> Any:
-    return Topology("clicks")
-
-
-@pytest.fixture
-def lines(topology: Any) -> Any:
-    return topology.spout("words", words(), streams={"late": Word, "to": DirectStream(Word)})
-
+from tests.topologies.conftest import Topology, refused
+from tests.topologies.examples import Count, Everything, Manual, Total, Word, count, words
 
 # ---- ids ----------------------------------------------------------------------------------------
 
@@ -292,201 +268,6 @@ def test_refused_bolt_leaves_no_trace(topology: Any, lines: Any) -> None:
     with pytest.raises(TopologyError):
         topology.bolt("count", count, inputs=[lines])
     assert list(topology.graph().components) == ["words"]
-
-
-# ---- the code of a component --------------------------------------------------------------------
-
-
-class Neither(Bolt[Word, Total]):
-    pass
-
-
-class Both(Manual):
-    def process(self, record: Word) -> Iterator[Total]:
-        yield Total(record.word, 1)
-
-
-class Silent(Spout[Word]):
-    pass
-
-
-class NeedsArgument(Count):
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-
-class Empty(BatchBolt[Word, Total]):
-    pass
-
-
-@pytest.mark.parametrize(
-    ("impl", "says"),
-    [
-        (Neither, ["Neither", "nothing to run", "process or execute"]),
-        (Both, ["Both", "process and execute", "not both"]),
-        (Empty, ["Empty", "process"]),
-        (NeedsArgument, ["NeedsArgument(...)", "instance"]),
-        (7, ["7", "is not a bolt", "function of one record"]),
-        (Counter, ["Counter", "is not a bolt"]),
-        (Counter(5), ["Counter", "is not a bolt"]),
-        (str, ["str", "is not a bolt"]),
-    ],
-)
-def test_bolt_that_cannot_run(lines: Any, impl: Any, says: list[str]) -> None:
-    refused(TopologyError, lambda: lines.shuffle().bolt("it", impl), "'clicks'", "'it'", *says)
-
-
-@pytest.mark.parametrize(
-    ("impl", "says"),
-    [
-        (Silent, ["Silent", "nothing to run", "records, tables or next_tuple"]),
-        (Count, ["Count", "is not a spout", "Records(...)"]),
-        (count, ["count", "is not a spout", "Records(...)"]),
-        (Records, ["Records(...)", "instance"]),
-    ],
-)
-def test_spout_that_cannot_run(topology: Any, impl: Any, says: list[str]) -> None:
-    refused(TopologyError, lambda: topology.spout("it", impl), "'clicks'", "'it'", *says)
-
-
-def nobody() -> None: ...
-def two(word: Word, other: Word) -> None: ...
-async def later(word: Word) -> None: ...
-async def stream(word: Word) -> AsyncIterator[Word]:
-    yield word
-
-
-@pytest.mark.parametrize(
-    ("function", "says"),
-    [
-        (nobody, "exactly one record"),
-        (two, "exactly one record"),
-        (later, "asynchronous"),
-        (stream, "asynchronous"),
-    ],
-)
-def test_function_that_cannot_be_a_bolt(lines: Any, function: Any, says: str) -> None:
-    refused(
-        TopologyError, lambda: lines.shuffle().bolt("it", function), "'it'", function.__name__, says
-    )
-
-
-def test_function_that_does_not_say_what_it_emits(lines: Any) -> None:
-    def unsaid(word): ...  # type: ignore[no-untyped-def]
-
-    for function in (unsaid, lambda word: [word], print):
-        refused(
-            TopologyError,
-            lambda function=function: lines.shuffle().bolt("it", function),
-            "'it'",
-            "Iterator[Word]",
-            "None for a sink",
-            'fields=("word", "count")',
-        )
-
-
-def test_function_that_returns_a_record_rather_than_several(lines: Any) -> None:
-    def one(word: Word) -> Word:
-        return word
-
-    refused(
-        RecordMismatch,
-        lambda: lines.shuffle().bolt("it", one),
-        "'it'",
-        "one",
-        "returns Word",
-        "Iterator[Word]",
-    )
-
-
-def test_function_that_emits_what_is_no_record(lines: Any) -> None:
-    def size(word: Word) -> Iterator[int]:
-        yield len(word.word)
-
-    refused(RecordMismatch, lambda: lines.shuffle().bolt("it", size), "'it'", "int", "NamedTuple")
-
-
-def test_two_record_types_on_one_stream(lines: Any) -> None:
-    def either(word: Word) -> Iterator[Word | Total]:
-        yield word
-
-    refused(
-        RecordMismatch,
-        lambda: lines.shuffle().bolt("it", either),
-        "'it'",
-        "Word, Total",
-        "OnStream",
-    )
-
-
-def test_plain_tuples_without_field_names(lines: Any) -> None:
-    def pairs(word: Word) -> Iterator[tuple[str, int]]:
-        yield word.word, 1
-
-    refused(TopologyError, lambda: lines.shuffle().bolt("it", pairs), "'it'", "fields=")
-    refused(
-        RecordMismatch,
-        lambda: lines.shuffle().bolt("it", pairs, fields=("word",)),
-        "'it'",
-        "tuple[str, int]",
-        "(word)",
-    )
-
-
-@pytest.mark.parametrize(
-    ("impl", "fields", "says"),
-    [
-        (count, Word, ["Total", "Word(word)"]),
-        (Count, ("word", "times"), ["Total", "(word, times)"]),
-        (Count, (), ["Total", "nothing"]),
-        (Everything, Word, ["nothing", "Word(word)"]),
-        (count, Order, ["Total", "Order(id, price)"]),
-    ],
-    ids=str,
-)
-def test_annotation_and_fields_that_disagree(
-    lines: Any, impl: Any, fields: Any, says: list[str]
-) -> None:
-    refused(
-        RecordMismatch,
-        lambda: lines.shuffle().bolt("it", impl, fields=fields),
-        "'it'",
-        *says,
-        "make them agree",
-    )
-
-
-def test_batch_bolt_with_several_streams(lines: Any) -> None:
-    @batch
-    def columns(table: Any) -> Derived | None: ...
-
-    refused(
-        TopologyError,
-        lambda: lines.shuffle().bolt("it", columns, fields=Word, streams={"late": Word}),
-        "'it'",
-        "late",
-        "default stream alone",
-    )
-
-
-def test_batch_function_that_does_not_say_its_columns(lines: Any) -> None:
-    @batch
-    def columns(table: Any) -> Derived | None: ...
-
-    refused(TopologyError, lambda: lines.shuffle().bolt("it", columns), "'it'", "fields=Word")
-
-
-def test_records_of_an_iterator(topology: Any) -> None:
-    refused(TopologyError, lambda: Records(iter([Word("rain")]), type=Word), "Records", "only once")
-
-
-def test_records_that_nobody_describes(topology: Any) -> None:
-    refused(
-        TopologyError,
-        lambda: topology.spout("words", Records([Word("a")])),
-        "'words'",
-        "fields=Word",
-    )
 
 
 # ---- the whole ----------------------------------------------------------------------------------

@@ -1,0 +1,294 @@
+"""Code that cannot be a component is refused at its declaration, and told what it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import InitVar, dataclass, field
+from typing import Any
+
+import pytest
+
+from sunshower import BatchBolt, Bolt, Counter, Derived, Records, Spout, batch
+from sunshower.errors import RecordMismatch, TopologyError
+from sunshower.topologies.graph import Level
+from tests.topologies.conftest import refused
+from tests.topologies.examples import (
+    Count,
+    Everything,
+    Manual,
+    ManualSpout,
+    Order,
+    Total,
+    Word,
+    count,
+    words,
+)
+
+
+class Neither(Bolt[Word, Total]):
+    pass
+
+
+class Both(Manual):
+    def process(self, record: Word) -> Iterator[Total]:
+        yield Total(record.word, 1)
+
+
+class Silent(Spout[Word]):
+    pass
+
+
+class NeedsArgument(Count):
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+class Empty(BatchBolt[Word, Total]):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("impl", "says"),
+    [
+        (Neither, ["Neither", "nothing to run", "process or execute"]),
+        (Both, ["Both", "process and execute", "not both"]),
+        (Empty, ["Empty", "process"]),
+        (NeedsArgument, ["NeedsArgument(...)", "instance"]),
+        (7, ["7", "is not a bolt", "function of one record"]),
+        (Counter, ["Counter", "is not a bolt"]),
+        (Counter(5), ["Counter", "is not a bolt"]),
+        (str, ["str", "is not a bolt"]),
+    ],
+)
+def test_bolt_that_cannot_run(lines: Any, impl: Any, says: list[str]) -> None:
+    refused(TopologyError, lambda: lines.shuffle().bolt("it", impl), "'clicks'", "'it'", *says)
+
+
+@pytest.mark.parametrize(
+    ("impl", "says"),
+    [
+        (Silent, ["Silent", "nothing to run", "records, tables or next_tuple"]),
+        (Count, ["Count", "is not a spout", "Records(...)"]),
+        (count, ["count", "is not a spout", "Records(...)"]),
+        (Records, ["Records(...)", "instance"]),
+    ],
+)
+def test_spout_that_cannot_run(topology: Any, impl: Any, says: list[str]) -> None:
+    refused(TopologyError, lambda: topology.spout("it", impl), "'clicks'", "'it'", *says)
+
+
+class Careless(Spout[Word]):
+    replay = False
+
+    def records(self) -> Iterator[Word]:
+        yield Word("rain")
+
+
+class CarelessTables(Spout[Word]):
+    replay = False
+
+    def tables(self) -> Iterator[Any]:
+        yield None
+
+
+@pytest.mark.parametrize("impl", [Careless, Careless(), CarelessTables])
+def test_spout_that_refuses_replays_without_next_tuple(topology: Any, impl: Any) -> None:
+    refused(
+        TopologyError,
+        lambda: topology.spout("it", impl),
+        "'it'",
+        "Careless",
+        "replay = False",
+        "is for next_tuple",
+    )
+
+
+class ByHand(ManualSpout):
+    replay = False
+
+
+def test_manual_spout_may_replay_by_itself(topology: Any) -> None:
+    topology.spout("it", ByHand)
+    assert topology.graph().components["it"].level is Level.NEXT_TUPLE
+
+
+@dataclass(kw_only=True)
+class Named:
+    word: str
+
+
+@dataclass
+class PartlyNamed:
+    word: str
+    times: int = field(default=1, kw_only=True)
+
+
+@dataclass
+class Computed:
+    word: str
+    length: int = field(init=False)
+
+
+@dataclass
+class Helped:
+    word: str
+    language: InitVar[str] = "en"
+
+
+@dataclass
+class HelpedByName:
+    word: str
+    language: InitVar[str] = field(default="en", kw_only=True)
+
+
+@pytest.mark.parametrize("kind", [Named, PartlyNamed, Computed, Helped, HelpedByName])
+def test_dataclass_that_cannot_be_rebuilt_from_its_values(topology: Any, kind: type[Any]) -> None:
+    refused(
+        RecordMismatch,
+        lambda: topology.spout("words", words(), streams={"late": kind}),
+        "'words'",
+        "'late'",
+        kind.__name__,
+        "by position",
+        "NamedTuple",
+    )
+
+
+def nobody() -> None: ...
+def two(word: Word, other: Word) -> None: ...
+async def later(word: Word) -> None: ...
+async def stream(word: Word) -> AsyncIterator[Word]:
+    yield word
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (nobody, "exactly one record"),
+        (two, "exactly one record"),
+        (later, "asynchronous"),
+        (stream, "asynchronous"),
+    ],
+)
+def test_function_that_cannot_be_a_bolt(lines: Any, function: Any, says: str) -> None:
+    refused(
+        TopologyError, lambda: lines.shuffle().bolt("it", function), "'it'", function.__name__, says
+    )
+
+
+def test_function_that_does_not_say_what_it_emits(lines: Any) -> None:
+    def unsaid(word): ...  # type: ignore[no-untyped-def]
+
+    for function in (unsaid, lambda word: [word], print):
+        refused(
+            TopologyError,
+            lambda function=function: lines.shuffle().bolt("it", function),
+            "'it'",
+            "Iterator[Word]",
+            "None for a sink",
+            'fields=("word", "count")',
+        )
+
+
+def test_function_that_returns_a_record_rather_than_several(lines: Any) -> None:
+    def one(word: Word) -> Word:
+        return word
+
+    refused(
+        RecordMismatch,
+        lambda: lines.shuffle().bolt("it", one),
+        "'it'",
+        "one",
+        "returns Word",
+        "Iterator[Word]",
+    )
+
+
+def test_function_that_emits_what_is_no_record(lines: Any) -> None:
+    def size(word: Word) -> Iterator[int]:
+        yield len(word.word)
+
+    refused(RecordMismatch, lambda: lines.shuffle().bolt("it", size), "'it'", "int", "NamedTuple")
+
+
+def test_two_record_types_on_one_stream(lines: Any) -> None:
+    def either(word: Word) -> Iterator[Word | Total]:
+        yield word
+
+    refused(
+        RecordMismatch,
+        lambda: lines.shuffle().bolt("it", either),
+        "'it'",
+        "Word, Total",
+        "OnStream",
+    )
+
+
+def test_plain_tuples_without_field_names(lines: Any) -> None:
+    def pairs(word: Word) -> Iterator[tuple[str, int]]:
+        yield word.word, 1
+
+    refused(TopologyError, lambda: lines.shuffle().bolt("it", pairs), "'it'", "fields=")
+    refused(
+        RecordMismatch,
+        lambda: lines.shuffle().bolt("it", pairs, fields=("word",)),
+        "'it'",
+        "tuple[str, int]",
+        "(word)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("impl", "fields", "says"),
+    [
+        (count, Word, ["Total", "Word(word)"]),
+        (Count, ("word", "times"), ["Total", "(word, times)"]),
+        (Count, (), ["Total", "nothing"]),
+        (Everything, Word, ["nothing", "Word(word)"]),
+        (count, Order, ["Total", "Order(id, price)"]),
+    ],
+    ids=str,
+)
+def test_annotation_and_fields_that_disagree(
+    lines: Any, impl: Any, fields: Any, says: list[str]
+) -> None:
+    refused(
+        RecordMismatch,
+        lambda: lines.shuffle().bolt("it", impl, fields=fields),
+        "'it'",
+        *says,
+        "make them agree",
+    )
+
+
+def test_batch_bolt_with_several_streams(lines: Any) -> None:
+    @batch
+    def columns(table: Any) -> Derived | None: ...
+
+    refused(
+        TopologyError,
+        lambda: lines.shuffle().bolt("it", columns, fields=Word, streams={"late": Word}),
+        "'it'",
+        "late",
+        "default stream alone",
+    )
+
+
+def test_batch_function_that_does_not_say_its_columns(lines: Any) -> None:
+    @batch
+    def columns(table: Any) -> Derived | None: ...
+
+    refused(TopologyError, lambda: lines.shuffle().bolt("it", columns), "'it'", "fields=Word")
+
+
+def test_records_of_an_iterator(topology: Any) -> None:
+    refused(TopologyError, lambda: Records(iter([Word("rain")]), type=Word), "Records", "only once")
+
+
+def test_records_that_nobody_describes(topology: Any) -> None:
+    refused(
+        TopologyError,
+        lambda: topology.spout("words", Records([Word("a")])),
+        "'words'",
+        "fields=Word",
+    )
