@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from sunshower.errors import ConfigError
 
 SLOTS_MAX = 1 << 24  # a root id has 24 bits for its slot
-FAN_IN_MAX = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +17,7 @@ class Config:
     """
 
     message_timeout_s: float = 30.0  # topology.message.timeout.secs
-    ackers: int | None = None  # topology.acker.executors; None: one shard a worker, 0: untracked
+    ackers: int | None = None  # topology.acker.executors; None: see plan.py, 0: untracked
     workers: int = 2  # topology.workers, in the `pack` layout
     spout_pending: int = 32_768  # topology.max.spout.pending: roots in flight, per spout task
     frame_records_max: int = 16_384  # records of one frame on the wire

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,8 +32,6 @@ def run_inline(
     Nothing is serialised and nothing can die: for unit tests of a topology, and for debuggers.
     Raises whatever ends the topology, and ClusterError if `steps_max` slices were not enough.
     """
-    from dataclasses import replace
-
     graph = replace(graph, config=replace(graph.config, workers=1))
     worker = Worker(
         make_plan(graph, Layout.PACK), 0, 1, np.random.default_rng(seed), clock or SystemClock()

@@ -114,7 +114,7 @@ class Outlets:
         return made
 
     def send_batch(self, channel: Channel, batch: Batch) -> None:
-        """Send what manual.py has put together for one target."""
+        """Send what anchoring.py has put together for one target."""
         self.transferred += len(batch)
         channel.push(batch)
 
