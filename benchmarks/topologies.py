@@ -40,14 +40,10 @@ class Gated(Spout[Any]):
     def open(self, context: Context) -> None:
         self._is_ready = True
 
-    def records(self) -> Iterator[Any]:
+    def hold_back(self) -> Iterator[None]:
         while not self._gate.is_open:
             yield None
         self._begun_s = time.monotonic()
-        yield from self.fresh(self._begun_s)
-
-    def fresh(self, begun_s: float) -> Iterator[Any]:
-        raise NotImplementedError
 
     def result(self) -> tuple[bool, float | None]:
         """(is everything prepared, when the first record left)."""
@@ -79,8 +75,28 @@ class Prepared(Gated):
         self._prepared = [self._record(line) for line in share]
         super().open(context)
 
-    def fresh(self, begun_s: float) -> Iterator[Any]:
-        return iter(self._prepared)
+    def records(self) -> Iterator[Any]:
+        yield from self.hold_back()
+        yield from self._prepared
+
+
+class PreparedTable(Gated):
+    """The same lines as one Arrow table; the runtime cuts it to size."""
+
+    emits = ("text",)
+
+    def __init__(self, gate: Gate, path: Path) -> None:
+        super().__init__(gate)
+        self._path = path
+
+    def open(self, context: Context) -> None:
+        share = read_lines(self._path)[context.index :: context.parallelism]
+        self._table = pa.table({"text": share})
+        super().open(context)
+
+    def tables(self) -> Iterator[Any]:
+        yield from self.hold_back()
+        yield self._table
 
 
 def one(line: str) -> tuple[str]:
@@ -170,9 +186,13 @@ def word_count(variant: str, path: Path, gate: Gate, **settings: Any) -> Topolog
     """`rows`: plain tuples, the count is silent; `classes`: NamedTuples, a Total for each word;
     `columns`: Arrow tables."""
     topology = Topology(f"word-count-{variant}", idle_poll_s=POLL_S, **settings)
-    record, fields = (Line, Line) if variant == "classes" else (one, ("text",))
-    lines = topology.spout("source", Prepared(gate, path, record, fields), parallelism=2)
-    near = lines.local_or_shuffle()
+    if variant == "columns":
+        source: Gated = PreparedTable(gate, path)
+    elif variant == "classes":
+        source = Prepared(gate, path, Line, Line)
+    else:
+        source = Prepared(gate, path, one, ("text",))
+    near = topology.spout("source", source, parallelism=2).local_or_shuffle()
     if variant == "rows":
         parts = near.bolt("split", split_tuples, parallelism=2, fields=("word",))
         parts.fields("word").bolt("sink", CountTuples, parallelism=2, fields=())
@@ -197,9 +217,10 @@ class Numbers(Gated):
         super().__init__(gate)
         self._seconds = seconds
 
-    def fresh(self, begun_s: float) -> Iterator[Any]:
-        first = 0
-        while time.monotonic() < begun_s + self._seconds:
+    def records(self) -> Iterator[Any]:
+        yield from self.hold_back()
+        first, end_s = 0, time.monotonic() + self._seconds
+        while time.monotonic() < end_s:
             for value in range(first, first + 1000):
                 yield (value,)
             first += 1000

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import os
+import secrets
 import threading
 import time
 import traceback
@@ -19,13 +20,13 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-import numpy as np
 import ray
 from ray import cloudpickle
 
 from sunshower.actors.names import NAMESPACE, master_name, silent, worker_name
 from sunshower.clock import SystemClock
 from sunshower.errors import SunshowerError
+from sunshower.runtime.ids import seeded
 from sunshower.runtime.lanes import Inlet
 from sunshower.runtime.master import Welcome
 from sunshower.runtime.packets import Answer
@@ -97,7 +98,7 @@ class WorkerActor:
 
     def _live(self, plan: bytes, welcome: Welcome) -> None:
         try:
-            generator = np.random.default_rng()
+            generator = seeded(secrets.randbits(128))
             plan_here: Plan = cloudpickle.loads(plan)
             self._core = Worker(
                 plan_here, self._worker, welcome.life, generator, SystemClock(), self._inlet

@@ -61,6 +61,11 @@ def incarnations_of(roots: U64) -> I64:
     return (roots >> _INCARNATION_SHIFT).view(np.int64)
 
 
+def seeded(seed: int) -> np.random.Generator:
+    """All the chance that one worker needs, from a seed that is handed in."""
+    return np.random.default_rng(seed)
+
+
 class EdgeIds:
     """Random 64-bit edge ids, drawn in bulk from a generator that is handed in.
 

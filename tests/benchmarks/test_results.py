@@ -1,4 +1,4 @@
-"""What `make bench` writes down: medians, spreads, ratios by round, targets, and the file's shape."""
+"""What `make bench` writes down: medians, spreads, ratios by round, targets, and their shape."""
 
 from __future__ import annotations
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Sequence
 
 import pytest
+from rich.console import Console
 
 from sunshower.cli import packages
 from sunshower.cli.checks import (
@@ -16,7 +18,7 @@ from sunshower.cli.checks import (
     check_package,
     check_python,
 )
-from sunshower.cli.findings import sentence
+from sunshower.cli.findings import sentence, show
 from sunshower.cli.machine import GIB, Machine, look
 from sunshower.cli.packages import Package, install_command, parse, within
 from tests.conftest import Sunshower
@@ -129,6 +131,16 @@ def test_this_machine_can_be_looked_at() -> None:
 def test_the_sentence_names_what_is_broken() -> None:
     broken = Check("core", "ray", Level.BROKEN, "missing")
     assert sentence([broken]) == "The core cannot work: ray."
+
+
+def test_advice_is_whole_on_a_narrow_page() -> None:
+    remedies = [f"/a/long/way/to/python -m pip install -e '/a/long/way[{n}]'" for n in "abc"]
+    page = io.StringIO()
+    show(
+        [Check(n, n, Level.OPTIONAL, "missing", r) for n, r in zip("abc", remedies, strict=True)],
+        Console(file=page, width=30),
+    )
+    assert set(remedies) <= {line.strip() for line in page.getvalue().splitlines()}
 
 
 # ---- the command --------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sunshower.cli.loading import load
-from sunshower.errors import LoadError, TopologyError
+from sunshower.errors import LoadError, TopologyError, UnknownField
 from tests.cli.conftest import Write
 
 ONE = """
@@ -114,8 +114,25 @@ def test_a_file_that_failed_can_be_mended_and_loaded_again(write: Write) -> None
 
 
 def test_a_wrong_declaration_explains_itself(write: Write) -> None:
-    with pytest.raises(TopologyError, match="parallelism is 0"):
-        load(str(write('Topology("t").spout("numbers", Counter(3), parallelism=0)')))
+    path = write('Topology("t").spout("numbers", Counter(3), parallelism=0)')
+    with pytest.raises(TopologyError, match="parallelism is 0") as raised:
+        load(str(path))
+    assert str(raised.value).startswith(f"{path}, line 6: ")
+
+
+def test_a_wrong_declaration_in_a_function_names_the_innermost_line_of_the_file(
+    write: Write,
+) -> None:
+    path = write("""
+        def declare(field):
+            topology = Topology("t")
+            topology.spout("numbers", Counter(3)).fields(field)
+
+        declare("valeu")
+    """)
+    with pytest.raises(UnknownField, match="valeu") as raised:
+        load(str(path))
+    assert str(raised.value).startswith(f"{path}, line 9: ")
 
 
 def test_a_name_that_is_not_there_lists_the_topologies(write: Write) -> None:

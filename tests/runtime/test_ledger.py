@@ -16,7 +16,13 @@ import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
 from sunshower.runtime.ids import GENERATION_MASK, EdgeIds
 from sunshower.runtime.ledger import Ledger, Settled
@@ -123,10 +129,14 @@ class LedgerAgainstModel(RuleBasedStateMachine):
         self.edges = EdgeIds(np.random.default_rng(0))
         self.ledger = Ledger(STRIDES)
         self.model = Model()
-        self.lives = [2, 3]  # incarnation i belongs to spout task i % 2
+        self.lives = [2, 3]
         self.generations: dict[tuple[int, int], int] = {}
         self.trees: list[Tree] = []
         self.messages: list[Message] = []
+
+    @initialize(first=st.sampled_from([2, 126, 254, 65_000]))
+    def topology_is_old(self, first: int) -> None:
+        self.lives = [first, first + 1]  # incarnation i belongs to spout task i % 2
 
     @rule(task=st.sampled_from([0, 1]), place=st.integers(0, 3), receivers=st.integers(0, 3))
     def spout_emits(self, task: int, place: int, receivers: int) -> None:

@@ -1,0 +1,133 @@
+"""`python -m benchmarks`: measure, show, and write the results down."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from benchmarks.clusters import Arena
+    from benchmarks.measure import Match, Tell
+
+RESULTS = Path(__file__).parent / "results"
+NAMES = ("ledger", "word-count", "word-count-classes", "constants", "idle")
+
+
+def arguments(given: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Measure Sunshower beside bare loops and Bytewax. Takes about 15 minutes.",
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=NAMES,
+        default=NAMES,
+        help="measure these alone",
+        metavar="NAME",
+    )
+    parser.add_argument("--repeat", type=int, default=5, help="rounds (default: %(default)s)")
+    parser.add_argument("--words", type=int, default=2_000_000, help="of the word counts")
+    parser.add_argument("--quick", action="store_true", help="one short round, to see it work")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=10.0,
+        metavar="SECONDS",
+        help="how long to wait before each run for other work on this machine to end",
+    )
+    options = parser.parse_args(given)
+    if options.repeat < 1 or options.words < 1_000 or options.words % 1_000:
+        parser.error("--repeat must be at least 1, --words a multiple of 1,000")
+    options.seconds = 3.0
+    options.idle_seconds = 10.0
+    options.windows = 50
+    if options.quick:
+        options.repeat, options.words = 1, min(options.words, 200_000)
+        options.seconds, options.idle_seconds, options.windows = 1.0, 2.0, 5
+    return options
+
+
+def main() -> int:
+    options = arguments()
+    from rich.console import Console
+    from rich.markup import escape
+
+    from benchmarks import machine
+    from benchmarks.figures import report
+    from benchmarks.measure import BenchmarkError, play
+    from benchmarks.tables import tables
+    from benchmarks.targets import TARGETS
+    from sunshower.errors import SunshowerError
+
+    console = Console(width=None if sys.stdout.isatty() else 132, highlight=False)
+    begun_s = time.monotonic()
+
+    def tell(text: str) -> None:
+        console.print(f"[dim]{time.monotonic() - begun_s:5.0f} s[/]  {text}", soft_wrap=True)
+
+    series, ratios = [], []
+    settings = {"words": options.words, "rounds": options.repeat, "seconds": options.seconds}
+    place = {**machine.describe(), "settings": settings}
+    try:
+        with ExitStack() as stack:
+            for match in matches(options, stack, tell):
+                series += play(match, options.repeat, options.patience, tell)
+                ratios += match.ratios
+    except (BenchmarkError, SunshowerError) as error:
+        console.print("[red]The benchmark is broken off:[/]", escape(str(error)), soft_wrap=True)
+        return 1
+    found = report(place, series, ratios, TARGETS)
+    console.print(tables(found))
+    whole = set(options.only) == set(NAMES) and not options.quick
+    path = write(found, RESULTS / ("latest.json" if whole else "partial.json"))
+    console.print(f"Written to benchmarks/results/{path.name}")
+    return 0
+
+
+def matches(options: argparse.Namespace, stack: ExitStack, tell: Tell) -> Iterator[Match]:
+    """The matches that were asked for, one after the other; Ray is started when one needs it."""
+    from benchmarks import constants, idle, ledger, word_count
+    from benchmarks.clusters import Arena
+    from benchmarks.corpus import write_lines
+
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sunshower-")))
+
+    @cache
+    def arena() -> Arena:
+        tell("starting Ray")
+        return stack.enter_context(Arena(folder))
+
+    @cache
+    def lines() -> Path:
+        tell(f"drawing {options.words:,} words")
+        return write_lines(folder, options.words)
+
+    makers: dict[str, Callable[[], Match]] = {
+        "ledger": lambda: ledger.match(options.windows),
+        "word-count": lambda: word_count.rows_and_columns(arena(), lines(), options.words, tell),
+        "word-count-classes": lambda: word_count.classes(arena(), lines(), options.words, tell),
+        "constants": lambda: constants.match(arena(), options.seconds),
+        "idle": lambda: idle.match(arena(), options.idle_seconds),
+    }
+    for name in NAMES:
+        if name in options.only:
+            yield makers[name]()
+
+
+def write(found: dict[str, Any], path: Path) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return path
+
+
+if __name__ == "__main__":
+    sys.exit(main())

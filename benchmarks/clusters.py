@@ -1,0 +1,120 @@
+"""Our side: a topology, fresh on the one Ray of all runs, from the open gate to the last ack."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import ray
+
+from benchmarks import control, corpus, gate, machine, topologies
+from benchmarks.gate import Gate
+from benchmarks.measure import BenchmarkError, Outcome
+from sunshower import Topology
+from sunshower.actors.cluster import RayCluster, RayRun
+from sunshower.actors.names import NAMESPACE, master_name, worker_name
+from sunshower.actors.shipping import ship
+from sunshower.runtime.metrics import Snapshot
+from sunshower.runtime.plan import Layout
+
+_TIMEOUT_S = 300.0
+_POLL_S = 0.1
+
+
+class Arena:
+    """One Ray for all runs, and a folder that all processes can read."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        ship([control, corpus, gate, topologies])
+        self._cluster = RayCluster()
+
+    def gate(self) -> Gate:
+        """A gate that is shut."""
+        return Gate(self.folder)
+
+    def run(self, topology: Topology, gate: Gate, layout: Layout) -> Outcome:
+        """Run to the end. `done` counts what its sink says, or what the spouts had acked."""
+        run = self._cluster.submit(topology.graph(), layout)
+        try:
+            _wait(lambda: all(is_ready for is_ready, _ in run.results("source")))
+            pids = worker_pids(run)
+            before_s = machine.cpu_s(pids)
+            gate.open()
+            _wait(run.finished)
+            after_s = machine.cpu_s(pids)
+            return _outcome(run, None if None in (before_s, after_s) else after_s - before_s)
+        finally:
+            run.stop()
+
+    def idle(self, topology: Topology, seconds: float) -> float | None:
+        """The share of one core that a topology's processes use while nothing happens."""
+        run = self._cluster.submit(topology.graph(), Layout.ISOLATE)
+        try:
+            return idle_share([*worker_pids(run), _pid(master_name(run.id))], seconds)
+        finally:
+            run.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._cluster.close()
+
+
+def idle_share(pids: list[int], seconds: float) -> float | None:
+    """The share of one core that these processes use from a second on from now."""
+    time.sleep(1.0)
+    before_s = machine.cpu_s(pids)
+    time.sleep(seconds)
+    after_s = machine.cpu_s(pids)
+    return None if before_s is None or after_s is None else (after_s - before_s) / seconds
+
+
+def worker_pids(run: RayRun) -> list[int]:
+    """The processes of a run's workers."""
+    return [_pid(worker_name(run.id, worker)) for worker in run.plan.workers]
+
+
+def _pid(name: str) -> int:
+    actor = ray.get_actor(name, namespace=NAMESPACE)
+    pid: int = ray.get(actor.__ray_call__.remote(lambda _: os.getpid()))
+    return pid
+
+
+def _wait(done: Any) -> None:
+    end_s = time.monotonic() + _TIMEOUT_S
+    while not done():
+        if time.monotonic() >= end_s:
+            raise BenchmarkError(f"a topology was not done within {_TIMEOUT_S:g} s")
+        time.sleep(_POLL_S)
+
+
+def _outcome(run: RayRun, cpu_s: float | None) -> Outcome:
+    snapshot = run.snapshot()
+    source = snapshot.component("source")
+    if source.failed:
+        raise BenchmarkError(f"{source.failed:,} tuples of {run.plan.graph.id} have failed")
+    sinks = run.results("sink")
+    tracked = run.plan.graph.config.tracked
+    spouts = [task for task in snapshot.tasks() if task.component == "source"]
+    ends = [task.done_s for task in spouts] if tracked else [last_s for _, last_s in sinks]
+    begun = min(begun_s for _, begun_s in run.results("source"))
+    counted = [count for count, _ in sinks if count is not None]
+    done = sum(counted) if counted else snapshot.component("sink").executed
+    if tracked and source.acked != source.emitted:
+        raise BenchmarkError(f"{source.emitted:,} were emitted, {source.acked:,} acked")
+    return Outcome(begun, max(ends), done, cpu_s, _latencies(snapshot) if tracked else {})
+
+
+def _latencies(snapshot: Snapshot) -> dict[str, float]:
+    latencies = snapshot.latencies("source")
+    return {f"p{percent}_s": latencies.percentile(percent) or 0.0 for percent in (50, 99)}

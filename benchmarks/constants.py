@@ -1,0 +1,88 @@
+"""const → null and const → id → null: what a record costs that nobody does anything with."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+import ray
+
+from benchmarks import machine
+from benchmarks.clusters import Arena
+from benchmarks.control import ControlAcker, ControlBolt, ControlSpout
+from benchmarks.figures import Key, Ratio
+from benchmarks.measure import BenchmarkError, Entry, Match, Outcome, Sample
+from benchmarks.topologies import constants
+from sunshower.runtime.plan import Layout
+
+FRAME = 1024  # records, in the isolated runs and in the control
+PENDING = 1 << 16  # likewise; the default is half of it
+MILLION = 1e6
+_UNIT = "M tuples/s"
+
+
+def match(arena: Arena, seconds: float) -> Match:
+    """Isolated and packed, tracked and untracked, one hop and two, beside three bare actors."""
+    null, through = "const_null", "const_id_null"
+
+    def ours(workload: str, layout: Layout, tracked: bool = True) -> Entry:
+        isolated = layout is Layout.ISOLATE
+        variant = f"isolate-rows-{FRAME}" if isolated else "pack-rows"
+        settings = {"frame_records_max": FRAME, "spout_pending": PENDING} if isolated else {}
+        if not tracked:
+            variant, settings = f"{variant}-untracked", {**settings, "ackers": 0}
+        hops = 1 if workload == null else 2
+        key = Key(workload, "sunshower", variant, _UNIT)
+        return Entry(key, partial(_ours, arena, hops, layout, seconds, settings))
+
+    isolated, packed = ours(null, Layout.ISOLATE), ours(null, Layout.PACK)
+    isolated_bare = ours(null, Layout.ISOLATE, tracked=False)
+    packed_bare = ours(null, Layout.PACK, tracked=False)
+    control = Entry(Key(null, "three-actors", f"rows-{FRAME}", _UNIT), partial(_control, seconds))
+    two_hops = [ours(through, Layout.ISOLATE), ours(through, Layout.PACK)]
+    return Match(
+        "constants",
+        [isolated, control, packed, packed_bare, isolated_bare, *two_hops],
+        [
+            Ratio(f"{null}/{isolated.key.variant}/three-actors", isolated.key, control.key),
+            Ratio(f"{null}/{isolated.key.variant}/untracked", isolated.key, isolated_bare.key),
+            Ratio(f"{null}/{packed.key.variant}/untracked", packed.key, packed_bare.key),
+        ],
+    )
+
+
+def _ours(
+    arena: Arena, hops: int, layout: Layout, seconds: float, settings: dict[str, int]
+) -> Sample:
+    gate = arena.gate()
+    return arena.run(constants(hops, gate, seconds, **settings), gate, layout).sample(MILLION)
+
+
+def _control(seconds: float) -> Sample:
+    actor = {"num_cpus": 0}
+    spout = ray.remote(**actor)(ControlSpout).remote(FRAME)
+    bolt = ray.remote(**actor)(ControlBolt).remote()
+    acker = ray.remote(**actor)(ControlAcker).remote()
+    calls = [spout.wire.remote(spout, bolt, acker), bolt.wire.remote(acker)]
+    pids = ray.get([*calls, acker.wire.remote(spout)])
+    before_s = machine.cpu_s(pids)
+    spout.begin.remote(seconds)
+    time.sleep(seconds)
+    emitted, acked, begun_s, last_s = _settled(spout)
+    after_s = machine.cpu_s(pids)
+    for one in (spout, bolt, acker):
+        ray.kill(one)
+    if emitted != acked:
+        raise BenchmarkError(f"the control emitted {emitted:,}, but {acked:,} were acked")
+    used_s = None if before_s is None or after_s is None else after_s - before_s
+    return Outcome(begun_s, last_s, acked, used_s).sample(MILLION)
+
+
+def _settled(spout: object) -> tuple[int, int, float, float]:
+    """What the spout counts when everything is acked, or nothing happens any more."""
+    end_s = time.monotonic() + 10
+    while True:
+        time.sleep(0.1)
+        counts: tuple[int, int, float, float] = ray.get(spout.count.remote())
+        if counts[0] == counts[1] or time.monotonic() >= end_s:
+            return counts

@@ -1,0 +1,50 @@
+"""A topology that has nothing to do: the share of a core that it uses all the same."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+
+import ray
+
+from benchmarks.clusters import Arena, idle_share
+from benchmarks.figures import Key
+from benchmarks.measure import BenchmarkError, Entry, Match, Sample
+from benchmarks.topologies import idle
+
+TASKS = 6
+KEY = Key("idle", "sunshower", f"isolate-{TASKS}-tasks", "cores")
+
+
+class Nothing:
+    """An actor that does nothing: Ray's own share."""
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+def match(arena: Arena, seconds: float) -> Match:
+    """Six tasks and their master, beside as many actors without any code."""
+    bare = Key("idle", "ray", f"{TASKS + 1}-empty-actors", "cores")
+    return Match(
+        "idle",
+        [Entry(KEY, partial(_ours, arena, seconds)), Entry(bare, partial(_bare, seconds))],
+    )
+
+
+def _ours(arena: Arena, seconds: float) -> Sample:
+    return _sample(arena.idle(idle(), seconds))
+
+
+def _bare(seconds: float) -> Sample:
+    actors = [ray.remote(num_cpus=0)(Nothing).remote() for _ in range(TASKS + 1)]
+    share = idle_share(ray.get([actor.pid.remote() for actor in actors]), seconds)
+    for actor in actors:
+        ray.kill(actor)
+    return _sample(share)
+
+
+def _sample(share: float | None) -> Sample:
+    if share is None:
+        raise BenchmarkError("this machine does not tell what processor time a process has used")
+    return Sample(share)

@@ -1,0 +1,147 @@
+"""The ledger of one acker shard against the obvious one, a dictionary; bytes of a slot.
+
+Both are told the same, in reports of 1,000 entries: of each tree its start and two acks; 16,000
+trees are open at a time, half of what a spout task may have. A report is what a packet carries, two
+buffers of raw integers of 64 bits; the answer is another one, the roots that are complete.
+    in-order   16 reports of starts, then the acks of each root as they were started, twice
+    mixed      the same reports in any order, and the acks in them; a start may come last
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from benchmarks.figures import Key, Ratio
+from benchmarks.measure import BenchmarkError, Entry, Match, Outcome, Sample
+from sunshower.runtime.ids import U64, EdgeIds
+from sunshower.runtime.ledger import Ledger
+from sunshower.runtime.pending import Pending
+
+REPORT = 1_000  # entries
+_SLOTS = 32_768  # a spout task's, by default
+_OPEN = 16 * REPORT  # trees
+MILLION = 1e6
+
+_UNIT = "M updates/s"
+
+Report = tuple[str, bytes, bytes]  # "start" or "ack", roots, xors
+
+
+def match(windows: int) -> Match:
+    """Updates a second of both, in both orders."""
+    entries, ratios = [], []
+    for order in ("in-order", "mixed"):
+        reports = _reports(windows, order)
+        ours, dicts = (Key("ledger", system, order, _UNIT) for system in ("sunshower", "dict"))
+        entries.append(Entry(ours, partial(_run, _tell_ours, Ledger, reports)))
+        entries.append(Entry(dicts, partial(_run, _tell_dict, DictLedger, reports)))
+        ratios.append(Ratio(f"ledger/{order}/dict", ours, dicts))
+    slot = Key("ledger", "sunshower", "memory", "bytes a slot")
+    return Match("ledger", [*entries, Entry(slot, _bytes_per_slot)], ratios)
+
+
+class DictLedger:
+    """root → [xor, started, failed]: what one would write first."""
+
+    def __init__(self, strides: Any) -> None:
+        self._trees: dict[int, list[Any]] = {}
+
+    def start(self, roots: list[int], xors: list[int]) -> tuple[list[int], list[int]]:
+        trees, complete, failed = self._trees, [], []
+        for root, xor in zip(roots, xors, strict=True):
+            tree = trees.get(root)
+            if tree is None:
+                trees[root] = [xor, True, False]
+                continue
+            tree[0] ^= xor
+            tree[1] = True
+            if tree[2]:
+                failed.append(root)
+                del trees[root]
+            elif not tree[0]:
+                complete.append(root)
+                del trees[root]
+        return complete, failed
+
+    def ack(self, roots: list[int], xors: list[int]) -> tuple[list[int], list[int]]:
+        trees, complete = self._trees, []
+        for root, xor in zip(roots, xors, strict=True):
+            tree = trees.get(root)
+            if tree is None:
+                trees[root] = [xor, False, False]
+                continue
+            tree[0] ^= xor
+            if not tree[0] and tree[1]:
+                complete.append(root)
+                del trees[root]
+        return complete, []
+
+
+def _reports(windows: int, order: str) -> list[Report]:
+    """The reports of so many windows of trees, two edges each."""
+    generator = np.random.default_rng(7)
+    pending = Pending(1, _SLOTS)
+    edges = EdgeIds(generator)
+    found: list[Report] = []
+    for _ in range(windows):
+        roots: U64 = pending.take([None] * _OPEN, np.arange(_OPEN), 1, 0.0, 1.0)
+        pending.release(roots)
+        first, second = edges.draw(_OPEN), edges.draw(_OPEN)
+        acked, xors = np.concatenate([roots, roots]), np.concatenate([first, second])
+        if order == "mixed":
+            places = generator.permutation(len(acked))
+            acked, xors = acked[places], xors[places]
+        reports = [*_cut("start", roots, first ^ second), *_cut("ack", acked, xors)]
+        if order == "mixed":
+            reports = [reports[place] for place in generator.permutation(len(reports))]
+        found += reports
+    return found
+
+
+def _cut(what: str, roots: U64, xors: U64) -> list[Report]:
+    return [
+        (what, roots[at : at + REPORT].tobytes(), xors[at : at + REPORT].tobytes())
+        for at in range(0, len(roots), REPORT)
+    ]
+
+
+def _tell_ours(ledger: Ledger, what: str, roots: bytes, xors: bytes) -> bytes:
+    apply = ledger.start if what == "start" else ledger.ack
+    return apply(np.frombuffer(roots, np.uint64), np.frombuffer(xors, np.uint64)).complete.tobytes()
+
+
+def _tell_dict(ledger: DictLedger, what: str, roots: bytes, xors: bytes) -> bytes:
+    apply = ledger.start if what == "start" else ledger.ack
+    complete, _ = apply(memoryview(roots).cast("Q").tolist(), memoryview(xors).cast("Q").tolist())
+    return array("Q", complete).tobytes()
+
+
+def _run(
+    tell: Callable[[Any, str, bytes, bytes], bytes],
+    kind: Callable[[Sequence[int]], Any],
+    reports: list[Report],
+) -> Sample:
+    gc.collect()  # both as in a worker, where garbage is seldom collected
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 50)
+    ledger = kind([1])
+    begun_s = time.process_time()  # one thread, no waiting: others on the machine matter less
+    complete = sum(len(tell(ledger, *report)) for report in reports) // 8
+    ended_s = time.process_time()
+    if complete * 3 != len(reports) * REPORT:
+        raise BenchmarkError(f"{complete:,} trees of {len(reports) * REPORT // 3:,} are complete")
+    return Outcome(begun_s, ended_s, complete * 3).sample(MILLION)
+
+
+def _bytes_per_slot() -> Sample:
+    ledger = Ledger([1])
+    for report in _reports(2 * _SLOTS // _OPEN + 1, "in-order"):
+        _tell_ours(ledger, *report)
+    return Sample(ledger.bytes_per_slot())

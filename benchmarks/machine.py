@@ -1,0 +1,107 @@
+"""The machine: what it is, how busy it is, and what has run on it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = ("ray", "numpy", "msgpack", "pyarrow", "bytewax")
+_PROC = Path("/proc")
+_LOOK_S = 0.25
+_QUIET_CORES = 0.15  # what an idle machine with an idle Ray on it uses
+
+
+def describe() -> dict[str, Any]:
+    """Machine, versions and commit, as they stand in the results file."""
+    return {
+        "machine": {"cpu": _cpu(), "cores": cores(), "memory_gib": _memory_gib()},
+        "versions": {"python": platform.python_version(), **{p: _version(p) for p in _PACKAGES}},
+        "commit": _commit(),
+    }
+
+
+def cores() -> int:
+    """How many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def cpu_s(pids: Iterable[int]) -> float | None:
+    """The processor time that these processes have used; None where it cannot be told."""
+    try:
+        return sum(_ticks(_PROC / str(pid) / "stat") for pid in pids) / os.sysconf("SC_CLK_TCK")
+    except OSError:
+        return None
+
+
+def wait_for_quiet(patience_s: float) -> float:
+    """Wait until nothing else works on this machine, or until patience is at its end.
+
+    Returns how many cores were busy at the last look; 0 where nobody looked, or nobody can.
+    """
+    end_s = time.monotonic() + patience_s
+    while patience_s > 0:
+        busy = _busy_cores()
+        if busy <= _QUIET_CORES or time.monotonic() >= end_s:
+            return busy
+    return 0.0
+
+
+def _busy_cores() -> float:
+    try:
+        before = _idle_ticks()
+        time.sleep(_LOOK_S)
+        idle_s = (_idle_ticks() - before) / os.sysconf("SC_CLK_TCK")
+    except OSError:
+        return 0.0
+    return max(0.0, (os.cpu_count() or 1) - idle_s / _LOOK_S)
+
+
+def _idle_ticks() -> int:
+    fields = (_PROC / "stat").read_text().split(maxsplit=6)  # cpu user nice system idle iowait …
+    return int(fields[4]) + int(fields[5])
+
+
+def _ticks(stat: Path) -> int:
+    fields = stat.read_text().rpartition(")")[2].split()  # the name may hold anything
+    return int(fields[11]) + int(fields[12])
+
+
+def _cpu() -> str:
+    try:
+        lines = (_PROC / "cpuinfo").read_text().splitlines()
+        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _memory_gib() -> float | None:
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30), 1)
+    except (ValueError, OSError):
+        return None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The commit that was measured, with a + when files had changed since."""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    try:
+        commit = subprocess.check_output([*git, "rev-parse", "--short", "HEAD"], text=True).strip()
+        changed = subprocess.check_output([*git, "status", "--porcelain", "-uno"], text=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit + ("+" if changed.strip() else "")

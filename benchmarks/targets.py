@@ -1,0 +1,18 @@
+"""What the project has promised itself: the bound of each figure."""
+
+from __future__ import annotations
+
+from benchmarks.figures import Target
+
+TARGETS = (
+    Target("ledger/in-order/dict", at_least=6),
+    Target("ledger/sunshower/memory", at_most=16),
+    Target("word_count/pack-rows/bytewax", at_least=2),
+    Target("word_count/pack-rows/loop", at_least=0.35),
+    Target("word_count/pack-rows/untracked", at_least=0.7),
+    Target("word_count/pack-classes/two-processes", at_least=0.5),
+    Target("word_count/pack-classes/bytewax", at_least=1.5),
+    Target("word_count/pack-columns/loop", at_least=1.5),
+    Target("const_null/isolate-rows-1024/three-actors", at_least=0.9),
+    Target("idle/sunshower/isolate-6-tasks", at_most=0.03),
+)
