@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from sunshower.cli import main
 
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
 
 
 Sunshower = Callable[..., int]
+
+# Properties are judged by what they say, not by how long a busy machine takes.
+settings.register_profile(
+    "sunshower", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("sunshower")
 
 
 @pytest.fixture

@@ -207,7 +207,7 @@ class LedgerAgainstModel(RuleBasedStateMachine):
 
 
 TestLedgerAgainstModel = LedgerAgainstModel.TestCase
-TestLedgerAgainstModel.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestLedgerAgainstModel.settings = settings(max_examples=150, stateful_step_count=40)
 
 
 # ---- the rules one by one, as examples ----------------------------------------------------------

@@ -120,7 +120,7 @@ class Hops(Bolt[Any, Hop]):
 def cycle(watch: Watch, layout: Layout) -> Plan:
     """The cycle numbers ──▶ a ──▶ b ──▶ a …, until each number has made 2⁴ ends."""
     topology = Topology("cycle", message_timeout_s=1_000, workers=2, ackers=1, spout_pending=64)
-    source = topology.spout("numbers", Watched(watch, 100))
+    source = topology.spout("numbers", Watched(watch, 50))
     a = source.shuffle().bolt("a", Hops(watch, 4), parallelism=2)
     a.fields("n").bolt("b", Hops(watch, 0), parallelism=2).shuffle().into("a")
     return make_plan(topology.graph(), layout)
@@ -132,7 +132,7 @@ def test_cycle_under_full_load_does_not_deadlock(layout: Layout, seed: int) -> N
     watch = Watch()
     net = Network(cycle(watch, layout), seed, clock=watch.clock)
     net.run()
-    assert watch.done == 100 * 2**4
+    assert watch.done == 50 * 2**4
     assert not watch.failures
 
 
