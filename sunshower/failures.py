@@ -14,6 +14,15 @@ class Cause(StrEnum):
     EXCEPTION = "exception"  # user code raised
     ACTOR_DIED = "actor died"  # a worker that held a part of the tree is gone
     BAD_FRAME = "bad frame"  # a frame was refused or lost on its way
+    OVERLOAD = "overload"  # there was no room left for what a cycle kept on making
+    BLOCKED = "blocked"  # user code did not return; its process was ended
+    QUARANTINED = "quarantined"  # its task kept dying and is not run any more
+
+
+# The tuple, or the code that it was given to, is suspect; of the others the machinery is to blame.
+_BLAMING = frozenset(
+    {Cause.TIMEOUT, Cause.FAILED, Cause.EXCEPTION, Cause.BLOCKED, Cause.QUARANTINED}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,17 +31,20 @@ class Failure:
 
     cause: Cause
     component: str = ""  # where it broke; empty when nobody can know (a timeout)
-    task: int = -1
+    task: int = -1  # among the tasks of its component; -1 when all of them are meant
     reason: str = ""  # what fail(tuple, reason) said, or the exception's type and message
+    exception: str = ""  # the exception's type
     traceback: str = ""
+    worker: int = -1  # where the task ran
     attempt: int = 1  # filled in by the spout: 1 is the first time the tuple was emitted
 
     def __str__(self) -> str:
-        place = f" in {self.component}[{self.task}]" if self.component else ""
+        number = f"[{self.task}]" if self.task >= 0 else ""
+        place = f" in {self.component}{number}" if self.component else ""
         reason = f": {self.reason}" if self.reason else ""
         return f"{self.cause}{place}{reason}"
 
     @property
     def blames_tuple(self) -> bool:
-        """Whether the tuple itself is suspect (user code refused it), not the machinery."""
-        return self.cause in (Cause.FAILED, Cause.EXCEPTION)
+        """Whether this counts as an attempt of the tuple; a death or a lost frame does not."""
+        return self.cause in _BLAMING

@@ -100,7 +100,9 @@ class BoltTask:
             self.task.component,
             self.task.index,
             "".join(traceback.format_exception_only(error)).strip(),
+            type(error).__qualname__,
             "".join(traceback.format_exception(error)),
+            self.task.worker,
         )
 
     def settle(self, batch: Batch, made: U64 | None, failures: dict[int, Failure]) -> None:

@@ -140,8 +140,8 @@ class ManualBoltTask(BoltTask):
 
     def fail(self, tuple: InputTuple, reason: str = "") -> None:
         self._must_be_open(tuple, "failed")
-        place = (self.task.component, self.task.index)
-        self._fail(tuple, Failure(Cause.FAILED, *place, reason))
+        place = (self.task.component, self.task.index, reason)
+        self._fail(tuple, Failure(Cause.FAILED, *place, worker=self.task.worker))
 
     def reset_timeout(self, tuple: InputTuple) -> None:
         self._must_be_open(tuple, "given more time")

@@ -15,18 +15,17 @@ import numpy as np
 
 from sunshower.clock import Clock
 from sunshower.errors import Unserialisable
-from sunshower.failures import Cause, Failure
+from sunshower.failures import Cause
 from sunshower.runtime.acker_task import Verdicts
 from sunshower.runtime.batch import Batch, join
-from sunshower.runtime.bolt_task import untracked
 from sunshower.runtime.channels import Inflow, RemoteChannel
 from sunshower.runtime.credits import FIRST_WINDOW
-from sunshower.runtime.frames import Frame
 from sunshower.runtime.ids import U64, incarnations_of
-from sunshower.runtime.lanes import Inlet, Lane, Lost
+from sunshower.runtime.lanes import Inlet, Lane
+from sunshower.runtime.losses import Losses
 from sunshower.runtime.metrics import WorkerStats
 from sunshower.runtime.packets import Answer, Packet, read_content
-from sunshower.runtime.plan import ACKER, Plan, Task
+from sunshower.runtime.plan import Plan
 from sunshower.runtime.reports import ShardReport
 from sunshower.runtime.spout_task import SpoutTask
 from sunshower.runtime.usercode import guard
@@ -56,19 +55,18 @@ class Worker:
         self._config = plan.graph.config
         self._place = {task.id: task for task in plan.tasks}
         self._lanes = {
-            peer: Lane(worker, life, peer, self._config, plan.streams, self._cannot_travel)
+            peer: Lane(worker, life, peer, self._config, plan.streams, self._refuse)
             for peer in plan.workers
             if peer != worker
         }
         self._wired = wire(plan, worker, life, generator, lambda peer: self._lanes[peer].ready)
+        self._losses = Losses(plan, self._wired)
         self._inflows: dict[tuple[int, int], Inflow] = {}
         self._bolts = list(reversed(self._wired.bolts.values()))  # downstream first
         self._spouts = list(self._wired.spouts.values())
         self._opened = False
         self._bolt_turns = 0
         self._grant_at_s: float | None = None
-        self._lost = 0
-        self._untracked: str | None = None  # the first loss that nobody follows
 
     # ---- facts ----------------------------------------------------------------------------
 
@@ -82,7 +80,7 @@ class Worker:
             is_new = lane.peer_incarnation is None
             lost = lane.peer_is(life)
             if not is_new:
-                self._fail_lost(lost, Cause.ACTOR_DIED)
+                self._losses.lost(lost, Cause.ACTOR_DIED)
                 self._peer_died(peer, now)
 
     def receive(self, data: bytes) -> None:
@@ -105,14 +103,14 @@ class Worker:
             if frame.error is None:
                 self._wired.inboxes[frame.target].put(frame.batch, self._inflows[key], frame.seq)
             else:
-                self._cannot_be_rebuilt(frame)
+                self._losses.cannot_be_rebuilt(frame)
                 self._inflows[key].processed(1, frame.seq, FIRST_WINDOW)
 
     def answered(self, peer: int, seq: int, answer: Answer | None) -> None:
         """What the peer said to a packet; None when the call itself failed."""
         lost = self._lanes[peer].answered(seq, answer, self._clock.now())
         cause = Cause.BAD_FRAME if answer is not None else Cause.ACTOR_DIED
-        self._fail_lost(lost, cause)
+        self._losses.lost(lost, cause)
 
     def drain(self) -> None:
         """Emit no more; finish what is open."""
@@ -159,13 +157,13 @@ class Worker:
         """The worker at this moment."""
         spouts = [spout.stats() for spout in self._spouts]
         bolts = [bolt.stats() for bolt in self._wired.bolts.values()]
-        untracked = [self._untracked, *(bolt.untracked for bolt in self._bolts)]
+        untracked = [self._losses.untracked, *(bolt.untracked for bolt in self._bolts)]
         return WorkerStats(
             self.worker,
             self.life,
             (*spouts, *bolts),
             self.idle,
-            self._lost,
+            self._losses.count,
             next(filter(None, untracked), None),
         )
 
@@ -320,74 +318,11 @@ class Worker:
     def _lane_to(self, task: int) -> Lane:
         return self._lanes[self._place[task].worker]
 
-    # ---- losses ---------------------------------------------------------------------------
-
     def _peer_died(self, peer: int, now: float) -> None:
-        """What was sent to it and is not processed has failed; what it held is swept."""
-        for channel in self._wired.channels.values():
-            if isinstance(channel, RemoteChannel) and self._place[channel.target].worker == peer:
-                self._fail_frames(channel, channel.lose(), Cause.ACTOR_DIED)
+        self._losses.peer_died(peer)
         self._inflows = {key: flow for key, flow in self._inflows.items() if flow.worker != peer}
         self._dispatch_reports()
-        for spout in self._spouts:
-            self._sweep(spout, self.plan.tasks_on(peer), now)
+        self._losses.sweep(peer, now)
 
-    def _sweep(self, spout: SpoutTask, dead: list[Task], now: float) -> None:
-        reached = self.plan.graph.downstream(spout.task.component)
-        bolts = [task for task in dead if task.component in reached]
-        shards = self.plan.shards[self.plan.spouts.index(spout.task)]
-        residues = {index for index, acker in enumerate(shards) if acker in dead}
-        if bolts or residues:
-            first = bolts[0] if bolts else shards[min(residues)]
-            failure = Failure(
-                Cause.ACTOR_DIED,
-                first.component,
-                first.index,
-                "its worker died and was started again",
-            )
-            spout.sweep(now, failure, None if bolts else residues, len(shards))
-
-    def _fail_lost(self, lost: Lost, cause: Cause) -> None:
-        for channel, seqs in lost.frames:
-            self._fail_frames(channel, channel.lose(seqs), cause)
-        failure = Failure(cause, ACKER, reason="a report was lost")
-        for report in lost.reports:
-            for roots, _ in report.starts:  # its acker may never hear of these; their spouts do
-                self._fail_here(roots, failure)
-            for roots, _ in report.acks:
-                self._wired.reports.fail(roots, failure)
-            for root, reason in report.fails:
-                self._wired.reports.fail(np.array([root], np.uint64), reason)
-
-    def _fail_here(self, roots: U64, failure: Failure) -> None:
-        for spout in self._spouts:  # each knows its own
-            guard(spout.task, "fail", partial(spout.failed, roots, failure))
-
-    def _fail_frames(self, channel: RemoteChannel, roots: U64, cause: Cause) -> None:
-        self._lost += len(roots)
-        target = self._place[channel.target]
-        reason = "frames on their way to it were lost"
-        self._wired.reports.fail(roots, Failure(cause, target.component, target.index, reason))
-
-    def _cannot_travel(self, channel: RemoteChannel, bad: Batch, error: Unserialisable) -> None:
-        source = self._place[channel.source]
-        failure = Failure(
-            Cause.EXCEPTION,
-            source.component,
-            source.index,
-            f"{error} (the record: {bad.records[0]!r:.200})",
-        )
-        self._fail_or_note(bad.roots, failure)
-
-    def _cannot_be_rebuilt(self, frame: Frame) -> None:
-        source = self._place[frame.batch.source]
-        stream = self.plan.streams[frame.batch.stream].spec
-        reason = f"a record {stream.schema.name} arrived, but cannot be made again: {frame.error}"
-        failure = Failure(Cause.EXCEPTION, source.component, source.index, reason)
-        self._fail_or_note(frame.batch.roots, failure)
-
-    def _fail_or_note(self, roots: U64, failure: Failure) -> None:
-        """Have these trees replayed; what nobody follows is told at the end of the run."""
-        if not len(roots):
-            self._untracked = self._untracked or untracked(failure)
-        self._wired.reports.fail(roots, failure)
+    def _refuse(self, channel: RemoteChannel, bad: Batch, error: Unserialisable) -> None:
+        self._losses.cannot_travel(channel, bad, error)  # made after the lanes that call it
