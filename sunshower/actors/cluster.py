@@ -16,7 +16,8 @@ import ray
 from ray import cloudpickle
 
 from sunshower.actors.master import MasterClass
-from sunshower.actors.names import NAMESPACE, master_name, worker_name
+from sunshower.actors.names import NAMESPACE, master_name, plan_key, worker_name
+from sunshower.actors.store import RayStore
 from sunshower.actors.worker import WorkerClass
 from sunshower.errors import ClusterError, TopologyError, TopologyFailed
 from sunshower.runtime.master import State
@@ -81,8 +82,8 @@ class RayRun:
         """Create the actors; return when every worker has said hello."""
         place: dict[str, Any] = {"namespace": NAMESPACE, "lifetime": "detached"}
         try:
-            plan = _pickle(self.plan)
-            self._master = MasterClass.options(name=master_name(self.id), **place).remote(plan)
+            RayStore().write(plan_key(self.id), _pickle(self.plan))
+            self._master = MasterClass.options(name=master_name(self.id), **place).remote(self.id)
             for worker in self.plan.workers:
                 name = worker_name(self.id, worker)
                 actor = WorkerClass.options(name=name, **place).remote(self.id, worker)
@@ -126,16 +127,11 @@ class RayRun:
 
     def kill_worker(self, worker: int) -> int:
         """See the port. The worker must be on this machine."""
-        node, pid = self._call(self._master.processes)[worker]
-        try:
-            if node != ray.get_runtime_context().get_node_id():
-                raise ProcessLookupError  # that number may be somebody else's here
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            raise ClusterError(
-                f"worker {worker} (process {pid}) is not on this machine, or has just died"
-            ) from None
-        return int(pid)
+        return _kill(f"worker {worker}", *self._call(self._master.processes)[worker])
+
+    def kill_master(self) -> int:
+        """See the port. The master must be on this machine."""
+        return _kill("the master", *self._call(self._master.process))
 
     def drain(self) -> None:
         """See the port."""
@@ -150,6 +146,9 @@ class RayRun:
             if actor is not None:
                 with contextlib.suppress(Exception):
                     ray.kill(actor)
+        if self._master is not None:
+            with contextlib.suppress(Exception):
+                RayStore().remove(f"{self.id}/")
         self._master = None
 
     def _call(self, method: Any, *args: Any) -> Any:
@@ -175,6 +174,18 @@ class RayRun:
             if end_s is not None and time.monotonic() >= end_s:
                 raise TimeoutError
             time.sleep(_POLL_S)
+
+
+def _kill(who: str, node: str, pid: int) -> int:
+    try:
+        if node != ray.get_runtime_context().get_node_id():
+            raise ProcessLookupError  # that number may be somebody else's here
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        raise ClusterError(
+            f"{who} (process {pid}) is not on this machine, or has just died"
+        ) from None
+    return pid
 
 
 def _pickle(plan: Plan) -> bytes:

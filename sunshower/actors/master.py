@@ -1,60 +1,103 @@
-"""The Ray actor around the master: it keeps the plan, and passes news of workers on."""
+"""The Ray actor around the master: it keeps plan and book in a store, and passes news on.
+
+Ray starts it again when it dies. Nobody else stops for that: workers are detached, and what they
+tell a master that is away is told again when its successor asks.
+"""
 
 from __future__ import annotations
 
+import os
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import ray
 from ray import cloudpickle
 
-from sunshower.actors.names import silent
+from sunshower.actors.names import NAMESPACE, book_key, plan_key, silent, worker_name
+from sunshower.actors.store import RayStore
+from sunshower.runtime.book import Book
 from sunshower.runtime.master import Master, Welcome
 from sunshower.runtime.metrics import Snapshot, WorkerStats
 from sunshower.runtime.plan import Plan
 
+T = TypeVar("T")
+Process = tuple[str, int]  # Ray's node id, process id
+
 
 class MasterActor:
-    """One per topology, detached. `plan` is pickled by value, so that workers need no source."""
+    """One per topology, detached. The plan is in the store, by value: workers need no source."""
 
-    def __init__(self, plan: bytes) -> None:
-        loaded: Plan = cloudpickle.loads(plan)
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._store = RayStore()
+        plan, book = self._store.read(plan_key(run)), self._store.read(book_key(run))
+        assert plan is not None, f"no plan of {run} in the store"
         self._plan = plan
-        self._master = Master(loaded)
-        self._workers: dict[int, Any] = {}
-        self._processes: dict[int, tuple[str, int]] = {}
+        loaded: Plan = cloudpickle.loads(plan)
+        self._master = Master(loaded, Book.from_bytes(book) if book else None)
+        self._saved = book
+        self._processes: dict[int, Process] = {}
+        self._handles: dict[int, Any] = {}
+        for worker in self._master.lives:  # this is not the first master: what has it missed?
+            self._tell(worker, "report")
 
-    def hello(self, worker: int, handle: Any, process: tuple[str, int]) -> tuple[bytes, Welcome]:
+    def hello(self, worker: int, process: Process) -> tuple[bytes, Welcome]:
         """A worker has started. Returns the plan, and what it has to know."""
-        welcome = self._master.hello(worker)
-        self._workers[worker] = handle
-        self._processes[worker] = process
-        for other, peer in self._workers.items():
+        welcome = self._change(lambda: self._master.hello(worker))
+        self.here(worker, process)
+        for other in welcome.lives:
             if other != worker:
-                silent(peer.peers).remote(welcome.lives)
+                self._tell(other, "peers", welcome.lives)
         return self._plan, welcome
+
+    def here(self, worker: int, process: Process) -> None:
+        """Where a worker lives."""
+        self._processes[worker] = process
 
     def drain(self) -> None:
         """Let all spouts emit no more, in this life of their workers and in later ones."""
-        self._master.drain()
-        for worker in self._workers.values():
-            silent(worker.drain).remote()
+        self._change(self._master.drain)
+        for worker in self._master.lives:
+            self._tell(worker, "drain")
 
     def hear(self, stats: WorkerStats) -> None:
         """A worker tells how it stands."""
-        self._master.hear(stats, time.monotonic())
+        self._change(lambda: self._master.hear(stats, time.monotonic()))
 
     def broken(self, text: str) -> None:
         """A task has given up."""
-        self._master.broken(text)
+        self._change(lambda: self._master.broken(text))
 
     def status(self) -> tuple[Snapshot, str | None]:
         """The topology now, and why it gave up, if it did."""
         return self._master.snapshot(time.monotonic()), self._master.error
 
-    def processes(self) -> dict[int, tuple[str, int]]:
-        """(Ray's node id, process id) of each worker."""
+    def processes(self) -> dict[int, Process]:
+        """Where each worker lives."""
         return self._processes
 
+    def process(self) -> Process:
+        """Where the master itself lives."""
+        return ray.get_runtime_context().get_node_id(), os.getpid()
 
-MasterClass = ray.remote(num_cpus=0, max_restarts=0)(MasterActor)
+    def _change(self, change: Callable[[], T]) -> T:
+        """Carry out a change, and keep the book before anybody hears of it."""
+        result = change()
+        book = self._master.book.to_bytes()
+        if book != self._saved:
+            self._store.write(book_key(self._run), book)
+            self._saved = book
+        return result
+
+    def _tell(self, worker: int, what: str, *news: Any) -> None:
+        if worker not in self._handles:
+            name = worker_name(self._run, worker)
+            try:
+                self._handles[worker] = ray.get_actor(name, namespace=NAMESPACE)
+            except ValueError:  # the run is being stopped
+                return
+        silent(getattr(self._handles[worker], what)).remote(*news)
+
+
+MasterClass = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(MasterActor)

@@ -17,6 +17,16 @@ def worker_name(run: str, worker: int) -> str:
     return f"{run}/worker-{worker}"
 
 
+def plan_key(run: str) -> str:
+    """Where the store has a run's plan."""
+    return f"{run}/plan"
+
+
+def book_key(run: str) -> str:
+    """Where the store has the book of a run's master."""
+    return f"{run}/book"
+
+
 def silent(method: Any) -> Any:
     """An actor's method, to be called without ever hearing of the outcome."""
     return method.options(num_returns=0)

@@ -50,9 +50,8 @@ class WorkerActor:
         self._told_finished = False
         self._tell_at_s = 0.0
         self._master = ray.get_actor(master_name(run), namespace=NAMESPACE)
-        me = ray.get_runtime_context().current_actor
-        node = ray.get_runtime_context().get_node_id()
-        plan, welcome = ray.get(self._master.hello.remote(worker, me, (node, os.getpid())))
+        self._process = (ray.get_runtime_context().get_node_id(), os.getpid())
+        plan, welcome = ray.get(self._master.hello.remote(worker, self._process))
         self._inlet = Inlet(worker, welcome.life)
         gc.freeze()  # and seldom: batches in flight make many young objects (+40 % words/s)
         gc.set_threshold(100_000, 20, 50)
@@ -75,6 +74,11 @@ class WorkerActor:
     def peers(self, lives: dict[int, int]) -> None:
         """The master's news of who is in which life."""
         self._put(lambda: self._core.peers(lives))
+
+    def report(self) -> None:
+        """A new master asks how this worker stands."""
+        silent(self._master.here).remote(self._worker, self._process)
+        self._put(self._forget_told)
 
     def results(self, component: str) -> list[Any]:
         """`result()` of the component's tasks here, asked between two slices of work."""
@@ -156,6 +160,9 @@ class WorkerActor:
             self._tell_at_s = now + _TELL_S
             silent(self._master.hear).remote(stats)
         return wait_s
+
+    def _forget_told(self) -> None:
+        self._told, self._tell_at_s = None, 0.0
 
     def _close(self) -> None:
         self._stopped = True

@@ -34,6 +34,9 @@ class Run(Protocol):
     def kill_worker(self, worker: int) -> int:
         """End a worker's process with SIGKILL, as a crash would. Returns its process id."""
 
+    def kill_master(self) -> int:
+        """End the master's process likewise. Returns its process id."""
+
     def drain(self) -> None:
         """Let the spouts emit no more; what is open is finished."""
 

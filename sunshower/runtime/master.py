@@ -4,15 +4,16 @@
         └───────────────┬───────────────────┘
                         └──a task gave up──▶ FAILED
 
-It is never on the way of a tuple: workers talk to each other directly.
+It is never on the way of a tuple: workers talk to each other directly. When it dies they go on;
+its successor reads the book and is told the rest by them.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
+from sunshower.runtime.book import Book
 from sunshower.runtime.metrics import Counts, Snapshot, WorkerStats
 from sunshower.runtime.plan import Plan
 
@@ -38,52 +39,50 @@ class Welcome:
 
 
 class Master:
-    """The book of workers."""
+    """Decides; whoever carries it keeps `book` in a store after each call that changes it."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, book: Book | None = None) -> None:
+        self.book = book or Book()
         self._plan = plan
-        self._lives: Counter[int] = Counter()
         self._stats: dict[int, WorkerStats] = {}
-        self._retired: dict[str, Counts] = {}
-        self._error: str | None = None
-        self._draining = False
         self._flow: tuple[int, int] = (0, 0)
         self._flow_since_s = 0.0
 
     def state(self, now: float) -> State:
         """Where the topology stands."""
-        if self._error is not None:
+        if self.book.error is not None:
             return State.FAILED
-        if len(self._lives) < len(self._plan.workers):
+        if len(self.book.lives) < len(self._plan.workers):
             return State.STARTING
         return State.FINISHED if self._all_done(now) else State.RUNNING
 
     @property
     def error(self) -> str | None:
         """Why the topology gave up."""
-        return self._error
+        return self.book.error
 
     @property
     def lives(self) -> dict[int, int]:
         """All workers that are known, and in which life each is."""
-        return dict(self._lives)
+        return dict(self.book.lives)
 
     def hello(self, worker: int) -> Welcome:
         """A worker has started, for the first time or again. Everybody must be told `lives`."""
-        self._lives[worker] += 1
+        book = self.book
+        book.lives[worker] = book.lives.get(worker, 0) + 1
         last = self._stats.pop(worker, None)
         for task in last.tasks if last else ():
-            retired = self._retired.get(task.component, Counts())
-            self._retired[task.component] = retired + task.counts.closed()
-        return Welcome(self._lives[worker], self.lives, self._draining)
+            retired = book.retired.get(task.component, Counts())
+            book.retired[task.component] = retired + task.counts.closed()
+        return Welcome(book.lives[worker], self.lives, book.draining)
 
     def drain(self) -> None:
         """No spout emits anything new from now on, in whatever life. Everybody must be told."""
-        self._draining = True
+        self.book.draining = True
 
     def hear(self, stats: WorkerStats, now: float) -> None:
         """A worker tells how it stands. What a former life of it has sent is ignored."""
-        if stats.incarnation != self._lives[stats.worker]:
+        if stats.incarnation != self.book.lives.get(stats.worker):
             return
         self._stats[stats.worker] = stats
         tasks = [task for worker in self._stats.values() for task in worker.tasks]
@@ -93,13 +92,14 @@ class Master:
 
     def broken(self, text: str) -> None:
         """A task has given up, and the topology with it. The first reason counts."""
-        self._error = self._error or text
+        self.book.error = self.book.error or text
 
     def snapshot(self, now: float) -> Snapshot:
         """The topology at this moment."""
-        restarts = sum(self._lives.values()) - len(self._lives)
+        book = self.book
+        restarts = sum(book.lives.values()) - len(book.lives)
         return Snapshot(
-            self._plan.graph.id, dict(self._stats), restarts, dict(self._retired), self.state(now)
+            self._plan.graph.id, dict(self._stats), restarts, dict(book.retired), self.state(now)
         )
 
     def _all_done(self, now: float) -> bool:

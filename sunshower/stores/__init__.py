@@ -1,0 +1,1 @@
+"""Where a running topology remembers what must outlive its processes: one port and its bodies."""

@@ -1,0 +1,43 @@
+"""The master is killed with SIGKILL: nobody stops for that, and its successor knows the run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from sunshower import Counter, Number, Topology
+from sunshower.actors.cluster import RayCluster, RayRun
+from sunshower.runtime.metrics import Counts
+
+TOTAL = 200_000
+
+
+def keep(number: Number) -> None: ...
+
+
+def until(run: RayRun, enough: Callable[[Counts], bool]) -> Counts:
+    end_s = time.monotonic() + 60
+    while not enough(counts := run.snapshot().component("numbers")):
+        assert time.monotonic() < end_s, f"it never came to that: {counts}"
+    return counts
+
+
+def test_topology_goes_on_and_its_next_master_knows_it(ray_cluster: RayCluster) -> None:
+    topology = Topology("survivor", spout_pending=64)
+    topology.spout("numbers", Counter(TOTAL)).shuffle().bolt("keep", keep)
+    run = ray_cluster.submit(topology.graph())
+    try:
+        before = until(run, lambda counts: counts.acked > 0)
+        assert before.acked < TOTAL
+        first = run.kill_master()
+        after = until(
+            run, lambda counts: counts.acked > before.acked
+        )  # while no master can be asked, too
+        assert after.failed == 0
+        assert run.wait(60)
+        assert run.snapshot().component("numbers").acked == TOTAL
+        assert run.snapshot().restarts == 0
+        assert run.kill_master() != first
+        assert run.wait(60)  # also a master that comes when all is done finds out that it is
+    finally:
+        run.stop()
