@@ -1,0 +1,167 @@
+"""A small topology on four workers under virtual time, and the journal of what became of it.
+
+numbers ──▶ work ──▶ store        and an acker; each in a worker of its own (`isolate`),
+                                  or side by side in two (`pack`)
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+from sunshower import Bolt, Collector, Context, Failure, Number, Spout, Topology, Tuple
+from sunshower.clock import ManualClock
+from sunshower.runtime.plan import Layout, make_plan
+from tests.runtime.harness import Faults, Network
+
+TOTAL = 40
+Work = Callable[[int, int], None]  # number, how often it was here before: may raise
+
+
+class Done(NamedTuple):
+    value: int
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A call of Spout.fail."""
+
+    at_s: float
+    number: int
+    failure: Failure
+
+
+class Journal:
+    """What happened, whichever task of whichever life it happened to: they all share one."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.heard: list[Heard] = []
+        self.acked_s: defaultdict[int, list[float]] = defaultdict(list)
+        self.worked_s: defaultdict[int, list[float]] = defaultdict(list)
+        self.stored: Counter[int] = Counter()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def told_of(self, number: int) -> Failure:
+        """The first failure of a number that its spout heard of."""
+        return next(heard.failure for heard in self.heard if heard.number == number)
+
+    def replayed_after_s(self, number: int) -> float:
+        """From the first time that a number was worked on to the second."""
+        first, second = self.worked_s[number][:2]
+        return second - first
+
+
+class Numbers(Spout[Number]):
+    """The framework keeps and replays its records; message ids are the numbers."""
+
+    def __init__(self, journal: Journal, total: int) -> None:
+        self.journal, self.total = journal, total
+
+    def records(self) -> Iterator[Number]:
+        return map(Number, range(self.total))
+
+    def ack(self, message_id: int) -> None:
+        self.journal.acked_s[message_id].append(self.journal.clock.now())
+
+    def fail(self, message_id: int, failure: Failure) -> None:
+        self.journal.heard.append(Heard(self.journal.clock.now(), message_id, failure))
+
+
+class Worker(Bolt[Number, Done]):
+    """Acks what its `work` returns from, fails what it says `fail` to, and forgets `forget`."""
+
+    def __init__(self, journal: Journal, work: Work) -> None:
+        self.journal, self.work = journal, work
+
+    def prepare(self, context: Context) -> None:
+        self.index = context.index
+
+    def execute(self, tuple: Tuple[Number], out: Collector[Done]) -> None:
+        number = tuple.record.value
+        before = len(self.journal.worked_s[number])
+        self.journal.worked_s[number].append(self.journal.clock.now())
+        try:
+            self.work(number, before)
+        except Refuse as refusal:
+            out.fail(tuple, str(refusal))
+        except Forget:
+            pass
+        else:
+            out.emit(Done(number), tuple)
+            out.ack(tuple)
+
+
+class Store(Bolt[Done, None]):
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+
+    def process(self, record: Done) -> None:
+        self.journal.stored[record.value] += 1
+
+
+class Refuse(Exception):
+    """Fail the tuple with this reason."""
+
+
+class Forget(Exception):
+    """Neither ack nor fail the tuple."""
+
+
+def all_is_well(number: int, before: int) -> None: ...
+
+
+class Stage:
+    """The topology, ready to run, with everything a test wants to ask afterwards."""
+
+    def __init__(
+        self,
+        work: Work = all_is_well,
+        *,
+        seed: int = 0,
+        layout: Layout = Layout.ISOLATE,
+        faults: Faults | None = None,
+        total: int = TOTAL,
+        spout: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        clock = ManualClock()
+        self.journal = Journal(clock)
+        self.total = total
+        settings = {"spout_pending": 16, "ackers": 1, "workers": 2, **settings}
+        topology = Topology("stage", **settings)
+        self.declare(topology, work, spout or {})
+        plan = make_plan(topology.graph(), layout)
+        self.net = Network(plan, seed, clock=clock, faults=faults)
+
+    def declare(self, topology: Topology, work: Work, spout: dict[str, Any]) -> None:
+        """Spout and bolts."""
+        numbers = topology.spout("numbers", Numbers(self.journal, self.total), **spout)
+        done = numbers.shuffle().bolt("work", Worker(self.journal, work))
+        done.shuffle().bolt("store", Store(self.journal))
+
+    def run(self) -> Journal:
+        """To the end: every number is acked, and none before it was stored."""
+        self.net.run()
+        missing = set(range(self.total)) - set(self.journal.acked_s)
+        assert not missing, f"never acked: {sorted(missing)}"
+        assert not set(range(self.total)) - set(self.journal.stored), "acked, but not stored"
+        return self.journal
+
+    def worker_of(self, component: str) -> int:
+        """Where its first task lives."""
+        return self.net.plan.tasks_of(component)[0].worker
+
+    def until_acked(self, count: int) -> None:
+        """On until some are done, with others under way."""
+        self.net.until(lambda: len(self.journal.acked_s) >= count)
+
+    def crash(self, *components: str) -> float:
+        """Kill the workers of these components; returns when that was."""
+        for worker in {self.worker_of(component) for component in components}:
+            self.net.crash(worker)
+        return self.net.clock.now()
