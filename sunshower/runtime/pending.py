@@ -38,7 +38,7 @@ class Released:
     roots: U64
     payloads: NDArray[np.object_]  # what `take` was given for each: records, or emissions
     numbers: I64  # likewise: the position of each in its source
-    attempts: NDArray[np.uint16]  # 1 = emitted for the first time
+    attempts: NDArray[np.uint32]  # 1 = emitted for the first time
     emitted_s: F64
 
 
@@ -53,7 +53,7 @@ class Pending:
         self._generation = np.zeros(slots, np.uint32)
         self._deadline_s = np.full(slots, _NEVER)
         self._emitted_s = np.zeros(slots)
-        self._attempt = np.zeros(slots, np.uint16)
+        self._attempt = np.zeros(slots, np.uint32)
         self._payload = np.empty(slots, np.object_)
         self._number = np.zeros(slots, np.int64)
         self._seen = np.zeros(slots, np.int32)

@@ -75,9 +75,9 @@ def wire(
         outlets = Outlets(task.id, routed, EdgeIds(generator))
         component = plan.component(task)
         instance = guard(task, "the constructor", component.instance)
-        config = plan.graph.config
+        config = plan.graph.config_of(component)
         if component.level.is_spout:
-            pending = Pending(plan.incarnation(task, life), config.spout_pending)
+            pending = Pending(plan.incarnation(task, life), config.spout_slots)
             wired.spouts[task.id] = _SPOUTS[component.level](
                 task, instance, pending, outlets, wired.reports, config
             )
