@@ -127,10 +127,23 @@ class Pending:
         self._next_deadline_s = float(later.min()) if len(later) else _NEVER
         return make_roots(self.incarnation, self._generation[due], due)
 
-    def postpone(self, roots: U64, deadline_s: float) -> None:
-        """Give those of `roots` that are pending a new deadline."""
-        self._deadline_s[slots_of(self._still_pending(roots))] = deadline_s
-        self._next_deadline_s = min(self._next_deadline_s, deadline_s)
+    def postpone(self, roots: U64, deadline_s: float | F64) -> None:
+        """Give those of `roots` that are pending a new deadline: one of all, or one for each.
+
+        With one for each, all of `roots` must be pending.
+        """
+        roots = self._still_pending(roots)
+        if len(roots):
+            self._deadline_s[slots_of(roots)] = deadline_s
+            self._next_deadline_s = min(self._next_deadline_s, float(np.min(deadline_s)))
+
+    def emitted_s(self, roots: U64) -> F64:
+        """When each of `roots`, all of them pending, was emitted."""
+        return self._emitted_s.take(slots_of(roots))
+
+    def live(self, roots: U64) -> U64:
+        """Those of `roots` that are pending, each once."""
+        return self._still_pending(roots)
 
     def all_roots(self) -> U64:
         """Every root that is pending now."""

@@ -68,7 +68,9 @@ def wire(
         wired.inboxes[task.id] = Inbox()
     for task in plan.tasks_on(worker):
         if task.component == ACKER:
-            wired.ackers[task.id] = AckerTask(task.id, [len(ackers) for ackers in shards])
+            timed = plan.graph.config.message_timeout_max_s is not None
+            strides = [len(ackers) for ackers in shards]
+            wired.ackers[task.id] = AckerTask(task.id, strides, timed=timed)
             continue
         make = partial(_outlets, plan, task, wired, generator, ready)
         routed = guard(task, "prepare of a custom grouping", make)

@@ -258,9 +258,10 @@ class Worker:
                 waiting.starts += report.starts
                 waiting.acks += report.acks
                 waiting.fails += report.fails
+                waiting.asks += report.asks
 
     def _hear_report(self, task: int, report: ShardReport) -> None:
-        for spout, verdicts in self._wired.ackers[task].hear(report).items():
+        for spout, verdicts in self._wired.ackers[task].hear(report, self._clock.now()).items():
             owner = self.plan.spouts[spout].id
             if owner in self._wired.spouts:
                 self._hear_verdicts(owner, verdicts)
@@ -268,6 +269,7 @@ class Worker:
                 waiting = self._lane_to(owner).content.verdicts.setdefault(owner, Verdicts())
                 waiting.complete += verdicts.complete
                 waiting.failed += verdicts.failed
+                waiting.ages += verdicts.ages
 
     def _hear_verdicts(self, task: int, verdicts: Verdicts) -> None:
         spout = self._wired.spouts[task]
@@ -283,6 +285,9 @@ class Worker:
             why = dict(verdicts.failed)
             failed = np.array(list(why), np.uint64)
             guard(spout.task, "fail", partial(spout.failed, failed, why))
+        for roots, ages_s in verdicts.ages:
+            now = self._clock.now()
+            guard(spout.task, "fail", partial(spout.heard_of, roots, ages_s, now))
 
     def _pass_on_postponed(self, bolt: Any) -> None:
         if roots := getattr(bolt, "postponed", None):
