@@ -70,6 +70,7 @@ class Channel:
     target: int
     window: int
     credited: bool = True
+    records_max: int = 1 << 62  # a hard limit: see `overfull`
     load: int = 0
     used: bool = False  # whether anything was ever pushed
 
@@ -77,6 +78,11 @@ class Channel:
     def full(self) -> bool:
         """Whether the receiver has as much ahead of it as it wants."""
         return self.credited and self.load >= self.window
+
+    @property
+    def overfull(self) -> bool:
+        """Whether not even those may push who do not wait for a window: cycles and ticks."""
+        return self.load >= self.records_max
 
     def push(self, batch: Batch) -> None:
         """Put a batch on its way."""

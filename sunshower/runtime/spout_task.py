@@ -188,6 +188,10 @@ class SpoutTask:
         if self._progress is not None:
             self._progress.postponed(roots)
 
+    def tick(self) -> None:
+        """Call the spout's tick. Nothing can be emitted there, so nothing waits for room."""
+        self.spout.tick()
+
     def drain(self) -> None:
         """Emit nothing new from now on."""
         self.exhausted = True

@@ -110,11 +110,13 @@ def _outlets(
     generator: np.random.Generator,
     ready: Callable[[int], dict[RemoteChannel, None]],
 ) -> dict[str, Outlet]:
+    records_max = plan.graph.config.window_records_max
+
     def channel(target: Task) -> Channel:
         key = (task.id, target.id)
         if key not in wired.channels:
             credited = (task.component, target.component) not in plan.back_edges
-            place = (task.id, target.id, FIRST_WINDOW, credited)
+            place = (task.id, target.id, FIRST_WINDOW, credited, records_max)
             wired.channels[key] = (
                 LocalChannel(*place, inbox=wired.inboxes[target.id])
                 if target.worker == task.worker
