@@ -47,6 +47,7 @@ class Pending:
 
     def __init__(self, incarnation: int, slots: int) -> None:
         self.incarnation = incarnation
+        self.limit = slots  # how many may be pending: at most `slots`
         self._free = np.arange(slots, dtype=np.int64)  # a ring: `_head` is the oldest free slot
         self._head = 0
         self._free_count = slots
@@ -65,7 +66,7 @@ class Pending:
     @property
     def room(self) -> int:
         """How many roots may still be taken."""
-        return self._free_count
+        return max(0, self.limit - len(self))
 
     @property
     def next_deadline_s(self) -> float:

@@ -22,6 +22,7 @@ from sunshower.config import Config
 from sunshower.errors import TopologyFailed
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.batch import Anchors
+from sunshower.runtime.congestion import Congestion
 from sunshower.runtime.credits import ServiceTime
 from sunshower.runtime.ids import I64, U64, slots_of
 from sunshower.runtime.metrics import Counts, Latencies, TaskStats
@@ -84,6 +85,10 @@ class SpoutTask:
         self._rest_s = _FIRST_REST_S
         longest_s = config.message_timeout_max_s
         self._progress = None if longest_s is None else ProgressDeadline(config, longest_s)
+        self._congestion: Congestion | None = None
+        if config.spout_pending == "auto":
+            self._congestion = Congestion(config, config.spout_slots)
+            pending.limit = self._congestion.limit
         self._hears_ack = type(spout).ack is not Spout.ack
         self._hears_fail = type(spout).fail is not Spout.fail
 
@@ -120,7 +125,7 @@ class SpoutTask:
         if len(due) and self._progress is not None:
             due, asking = self._progress.overdue(self.pending, due, now)
             self._reports.ask(asking)
-        self._time_out(due)
+        self._time_out(due, now)
         if self._sweeps and self.next_look_s <= now:
             ripe = [sweep for sweep in self._sweeps if sweep.due_s <= now]
             self._sweeps = [sweep for sweep in self._sweeps if sweep.due_s > now]
@@ -130,7 +135,7 @@ class SpoutTask:
     def heard_of(self, roots: U64, ages_s: F64, now: float) -> None:
         """An acker's answer: how long ago each was last heard of. See progress.py."""
         if self._progress is not None:
-            self._time_out(self._progress.heard(self.pending, roots, ages_s, now))
+            self._time_out(self._progress.heard(self.pending, roots, ages_s, now), now)
 
     def sweep(self, now: float, failure: Failure, residues: set[int] | None, stride: int) -> None:
         """Somebody died who may have held a part of these trees: wait a grace, then fail them.
@@ -145,9 +150,15 @@ class SpoutTask:
 
     def complete(self, roots: U64, now: float) -> None:
         """The ackers say that these trees are done."""
+        reached = not self.pending.room
         released = self.pending.release(roots)
         self._acked += len(released.roots)
-        self.latencies.add(now - released.emitted_s)
+        latencies_s = now - released.emitted_s
+        self.latencies.add(latencies_s)
+        if self._congestion is not None and len(latencies_s):
+            mean_s = float(latencies_s.mean())
+            self._congestion.completed(now, len(latencies_s), mean_s, reached)
+            self.pending.limit = self._congestion.limit
         self._done_s = now if self.done else None
         if self._replayed and self._first_replay_s is None and (released.attempts > 1).any():
             self._first_replay_s = now
@@ -228,8 +239,11 @@ class SpoutTask:
     def _message_ids(self, released: Released) -> list[Any]:
         raise NotImplementedError
 
-    def _time_out(self, roots: U64) -> None:
+    def _time_out(self, roots: U64, now: float) -> None:
         if len(roots):
+            if self._congestion is not None:
+                self._congestion.timed_out(now)
+                self.pending.limit = self._congestion.limit
             timeout_s, longest_s = (
                 self._config.message_timeout_s,
                 self._config.message_timeout_max_s,
