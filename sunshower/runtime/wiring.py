@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from sunshower.runtime.acker_task import AckerTask
+from sunshower.runtime.batch import Batch
 from sunshower.runtime.batch_bolt import BatchBoltTask
 from sunshower.runtime.bolt_task import AutomaticBoltTask, BoltTask
 from sunshower.runtime.channels import Channel, Inbox, LocalChannel, RemoteChannel
@@ -50,6 +51,11 @@ class Wired:
     ackers: dict[int, AckerTask] = field(default_factory=dict)
     inboxes: dict[int, Inbox] = field(default_factory=dict)
     channels: dict[tuple[int, int], Channel] = field(default_factory=dict)
+    overload: list[tuple[int, Batch]] = field(default_factory=list)  # turned away, by its target
+
+    def refuse(self, target: int, batch: Batch) -> None:
+        """A cycle has come to its limit: the worker fails these after its slice of work."""
+        self.overload.append((target, batch))
 
 
 def wire(
@@ -116,7 +122,8 @@ def _outlets(
         key = (task.id, target.id)
         if key not in wired.channels:
             credited = (task.component, target.component) not in plan.back_edges
-            place = (task.id, target.id, FIRST_WINDOW, credited, records_max)
+            refuse = None if credited else wired.refuse
+            place = (task.id, target.id, FIRST_WINDOW, credited, records_max, refuse)
             wired.channels[key] = (
                 LocalChannel(*place, inbox=wired.inboxes[target.id])
                 if target.worker == task.worker

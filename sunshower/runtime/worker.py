@@ -134,6 +134,8 @@ class Worker:
         if self._tickers:
             self._tick(now)
         worked = self._run_one(now)
+        if self._wired.overload:
+            self._losses.overloaded()
         self._dispatch_reports()
         self._give_grants(now)
         return 0 if worked else self._until_next(now)
