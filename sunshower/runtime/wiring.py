@@ -43,7 +43,21 @@ _BOLTS: dict[Level, type[BoltTask]] = {
 
 @dataclass(slots=True)
 class Wired:
-    """Everything that lives in one worker."""
+    """Everything that lives in one worker.
+
+    What it holds at most, for records of r bytes, also with bolts that never ack:
+
+        each spout task     spout_pending × (r + 52 bytes)                      Pending, replays
+        each acker task     slots of its spouts, up to the next power of two, × 16 bytes: Ledger
+                            (24 with a progress deadline), and 10,000 early failures
+        each channel in     (window_records_max + a batch) × (r + 16 bytes)     Inbox
+        each channel out    the same, while they wait for a packet, and 8 bytes for each record
+                            sent and not processed; at most 64 MiB on their way to one task
+
+    A window is usually far below its maximum: a quarter of a second of its receiver's work. What a
+    bolt keeps of its own accord (tuples to ack later, too) is its own: spout_pending bounds the
+    trees, and a tree has as many records as its bolts make.
+    """
 
     reports: Reports
     spouts: dict[int, SpoutTask] = field(default_factory=dict)

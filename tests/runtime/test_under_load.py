@@ -76,6 +76,40 @@ def test_slow_bolt_slows_its_spout_down_before_anything_times_out(
     assert waiting * cost_s < 1.0 or waiting <= 2 * FIRST_WINDOW, f"seed {seed}: {waiting} waited"
 
 
+class Costly(Watched):
+    """Each number costs `cost_s` to emit, and there is no end of them."""
+
+    def __init__(self, watch: Watch, cost_s: float) -> None:
+        super().__init__(watch, None)
+        self.cost_s = cost_s
+
+    def records(self) -> Iterator[Number]:
+        for number in super().records():
+            self.watch.clock.advance(self.cost_s)
+            yield number
+
+
+@every_layout
+@pytest.mark.parametrize("spout_pending", [32_768, "auto"])
+@seeds(3)
+def test_bolt_100_times_slower_than_its_spout_for_a_minute_times_nothing_out(
+    layout: Layout, spout_pending: Any, seed: int
+) -> None:
+    watch = Watch()
+    topology = Topology("slow", message_timeout_s=5, workers=2, spout_pending=spout_pending)
+    source = topology.spout("numbers", Costly(watch, 1e-4))
+    source.shuffle().bolt("slow", Slow(watch, 1e-2))
+    net = Network(make_plan(topology.graph(), layout), seed, clock=watch.clock)
+    net.watch = []  # the books are large here
+    net.until(lambda: watch.clock.now() >= 60.0)
+    net.drain()
+    net.run()
+    (spout,) = net.spouts()
+    counts = spout.stats().counts
+    assert counts.acked == counts.emitted == watch.done > 5_000, f"seed {seed}"
+    assert (counts.failed, counts.replayed) == (0, 0), f"seed {seed}: {watch.failures[:3]}"
+
+
 @every_layout
 def test_slow_task_stops_the_spout_for_the_quick_ones_too(layout: Layout) -> None:
     class SlowFirst(Slow):
