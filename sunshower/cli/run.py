@@ -98,19 +98,29 @@ def parse_settings(settings: list[str]) -> dict[str, Any]:
                 f"{setting!r} is not NAME=VALUE with a NAME of these: {', '.join(kinds)}",
                 param_hint="--set",
             )
-        try:
-            if value == "none" and "None" in kinds[name]:
-                found[name] = None
-            else:
-                found[name] = float(value) if kinds[name] == "float" else int(value)
-        except ValueError:
-            wanted = {"float": "a number of seconds", "int": "a whole number"}
-            raise typer.BadParameter(
-                f"{name} is {wanted.get(kinds[name], 'a whole number or none')}, not {value!r}",
-                param_hint="--set",
-            ) from None
+        found[name] = _value(name, kinds[name], value)
     try:
         Config(**found)
     except ConfigError as error:
         raise typer.BadParameter(str(error), param_hint="--set") from None
     return found
+
+
+def _value(name: str, kind: str, value: str) -> Any:
+    """`value` as a Config field of type `kind` (its annotation) has it."""
+    words: dict[str, Any] = {"auto": "auto"} if "auto" in kind else {}
+    if "None" in kind:
+        words["none"] = None
+    if "bool" in kind:
+        words |= {"true": True, "false": False}
+    if value in words:
+        return words[value]
+    numbers = {"float": ("a number of seconds", float), "int": ("a whole number", int)}
+    what, read = numbers.get(kind.split()[0], ("", None))
+    try:
+        if read is not None:
+            return read(value)
+    except ValueError:
+        pass
+    wanted = " or ".join(filter(None, [what, *words]))
+    raise typer.BadParameter(f"{name} is {wanted}, not {value!r}", param_hint="--set")

@@ -12,7 +12,7 @@ import numpy as np
 
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.ids import U64, incarnations_of
-from sunshower.runtime.ledger import Ledger, Settled
+from sunshower.runtime.ledger import F64, Ledger, Settled
 from sunshower.runtime.reports import ShardReport
 
 _REASONS_MAX = 10_000
@@ -20,23 +20,25 @@ _REASONS_MAX = 10_000
 
 @dataclass(slots=True)
 class Verdicts:
-    """For one spout task: trees that are done, and trees that failed and why."""
+    """For one spout task: trees that are done, trees that failed and why, and ages it asked for."""
 
     complete: list[U64] = field(default_factory=list)
     failed: list[tuple[int, Failure]] = field(default_factory=list)
+    ages: list[tuple[U64, F64]] = field(default_factory=list)  # seconds since the last report
 
 
 class AckerTask:
     """A ledger, and the reasons of failures that came before their start."""
 
-    def __init__(self, task: int, strides: Sequence[int]) -> None:
+    def __init__(self, task: int, strides: Sequence[int], *, timed: bool = False) -> None:
         self.task = task
         self._spouts = len(strides)
-        self.ledger = Ledger(strides)
+        self.ledger = Ledger(strides, timed=timed)
         self._reasons: dict[int, Failure] = {}
 
-    def hear(self, report: ShardReport) -> dict[int, Verdicts]:
-        """Apply a report. Returns spout index (see Plan.spouts) → verdicts."""
+    def hear(self, report: ShardReport, now: float) -> dict[int, Verdicts]:
+        """Apply a report that came at `now`. Returns spout index (see Plan.spouts) → verdicts."""
+        self.ledger.now_s = now
         verdicts: dict[int, Verdicts] = {}
         for roots, xors in report.starts:
             self._tell(self.ledger.start(roots, xors), verdicts)
@@ -47,7 +49,16 @@ class AckerTask:
                 self._remember(root, failure)
             failed = np.array([root for root, _ in report.fails], np.uint64)
             self._tell(self.ledger.fail(failed), verdicts)
+        for asked in report.asks:
+            self._answer(asked, verdicts)
         return verdicts
+
+    def _answer(self, asked: U64, verdicts: dict[int, Verdicts]) -> None:
+        incarnations = incarnations_of(asked)
+        for incarnation in np.unique(incarnations).tolist():
+            roots = asked[incarnations == incarnation]
+            answer = (roots, self.ledger.ages(roots))
+            verdicts.setdefault(incarnation % self._spouts, Verdicts()).ages.append(answer)
 
     def _remember(self, root: int, failure: Failure) -> None:
         if len(self._reasons) >= _REASONS_MAX:  # late failures of trees that will never start

@@ -39,6 +39,28 @@ class BatchBoltTask(BoltTask):
             return
         self.settle(batch, self._send(derived, parents, batch), {})
 
+    def tick(self) -> None:
+        rows: pa.Table | None = self.bolt.tick()
+        if rows is not None:
+            if not isinstance(rows, pa.Table):
+                kind = type(rows).__name__
+                raise BadEmit(
+                    f"the tick of a batch bolt returns an Arrow table or None, not {kind}"
+                )
+            self._check_columns(rows)
+        if self._flushes:
+            self.bolt.flush()
+        if rows is not None and len(rows):
+            self.outlets.send(DEFAULT, rows, None)
+
+    def _check_columns(self, rows: pa.Table) -> None:
+        fields = self.outlets.outlet(DEFAULT).spec.schema.fields
+        if tuple(rows.column_names) != fields:
+            raise BadEmit(
+                f"the rows have columns {rows.column_names}, but the stream's "
+                f"fields are {list(fields)}"
+            )
+
     def _check(self, derived: Any, inputs: int) -> Any:
         """The parents, as an array that can be trusted. Raises BadEmit for a wrong answer."""
         if derived is None:
@@ -48,12 +70,7 @@ class BatchBoltTask(BoltTask):
                 f"a batch bolt returns Derived(rows, parents) or None, not a "
                 f"{type(derived).__name__}"
             )
-        fields = self.outlets.outlet(DEFAULT).spec.schema.fields
-        if tuple(derived.rows.column_names) != fields:
-            raise BadEmit(
-                f"the rows have columns {derived.rows.column_names}, but the stream's "
-                f"fields are {list(fields)}"
-            )
+        self._check_columns(derived.rows)
         parents = np.asarray(derived.parents, np.int64)
         if len(parents) != len(derived.rows):
             raise BadEmit(

@@ -73,6 +73,10 @@ class BoltTask:
         """Take in a batch of at least one record."""
         raise NotImplementedError
 
+    def tick(self) -> None:
+        """Call the bolt's tick, make durable what it did, and send what it made."""
+        raise NotImplementedError
+
     def close(self) -> None:
         """The topology stops."""
         if hasattr(self.bolt, "cleanup"):
@@ -104,6 +108,31 @@ class BoltTask:
             "".join(traceback.format_exception(error)),
             self.task.worker,
         )
+
+    def _made_by_tick(self) -> list[Any]:
+        """All that the bolt's tick yields. Raises BadEmit if some of it does not fit."""
+        outputs = list(self.bolt.tick() or ())
+        for output in outputs:
+            self._check_one(output)
+        return outputs
+
+    def _check_one(self, output: Any) -> None:
+        stream, record = DEFAULT, output
+        if type(output) is OnStream:
+            stream, record = output.stream, output.record
+        if self.outlets.check(stream, [record]) is not None:
+            raise self.outlets.misfit_error(stream, record)
+
+    def _send_by_stream(self, outputs: list[Any], anchors: Anchors | None) -> U64 | None:
+        made = np.zeros(len(outputs), np.uint64)
+        named = [o if type(o) is OnStream else OnStream(DEFAULT, o) for o in outputs]
+        for stream in dict.fromkeys(output.stream for output in named):
+            which = np.array([i for i, output in enumerate(named) if output.stream == stream])
+            records = [named[index].record for index in which.tolist()]
+            part = self.outlets.send(stream, records, anchors and anchors.select(which))
+            if part is not None:
+                made[which] = part
+        return None if anchors is None else made
 
     def settle(self, batch: Batch, made: U64 | None, failures: dict[int, Failure]) -> None:
         """Report a batch: `made` is, per input, the XOR of the edges made from it."""
@@ -152,6 +181,12 @@ class AutomaticBoltTask(BoltTask):
             outputs, stops = [], [0] * len(batch)
         ends: I64 = np.array(stops, np.int64)
         self.settle(batch, self._send(outputs, ends, batch, OnStream in kinds), failures)
+
+    def tick(self) -> None:
+        outputs = self._made_by_tick()
+        if self._flushes:
+            self.bolt.flush()
+        self._send_by_stream(outputs, None)
 
     def _flush(self, batch: Batch, failures: dict[int, Failure]) -> dict[int, Failure]:
         """Make what the batch did durable; if that cannot be done, all of it has failed."""
@@ -220,13 +255,6 @@ class AutomaticBoltTask(BoltTask):
         outputs[:] = kept
         return new_ends
 
-    def _check_one(self, output: Any) -> None:
-        stream, record = DEFAULT, output
-        if type(output) is OnStream:
-            stream, record = output.stream, output.record
-        if self.outlets.check(stream, [record]) is not None:
-            raise self.outlets.misfit_error(stream, record)
-
     def _send(self, outputs: list[Any], ends: I64, batch: Batch, mixed: bool) -> U64 | None:
         """Send the outputs. Returns, per input, the XOR of the edges made from it."""
         if not outputs:
@@ -241,14 +269,3 @@ class AutomaticBoltTask(BoltTask):
         send = self._send_by_stream if mixed else partial(self.outlets.send, DEFAULT)
         made = send(outputs, anchors)
         return None if made is None else segment_xor(made, ends)
-
-    def _send_by_stream(self, outputs: list[Any], anchors: Anchors | None) -> U64 | None:
-        made = np.zeros(len(outputs), np.uint64)
-        named = [o if type(o) is OnStream else OnStream(DEFAULT, o) for o in outputs]
-        for stream in dict.fromkeys(output.stream for output in named):
-            which = np.array([i for i, output in enumerate(named) if output.stream == stream])
-            records = [named[index].record for index in which.tolist()]
-            part = self.outlets.send(stream, records, anchors and anchors.select(which))
-            if part is not None:
-                made[which] = part
-        return None if anchors is None else made

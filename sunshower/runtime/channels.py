@@ -3,12 +3,15 @@
 Its load is what was pushed and is not processed yet, wherever it is; its window is how much of
 that the receiver allows (credits.py). A task with a full channel is not run: so pressure travels
 back to the spouts, which stop to emit. A channel that closes a cycle has no window: it would
-deadlock under full load; the pending tables bound it.
+deadlock under full load. It has a hard limit instead, `window_records_max`: what is pushed beyond
+it is turned away, and its trees fail with the cause OVERLOAD. So a bolt of a cycle that keeps on
+making more than it takes in fails its own trees, and neither blocks nor grows.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -70,6 +73,8 @@ class Channel:
     target: int
     window: int
     credited: bool = True
+    records_max: int = 1 << 62  # a hard limit: see `overfull`
+    refuse: Callable[[int, Batch], None] | None = None  # told (target, batch) what is turned away
     load: int = 0
     used: bool = False  # whether anything was ever pushed
 
@@ -78,8 +83,21 @@ class Channel:
         """Whether the receiver has as much ahead of it as it wants."""
         return self.credited and self.load >= self.window
 
+    @property
+    def overfull(self) -> bool:
+        """Whether not even those may push who do not wait for a window: cycles and ticks."""
+        return self.load >= self.records_max
+
     def push(self, batch: Batch) -> None:
-        """Put a batch on its way."""
+        """Put a batch on its way, or turn it away where a cycle has come to its limit."""
+        if self.refuse is not None and self.load >= self.records_max:
+            self.refuse(self.target, batch)
+            return
+        self.load += len(batch)
+        self.used = True
+        self._put(batch)
+
+    def _put(self, batch: Batch) -> None:
         raise NotImplementedError
 
 
@@ -89,9 +107,7 @@ class LocalChannel(Channel):
 
     inbox: Inbox = field(default_factory=Inbox)
 
-    def push(self, batch: Batch) -> None:
-        self.load += len(batch)
-        self.used = True
+    def _put(self, batch: Batch) -> None:
         self.inbox.put(batch, self)
 
     def processed(self, records: int, seq: int | None, window: int) -> None:
@@ -127,9 +143,7 @@ class RemoteChannel(Channel):
         over = self.load >= self.window or self.load * self.record_bytes >= self.bytes_max
         return self.credited and over
 
-    def push(self, batch: Batch) -> None:
-        self.load += len(batch)
-        self.used = True
+    def _put(self, batch: Batch) -> None:
         self.queued += len(batch)
         self.queue.append(batch)
         self.ready[self] = None

@@ -37,6 +37,7 @@ OPEN, STARTED, FAILED, USED = (np.uint32(flag << 24) for flag in (1, 2, 4, 8))  
 _FLAGS, _GENERATION = np.uint32(0xFF << 24), np.uint32(0xFFFFFF)
 _WAITING, _CLOSED = OPEN | STARTED | USED, ~OPEN
 _FIRST_SLOTS = 1024
+F64 = NDArray[np.float64]
 
 
 class Settled(NamedTuple):
@@ -59,9 +60,12 @@ class Ledger:
     Incarnation i belongs to spout task i % `spouts`, and a higher one of the same task is a later
     life of it: its first report retires the table of the life before. `strides[k]` says over how
     many shards the slots of spout task k are spread; this shard sees one in so many.
+    `timed`: keep the time of each tree's last report, in eight more bytes a slot (`ages`).
     """
 
-    def __init__(self, strides: Sequence[int]) -> None:
+    def __init__(self, strides: Sequence[int], *, timed: bool = False) -> None:
+        self.now_s = 0.0  # the time of the report being applied; only looked at when `timed`
+        self._timed = timed
         self._strides = strides
         self._tables: dict[int, _Table] = {}
         self._newest: dict[int, int] = {}  # spout task → incarnation
@@ -77,6 +81,14 @@ class Ledger:
     def fail(self, roots: U64) -> Settled:
         """Some part of each of `roots` cannot be processed."""
         return self._apply(_Table.fail, roots, roots)
+
+    def ages(self, roots: U64) -> F64:
+        """Seconds since the last report on each of `roots`, which share an incarnation.
+
+        Infinite for what was never heard of, and for attempts that newer ones have replaced.
+        """
+        table = self._tables.get(int(roots[0]) >> 48)
+        return np.full(len(roots), np.inf) if table is None else self.now_s - table.heard_s(roots)
 
     def open_count(self) -> int:
         """How many trees were started and are not settled."""
@@ -99,7 +111,12 @@ class Ledger:
         first = int(roots[0]) >> 48
         if not np.count_nonzero(roots.view(np.uint16)[3::4] != first):  # the upper 16 bits
             table = self._tables.get(first) or self._open(first)
-            return NOTHING if table is None else step(table, roots, xors)
+            if table is None:
+                return NOTHING
+            settled = step(table, roots, xors)
+            if self._timed:
+                table.hear(roots, self.now_s)
+            return settled
         incarnations = incarnations_of(roots)
         parts = [NOTHING]
         for incarnation in np.unique(incarnations).tolist():
@@ -114,7 +131,8 @@ class Ledger:
             return None  # a report from a life that is over
         self._tables.pop(newest, None)
         self._newest[spout] = incarnation
-        table = self._tables[incarnation] = _Table(incarnation, self._strides[spout])
+        table = _Table(incarnation, self._strides[spout], self._timed)
+        self._tables[incarnation] = table
         return table
 
 
@@ -126,13 +144,14 @@ def _generations(roots: U64) -> NDArray[np.uint32]:
 class _Table:
     """One spout incarnation's slots in this shard; 16 bytes a slot, grown by doubling."""
 
-    def __init__(self, incarnation: int, stride: int) -> None:
+    def __init__(self, incarnation: int, stride: int, timed: bool) -> None:
         self._stride = stride
         # What `roots >> 24` and the tag of a used slot differ by in the bit of USED.
         self._used = np.uint32((incarnation & 0xFF) << 24 & USED) ^ USED
         self.xor: U64 = np.zeros(_FIRST_SLOTS, np.uint64)
         self.tag: NDArray[np.uint32] = np.zeros(_FIRST_SLOTS, np.uint32)
         self._seen: NDArray[np.int32] = np.zeros(_FIRST_SLOTS, np.int32)
+        self._heard_s: F64 = np.zeros(_FIRST_SLOTS if timed else 0)
 
     def start(self, roots: U64, xors: U64) -> Settled:
         slots, tags = self._find(roots)
@@ -185,6 +204,17 @@ class _Table:
         self.tag[slots] = tags
         started = (tags & STARTED).nonzero()[0]
         return Settled(NO_IDS, self._close(roots, slots, tags, started, once=False))
+
+    def hear(self, roots: U64, now: float) -> None:
+        """These were heard of at `now`; late reports on former generations do not count."""
+        slots, tags = self._find(roots)
+        self._heard_s[slots[(_generations(roots) ^ tags) & _GENERATION == 0]] = now
+
+    def heard_s(self, roots: U64) -> F64:
+        """When each was last heard of; minus infinity for what was not."""
+        slots, tags = self._find(roots)
+        known = ((_generations(roots) ^ tags) & _GENERATION == 0) & (tags & USED != 0)
+        return np.where(known, self._heard_s.take(slots), -np.inf)
 
     def _find(self, roots: U64) -> tuple[I64, NDArray[np.uint32]]:
         """Where each root's slot is in this table, and what is written there."""
@@ -246,12 +276,14 @@ class _Table:
             new = np.zeros(size, old.dtype)
             new[: len(old)] = old
             setattr(self, name, new)
+        if len(self._heard_s):
+            self._heard_s = np.concatenate((self._heard_s, np.zeros(size - len(self._heard_s))))
 
     def open_count(self) -> int:
         return int(np.count_nonzero(self.tag & (STARTED | OPEN) == STARTED | OPEN))
 
     def nbytes(self) -> int:
-        return self.xor.nbytes + self.tag.nbytes + self._seen.nbytes
+        return self.xor.nbytes + self.tag.nbytes + self._seen.nbytes + self._heard_s.nbytes
 
     def check_invariants(self) -> None:
         flags = self.tag & _FLAGS

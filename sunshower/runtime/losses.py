@@ -63,6 +63,21 @@ class Losses:
         failure = self._at_source(channel.source, f"{error} (the record: {bad.records[0]!r:.200})")
         self._fail_or_note(bad.roots, failure)
 
+    def overloaded(self) -> None:
+        """Records that a cycle made beyond its limit: their trees fail, nothing waits for them."""
+        turned_away, self._wired.overload = self._wired.overload, []
+        for target, batch in turned_away:
+            reason = (
+                f"the cycle through it already holds {self._plan.graph.config.window_records_max} "
+                "records (window_records_max): it makes more than it takes in"
+            )
+            failure = self._at(self._place[target], Cause.OVERLOAD, reason)
+            if batch.offsets is None and batch.tracked:
+                self._wired.reports.fail(batch.roots, failure)
+            else:
+                for index in range(len(batch)):
+                    self._fail_or_note(batch.only(index).roots, failure)
+
     def cannot_be_rebuilt(self, frame: Frame) -> None:
         """A frame whose records arrived but cannot be made again."""
         name = self._plan.streams[frame.batch.stream].spec.schema.name

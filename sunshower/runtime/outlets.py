@@ -58,6 +58,11 @@ class Outlets:
         return any(channel.full for channel in self._channels)
 
     @property
+    def overfull(self) -> bool:
+        """Whether a receiver has so much ahead of it that nothing more may be sent at all."""
+        return any(channel.overfull for channel in self._channels)
+
+    @property
     def window(self) -> int:
         """The smallest window of the receivers in use: what may be emitted in one go."""
         windows = [channel.window for channel in self._channels if channel.credited]

@@ -24,6 +24,7 @@ from sunshower.failures import Cause, Failure
 from sunshower.runtime.acker_task import Verdicts
 from sunshower.runtime.frames import Frame, decode
 from sunshower.runtime.ids import U64
+from sunshower.runtime.ledger import F64
 from sunshower.runtime.plan import Stream
 from sunshower.runtime.reports import ShardReport
 
@@ -85,11 +86,17 @@ def encode_packet(address: Address, content: Content) -> bytes:
         [
             content.frames,
             [
-                [task, *_flat(report.starts), *_flat(report.acks), _told(report.fails)]
+                [
+                    task,
+                    *_flat(report.starts),
+                    *_flat(report.acks),
+                    _told(report.fails),
+                    _bytes(report.asks),
+                ]
                 for task, report in content.reports.items()
             ],
             [
-                [task, _bytes(verdicts.complete), _told(verdicts.failed)]
+                [task, _bytes(verdicts.complete), _told(verdicts.failed), *_flat(verdicts.ages)]
                 for task, verdicts in content.verdicts.items()
             ],
             content.postponed,
@@ -134,20 +141,32 @@ def read_content(data: bytes, streams: Sequence[Stream]) -> Packet:
         address.sender_incarnation,
         [decode(fields, streams) for fields in frames],
         {
-            task: ShardReport(_pairs(s_roots, s_xors), _pairs(a_roots, a_xors), _heard(fails))
-            for task, s_roots, s_xors, a_roots, a_xors, fails in reports
+            task: ShardReport(
+                _pairs(s_roots, s_xors),
+                _pairs(a_roots, a_xors),
+                _heard(fails),
+                [_array(asks)] if asks else [],
+            )
+            for task, s_roots, s_xors, a_roots, a_xors, fails, asks in reports
         },
-        {task: Verdicts([_array(done)], _heard(failed)) for task, done, failed in verdicts},
+        {
+            task: Verdicts(
+                [_array(done)],
+                _heard(failed),
+                [(_array(roots), np.frombuffer(ages))] if roots else [],
+            )
+            for task, done, failed, roots, ages in verdicts
+        },
         np.array(postponed, np.uint64),
         [tuple(grant) for grant in grants],
     )
 
 
-def _flat(pairs: list[tuple[U64, U64]]) -> tuple[bytes, bytes]:
-    return _bytes([roots for roots, _ in pairs]), _bytes([xors for _, xors in pairs])
+def _flat(pairs: Sequence[tuple[U64, U64 | F64]]) -> tuple[bytes, bytes]:
+    return _bytes([roots for roots, _ in pairs]), _bytes([values for _, values in pairs])
 
 
-def _bytes(arrays: list[U64]) -> bytes:
+def _bytes(arrays: Sequence[U64 | F64]) -> bytes:
     return b"".join(array.tobytes() for array in arrays)
 
 

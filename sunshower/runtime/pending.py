@@ -38,22 +38,23 @@ class Released:
     roots: U64
     payloads: NDArray[np.object_]  # what `take` was given for each: records, or emissions
     numbers: I64  # likewise: the position of each in its source
-    attempts: NDArray[np.uint16]  # 1 = emitted for the first time
+    attempts: NDArray[np.uint32]  # 1 = emitted for the first time
     emitted_s: F64
 
 
 class Pending:
-    """The pending table of one incarnation of one spout task."""
+    """The pending table of one incarnation of one spout task: 52 bytes a slot, and the records."""
 
     def __init__(self, incarnation: int, slots: int) -> None:
         self.incarnation = incarnation
+        self.limit = slots  # how many may be pending: at most `slots`
         self._free = np.arange(slots, dtype=np.int64)  # a ring: `_head` is the oldest free slot
         self._head = 0
         self._free_count = slots
         self._generation = np.zeros(slots, np.uint32)
         self._deadline_s = np.full(slots, _NEVER)
         self._emitted_s = np.zeros(slots)
-        self._attempt = np.zeros(slots, np.uint16)
+        self._attempt = np.zeros(slots, np.uint32)
         self._payload = np.empty(slots, np.object_)
         self._number = np.zeros(slots, np.int64)
         self._seen = np.zeros(slots, np.int32)
@@ -65,7 +66,7 @@ class Pending:
     @property
     def room(self) -> int:
         """How many roots may still be taken."""
-        return self._free_count
+        return max(0, self.limit - len(self))
 
     @property
     def next_deadline_s(self) -> float:
@@ -127,10 +128,23 @@ class Pending:
         self._next_deadline_s = float(later.min()) if len(later) else _NEVER
         return make_roots(self.incarnation, self._generation[due], due)
 
-    def postpone(self, roots: U64, deadline_s: float) -> None:
-        """Give those of `roots` that are pending a new deadline."""
-        self._deadline_s[slots_of(self._still_pending(roots))] = deadline_s
-        self._next_deadline_s = min(self._next_deadline_s, deadline_s)
+    def postpone(self, roots: U64, deadline_s: float | F64) -> None:
+        """Give those of `roots` that are pending a new deadline: one of all, or one for each.
+
+        With one for each, all of `roots` must be pending.
+        """
+        roots = self._still_pending(roots)
+        if len(roots):
+            self._deadline_s[slots_of(roots)] = deadline_s
+            self._next_deadline_s = min(self._next_deadline_s, float(np.min(deadline_s)))
+
+    def emitted_s(self, roots: U64) -> F64:
+        """When each of `roots`, all of them pending, was emitted."""
+        return self._emitted_s.take(slots_of(roots))
+
+    def live(self, roots: U64) -> U64:
+        """Those of `roots` that are pending, each once."""
+        return self._still_pending(roots)
 
     def all_roots(self) -> U64:
         """Every root that is pending now."""
@@ -148,6 +162,11 @@ class Pending:
             roots, slots = roots[live], slots[live]
         once = first_of_each(slots, self._seen)
         return roots if once.all() else roots[once]
+
+    def bytes_per_slot(self) -> float:
+        """Memory of the table over its slots, without the records."""
+        arrays = (value for value in vars(self).values() if isinstance(value, np.ndarray))
+        return sum(array.nbytes for array in arrays) / len(self._free)
 
     def check_invariants(self) -> None:
         """Raise AssertionError if the table is corrupt. Tests call it after every step."""

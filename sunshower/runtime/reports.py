@@ -20,6 +20,7 @@ class ShardReport:
     starts: list[tuple[U64, U64]] = field(default_factory=list)
     acks: list[tuple[U64, U64]] = field(default_factory=list)
     fails: list[tuple[int, Failure]] = field(default_factory=list)
+    asks: list[U64] = field(default_factory=list)  # when was each last heard of? see progress.py
 
     def roots(self) -> list[U64]:
         """The roots of all starts and acks."""
@@ -85,6 +86,12 @@ class Reports:
         if self._shards is not None and len(roots):
             for task, which in self._shards.split(roots):
                 self._waiting[task].fails.extend((root, failure) for root in roots[which].tolist())
+
+    def ask(self, roots: U64) -> None:
+        """A spout task wants to know when each of these trees was last heard of."""
+        if self._shards is not None and len(roots):
+            for task, which in self._shards.split(roots):
+                self._waiting[task].asks.append(roots[which])
 
     def take(self) -> dict[int, ShardReport]:
         """Acker task → what is for it; nothing waits here afterwards."""

@@ -22,12 +22,14 @@ from sunshower.config import Config
 from sunshower.errors import TopologyFailed
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.batch import Anchors
+from sunshower.runtime.congestion import Congestion
 from sunshower.runtime.credits import ServiceTime
 from sunshower.runtime.ids import I64, U64, slots_of
 from sunshower.runtime.metrics import Counts, Latencies, TaskStats
 from sunshower.runtime.outlets import Outlets
-from sunshower.runtime.pending import Pending, Released
+from sunshower.runtime.pending import F64, Pending, Released
 from sunshower.runtime.plan import Task
+from sunshower.runtime.progress import ProgressDeadline
 from sunshower.runtime.reports import Reports
 from sunshower.topologies.components import DEFAULT, Context, Spout
 
@@ -81,6 +83,12 @@ class SpoutTask:
         self._done_s: float | None = None
         self.resting_until_s = 0.0  # the source had nothing: when to ask again
         self._rest_s = _FIRST_REST_S
+        longest_s = config.message_timeout_max_s
+        self._progress = None if longest_s is None else ProgressDeadline(config, longest_s)
+        self._congestion: Congestion | None = None
+        if config.spout_pending == "auto":
+            self._congestion = Congestion(config, config.spout_slots)
+            pending.limit = self._congestion.limit
         self._hears_ack = type(spout).ack is not Spout.ack
         self._hears_fail = type(spout).fail is not Spout.fail
 
@@ -114,14 +122,20 @@ class SpoutTask:
     def look(self, now: float) -> None:
         """Fail what is overdue, and what a death has touched and nobody has completed."""
         due = self.pending.expired(now)
-        if len(due):
-            reason = f"no verdict within {self._config.message_timeout_s:g} s"
-            self.failed(due, Failure(Cause.TIMEOUT, reason=reason))
+        if len(due) and self._progress is not None:
+            due, asking = self._progress.overdue(self.pending, due, now)
+            self._reports.ask(asking)
+        self._time_out(due, now)
         if self._sweeps and self.next_look_s <= now:
             ripe = [sweep for sweep in self._sweeps if sweep.due_s <= now]
             self._sweeps = [sweep for sweep in self._sweeps if sweep.due_s > now]
             for sweep in ripe:
                 self.failed(sweep.roots, sweep.failure)
+
+    def heard_of(self, roots: U64, ages_s: F64, now: float) -> None:
+        """An acker's answer: how long ago each was last heard of. See progress.py."""
+        if self._progress is not None:
+            self._time_out(self._progress.heard(self.pending, roots, ages_s, now), now)
 
     def sweep(self, now: float, failure: Failure, residues: set[int] | None, stride: int) -> None:
         """Somebody died who may have held a part of these trees: wait a grace, then fail them.
@@ -136,9 +150,15 @@ class SpoutTask:
 
     def complete(self, roots: U64, now: float) -> None:
         """The ackers say that these trees are done."""
+        reached = not self.pending.room
         released = self.pending.release(roots)
         self._acked += len(released.roots)
-        self.latencies.add(now - released.emitted_s)
+        latencies_s = now - released.emitted_s
+        self.latencies.add(latencies_s)
+        if self._congestion is not None and len(latencies_s):
+            mean_s = float(latencies_s.mean())
+            self._congestion.completed(now, len(latencies_s), mean_s, reached)
+            self.pending.limit = self._congestion.limit
         self._done_s = now if self.done else None
         if self._replayed and self._first_replay_s is None and (released.attempts > 1).any():
             self._first_replay_s = now
@@ -176,6 +196,12 @@ class SpoutTask:
     def postpone(self, roots: U64, now: float) -> None:
         """A bolt asked for more time. Storm: OutputCollector.resetTimeout."""
         self.pending.postpone(roots, now + self._config.message_timeout_s)
+        if self._progress is not None:
+            self._progress.postponed(roots)
+
+    def tick(self) -> None:
+        """Call the spout's tick. Nothing can be emitted there, so nothing waits for room."""
+        self.spout.tick()
 
     def drain(self) -> None:
         """Emit nothing new from now on."""
@@ -212,6 +238,20 @@ class SpoutTask:
 
     def _message_ids(self, released: Released) -> list[Any]:
         raise NotImplementedError
+
+    def _time_out(self, roots: U64, now: float) -> None:
+        if len(roots):
+            if self._congestion is not None:
+                self._congestion.timed_out(now)
+                self.pending.limit = self._congestion.limit
+            timeout_s, longest_s = (
+                self._config.message_timeout_s,
+                self._config.message_timeout_max_s,
+            )
+            reason = f"no verdict within {timeout_s:g} s"
+            if longest_s is not None:
+                reason = f"no progress within {timeout_s:g} s, or no verdict within {longest_s:g} s"
+            self.failed(roots, Failure(Cause.TIMEOUT, reason=reason))
 
     def _take_replays(self, limit: int) -> list[Replay]:
         count = min(limit, len(self._replays), self.pending.room)

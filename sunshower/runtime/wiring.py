@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from sunshower.runtime.acker_task import AckerTask
+from sunshower.runtime.batch import Batch
 from sunshower.runtime.batch_bolt import BatchBoltTask
 from sunshower.runtime.bolt_task import AutomaticBoltTask, BoltTask
 from sunshower.runtime.channels import Channel, Inbox, LocalChannel, RemoteChannel
@@ -42,7 +43,21 @@ _BOLTS: dict[Level, type[BoltTask]] = {
 
 @dataclass(slots=True)
 class Wired:
-    """Everything that lives in one worker."""
+    """Everything that lives in one worker.
+
+    What it holds at most, for records of r bytes, also with bolts that never ack:
+
+        each spout task     spout_pending × (r + 52 bytes)                      Pending, replays
+        each acker task     slots of its spouts, up to the next power of two, × 16 bytes: Ledger
+                            (24 with a progress deadline), and 10,000 early failures
+        each channel in     (window_records_max + a batch) × (r + 16 bytes)     Inbox
+        each channel out    the same, while they wait for a packet, and 8 bytes for each record
+                            sent and not processed; at most 64 MiB on their way to one task
+
+    A window is usually far below its maximum: a quarter of a second of its receiver's work. What a
+    bolt keeps of its own accord (tuples to ack later, too) is its own: spout_pending bounds the
+    trees, and a tree has as many records as its bolts make.
+    """
 
     reports: Reports
     spouts: dict[int, SpoutTask] = field(default_factory=dict)
@@ -50,6 +65,11 @@ class Wired:
     ackers: dict[int, AckerTask] = field(default_factory=dict)
     inboxes: dict[int, Inbox] = field(default_factory=dict)
     channels: dict[tuple[int, int], Channel] = field(default_factory=dict)
+    overload: list[tuple[int, Batch]] = field(default_factory=list)  # turned away, by its target
+
+    def refuse(self, target: int, batch: Batch) -> None:
+        """A cycle has come to its limit: the worker fails these after its slice of work."""
+        self.overload.append((target, batch))
 
 
 def wire(
@@ -68,16 +88,18 @@ def wire(
         wired.inboxes[task.id] = Inbox()
     for task in plan.tasks_on(worker):
         if task.component == ACKER:
-            wired.ackers[task.id] = AckerTask(task.id, [len(ackers) for ackers in shards])
+            timed = plan.graph.config.message_timeout_max_s is not None
+            strides = [len(ackers) for ackers in shards]
+            wired.ackers[task.id] = AckerTask(task.id, strides, timed=timed)
             continue
         make = partial(_outlets, plan, task, wired, generator, ready)
         routed = guard(task, "prepare of a custom grouping", make)
         outlets = Outlets(task.id, routed, EdgeIds(generator))
         component = plan.component(task)
         instance = guard(task, "the constructor", component.instance)
-        config = plan.graph.config
+        config = plan.graph.config_of(component)
         if component.level.is_spout:
-            pending = Pending(plan.incarnation(task, life), config.spout_pending)
+            pending = Pending(plan.incarnation(task, life), config.spout_slots)
             wired.spouts[task.id] = _SPOUTS[component.level](
                 task, instance, pending, outlets, wired.reports, config
             )
@@ -108,11 +130,14 @@ def _outlets(
     generator: np.random.Generator,
     ready: Callable[[int], dict[RemoteChannel, None]],
 ) -> dict[str, Outlet]:
+    records_max = plan.graph.config.window_records_max
+
     def channel(target: Task) -> Channel:
         key = (task.id, target.id)
         if key not in wired.channels:
             credited = (task.component, target.component) not in plan.back_edges
-            place = (task.id, target.id, FIRST_WINDOW, credited)
+            refuse = None if credited else wired.refuse
+            place = (task.id, target.id, FIRST_WINDOW, credited, records_max, refuse)
             wired.channels[key] = (
                 LocalChannel(*place, inbox=wired.inboxes[target.id])
                 if target.worker == task.worker

@@ -7,7 +7,7 @@ simulator or a test may do so in any order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -24,10 +24,12 @@ from sunshower.runtime.ids import U64, incarnations_of
 from sunshower.runtime.lanes import Inlet, Lane
 from sunshower.runtime.losses import Losses
 from sunshower.runtime.metrics import WorkerStats
+from sunshower.runtime.outlets import Outlets
 from sunshower.runtime.packets import Answer, Packet, read_content
-from sunshower.runtime.plan import Plan
+from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.reports import ShardReport
 from sunshower.runtime.spout_task import SpoutTask
+from sunshower.runtime.ticks import Ticker
 from sunshower.runtime.usercode import guard
 from sunshower.runtime.wiring import context, wire
 
@@ -65,6 +67,7 @@ class Worker:
         self._bolts = list(reversed(self._wired.bolts.values()))  # downstream first
         self._spouts = list(self._wired.spouts.values())
         self._opened = False
+        self._tickers = list[Ticker]()  # of the tasks that have a tick
         self._bolt_turns = 0
         self._grant_at_s: float | None = None
 
@@ -128,7 +131,11 @@ class Worker:
         for spout in self._spouts:
             if spout.next_look_s <= now:
                 guard(spout.task, "fail", partial(spout.look, now))
+        if self._tickers:
+            self._tick(now)
         worked = self._run_one(now)
+        if self._wired.overload:
+            self._losses.overloaded()
         self._dispatch_reports()
         self._give_grants(now)
         return 0 if worked else self._until_next(now)
@@ -191,6 +198,20 @@ class Worker:
         for spout in self._spouts:
             where = context(self.plan, spout.task)
             guard(spout.task, "open", partial(spout.open, where))
+        ticks: list[tuple[Task, Outlets | None, Callable[[], None]]] = [
+            (spout.task, None, spout.tick) for spout in self._spouts
+        ]
+        ticks += [(bolt.task, bolt.outlets, bolt.tick) for bolt in self._bolts]
+        now = self._clock.now()
+        for task, outlets, tick in ticks:
+            if every_s := self.plan.component(task).tick_s:
+                self._tickers.append(Ticker(task, outlets, tick, every_s, now))
+
+    def _tick(self, now: float) -> None:
+        for ticker in self._tickers:
+            if ticker.take(now):
+                guard(ticker.task, "tick", ticker.call)
+                self._pass_on_postponed(self._wired.bolts.get(ticker.task.id))
 
     def _run_one(self, now: float) -> bool:
         if self._bolt_turns < _BOLTS_BEFORE_SPOUT and self._run_bolt():
@@ -244,6 +265,7 @@ class Worker:
     def _until_next(self, now: float) -> float | None:
         times = [spout.next_look_s for spout in self._spouts]
         times += [lane.retry_s for lane in self._lanes.values() if lane.retry_s is not None]
+        times += [ticker.look_s(now) for ticker in self._tickers]
         times += [at for at in (self._grant_at_s,) if at is not None]
         times += [spout.resting_until_s for spout in self._spouts if self._may_emit(spout)]
         soonest = min(times, default=np.inf)
@@ -258,9 +280,10 @@ class Worker:
                 waiting.starts += report.starts
                 waiting.acks += report.acks
                 waiting.fails += report.fails
+                waiting.asks += report.asks
 
     def _hear_report(self, task: int, report: ShardReport) -> None:
-        for spout, verdicts in self._wired.ackers[task].hear(report).items():
+        for spout, verdicts in self._wired.ackers[task].hear(report, self._clock.now()).items():
             owner = self.plan.spouts[spout].id
             if owner in self._wired.spouts:
                 self._hear_verdicts(owner, verdicts)
@@ -268,6 +291,7 @@ class Worker:
                 waiting = self._lane_to(owner).content.verdicts.setdefault(owner, Verdicts())
                 waiting.complete += verdicts.complete
                 waiting.failed += verdicts.failed
+                waiting.ages += verdicts.ages
 
     def _hear_verdicts(self, task: int, verdicts: Verdicts) -> None:
         spout = self._wired.spouts[task]
@@ -283,6 +307,9 @@ class Worker:
             why = dict(verdicts.failed)
             failed = np.array(list(why), np.uint64)
             guard(spout.task, "fail", partial(spout.failed, failed, why))
+        for roots, ages_s in verdicts.ages:
+            now = self._clock.now()
+            guard(spout.task, "fail", partial(spout.heard_of, roots, ages_s, now))
 
     def _pass_on_postponed(self, bolt: Any) -> None:
         if roots := getattr(bolt, "postponed", None):

@@ -143,6 +143,13 @@ class Spout(Generic[Out_co]):
         """Emit what is there now, if anything, and return. Asked again while room is left."""
         raise NotImplementedError
 
+    def tick(self) -> None:
+        """Called every `tick_s` of the declaration; nothing can be emitted here.
+
+        The times are exact: the first one `tick_s` after the start, each next one `tick_s` later,
+        however late this one was. What was missed meanwhile is left out, not made up for.
+        """
+
     def ack(self, message_id: Any) -> None:
         """All that came of the record is processed."""
 
@@ -192,6 +199,16 @@ class Bolt(Generic[In_contra, Out_co]):
         """
         raise NotImplementedError
 
+    def tick(self) -> Iterable[Out_co | OnStream] | None:
+        """Called every `tick_s` of the declaration, between two batches; times as in Spout.tick.
+
+        What it yields is sent without anchors: nobody follows it (nor Storm's tick tuples). A
+        manual bolt may also use the collector that `execute` was handed: emit with anchors it
+        holds, ack, fail. While a receiver has no room the tick waits, `tick_s` at most.
+        Storm: topology.tick.tuple.freq.secs, in whole seconds.
+        """
+        return None
+
     def flush(self) -> None:
         """Called after each batch of inputs, before their acks leave: make durable what you wrote.
 
@@ -229,6 +246,10 @@ class BatchBolt(Generic[In_contra, Out_co]):
 
         None: all rows are done and made nothing. If it raises, every row of the table fails.
         """
+
+    def tick(self) -> pa.Table | None:
+        """As Bolt.tick; a table goes out without anchors."""
+        return None
 
     def flush(self) -> None:
         """As Bolt.flush."""

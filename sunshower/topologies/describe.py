@@ -40,7 +40,11 @@ def _tracking(config: Config) -> str:
 
 
 def _block(component: Component, width: int) -> Iterator[str]:
-    yield f"{component.id:{width}}  × {component.parallelism}  {component.level.value}"
+    own = component.message_timeout_s
+    timeout = "" if own is None else f", timeout: {own:g} s"
+    tick = "" if component.tick_s is None else f", a tick every {component.tick_s:g} s"
+    says = f"{component.level.value}{timeout}{tick}"
+    yield f"{component.id:{width}}  × {component.parallelism}  {says}"
     for subscription in component.inputs:
         yield f"{'':{width}}  ← {subscription.source} {' '.join(_edge(subscription))}"
     for spec in component.streams.values():

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
 from sunshower.config import Config
+from sunshower.errors import ConfigError
 from sunshower.records import Schema
 from sunshower.topologies.groupings import Grouping
 
@@ -49,7 +50,11 @@ class Subscription:
 
 @dataclass(frozen=True)
 class Component:
-    """A spout or a bolt as declared. `implementation` is a function, a class, or an instance."""
+    """A spout or a bolt as declared. `implementation` is a function, a class, or an instance.
+
+    `message_timeout_s` is that of its trees, if it is a spout; None: as Config has it. `tick_s` is
+    how often its `tick` is called; None: never.
+    """
 
     id: str
     level: Level
@@ -57,6 +62,8 @@ class Component:
     parallelism: int = 1
     streams: Mapping[str, StreamSpec] = field(default_factory=dict)
     inputs: tuple[Subscription, ...] = ()
+    message_timeout_s: float | None = None
+    tick_s: float | None = None
 
     def instance(self) -> Any:
         """The object (or function) of one task: tasks never share one, not even in one worker."""
@@ -69,11 +76,21 @@ class Component:
 
 @dataclass(frozen=True)
 class Graph:
-    """A whole topology, checked: what a subscription names (component, stream, fields) exists."""
+    """A whole topology, checked: what a subscription names (component, stream, fields) exists.
+
+    Raises ConfigError where what a spout declares for itself contradicts `config`.
+    """
 
     id: str
     components: Mapping[str, Component]
     config: Config = field(default_factory=Config)
+
+    def __post_init__(self) -> None:
+        for spout in self.spouts:
+            try:
+                self.config_of(spout)
+            except ConfigError as error:
+                raise ConfigError(f"topology {self.id!r}, spout {spout.id!r}: {error}") from None
 
     @property
     def spouts(self) -> list[Component]:
@@ -82,6 +99,12 @@ class Graph:
     @property
     def bolts(self) -> list[Component]:
         return [c for c in self.components.values() if not c.level.is_spout]
+
+    def config_of(self, component: Component) -> Config:
+        """The settings as `component` has them: its own over those of the topology."""
+        if component.message_timeout_s is None:
+            return self.config
+        return replace(self.config, message_timeout_s=component.message_timeout_s)
 
     def subscribers(self, source: str, stream: str) -> Iterator[tuple[Component, Subscription]]:
         """Every (bolt, subscription) that reads `stream` of `source`, in declared order."""

@@ -32,10 +32,11 @@ Streams: TypeAlias = Mapping[str, Declared]
 
 
 class Outputs(TypedDict, total=False):
-    """What a declaration may say of a component's output streams."""
+    """What a declaration may say beside a bolt's code and inputs; mostly of its output streams."""
 
     fields: Declared | None  # of the default stream; () when it has none
     streams: Streams | None  # further ones, by id
+    tick_s: float | None  # how often its `tick` is called
 
 
 def output_streams(

@@ -138,10 +138,11 @@ class Grouped(Generic[R_co]):
         parallelism: int = 1,
         fields: Declared | None = None,
         streams: Streams | None = None,
+        tick_s: float | None = None,
     ) -> Stream[Any]:
         """Declare a bolt that reads this stream; see Topology.bolt."""
-        topology = self.stream.topology
-        return topology.bolt(id, impl, [self], parallelism, fields=fields, streams=streams)
+        out: Outputs = {"fields": fields, "streams": streams, "tick_s": tick_s}
+        return self.stream.topology.bolt(id, impl, [self], parallelism, **out)
 
     def into(self, bolt: str) -> None:
         """One more input for a bolt that is declared already: so a graph may have cycles.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields as fields_of
 from dataclasses import replace
-from typing import Any, Never, Unpack, overload
+from typing import Any, Literal, Never, Unpack, overload
 
 from sunshower.config import Config
 from sunshower.errors import (
@@ -20,6 +20,7 @@ from sunshower.topologies.graph import Component, Graph, Subscription
 from sunshower.topologies.outputs import Declared, Outputs, Streams, check_id, output_streams
 from sunshower.topologies.signatures import BoltCode, bolt_signature, fits, name_of, spout_signature
 from sunshower.topologies.streams import Grouped, Inputs, Stream
+from sunshower.topologies.timing import check_tick, check_timeout
 
 
 class Topology:
@@ -29,7 +30,9 @@ class Topology:
     that Config does not have or refuses.
     """
 
-    def __init__(self, id: str, *, config: Config | None = None, **settings: float | None) -> None:
+    def __init__(
+        self, id: str, *, config: Config | None = None, **settings: float | Literal["auto"] | None
+    ) -> None:
         check_id(id, "topology")
         self.id = id
         changes: dict[str, Any] = settings
@@ -38,7 +41,7 @@ class Topology:
         except TypeError as error:
             known = ", ".join(setting.name for setting in fields_of(Config))
             raise ConfigError(
-                f"topology {id!r}: {error}; the settings, all of them numbers, are: {known}"
+                f"topology {id!r}: {error}; the settings, nearly all of them numbers, are: {known}"
             ) from None
         self._components: dict[str, Component] = {}
 
@@ -49,13 +52,23 @@ class Topology:
         parallelism: int = 1,
         fields: Declared | None = None,
         streams: Streams | None = None,
+        message_timeout_s: float | None = None,
+        tick_s: float | None = None,
     ) -> Stream[Out]:
-        """Declare a spout of `parallelism` tasks. `fields` and `streams` are as for `bolt`."""
+        """Declare a spout of `parallelism` tasks. `fields`, `streams`, `tick_s` as for `bolt`.
+
+        `message_timeout_s` is that of its own trees; None: as the topology has it.
+        """
         where = f"topology {self.id!r}, spout {id!r}"
         self._check_new(id, parallelism, where)
         signature = spout_signature(impl, where)
         outputs = output_streams(signature, impl, fields, streams, where)
-        self._components[id] = Component(id, signature.level, impl, parallelism, outputs)
+        check_timeout(message_timeout_s, where)
+        check_tick(impl, tick_s, where)
+        place = (id, signature.level, impl, parallelism, outputs)
+        spout = Component(*place, message_timeout_s=message_timeout_s, tick_s=tick_s)
+        Graph(self.id, {id: spout}, self.config)  # raises where the two contradict each other
+        self._components[id] = spout
         return Stream(self, id)
 
     @overload
@@ -103,18 +116,21 @@ class Topology:
         parallelism: int = 1,
         fields: Declared | None = None,
         streams: Streams | None = None,
+        tick_s: float | None = None,
     ) -> Stream[Any]:
         """Declare a bolt of `parallelism` tasks that reads `inputs`; more may come with `into`.
 
         `fields` says what its default stream carries where annotations do not: field names of
         plain tuples, a record type, or DirectStream of either. `streams` adds further streams by
-        id. Raises TopologyError or one of its kinds for a declaration that cannot work.
+        id. `tick_s` is how often `tick` is called, for a class that has one. Raises TopologyError
+        or one of its kinds for a declaration that cannot work.
         """
         where = f"topology {self.id!r}, bolt {id!r}"
         self._check_new(id, parallelism, where)
         signature = bolt_signature(impl, where)
         outputs = output_streams(signature, impl, fields, streams, where)
-        bolt = Component(id, signature.level, impl, parallelism, outputs)
+        check_tick(impl, tick_s, where)
+        bolt = Component(id, signature.level, impl, parallelism, outputs, tick_s=tick_s)
         for grouped in inputs:
             bolt = self._with_input(bolt, grouped)
         self._components[id] = bolt

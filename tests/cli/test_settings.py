@@ -14,6 +14,9 @@ def test_settings_are_read_as_config_has_them() -> None:
         "message_timeout_s": 2.5,
         "ackers": None,
     }
+    assert parse_settings(
+        ["spout_pending=auto", "message_timeout_max_s=60", "check_mutation=true"]
+    ) == {"spout_pending": "auto", "message_timeout_max_s": 60.0, "check_mutation": True}
 
 
 def test_the_last_of_two_counts() -> None:
@@ -24,12 +27,15 @@ def test_the_last_of_two_counts() -> None:
     ("setting", "complaint"),
     [
         ("spout_pending", "is not NAME=VALUE"),
-        ("speed=3", "with a NAME of these: message_timeout_s, ackers, workers"),
+        ("speed=3", "with a NAME of these: message_timeout_s, message_timeout_max_s"),
         ("workers=two", "workers is a whole number, not 'two'"),
         ("workers=none", "workers is a whole number, not 'none'"),
         ("workers=1.5", "workers is a whole number"),
         ("ackers=some", "ackers is a whole number or none"),
         ("message_timeout_s=soon", "message_timeout_s is a number of seconds"),
+        ("message_timeout_max_s=soon", "message_timeout_max_s is a number of seconds or none"),
+        ("spout_pending=much", "spout_pending is a whole number or auto, not 'much'"),
+        ("check_mutation=1", "check_mutation is true or false, not '1'"),
         ("workers=0", "it must be at least 1"),
     ],
 )

@@ -47,7 +47,7 @@ class Acker:
         return np.array([ROOT], np.uint64), np.array([value], np.uint64)
 
     def _hear(self, report: ShardReport) -> None:
-        self.complete = bool(self.task.hear(report))
+        self.complete = bool(self.task.hear(report, 0.0))
 
 
 def broadcast(bolts: int) -> Stage:
@@ -103,7 +103,7 @@ def test_slip_one_ackers_confirm_to_spouts_only() -> None:
     stage.process("bolt1", "end")
     (acker,) = stage.wired.ackers.values()
     (report,) = stage.take().values()
-    spouts = acker.hear(report)
+    spouts = acker.hear(report, 0.0)
     assert [stage.plan.spouts[index].component for index in spouts] == ["words"]
     assert not hasattr(Scripted, "ack")
 

@@ -272,4 +272,4 @@ def check_invariants(core: Worker) -> None:
         acker.ledger.check_invariants()
     for spout in core._wired.spouts.values():
         spout.pending.check_invariants()
-        assert len(spout.pending) <= core.plan.graph.config.spout_pending
+        assert len(spout.pending) <= core.plan.graph.config.spout_slots

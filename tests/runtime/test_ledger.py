@@ -313,6 +313,27 @@ def test_slot_costs_sixteen_bytes(ledger: Ledger) -> None:
     assert ledger.bytes_per_slot() <= 16
 
 
+def test_time_of_the_last_report_costs_eight_bytes_where_it_is_wanted() -> None:
+    timed = Ledger([1], timed=True)
+    timed.start(u64(root_id(1, 1, 100_000)), u64(A))
+    assert 16 < timed.bytes_per_slot() <= 24
+
+
+def test_age_is_the_time_since_the_last_report_on_this_very_attempt() -> None:
+    timed = Ledger([1], timed=True)
+    old, new, unknown = root_id(1, 1, 0), root_id(1, 2, 0), root_id(1, 1, 7_000)
+    assert timed.ages(u64(old)).tolist() == [np.inf], "nothing was ever heard"
+    timed.start(u64(old), u64(A))
+    timed.now_s = 3.0
+    assert timed.ages(u64(old)).tolist() == [3.0]
+    timed.start(u64(new), u64(A))
+    timed.now_s = 5.0
+    timed.ack(u64(old), u64(B))  # late, and no sign of life of the attempt after it
+    assert timed.ages(u64(new, old, unknown)).tolist() == [2.0, np.inf, np.inf]
+    timed.ack(u64(new), u64(B))
+    assert timed.ages(u64(new)).tolist() == [0.0]
+
+
 def test_report_of_nothing_changes_nothing(ledger: Ledger) -> None:
     assert not ledger.ack(u64(), u64())
     assert ledger.bytes_per_slot() == 0

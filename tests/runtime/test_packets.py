@@ -85,6 +85,19 @@ def test_packet_comes_back_as_it_was(
     assert packet.grants == grants
 
 
+def test_questions_about_progress_and_their_answers_travel() -> None:
+    roots = np.array([1 << 60, 2 << 60], np.uint64)
+    ages = np.array([0.25, np.inf])
+    content = Content(
+        reports={4: ShardReport(asks=[roots[:1], roots[1:]])},
+        verdicts={5: Verdicts(ages=[(roots[:1], ages[:1]), (roots[1:], ages[1:])])},
+    )
+    packet = read_content(encode_packet(ADDRESS, content), STREAMS)
+    assert [asked.tolist() for asked in packet.reports[4].asks] == [roots.tolist()]
+    ((about, told),) = packet.verdicts[5].ages
+    assert (about.tolist(), told.tolist()) == (roots.tolist(), ages.tolist())
+
+
 def example() -> bytes:
     one = np.array([1 << 60], np.uint64)
     failure = Failure(Cause.FAILED, "split", 0, "no such word")

@@ -128,6 +128,12 @@ def test_slot_freed_last_is_used_last() -> None:
     assert slots_of(take(pending, 2)).tolist() == [2, 1]
 
 
+def test_attempts_are_counted_beyond_16_bits() -> None:
+    pending = table()
+    roots = pending.take(["a"], [0], [70_000], 0.0, 1.0)
+    assert pending.release(roots).attempts.tolist() == [70_000]
+
+
 def test_deadline_is_exact_and_not_up_to_two_timeouts() -> None:
     pending = table()
     early, late = take(pending, 1, now=0.0), take(pending, 1, now=3.0)

@@ -205,6 +205,22 @@ def test_tree_fails_at_the_first_look_after_its_deadline() -> None:
     assert spout.spout.heard == [("fail", 0, "timeout: no verdict within 30 s", 1)]
 
 
+def test_spout_may_have_a_timeout_of_its_own() -> None:
+    topology = Topology("t", ackers=1, message_timeout_s=30)
+    topology.spout("numbers", Numbers(5), message_timeout_s=2.5).all().bolt("next", sink)
+    topology.spout("others", Numbers(5)).all().into("next")
+    here = Rig(topology)
+    spout, other = here.spout("numbers"), here.spout("others")
+    for task in (spout, other):
+        task.emit(0.0, 1)
+    assert (spout.next_look_s, other.next_look_s) == (2.5, 30.0)
+    spout.postpone(roots(here), 2.0)
+    spout.look(4.4)
+    assert spout.spout.heard == []
+    spout.look(4.5)
+    assert spout.spout.heard == [("fail", 0, "timeout: no verdict within 2.5 s", 1)]
+
+
 def test_postponed_tree_gets_a_full_timeout_again() -> None:
     here = rig(5)
     spout = here.spout("numbers")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 import pytest
 
-from sunshower import Bolt, Context, Counter, Failure, Number, Topology
+from sunshower import Bolt, Cause, Context, Counter, Failure, Number, Topology
 from sunshower.clock import ManualClock
 from sunshower.runtime.credits import FIRST_WINDOW
 from sunshower.runtime.plan import Layout, Plan, make_plan
@@ -74,6 +74,40 @@ def test_slow_bolt_slows_its_spout_down_before_anything_times_out(
     assert watch.done == 600, f"seed {seed}"
     assert not watch.failures, f"seed {seed}: {watch.failures[:3]}"
     assert waiting * cost_s < 1.0 or waiting <= 2 * FIRST_WINDOW, f"seed {seed}: {waiting} waited"
+
+
+class Costly(Watched):
+    """Each number costs `cost_s` to emit, and there is no end of them."""
+
+    def __init__(self, watch: Watch, cost_s: float) -> None:
+        super().__init__(watch, None)
+        self.cost_s = cost_s
+
+    def records(self) -> Iterator[Number]:
+        for number in super().records():
+            self.watch.clock.advance(self.cost_s)
+            yield number
+
+
+@every_layout
+@pytest.mark.parametrize("spout_pending", [32_768, "auto"])
+@seeds(3)
+def test_bolt_100_times_slower_than_its_spout_for_a_minute_times_nothing_out(
+    layout: Layout, spout_pending: Any, seed: int
+) -> None:
+    watch = Watch()
+    topology = Topology("slow", message_timeout_s=5, workers=2, spout_pending=spout_pending)
+    source = topology.spout("numbers", Costly(watch, 1e-4))
+    source.shuffle().bolt("slow", Slow(watch, 1e-2))
+    net = Network(make_plan(topology.graph(), layout), seed, clock=watch.clock)
+    net.watch = []  # the books are large here
+    net.until(lambda: watch.clock.now() >= 60.0)
+    net.drain()
+    net.run()
+    (spout,) = net.spouts()
+    counts = spout.stats().counts
+    assert counts.acked == counts.emitted == watch.done > 5_000, f"seed {seed}"
+    assert (counts.failed, counts.replayed) == (0, 0), f"seed {seed}: {watch.failures[:3]}"
 
 
 @every_layout
@@ -142,6 +176,80 @@ def test_cycle_with_credits_on_every_edge_would_deadlock() -> None:
     plan = replace(cycle(watch, Layout.ISOLATE), back_edges=frozenset())
     with pytest.raises(AssertionError, match="stuck"):
         Network(plan, 0, clock=watch.clock).run()
+
+
+# ---- cycles that make more than they take in ----------------------------------------------------
+
+CYCLE_MAX = 200
+
+
+class Doubling(Bolt[Any, Hop]):
+    """Every fifth number becomes two hops, and each hop two more, without end."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+
+    def process(self, record: Any) -> Iterator[Hop]:
+        self.watch.clock.advance(0.001)
+        if isinstance(record, Hop):
+            yield record
+            yield record
+        elif record.value % 5 == 0:
+            yield Hop(record.value, 0)
+        else:
+            self.watch.done += 1
+
+
+def forward(hop: Hop) -> Iterator[Hop]:
+    yield hop
+
+
+def explosion(watch: Watch, layout: Layout, seed: int, **settings: Any) -> Network:
+    topology = Topology(
+        "explosion",
+        workers=2,
+        spout_pending=16,
+        message_timeout_s=1_000,
+        window_records_max=CYCLE_MAX,
+        frame_records_max=50,
+        **settings,
+    )
+    a = topology.spout("numbers", Watched(watch, 50)).shuffle().bolt("a", Doubling(watch))
+    a.shuffle().bolt("b", forward).shuffle().into("a")
+    return Network(make_plan(topology.graph(), layout), seed, clock=watch.clock)
+
+
+@every_layout
+@seeds(3)
+def test_cycle_that_makes_more_than_it_takes_in_fails_its_own_trees_and_blocks_nobody(
+    layout: Layout, seed: int
+) -> None:
+    watch = Watch()
+    net = explosion(watch, layout, seed, ackers=1)
+    most = 0
+
+    def look(core: Any) -> None:
+        nonlocal most
+        most = max([most, *(channel.load for channel in core._wired.channels.values())])
+
+    net.watch.append(look)
+    net.until(lambda: watch.done == 40 and len(watch.failures) > 20)
+    assert {failure.cause for failure in watch.failures} == {Cause.OVERLOAD}
+    assert "the cycle through it already holds 200 records" in watch.failures[0].reason
+    assert watch.failures[0].component == "a"
+    assert CYCLE_MAX <= most < 2 * CYCLE_MAX, "one batch beyond the limit, and not more"
+
+
+@every_layout
+def test_what_such_a_cycle_drops_untracked_is_noted(layout: Layout) -> None:
+    watch = Watch()
+    net = explosion(watch, layout, 0, ackers=0)
+
+    def noted() -> list[str]:
+        return [text for n in net.nodes.values() if (text := n.core.stats().untracked)]
+
+    net.until(lambda: watch.done == 40 and bool(noted()))
+    assert "overload in a[0]" in noted()[0]
 
 
 # ---- drain --------------------------------------------------------------------------------------

@@ -1,0 +1,85 @@
+"""`spout_pending="auto"`: how many trees a spout task may have open, found by congestion control.
+
+Additive increase, multiplicative decrease, once per round trip (the complete latency):
+
+    limit reached, and the trees wait no longer than `window_s`   limit + a 64th; doubled at first
+    they wait longer                                              limit × 7/8
+    a timeout                                                     limit ÷ 2, once per timeout
+    the least latency is 30 s old                                 limit ÷ 2 for a round, to see it
+
+The step is a share, not a number: one that suits 20 open trees would need hours to 20,000.
+What a tree waits is its latency over the least one seen lately. The last line keeps that least
+honest: a queue that always stands would pass for the way itself. A limit that is not reached is
+left alone: then something else holds the spout back.
+After TCP (RFC 5681) and LEDBAT (RFC 6817, which aims at a delay); BBR probes for its minimum so.
+Storm has only the fixed number, max.spout.pending, and a long history of wrong ones.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from sunshower.config import Config
+
+_FIRST = 16  # as credits.FIRST_WINDOW: a bolt of 1 s a record must not time out
+_LEAST = 2
+_STEPS = 64
+_PROBE_S = 30.0
+_PART_OF_TIMEOUT = 0.25  # no growth while the latency is above this part of it
+
+
+class Congestion:
+    """The limit of one spout task, between 2 and `limit_max`."""
+
+    def __init__(self, config: Config, limit_max: int) -> None:
+        self.limit = min(_FIRST, limit_max)
+        self._limit_max = limit_max
+        self._timeout_s = config.message_timeout_s
+        self._wait_s = config.window_s
+        self._threshold = limit_max  # below it the limit doubles, above it it grows in steps
+        self._least_s = inf  # the least latency, and when it was seen
+        self._least_at_s = 0.0
+        self._judged_s = -inf
+        self._cut_again_s = -inf
+        self._sum_s, self._count, self._reached = 0.0, 0, False  # since the last judgement
+
+    def completed(self, now: float, count: int, latency_s: float, reached: bool) -> None:
+        """`count` trees are done, after `latency_s` on average.
+
+        `reached`: whether the spout had no room before they were.
+        """
+        if now - latency_s < self._judged_s:
+            return  # emitted under the limit before this one
+        if latency_s <= self._least_s:
+            self._least_s, self._least_at_s = latency_s, now
+        self._sum_s += latency_s * count
+        self._count += count
+        self._reached |= reached
+        if self._count >= self.limit // 2:
+            self._judge(now, self._sum_s / self._count)
+            self._judged_s = now
+            self._sum_s, self._count, self._reached = 0.0, 0, False
+
+    def timed_out(self, now: float) -> None:
+        """Some trees have reached their deadline; those emitted before a cut do not cut again."""
+        if now >= self._cut_again_s:
+            self._cut_again_s = now + self._timeout_s
+            self._shrink(0.5)
+
+    def _judge(self, now: float, latency_s: float) -> None:
+        if latency_s - self._least_s > self._wait_s:
+            self._shrink(7 / 8)
+        elif self._reached and latency_s <= self._timeout_s * _PART_OF_TIMEOUT:
+            doubling = self.limit < self._threshold
+            step = self.limit if doubling else max(1, self.limit // _STEPS)
+            ceiling = self._threshold if doubling else self._limit_max
+            self.limit = min(self.limit + step, ceiling)
+        if now - self._least_at_s > _PROBE_S:
+            self._least_s, self._least_at_s = inf, now
+            level = self.limit
+            self._shrink(0.5)
+            self._threshold = level  # back at once, unless the way has become longer
+
+    def _shrink(self, factor: float) -> None:
+        self.limit = max(_LEAST, int(self.limit * factor))
+        self._threshold = self.limit

@@ -1,0 +1,48 @@
+"""What a declaration says about time: the timeout of a spout's trees, and how often to tick."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from sunshower.errors import TopologyError
+from sunshower.topologies.components import BatchBolt, Bolt, Spout
+
+
+def check_timeout(seconds: Any, where: str) -> None:
+    """Refuse what cannot be the timeout of a spout. Raises TopologyError."""
+    if seconds is not None and not _is_duration(seconds):
+        raise TopologyError(
+            f"{where}: message_timeout_s is {seconds!r}; it is a number of seconds above 0, or "
+            "None for that of the topology"
+        )
+
+
+def check_tick(code: Any, tick_s: Any, where: str) -> None:
+    """Refuse a tick without a time, and a time without a tick. Raises TopologyError."""
+    kind = code if isinstance(code, type) else type(code)
+    base = next((base for base in (Spout, Bolt, BatchBolt) if issubclass(kind, base)), None)
+    ticks = base is not None and getattr(kind, "tick") is not getattr(base, "tick")  # noqa: B009
+    if tick_s is None:
+        if ticks:
+            raise TopologyError(
+                f"{where}: {kind.__name__} has a tick, but nothing says how often: give tick_s=…, "
+                "in seconds (fractions are fine)"
+            )
+        return
+    if base is None:
+        raise TopologyError(
+            f"{where}: tick_s is for components that have a tick, and a function has none; write a "
+            "Bolt with process(record) and tick()"
+        )
+    if not ticks:
+        raise TopologyError(f"{where}: tick_s is given, but {kind.__name__} has no tick; write one")
+    if not _is_duration(tick_s):
+        raise TopologyError(
+            f"{where}: tick_s is {tick_s!r}; it is a number of seconds above 0, such as 0.5"
+        )
+
+
+def _is_duration(seconds: Any) -> bool:
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    return is_number and math.isfinite(seconds) and seconds > 0

@@ -1,0 +1,128 @@
+"""Timeouts and ticks are declared beside a component, and wrong ones are refused there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sunshower import BatchBolt, Bolt, Derived, Spout
+from sunshower.errors import ConfigError, TopologyError
+from sunshower.topologies.describe import as_text
+from tests.topologies.conftest import refused
+from tests.topologies.examples import Count, Total, Word, count, words
+
+
+class TickingSpout(Spout[Word]):
+    def records(self) -> Iterator[Word]:
+        yield Word("rain")
+
+    def tick(self) -> None: ...
+
+
+class TickingBolt(Bolt[Word, Total]):
+    def process(self, record: Word) -> Iterator[Total]:
+        yield Total(record.word, 1)
+
+    def tick(self) -> Iterator[Total]:
+        yield Total("tick", 0)
+
+
+class TickingRows(BatchBolt[Word, Word]):
+    def process(self, table: pa.Table) -> Derived | None:
+        return None
+
+    def tick(self) -> None: ...
+
+
+def test_spout_has_the_timeout_of_its_topology_or_its_own(topology: Any) -> None:
+    topology.spout("words", words(), message_timeout_s=2.5)
+    topology.spout("others", words())
+    graph = topology.graph()
+    timeouts = {s.id: graph.config_of(s).message_timeout_s for s in graph.spouts}
+    assert timeouts == {"words": 2.5, "others": 30.0}
+
+
+NO_DURATION = [0, -1, "5", float("inf"), float("nan"), True]
+
+
+@pytest.mark.parametrize("seconds", NO_DURATION)
+def test_timeout_that_is_no_time(topology: Any, seconds: Any) -> None:
+    refused(
+        TopologyError,
+        lambda: topology.spout("words", words(), message_timeout_s=seconds),
+        "'words'",
+        f"message_timeout_s is {seconds!r}",
+        "above 0",
+    )
+
+
+def test_timeout_of_a_spout_beyond_the_hard_maximum(topology: Any) -> None:
+    topology.config = replace(topology.config, message_timeout_max_s=60)
+    refused(
+        ConfigError,
+        lambda: topology.spout("words", words(), message_timeout_s=90),
+        "spout 'words'",
+        "message_timeout_max_s is 60",
+        "90",
+    )
+    topology.spout("words", words(), message_timeout_s=50)
+    graph = topology.graph()
+    with pytest.raises(ConfigError, match=r"spout 'words': message_timeout_max_s is 40"):
+        replace(graph, config=replace(graph.config, message_timeout_max_s=40))
+
+
+@pytest.mark.parametrize("impl", [TickingBolt, TickingBolt(), TickingRows])
+def test_tick_of_a_bolt(lines: Any, impl: Any) -> None:
+    lines.shuffle().bolt("ticks", impl, tick_s=0.25)
+    assert lines.topology.component("ticks").tick_s == 0.25
+
+
+def test_tick_of_a_spout(topology: Any) -> None:
+    topology.spout("words", TickingSpout, tick_s=2)
+    assert topology.component("words").tick_s == 2
+    assert "words  × 1  spout: records(), a tick every 2 s" in as_text(topology.graph())
+
+
+@pytest.mark.parametrize("seconds", NO_DURATION)
+def test_tick_time_that_is_no_time(lines: Any, seconds: Any) -> None:
+    refused(
+        TopologyError,
+        lambda: lines.shuffle().bolt("ticks", TickingBolt, tick_s=seconds),
+        "'ticks'",
+        f"tick_s is {seconds!r}",
+    )
+
+
+def test_tick_of_a_function(lines: Any) -> None:
+    refused(
+        TopologyError,
+        lambda: lines.shuffle().bolt("count", count, tick_s=1),
+        "'count'",
+        "a function has none",
+        "tick()",
+    )
+
+
+def test_tick_time_without_a_tick(topology: Any, lines: Any) -> None:
+    refused(
+        TopologyError,
+        lambda: lines.shuffle().bolt("count", Count, tick_s=1),
+        "'count'",
+        "Count has no tick",
+    )
+    refused(TopologyError, lambda: topology.spout("more", words(), tick_s=1), "'more'", "no tick")
+
+
+@pytest.mark.parametrize("impl", [TickingBolt, TickingRows()])
+def test_tick_without_a_time(lines: Any, impl: Any) -> None:
+    refused(
+        TopologyError,
+        lambda: lines.shuffle().bolt("ticks", impl),
+        "'ticks'",
+        "nothing says how often",
+        "tick_s",
+    )
