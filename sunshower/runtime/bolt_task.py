@@ -8,7 +8,7 @@ Storm: org.apache.storm.topology.BasicBoltExecutor (there any other exception ki
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from operator import length_hint
@@ -26,6 +26,7 @@ from sunshower.runtime.metrics import Counts, TaskStats
 from sunshower.runtime.outlets import Outlets
 from sunshower.runtime.plan import Stream, Task
 from sunshower.runtime.reports import Reports
+from sunshower.runtime.returned import check_returned, is_generator, looked_at
 from sunshower.topologies.components import DEFAULT, Bolt, Context, OnStream
 
 _STOPPED = "StopIteration left the bolt: a next() without a default found nothing"
@@ -111,7 +112,11 @@ class BoltTask:
 
     def _made_by_tick(self) -> list[Any]:
         """All that the bolt's tick yields. Raises BadEmit if some of it does not fit."""
-        outputs = list(self.bolt.tick() or ())
+        made = self.bolt.tick()
+        if made is None:
+            return []
+        check_returned(made, self.outlets.default_schema)
+        outputs = list(made)
         for output in outputs:
             self._check_one(output)
         return outputs
@@ -165,6 +170,8 @@ class AutomaticBoltTask(BoltTask):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._call: Callable[[Any], Any] = getattr(self.bolt, "process", self.bolt)
+        self._yields = is_generator(self._call)
+        self._schema = self.outlets.default_schema
 
     def process(self, batch: Batch) -> None:
         records = batch.rows(self._streams[batch.stream].spec.schema)
@@ -203,8 +210,11 @@ class AutomaticBoltTask(BoltTask):
         ends: list[int] = []
         failures: dict[int, Failure] = {}
         extend, end = outputs.extend, ends.append
-        results = map(self._call, records)
+        waiting = iter(records)
         while len(ends) < len(records):  # once, and once more for each record that raises
+            results: Iterator[Any] = map(self._call, waiting)
+            if not self._yields:
+                results = looked_at(results, self._schema)
             try:
                 for produced in results:
                     if produced is not None:
@@ -228,6 +238,7 @@ class AutomaticBoltTask(BoltTask):
         while not ended:
             try:
                 for produced in results:
+                    check_returned(produced, None)
                     for output in produced:
                         self._check_one(output)
                 if not ended:

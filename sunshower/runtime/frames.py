@@ -40,12 +40,16 @@ class Frame:
     error: str | None = None
 
 
-def encode(target: int, seq: int, batch: Batch, stream: Stream) -> list[Any]:
+def encode(target: int, seq: int, batch: Batch, stream: Stream, record_bytes_max: int) -> list[Any]:
     """A frame as a list that MessagePack can carry.
 
-    Raises Unserialisable when a record cannot be carried; `first_bad` finds which.
+    Raises Unserialisable when a record cannot be carried, or has more than `record_bytes_max` on
+    the wire; `first_bad` finds which.
     """
     kind, records = _encode_records(batch, stream)
+    if len(records) > record_bytes_max:
+        for index in range(len(batch)):
+            _check_size(batch.only(index), stream, record_bytes_max)
     roots, counts = runs(batch.roots)
     return [
         target,
@@ -81,14 +85,24 @@ def decode(fields: Sequence[Any], streams: Sequence[Stream]) -> Frame:
     return Frame(target, seq, batch)
 
 
-def first_bad(batch: Batch, stream: Stream) -> int:
+def first_bad(batch: Batch, stream: Stream, record_bytes_max: int) -> int:
     """The index of the first record of `batch` that cannot be carried."""
     for index in range(len(batch)):
         try:
-            _encode_records(batch.only(index), stream)
+            _check_size(batch.only(index), stream, record_bytes_max)
         except Unserialisable:
             return index
     raise AssertionError("all records can be carried one by one, but not together")
+
+
+def _check_size(record: Batch, stream: Stream, record_bytes_max: int) -> None:
+    size = len(_encode_records(record, stream)[1])
+    if size > record_bytes_max:
+        raise Unserialisable(
+            f"a record of stream {stream.spec.id!r} of {stream.component!r} is {size:,} bytes on "
+            f"the wire, more than record_bytes_max, {record_bytes_max:,}. Raise that, or send a "
+            "name of what is so large instead"
+        )
 
 
 def _encode_records(batch: Batch, stream: Stream) -> tuple[int, bytes]:

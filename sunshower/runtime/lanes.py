@@ -150,13 +150,13 @@ class Lane:
         return waiting + 16 * roots >= _FULL_BYTES
 
     def _load_frames(self, content: Content, flight: InFlight) -> None:
-        size = 0
+        size, bytes_max = 0, self._config.record_bytes_max
         while self.ready and size < self._config.packet_bytes_max:
             channel = next(iter(self.ready))
             batch = channel.take(self._frame_records(channel))
             stream = self._streams[batch.stream]
             try:
-                frame = encode(channel.target, channel.next_seq + 1, batch, stream)
+                frame = encode(channel.target, channel.next_seq + 1, batch, stream, bytes_max)
             except Unserialisable as error:
                 self._take_out(channel, batch, error)
             else:
@@ -179,7 +179,8 @@ class Lane:
 
     def _take_out(self, channel: RemoteChannel, batch: Batch, error: Unserialisable) -> None:
         """One record cannot travel: it fails, the rest of its batch goes on."""
-        head, rest = batch.split(first_bad(batch, self._streams[batch.stream]))
+        stream, bytes_max = self._streams[batch.stream], self._config.record_bytes_max
+        head, rest = batch.split(first_bad(batch, stream, bytes_max))
         bad, tail = rest.split(1)
         channel.put_back(tail)
         channel.put_back(head)

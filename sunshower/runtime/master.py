@@ -47,6 +47,8 @@ class Master:
         self._stats: dict[int, WorkerStats] = {}
         self._flow: tuple[int, int] = (0, 0)
         self._flow_since_s = 0.0
+        self._ticks = any(c.tick_s is not None for c in plan.graph.components.values())
+        self._done_since_s: float | None = None  # all spouts, of all workers that have told
 
     def state(self, now: float) -> State:
         """Where the topology stands."""
@@ -89,6 +91,10 @@ class Master:
         flow = (sum(t.counts.transferred for t in tasks), sum(t.counts.executed for t in tasks))
         if flow != self._flow:
             self._flow, self._flow_since_s = flow, now
+        if not self._spouts_done():
+            self._done_since_s = None
+        elif self._done_since_s is None:
+            self._done_since_s = now
 
     def broken(self, text: str) -> None:
         """A task has given up, and the topology with it. The first reason counts."""
@@ -105,11 +111,13 @@ class Master:
     def _all_done(self, now: float) -> bool:
         if set(self._stats) != set(self._plan.workers):
             return False
-        spouts = {spout.id for spout in self._plan.spouts}
-        workers = self._stats.values()
-        if not all(t.done for worker in workers for t in worker.tasks if t.task in spouts):
-            return False
-        if not all(worker.idle for worker in workers):
+        if self._done_since_s is None or not all(w.idle for w in self._stats.values()):
             return False
         sent, executed = self._flow
-        return sent == executed or now - self._flow_since_s >= _SETTLE_S
+        quiet_since_s = self._done_since_s if self._ticks else self._flow_since_s  # ticks never end
+        return sent == executed or now - quiet_since_s >= _SETTLE_S
+
+    def _spouts_done(self) -> bool:
+        spouts = {spout.id for spout in self._plan.spouts}
+        tasks = [task for worker in self._stats.values() for task in worker.tasks]
+        return all(task.done for task in tasks if task.task in spouts)

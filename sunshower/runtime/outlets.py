@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from sunshower.errors import BadEmit
+from sunshower.records import Schema
 from sunshower.runtime.batch import Anchors, Batch
 from sunshower.runtime.channels import Channel
 from sunshower.runtime.ids import U64, EdgeIds
 from sunshower.runtime.routing import Router, pick
+from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.graph import StreamSpec
 
 _NO_LIMIT = 1 << 20
@@ -51,6 +53,12 @@ class Outlets:
     def none(self) -> bool:
         """Whether the task has no output stream at all."""
         return not self._outlets
+
+    @property
+    def default_schema(self) -> Schema | None:
+        """Of the default stream, if there is one."""
+        outlet = self._outlets.get(DEFAULT)
+        return None if outlet is None else outlet.spec.schema
 
     @property
     def full(self) -> bool:

@@ -24,6 +24,7 @@ from sunshower.runtime.ids import U64, incarnations_of
 from sunshower.runtime.lanes import Inlet, Lane
 from sunshower.runtime.losses import Losses
 from sunshower.runtime.metrics import WorkerStats
+from sunshower.runtime.mutation import process_unchanged
 from sunshower.runtime.outlets import Outlets
 from sunshower.runtime.packets import Answer, Packet, read_content
 from sunshower.runtime.plan import Plan, Task
@@ -230,7 +231,10 @@ class Worker:
             entries = inbox.take_several(limit) if bolt.joins else [inbox.take(limit)]
             batch = join([entry[0] for entry in entries])
             before = self._clock.now()
-            guard(bolt.task, "the code or a grouping", partial(bolt.process, batch))
+            process = (
+                partial(process_unchanged, bolt) if self._config.check_mutation else bolt.process
+            )
+            guard(bolt.task, "the code or a grouping", partial(process, batch))
             bolt.service.measure(len(batch), self._clock.now() - before)
             for part, origin, seq in entries:
                 origin.processed(len(part), seq, bolt.service.window)

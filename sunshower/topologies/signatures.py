@@ -202,6 +202,12 @@ def _level(code: Any, base: type[Any], levels: Mapping[str, Level], where: str) 
             f"{where}: {kind.__name__} has {has}; write {choice}"
             + (", not both" if written else "")
         )
+    takes_out = written[0] in ("execute", "next_tuple")
+    if takes_out and inspect.isgeneratorfunction(getattr(kind, written[0])):
+        raise TopologyError(
+            f"{where}: {kind.__name__}.{written[0]} yields, and nobody would ever run it; emit "
+            "with out.emit(...)"
+        )
     if kind is code:
         try:
             inspect.signature(kind).bind()

@@ -44,6 +44,7 @@ SCHEMAS = [
     Schema(("word",)),
 ]
 STREAMS = [Stream(index, "spout", StreamSpec("default", s)) for index, s in enumerate(SCHEMAS)]
+MAX = 1 << 24  # bytes of a record
 ids = st.integers(1, (1 << 64) - 1)
 roots = st.integers(1, 3) | ids  # often equal, as children of one parent are
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

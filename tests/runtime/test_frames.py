@@ -12,7 +12,7 @@ from hypothesis import given
 from sunshower.errors import CorruptPacket, Unserialisable
 from sunshower.runtime.batch import Batch
 from sunshower.runtime.frames import decode, encode, first_bad
-from tests.runtime.batches import STREAMS, Order, Word, batches, said
+from tests.runtime.batches import MAX, STREAMS, Order, Word, batches, said
 
 
 def over_the_wire(fields: list[Any]) -> list[Any]:
@@ -22,7 +22,7 @@ def over_the_wire(fields: list[Any]) -> list[Any]:
 
 @given(batches())
 def test_frame_comes_back_as_it_was(batch: Batch) -> None:
-    frame = decode(over_the_wire(encode(3, 41, batch, STREAMS[batch.stream])), STREAMS)
+    frame = decode(over_the_wire(encode(3, 41, batch, STREAMS[batch.stream], MAX)), STREAMS)
     assert (frame.target, frame.seq) == (3, 41)
     assert (frame.batch.stream, frame.batch.source) == (batch.stream, batch.source)
     assert frame.batch.is_table == batch.is_table
@@ -32,13 +32,13 @@ def test_frame_comes_back_as_it_was(batch: Batch) -> None:
 def test_children_of_one_parent_tell_their_root_once() -> None:
     root = np.full(100, 1 << 60, np.uint64)
     batch = Batch(0, 7, [Word("a", 1)] * 100, root, np.arange(100, dtype=np.uint64))
-    roots, counts = encode(3, 1, batch, STREAMS[0])[6:8]
+    roots, counts = encode(3, 1, batch, STREAMS[0], MAX)[6:8]
     assert (len(roots), len(counts)) == (8, 4)
 
 
 def test_tuple_inside_a_field_arrives_as_a_list() -> None:
     batch = Batch(4, 7, [("a", (1, 2))])
-    assert decode(over_the_wire(encode(3, 1, batch, STREAMS[4])), STREAMS).batch.records == [
+    assert decode(over_the_wire(encode(3, 1, batch, STREAMS[4], MAX)), STREAMS).batch.records == [
         ("a", [1, 2])
     ]
 
@@ -47,8 +47,8 @@ def test_tuple_inside_a_field_arrives_as_a_list() -> None:
 def test_record_that_cannot_travel_is_refused_with_its_stream(value: Any) -> None:
     batch = Batch(4, 7, [("good", 1), ("bad", value), ("good", 2)])
     with pytest.raises(Unserialisable, match=r"stream 'default' of 'spout' cannot travel"):
-        encode(3, 1, batch, STREAMS[4])
-    assert first_bad(batch, STREAMS[4]) == 1
+        encode(3, 1, batch, STREAMS[4], MAX)
+    assert first_bad(batch, STREAMS[4], MAX) == 1
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_record_that_cannot_travel_is_refused_with_its_stream(value: Any) -> Non
 )
 def test_frame_of_another_shape_is_corrupt(place: int, value: Any) -> None:
     batch = Batch(0, 7, [Word("a", 1)], np.ones(1, np.uint64), np.ones(1, np.uint64))
-    fields = encode(3, 1, batch, STREAMS[0])
+    fields = encode(3, 1, batch, STREAMS[0], MAX)
     fields[place] = value
     with pytest.raises(CorruptPacket, match="a frame of this topology cannot be read"):
         decode(fields, STREAMS)
@@ -71,7 +71,7 @@ def test_frame_of_another_shape_is_corrupt(place: int, value: Any) -> None:
 )
 def test_records_that_cannot_be_made_again_leave_their_roots_known(place: int, value: Any) -> None:
     batch = Batch(2, 7, [Order("a", 1)], np.ones(1, np.uint64), np.ones(1, np.uint64))
-    fields = encode(3, 1, batch, STREAMS[2])
+    fields = encode(3, 1, batch, STREAMS[2], MAX)
     fields[place] = value
     frame = decode(fields, STREAMS)
     assert frame.error
@@ -80,7 +80,7 @@ def test_records_that_cannot_be_made_again_leave_their_roots_known(place: int, v
 
 def test_lone_surrogates_travel() -> None:
     batch = Batch(4, 7, [("\udc80", 1)])
-    frame = decode(over_the_wire(encode(3, 1, batch, STREAMS[4])), STREAMS)
+    frame = decode(over_the_wire(encode(3, 1, batch, STREAMS[4], MAX)), STREAMS)
     assert frame.batch.records == [("\udc80", 1)]
 
 

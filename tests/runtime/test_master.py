@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-from sunshower import Counter, Number, Topology
+from sunshower import Bolt, Counter, Number, Topology
 from sunshower.runtime.master import Master, State
 from sunshower.runtime.metrics import Counts, TaskStats, WorkerStats
 from sunshower.runtime.plan import Layout, Plan, make_plan
@@ -41,6 +43,28 @@ def everybody(master: Master, sent: int = 9, executed: int = 9, now: float = 0.0
     master.hear(stats(SPOUT, transferred=sent), now)
     master.hear(stats(BOLT, executed=executed), now)
     master.hear(WorkerStats(ACKER, 1, (), True), now)
+
+
+class Ticking(Bolt[Number, Number]):
+    def process(self, record: Number) -> None: ...
+
+    def tick(self) -> Iterator[Number]:
+        yield Number(0)
+
+
+def test_ticks_that_go_on_do_not_keep_a_topology_from_its_end() -> None:
+    topology = Topology("t", ackers=1)
+    topology.spout("spout", Counter(9)).shuffle().bolt("bolt", Ticking, tick_s=0.1)
+    master = Master(make_plan(topology.graph(), Layout.ISOLATE))
+    everybody(master, executed=7)  # two were lost with a life of the bolt
+    for tick in range(1, 10):
+        master.hear(stats(BOLT, executed=7, transferred=tick), tick / 10)
+        assert master.state(tick / 10) is State.RUNNING
+    master.hear(stats(SPOUT, done=False, transferred=9), 0.95)
+    master.hear(stats(SPOUT, transferred=9), 0.99)
+    assert master.state(1.0) is State.RUNNING, "a spout had more to do"
+    master.hear(stats(BOLT, executed=7, transferred=10), 1.9)
+    assert master.state(1.99) is State.FINISHED
 
 
 def test_topology_is_starting_until_everybody_has_said_hello(master: Master) -> None:

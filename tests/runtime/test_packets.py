@@ -22,7 +22,7 @@ from sunshower.runtime.packets import (
     read_content,
 )
 from sunshower.runtime.reports import ShardReport
-from tests.runtime.batches import STREAMS, Word, batches, ids, said
+from tests.runtime.batches import MAX, STREAMS, Word, batches, ids, said
 
 ADDRESS = Address(1, 2, 3, 4, 5)
 failures = st.builds(
@@ -67,7 +67,7 @@ def test_packet_comes_back_as_it_was(
     postponed: list[int],
     grants: list[tuple[int, int, int, int]],
 ) -> None:
-    frames = [encode(9, seq, b, STREAMS[b.stream]) for seq, b in enumerate(some, start=1)]
+    frames = [encode(9, seq, b, STREAMS[b.stream], MAX) for seq, b in enumerate(some, start=1)]
     data = encode_packet(ADDRESS, Content(frames, reports, verdicts, postponed, grants))
     assert read_address(data) == ADDRESS
     packet = read_content(data, STREAMS)
@@ -101,7 +101,7 @@ def test_questions_about_progress_and_their_answers_travel() -> None:
 def example() -> bytes:
     one = np.array([1 << 60], np.uint64)
     failure = Failure(Cause.FAILED, "split", 0, "no such word")
-    frame = encode(9, 1, Batch(0, 7, [Word("rain", 1)], one, one), STREAMS[0])
+    frame = encode(9, 1, Batch(0, 7, [Word("rain", 1)], one, one), STREAMS[0], MAX)
     report = ShardReport([(one, one)], [(one, one)], [(1 << 60, failure)])
     return encode_packet(ADDRESS, Content([frame], {4: report}, {5: Verdicts([one])}, [7], []))
 

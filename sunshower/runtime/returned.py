@@ -1,0 +1,46 @@
+"""What a bolt's code returns: nothing, or something to iterate; a bare record is told at once.
+
+A NamedTuple, a str and a dict can be iterated too, field by field, letter by letter: without a look
+at what came back, `return word` for `yield word` would end in a riddle, or in nothing at all.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from sunshower.errors import BadEmit
+from sunshower.records import Schema
+
+
+def is_generator(call: Callable[[Any], Any]) -> bool:
+    """Whether `call` can only yield: then there is nothing to look at, record by record."""
+    code = call if inspect.isroutine(call) else getattr(call, "__call__", call)  # noqa: B004
+    return inspect.isgeneratorfunction(code) or inspect.isgeneratorfunction(call)
+
+
+def looked_at(results: Iterable[Any], schema: Schema | None) -> Iterator[Any]:
+    """`results` of a bolt for one record after the other; 40 ns each (a generator needs none).
+
+    Raises BadEmit, in place of the result, for what nobody would want to be iterated.
+    """
+    for result in results:
+        if result is not None and type(result) is not list:
+            check_returned(result, schema)
+        yield result
+
+
+def check_returned(result: Any, schema: Schema | None) -> None:
+    """Raise BadEmit unless `result` can hold records. `schema` is that of the default stream."""
+    if isinstance(result, str | bytes | Mapping) or not isinstance(result, Iterable):
+        bad = True
+    elif isinstance(result, tuple) and schema is not None and schema.type is tuple:
+        bad = schema.misfit(list(result)) is not None and schema.misfit([result]) is None
+    else:  # a NamedTuple, or a dataclass that can be iterated
+        bad = hasattr(result, "_fields") or (schema is not None and type(result) is schema.type)
+    if bad:
+        raise BadEmit(
+            f"returned a {type(result).__name__} ({result!r:.200}); yield it, or return a list of "
+            "records (a sink returns nothing)"
+        )
