@@ -28,7 +28,8 @@ class Config:
     window_records_max: int = 262_144  # the same as a hard limit, per pair of tasks
     sweep_grace_s: float = 1.0  # after a death, what is still pending then has failed
     lane_retry_s: float = 2.0  # before a worker that did not answer is tried again
-    attempts_max: int = 5  # of a tuple that its own bolt fails; then the topology halts
+    attempts_max: int = 5  # of a tuple that its own bolt fails, where a spout has no retry=
+    replay_share: float = 0.5  # of what a spout emits, while it has fresh records; see budget.py
     idle_poll_s: float = 0.1  # how often at least a spout that had nothing is asked again
 
     def __post_init__(self) -> None:
@@ -53,6 +54,10 @@ class Config:
         ):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if not 0 < self.replay_share <= 1:
+            raise ConfigError(
+                f"replay_share is {self.replay_share}; it must be above 0, and 1 at most"
+            )
         if self.ackers is not None and self.ackers < 0:
             raise ConfigError(f"ackers is {self.ackers}; use 0 for an untracked topology")
         if self.spout_pending > SLOTS_MAX:

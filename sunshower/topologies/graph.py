@@ -11,6 +11,7 @@ from typing import Any
 from sunshower.config import Config
 from sunshower.records import Schema
 from sunshower.topologies.groupings import Grouping
+from sunshower.topologies.retry import Retry
 
 
 class Level(Enum):
@@ -57,6 +58,7 @@ class Component:
     parallelism: int = 1
     streams: Mapping[str, StreamSpec] = field(default_factory=dict)
     inputs: tuple[Subscription, ...] = ()
+    retry: Retry | None = None  # spouts; None: Config.attempts_max and the defaults of Retry
 
     def instance(self) -> Any:
         """The object (or function) of one task: tasks never share one, not even in one worker."""
