@@ -127,7 +127,6 @@ def test_verdicts_are_heard_while_the_spout_may_not_emit() -> None:
 
 def test_spout_that_has_nothing_is_left_in_peace_for_a_while() -> None:
     """Storm: org/apache/storm/executor/spout/SpoutExecutor.java, call: ISpoutWaitStrategy."""
-
     clock, asked_s = ManualClock(), list[float]()
 
     class Empty(Spout[Word]):
