@@ -15,6 +15,7 @@ from sunshower.topologies.components import (
     batch,
 )
 from sunshower.topologies.outputs import DirectStream
+from sunshower.topologies.retry import DeadLetter, Retry
 from sunshower.topologies.sinks import JsonLines, Stdout
 from sunshower.topologies.sources import Counter, Line, Number, Records, TextFiles
 from sunshower.topologies.topology import Topology
@@ -28,6 +29,7 @@ __all__ = [
     "Config",
     "Context",
     "Counter",
+    "DeadLetter",
     "Derived",
     "DirectStream",
     "Failure",
@@ -36,6 +38,7 @@ __all__ = [
     "Number",
     "OnStream",
     "Records",
+    "Retry",
     "Spout",
     "SpoutCollector",
     "Stdout",

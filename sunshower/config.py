@@ -37,7 +37,8 @@ class Config:
     # where nobody can wait, trees fail beyond it
     sweep_grace_s: float = 1.0  # after a death, what is still pending then has failed
     lane_retry_s: float = 2.0  # before a worker that did not answer is tried again
-    attempts_max: int = 5  # of a tuple that its own bolt fails; then the topology halts
+    attempts_max: int = 5  # of a tuple that its own bolt fails, where a spout has no retry=
+    replay_share: float = 0.5  # of what a spout emits, while it has fresh records; see budget.py
     idle_poll_s: float = 0.1  # how often at least a spout that had nothing is asked again
     check_mutation: bool = False  # for tests: refuse bolts that change their input; mutation.py
 
@@ -70,6 +71,10 @@ class Config:
             raise ConfigError(
                 f"message_timeout_max_s is {longest:g}, shorter than a message_timeout_s of "
                 f"{self.message_timeout_s:g}; it is the longest a tree may live, progress or not"
+            )
+        if not 0 < self.replay_share <= 1:
+            raise ConfigError(
+                f"replay_share is {self.replay_share}; it must be above 0, and 1 at most"
             )
         if self.ackers is not None and self.ackers < 0:
             raise ConfigError(f"ackers is {self.ackers}; use 0 for an untracked topology")

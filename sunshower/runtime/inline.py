@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sunshower.clock import Clock, SystemClock
+from sunshower.clock import Clock, ManualClock, SystemClock
 from sunshower.errors import ClusterError
 from sunshower.runtime.metrics import Snapshot
 from sunshower.runtime.plan import Layout, make_plan
@@ -30,15 +30,18 @@ def run_inline(
     """Run `graph` until its spouts are exhausted and everything is processed.
 
     Nothing is serialised and nothing can die: for unit tests of a topology, and for debuggers.
+    A ManualClock is moved on to whatever is due next when there is nothing to do, such as a replay
+    that waits its back-off; with the system's, such a wait is a loop, and uses up `steps_max`.
     Raises whatever ends the topology, and ClusterError if `steps_max` slices were not enough.
     """
     graph = replace(graph, config=replace(graph.config, workers=1))
-    worker = Worker(
-        make_plan(graph, Layout.PACK), 0, 1, np.random.default_rng(seed), clock or SystemClock()
-    )
+    clock = clock or SystemClock()
+    worker = Worker(make_plan(graph, Layout.PACK), 0, 1, np.random.default_rng(seed), clock)
     steps = 0
     try:
-        while worker.step() == 0 or not worker.finished:
+        while (wait_s := worker.step()) == 0 or not worker.finished:
+            if wait_s and isinstance(clock, ManualClock):
+                clock.advance(wait_s)
             steps += 1
             if steps_max is not None and steps >= steps_max:
                 raise ClusterError(

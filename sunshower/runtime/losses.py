@@ -45,14 +45,14 @@ class Losses:
         for spout in self._wired.spouts.values():
             self._sweep(spout, self._plan.tasks_on(peer), now)
 
-    def lost(self, lost: Lost, cause: Cause) -> None:
+    def lost(self, lost: Lost, cause: Cause, now: float) -> None:
         """A packet did not arrive, or nobody knows whether it did."""
         for channel, seqs in lost.frames:
             self._fail_frames(channel, channel.lose(seqs), cause)
         failure = Failure(cause, ACKER, reason="a report was lost")
         for report in lost.reports:
             for roots, _ in report.starts:  # its acker may never hear of these; their spouts do
-                self._fail_here(roots, failure)
+                self._fail_here(roots, failure, now)
             for roots, _ in report.acks:
                 self._wired.reports.fail(roots, failure)
             for root, reason in report.fails:
@@ -94,9 +94,9 @@ class Losses:
             failure = self._at(first, Cause.ACTOR_DIED, "its worker died and was started again")
             spout.sweep(now, failure, None if bolts else residues, len(shards))
 
-    def _fail_here(self, roots: U64, failure: Failure) -> None:
+    def _fail_here(self, roots: U64, failure: Failure, now: float) -> None:
         for spout in self._wired.spouts.values():  # each knows its own
-            guard(spout.task, "fail", partial(spout.failed, roots, failure))
+            guard(spout.task, "fail", partial(spout.failed, roots, failure, now))
 
     def _fail_frames(self, channel: RemoteChannel, roots: U64, cause: Cause) -> None:
         self.count += len(roots)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sunshower.runtime.anchoring import Anchor, AnchoredSender
 from sunshower.runtime.pending import Released
+from sunshower.runtime.retries import Replay
 from sunshower.runtime.spout_task import SpoutTask
 from sunshower.topologies.components import DEFAULT
+from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter
 
 
-@dataclass(frozen=True, slots=True)
-class Emission:
+class Emission(NamedTuple):
     """One emit of a manual spout."""
 
     stream: str
@@ -40,21 +40,24 @@ class NextTupleSpoutTask(SpoutTask):
         self._sender = AnchoredSender(self.outlets)
 
     def emit(self, now: float, limit: int) -> int:
-        replays = [
-            replace(replay.payload, attempt=replay.attempt) for replay in self._take_replays(limit)
-        ]
-        while not self.exhausted and len(self._emissions) + len(replays) < limit:
+        room = self._fresh_room
+        replays, _ = self.replays.share_out(now, limit, room)
+        wanted = limit - replays if room > 0 else 0  # what is untracked needs no room
+        while not self.exhausted and len(self._emissions) < wanted:
             before = len(self._emissions)
             self.spout.next_tuple(_Collector(self))
             if len(self._emissions) == before:
                 break
-        sending = list(replays)
-        room = self.pending.room - len(replays)
+        fresh: list[Emission] = []
         while self._emissions and (room > 0 or not self._tracked(self._emissions[0])):
             room -= self._tracked(self._emissions[0])
-            sending.append(self._emissions.popleft())
-        self._send(sending, now)
-        return len(sending)
+            fresh.append(self._emissions.popleft())
+        if len(fresh) < wanted and not self._emissions:  # the source has nothing now
+            replays = limit - len(fresh)
+        again, letters = self.replays.take(replays, len(fresh))
+        sending = [r.payload._replace(attempt=r.attempt) for r in (*again, *letters)]
+        self._send(sending + fresh, now)
+        return len(sending) + len(fresh)
 
     @property
     def done(self) -> bool:
@@ -63,7 +66,7 @@ class NextTupleSpoutTask(SpoutTask):
     def put(self, emission: Emission) -> None:
         """Check an emit, and keep it until `next_tuple` has returned."""
         self._sender.check(emission.stream, emission.record, emission.task)
-        self._emissions.append(replace(emission, number=self._count))
+        self._emissions.append(emission._replace(number=self._count))
         self._count += 1
 
     def _tracked(self, emission: Emission) -> bool:
@@ -89,6 +92,15 @@ class NextTupleSpoutTask(SpoutTask):
 
     def _message_ids(self, released: Released) -> list[Any]:
         return [emission.message_id for emission in released.payloads]
+
+    def named(self, replay: Replay) -> tuple[Any, dict[str, Any]]:
+        emission = replay.payload
+        schema = self.outlets.outlet(emission.stream).spec.schema
+        (values,) = schema.rows([emission.record])
+        return emission.message_id, dict(zip(schema.fields, values, strict=True))
+
+    def letter_payload(self, replay: Replay, letter: DeadLetter) -> Any:
+        return replay.payload._replace(stream=DEAD_LETTERS, record=letter, task=None)
 
 
 class _Collector:

@@ -48,13 +48,23 @@ class Counts:
     failed: int = 0  # spouts: trees failed; bolts: inputs failed
     replayed: int = 0  # spouts: emitted again
     pending: int = 0  # spouts: trees open now
+    dead: int = 0  # spouts: of `acked` those that are among the dead letters
+    causes: Mapping[str, int] = field(default_factory=dict)  # spouts: `failed` by cause
 
     def closed(self) -> Counts:
         """The same for a task that is gone: nothing of it is open any more."""
         return replace(self, pending=0)
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Counts)))
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _NUMBERS}
+        causes = {
+            cause: self.causes.get(cause, 0) + other.causes.get(cause, 0)
+            for cause in {**self.causes, **other.causes}
+        }
+        return Counts(**sums, causes=causes)
+
+
+_NUMBERS = [field.name for field in fields(Counts) if field.name != "causes"]
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,19 @@
 
     source ──▶ emitted ──complete──▶ acked
                  ▲   └──failed, expired, swept──▶ failed ──▶ in line to be replayed ─┐
-                 └───────────────────────────────────────────────────────────────────┘
+                 ├───────────────────── waited its back-off ─────────────────────────┤
+                 └── as a dead letter ── attempts used up, or else the run halts ────┘
 
+What is pending and what is in line share the places of `spout_pending`. So whatever leaves the line
+finds a place: nobody waits for anybody.
 Storm: org.apache.storm.executor.spout.SpoutExecutor. There a failed tuple is the spout's own
 matter; here the framework keeps the record and emits it again, unless `replay` is False.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -19,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from sunshower.config import Config
-from sunshower.errors import TopologyFailed
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.batch import Anchors
 from sunshower.runtime.congestion import Congestion
@@ -30,19 +32,14 @@ from sunshower.runtime.outlets import Outlets
 from sunshower.runtime.pending import F64, Pending, Released
 from sunshower.runtime.plan import Task
 from sunshower.runtime.progress import ProgressDeadline
+from sunshower.runtime.replays import Replays
 from sunshower.runtime.reports import Reports
+from sunshower.runtime.retries import Replay, Retries
 from sunshower.topologies.components import DEFAULT, Context, Spout
+from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter
 
 _FIRST_REST_S = 0.001
-
-
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """A record in line to be emitted again."""
-
-    payload: Any
-    number: int
-    attempt: int
+_NO_LIMIT = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +62,7 @@ class SpoutTask:
         outlets: Outlets,
         reports: Reports,
         config: Config,
+        retries: Retries,
     ) -> None:
         self.task = task
         self.spout = spout
@@ -73,12 +71,11 @@ class SpoutTask:
         self.exhausted = False
         self.latencies = Latencies()
         self.service = ServiceTime(config)
+        self.replays = Replays(task, retries, config.replay_share, self, keeps=spout.replay)
         self._reports = reports
         self._config = config
-        self._replays: deque[Replay] = deque()
-        self._blamed: dict[int, int] = {}  # number → attempts that user code has failed
         self._sweeps: list[Sweep] = []
-        self._acked = self._failed = self._replayed = 0
+        self._acked = self._failed = 0
         self._first_replay_s: float | None = None
         self._done_s: float | None = None
         self.resting_until_s = 0.0  # the source had nothing: when to ask again
@@ -106,13 +103,22 @@ class SpoutTask:
         self._rest_s = min(2 * self._rest_s, self._config.idle_poll_s)
 
     def wake(self) -> None:
-        """There was something, or there is something to replay."""
+        """There was something."""
         self.resting_until_s, self._rest_s = 0.0, _FIRST_REST_S
+
+    @property
+    def next_emit_s(self) -> float:
+        """When to call `emit` next: a replay is due, or there is room and the source may be asked;
+        ∞ if that depends on others."""
+        if self._reports.tracked and not self.pending.room:
+            return math.inf
+        source_s = self.resting_until_s if self._fresh_room > 0 else math.inf
+        return min(source_s, self.replays.line.next_s)
 
     @property
     def done(self) -> bool:
         """Nothing left to emit, nothing pending."""
-        return self.exhausted and not len(self.pending) and not self._replays
+        return self.exhausted and not len(self.pending) and not len(self.replays.line)
 
     @property
     def next_look_s(self) -> float:
@@ -130,7 +136,7 @@ class SpoutTask:
             ripe = [sweep for sweep in self._sweeps if sweep.due_s <= now]
             self._sweeps = [sweep for sweep in self._sweeps if sweep.due_s > now]
             for sweep in ripe:
-                self.failed(sweep.roots, sweep.failure)
+                self.failed(sweep.roots, sweep.failure, now)
 
     def heard_of(self, roots: U64, ages_s: F64, now: float) -> None:
         """An acker's answer: how long ago each was last heard of. See progress.py."""
@@ -160,38 +166,29 @@ class SpoutTask:
             self._congestion.completed(now, len(latencies_s), mean_s, reached)
             self.pending.limit = self._congestion.limit
         self._done_s = now if self.done else None
-        if self._replayed and self._first_replay_s is None and (released.attempts > 1).any():
+        if self.replays.replayed and self._first_replay_s is None and (released.attempts > 1).any():
             self._first_replay_s = now
-        if self._blamed:
-            for number in released.numbers.tolist():
-                self._blamed.pop(number, None)
+        if self.replays.line.remembers:
+            self.replays.settle(released.numbers.tolist())
         if self._hears_ack:
             for message_id in self._message_ids(released):
                 self.spout.ack(message_id)
 
-    def failed(self, roots: U64, why: Failure | Mapping[int, Failure]) -> None:
+    def failed(self, roots: U64, why: Failure | Mapping[int, Failure], now: float) -> None:
         """These trees failed; those still pending are put in line to be emitted again.
 
         `why`: the failure of all of them, or root → its own.
         """
-        released = self.pending.release(roots)
-        self._failed += len(released.roots)
-        for root, payload, number, attempt, message_id in zip(
-            released.roots.tolist(),
-            released.payloads,
-            released.numbers.tolist(),
-            released.attempts.tolist(),
-            self._message_ids(released),
-            strict=True,
-        ):
-            failure = why if isinstance(why, Failure) else why[root]
-            if failure.blames_tuple:
-                self._blame(number, message_id, failure)
-            if self._replays_failed:
-                self.wake()
-                self._replays.append(Replay(payload, number, attempt + 1))
-            if self._hears_fail:
-                self.spout.fail(message_id, replace(failure, attempt=attempt))
+        self._fail(self.pending.release(roots), why, now)
+
+    def suspect(self, roots: U64, failure: Failure, now: float) -> None:
+        """A process died while it was executing these: whatever the cause, an attempt of each.
+
+        Those still pending fail. Of those that the machinery has failed a moment ago, by the sweep
+        or for a lost frame, the blame comes after; it shows when they leave the line.
+        """
+        self._fail(self.pending.release(roots), failure, now, accused=True)
+        self.replays.accuse(roots, failure)
 
     def postpone(self, roots: U64, now: float) -> None:
         """A bolt asked for more time. Storm: OutputCollector.resetTimeout."""
@@ -218,8 +215,10 @@ class SpoutTask:
             transferred=self.outlets.transferred,
             acked=self._acked,
             failed=self._failed,
-            replayed=self._replayed,
+            replayed=self.replays.replayed,
             pending=len(self.pending),
+            dead=self.replays.dead,
+            causes=dict(self.replays.causes),
         )
         latencies = Latencies(self.latencies.counts.copy())
         return TaskStats(
@@ -232,9 +231,20 @@ class SpoutTask:
             self._done_s,
         )
 
+    def named(self, replay: Replay) -> tuple[Any, dict[str, Any]]:
+        """The message id of a message in line, and its record as field → value."""
+        raise NotImplementedError
+
+    def letter_payload(self, replay: Replay, letter: DeadLetter) -> Any:
+        """What to keep of a message from now on: its dead letter."""
+        return letter
+
     @property
-    def _replays_failed(self) -> bool:
-        return self.spout.replay
+    def _fresh_room(self) -> int:
+        """How many fresh records may be taken in: what is in line keeps its place."""
+        if not self._reports.tracked:
+            return _NO_LIMIT
+        return self.pending.room - len(self.replays.line)
 
     def _message_ids(self, released: Released) -> list[Any]:
         raise NotImplementedError
@@ -251,23 +261,29 @@ class SpoutTask:
             reason = f"no verdict within {timeout_s:g} s"
             if longest_s is not None:
                 reason = f"no progress within {timeout_s:g} s, or no verdict within {longest_s:g} s"
-            self.failed(roots, Failure(Cause.TIMEOUT, reason=reason))
+            self.failed(roots, Failure(Cause.TIMEOUT, reason=reason), now)
 
-    def _take_replays(self, limit: int) -> list[Replay]:
-        count = min(limit, len(self._replays), self.pending.room)
-        self._replayed += count
-        return [self._replays.popleft() for _ in range(count)]
-
-    def _blame(self, number: int, message_id: Any, failure: Failure) -> None:
-        """User code has failed the record again; deaths and timeouts do not count against it."""
-        times = self._blamed[number] = self._blamed.get(number, 0) + 1
-        if times >= self._config.attempts_max:
-            tail = f"\n{failure.traceback.rstrip()}" if failure.traceback else ""
-            raise TopologyFailed(
-                f"message {message_id!r} of spout {self.task.component!r} failed {times} times, "
-                f"the last time {failure}. Mend the bolt or the record, or raise "
-                f"attempts_max.{tail}"
-            )
+    def _fail(
+        self,
+        released: Released,
+        why: Failure | Mapping[int, Failure],
+        now: float,
+        *,
+        accused: bool = False,
+    ) -> None:
+        count = len(released.roots)
+        self._failed += count
+        failures = (
+            [why] * count
+            if isinstance(why, Failure)
+            else [why[root] for root in released.roots.tolist()]
+        )
+        message_ids = self._message_ids(released)
+        self.replays.fail(released, message_ids, failures, now, accused=accused)
+        if self._hears_fail:
+            attempts = released.attempts.tolist()
+            for message_id, attempt, failure in zip(message_ids, attempts, failures, strict=True):
+                self.spout.fail(message_id, replace(failure, attempt=attempt))
 
 
 class RecordsSpoutTask(SpoutTask):
@@ -287,26 +303,26 @@ class RecordsSpoutTask(SpoutTask):
     def _records(self) -> Iterator[Any]:
         return self.spout.records()
 
-    @property
-    def _replays_failed(self) -> bool:
-        return True
-
     def emit(self, now: float, limit: int) -> int:
         if self._reports.tracked:
             limit = min(limit, self.pending.room)
-        replays = self._take_replays(limit)
-        fresh = [] if self.exhausted else self._draw(limit - len(replays))
+        replays, wanted = self.replays.share_out(now, limit, self._fresh_room)
+        fresh = [] if self.exhausted else self._draw(wanted)
+        if len(fresh) < wanted:  # the source has nothing now
+            replays = limit - len(fresh)
+        again, letters = self.replays.take(replays, len(fresh))
         first, self._position = self._position, self._position + len(fresh)
         numbers: I64 = np.arange(first, self._position)
-        if replays:
-            records = [replay.payload for replay in replays] + fresh
-            numbers = np.concatenate(([replay.number for replay in replays], numbers))
-            attempts: Any = [replay.attempt for replay in replays] + [1] * len(fresh)
-        else:
-            records, attempts = fresh, 1
+        records = fresh
+        attempts: Any = 1
+        if again:
+            records = [replay.payload for replay in again] + fresh
+            numbers = np.concatenate(([replay.number for replay in again], numbers))
+            attempts = [replay.attempt for replay in again] + [1] * len(fresh)
         if records:
-            self._send(records, records, numbers, attempts, now)
-        return len(records)
+            self._send(DEFAULT, records, records, numbers, attempts, now)
+        self._send_letters(letters, now)
+        return len(records) + len(letters)
 
     def _draw(self, count: int) -> list[Any]:
         """Up to `count` records that are there now."""
@@ -318,17 +334,33 @@ class RecordsSpoutTask(SpoutTask):
         return fresh
 
     def _send(
-        self, records: Any, payloads: list[Any], numbers: I64, attempts: Any, now: float
+        self,
+        stream: str,
+        records: Any,
+        payloads: Sequence[Any],
+        numbers: Sequence[int] | I64,
+        attempts: Any,
+        now: float,
     ) -> None:
         """Emit `records`; `payloads` is what to keep of each until it is acked."""
         if not self._reports.tracked:
-            self.outlets.send(DEFAULT, records, None)
+            self.outlets.send(stream, records, None)
             return
         timeout_s = self._config.message_timeout_s
         roots = self.pending.take(payloads, numbers, attempts, now, timeout_s)
-        made = self.outlets.send(DEFAULT, records, Anchors(roots))
+        made = self.outlets.send(stream, records, Anchors(roots))
         assert made is not None
         self._reports.start(roots, made)
+
+    def _send_letters(self, letters: list[Replay], now: float) -> None:
+        if letters:
+            numbers, records, attempts = zip(*letters, strict=True)
+            self._send(DEAD_LETTERS, list(records), records, numbers, attempts, now)
+
+    def named(self, replay: Replay) -> tuple[Any, dict[str, Any]]:
+        schema = self.outlets.outlet(DEFAULT).spec.schema
+        (values,) = schema.rows([replay.payload])
+        return replay.number, dict(zip(schema.fields, values, strict=True))
 
     def _message_ids(self, released: Released) -> list[Any]:
         ids: list[Any] = released.numbers.tolist()

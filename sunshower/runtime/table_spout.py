@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from sunshower.errors import BadEmit
-from sunshower.runtime.spout_task import RecordsSpoutTask, Replay
+from sunshower.runtime.retries import Replay
+from sunshower.runtime.spout_task import RecordsSpoutTask
 from sunshower.topologies.components import DEFAULT
 
 
@@ -34,16 +35,20 @@ class TablesSpoutTask(RecordsSpoutTask):
     def emit(self, now: float, limit: int) -> int:
         if self._reports.tracked:
             limit = min(limit, self.pending.room)
-        replays = self._take_replays(limit)
-        if replays:
-            self._send_again(replays, now)
-        table = None if len(replays) == limit else self._next_piece(limit - len(replays))
-        if table is None:
-            return len(replays)
-        first, self._position = self._position, self._position + len(table)
-        payloads = [Piece(table, first)] * len(table)
-        self._send(table, payloads, np.arange(first, self._position), 1, now)
-        return len(replays) + len(table)
+        replays, wanted = self.replays.share_out(now, limit, self._fresh_room)
+        table = self._next_piece(wanted) if wanted else None
+        fresh = 0 if table is None else len(table)
+        if not fresh and wanted:  # the source has nothing now; a short piece says nothing
+            replays = limit
+        again, letters = self.replays.take(replays, fresh)
+        if again:
+            self._send_again(again, now)
+        self._send_letters(letters, now)
+        if table is not None:
+            first, self._position = self._position, self._position + fresh
+            payloads = [Piece(table, first)] * fresh
+            self._send(DEFAULT, table, payloads, np.arange(first, self._position), 1, now)
+        return len(again) + len(letters) + fresh
 
     @property
     def done(self) -> bool:
@@ -79,4 +84,9 @@ class TablesSpoutTask(RecordsSpoutTask):
         rows = pa.concat_tables([replay.payload.row(replay.number) for replay in replays])
         numbers = np.array([replay.number for replay in replays])
         payloads = [replay.payload for replay in replays]
-        self._send(rows, payloads, numbers, [replay.attempt for replay in replays], now)
+        attempts = [replay.attempt for replay in replays]
+        self._send(DEFAULT, rows, payloads, numbers, attempts, now)
+
+    def named(self, replay: Replay) -> tuple[Any, dict[str, Any]]:
+        (record,) = replay.payload.row(replay.number).to_pylist()
+        return replay.number, record

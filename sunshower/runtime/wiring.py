@@ -21,12 +21,14 @@ from sunshower.runtime.outlets import Outlet, Outlets, Route
 from sunshower.runtime.pending import Pending
 from sunshower.runtime.plan import ACKER, Plan, Stream, Task
 from sunshower.runtime.reports import Reports, Shards
+from sunshower.runtime.retries import Retries
 from sunshower.runtime.routing import make_router
 from sunshower.runtime.spout_task import RecordsSpoutTask, SpoutTask
 from sunshower.runtime.table_spout import TablesSpoutTask
 from sunshower.runtime.usercode import guard
 from sunshower.topologies.components import Context
 from sunshower.topologies.graph import Level, Subscription
+from sunshower.topologies.retry import Retry
 
 _SPOUTS: dict[Level, type[SpoutTask]] = {
     Level.RECORDS: RecordsSpoutTask,
@@ -100,8 +102,10 @@ def wire(
         config = plan.graph.config_of(component)
         if component.level.is_spout:
             pending = Pending(plan.incarnation(task, life), config.spout_slots)
+            retry = component.retry or Retry(attempts=config.attempts_max)
+            retries = Retries(retry, generator)
             wired.spouts[task.id] = _SPOUTS[component.level](
-                task, instance, pending, outlets, wired.reports, config
+                task, instance, pending, outlets, wired.reports, config, retries
             )
         else:
             wired.bolts[task.id] = _BOLTS[component.level](

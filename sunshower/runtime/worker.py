@@ -67,7 +67,7 @@ class Worker:
         self._inflows: dict[tuple[int, int], Inflow] = {}
         self._bolts = list(reversed(self._wired.bolts.values()))  # downstream first
         self._spouts = list(self._wired.spouts.values())
-        self._opened = False
+        self._opened = self._closed = False
         self._tickers = list[Ticker]()  # of the tasks that have a tick
         self._bolt_turns = 0
         self._grant_at_s: float | None = None
@@ -84,7 +84,7 @@ class Worker:
             is_new = lane.peer_incarnation is None
             lost = lane.peer_is(life)
             if not is_new:
-                self._losses.lost(lost, Cause.ACTOR_DIED)
+                self._losses.lost(lost, Cause.ACTOR_DIED, now)
                 self._peer_died(peer, now)
 
     def receive(self, data: bytes) -> None:
@@ -112,9 +112,10 @@ class Worker:
 
     def answered(self, peer: int, seq: int, answer: Answer | None) -> None:
         """What the peer said to a packet; None when the call itself failed."""
-        lost = self._lanes[peer].answered(seq, answer, self._clock.now())
+        now = self._clock.now()
+        lost = self._lanes[peer].answered(seq, answer, now)
         cause = Cause.BAD_FRAME if answer is not None else Cause.ACTOR_DIED
-        self._losses.lost(lost, cause)
+        self._losses.lost(lost, cause, now)
 
     def drain(self) -> None:
         """Emit no more; finish what is open."""
@@ -181,8 +182,14 @@ class Worker:
         bolts = [t.bolt for t in self._wired.bolts.values() if t.task.component == component]
         return [one.result() if hasattr(one, "result") else None for one in (*spouts, *bolts)]
 
+    def notices(self) -> list[str]:
+        """What the log should say of failures since the last look; all of it once closed."""
+        now = np.inf if self._closed else self._clock.now()
+        return [line for spout in self._spouts for line in spout.replays.notices.take(now)]
+
     def close(self) -> None:
         """The topology stops: every task is told, whatever the others say to it."""
+        self._closed = True
         if self._opened:
             for spout in self._spouts:
                 guard(spout.task, "close", spout.close)
@@ -247,13 +254,12 @@ class Worker:
         return any(turns)
 
     def _may_emit(self, spout: SpoutTask) -> bool:
-        """Whether there is room for what the spout might emit, and everybody to send it to."""
-        room = spout.pending.room or not self._wired.reports.tracked
+        """Whether the others have room for what the spout might emit, and all are there."""
         wired = all(lane.peer_incarnation is not None for lane in self._lanes.values())
-        return bool(room and wired and not spout.done and not spout.outlets.full)
+        return wired and not spout.done and not spout.outlets.full
 
     def _run_spout(self, spout: SpoutTask, now: float) -> bool:
-        if spout.resting_until_s > now:
+        if spout.next_emit_s > now:
             return False
         limit = min(spout.service.slice_records, spout.outlets.window)
         emitted: int = guard(
@@ -271,7 +277,7 @@ class Worker:
         times += [lane.retry_s for lane in self._lanes.values() if lane.retry_s is not None]
         times += [ticker.look_s(now) for ticker in self._tickers]
         times += [at for at in (self._grant_at_s,) if at is not None]
-        times += [spout.resting_until_s for spout in self._spouts if self._may_emit(spout)]
+        times += [spout.next_emit_s for spout in self._spouts if self._may_emit(spout)]
         soonest = min(times, default=np.inf)
         return None if soonest == np.inf else max(soonest - now, 0.0005)
 
@@ -310,7 +316,7 @@ class Worker:
         if verdicts.failed:
             why = dict(verdicts.failed)
             failed = np.array(list(why), np.uint64)
-            guard(spout.task, "fail", partial(spout.failed, failed, why))
+            guard(spout.task, "fail", partial(spout.failed, failed, why, self._clock.now()))
         for roots, ages_s in verdicts.ages:
             now = self._clock.now()
             guard(spout.task, "fail", partial(spout.heard_of, roots, ages_s, now))

@@ -151,7 +151,7 @@ class Spout(Generic[Out_co]):
         """
 
     def ack(self, message_id: Any) -> None:
-        """All that came of the record is processed."""
+        """All that came of the record is processed, or it is safely among the dead letters."""
 
     def fail(self, message_id: Any, failure: Failure) -> None:
         """The record's tree failed.

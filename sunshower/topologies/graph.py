@@ -12,6 +12,7 @@ from sunshower.config import Config
 from sunshower.errors import ConfigError
 from sunshower.records import Schema
 from sunshower.topologies.groupings import Grouping
+from sunshower.topologies.retry import Retry
 
 
 class Level(Enum):
@@ -64,6 +65,7 @@ class Component:
     inputs: tuple[Subscription, ...] = ()
     message_timeout_s: float | None = None
     tick_s: float | None = None
+    retry: Retry | None = None  # spouts; None: Config.attempts_max and the defaults of Retry
 
     def instance(self) -> Any:
         """The object (or function) of one task: tasks never share one, not even in one worker."""

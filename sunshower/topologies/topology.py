@@ -18,7 +18,9 @@ from sunshower.errors import (
 from sunshower.topologies.components import BatchFunction, Bolt, In, Out, Spout
 from sunshower.topologies.graph import Component, Graph, Subscription
 from sunshower.topologies.outputs import Declared, Outputs, Streams, check_id, output_streams
+from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter, Retry, retry_streams
 from sunshower.topologies.signatures import BoltCode, bolt_signature, fits, name_of, spout_signature
+from sunshower.topologies.sinks import JsonLines
 from sunshower.topologies.streams import Grouped, Inputs, Stream
 from sunshower.topologies.timing import check_tick, check_timeout
 
@@ -52,23 +54,38 @@ class Topology:
         parallelism: int = 1,
         fields: Declared | None = None,
         streams: Streams | None = None,
+        retry: Retry | None = None,
         message_timeout_s: float | None = None,
         tick_s: float | None = None,
     ) -> Stream[Out]:
         """Declare a spout of `parallelism` tasks. `fields`, `streams`, `tick_s` as for `bolt`.
 
+        `retry` says what becomes of a tuple that keeps failing. By default it is emitted again
+        until it has failed `attempts_max` times, and then the topology halts.
         `message_timeout_s` is that of its own trees; None: as the topology has it.
         """
         where = f"topology {self.id!r}, spout {id!r}"
         self._check_new(id, parallelism, where)
         signature = spout_signature(impl, where)
+        streams = retry_streams(retry, impl, streams, where)
         outputs = output_streams(signature, impl, fields, streams, where)
         check_timeout(message_timeout_s, where)
         check_tick(impl, tick_s, where)
-        place = (id, signature.level, impl, parallelism, outputs)
-        spout = Component(*place, message_timeout_s=message_timeout_s, tick_s=tick_s)
+        spout = Component(
+            id,
+            signature.level,
+            impl,
+            parallelism,
+            outputs,
+            retry=retry,
+            message_timeout_s=message_timeout_s,
+            tick_s=tick_s,
+        )
         Graph(self.id, {id: spout}, self.config)  # raises where the two contradict each other
         self._components[id] = spout
+        if retry is not None and not isinstance(retry.dead_letters, bool):
+            letters = Stream[DeadLetter](self, id, DEAD_LETTERS)
+            letters.shuffle().bolt(f"{id}-dead-letters", JsonLines(retry.dead_letters))
         return Stream(self, id)
 
     @overload
@@ -150,7 +167,10 @@ class Topology:
         self._components[bolt] = self._with_input(self.component(bolt), grouped)
 
     def graph(self) -> Graph:
-        """The finished declaration, frozen. Raises TopologyError if no spout feeds some bolt."""
+        """The finished declaration, frozen.
+
+        Raises TopologyError if no spout feeds some bolt, or nobody reads the dead letters.
+        """
         graph = Graph(self.id, dict(self._components), self.config)
         fed = set().union(*(graph.downstream(spout.id) for spout in graph.spouts))
         if not graph.spouts:
@@ -160,6 +180,13 @@ class Topology:
                 f"topology {self.id!r}: no record can ever reach {', '.join(map(repr, dry))}; "
                 "give inputs=[stream.shuffle()], or stream.shuffle().into(...)"
             )
+        for spout in graph.spouts:
+            if DEAD_LETTERS in spout.streams and not any(graph.subscribers(spout.id, DEAD_LETTERS)):
+                raise TopologyError(
+                    f"topology {self.id!r}: nobody reads the dead letters of spout {spout.id!r}; "
+                    f"lead spout.stream({DEAD_LETTERS!r}).shuffle() to a bolt, or name a file: "
+                    'retry=Retry(dead_letters="dead.jsonl")'
+                )
         return graph
 
     def _check_new(self, id: str, parallelism: int, where: str) -> None:

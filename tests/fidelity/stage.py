@@ -129,7 +129,7 @@ class Stage(Rig):
         for roots in verdicts.complete:
             self.words.complete(roots, self.now)
         for root, failure in verdicts.failed:
-            self.words.failed(np.array([root], np.uint64), failure)
+            self.words.failed(np.array([root], np.uint64), failure, self.now)
 
     def wait(self, seconds: float) -> None:
         """Time passes for the spout."""

@@ -127,18 +127,18 @@ def test_verdicts_are_heard_while_the_spout_may_not_emit() -> None:
 
 def test_spout_that_has_nothing_is_left_in_peace_for_a_while() -> None:
     """Storm: org/apache/storm/executor/spout/SpoutExecutor.java, call: ISpoutWaitStrategy."""
+    clock, asked_s = ManualClock(), list[float]()
 
     class Empty(Spout[Word]):
-        asked = 0
-
         def next_tuple(self, out: SpoutCollector[Word]) -> None:
-            Empty.asked += 1
+            asked_s.append(clock.now())
 
     topology = Topology("t", ackers=1)
     topology.spout("words", Empty()).shuffle().bolt("bolt1", end)
     with pytest.raises(ClusterError):
-        run_inline(topology.graph(), clock=ManualClock(), steps_max=50)
-    assert Empty.asked == 1, "no time has passed"
+        run_inline(topology.graph(), clock=clock, steps_max=50)
+    assert asked_s[:4] == pytest.approx([0, 0.001, 0.003, 0.007]), "twice as long each time"
+    assert asked_s[-1] - asked_s[-2] == pytest.approx(0.1), "idle_poll_s at most"
 
 
 # ---- what it hears ------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def test_spout_hears_its_own_message_id_once(verdict: str) -> None:
         if verdict == "ack":
             stage.words.complete(roots, 0.0)
         elif verdict == "fail":
-            stage.words.failed(roots, NO)
+            stage.words.failed(roots, NO, stage.now)
         else:
             stage.wait(30.0)
     assert [heard[:2] for heard in stage.heard] == [("ack" if verdict == "ack" else "fail", "rain")]
@@ -215,7 +215,8 @@ def test_framework_replays_unless_the_spout_wants_to() -> None:
         topology.spout("words", kind("rain")).shuffle().bolt("bolt1", end)
         stage = Stage(topology)
         stage.emit()
-        stage.words.failed(stage.pending, NO)
+        stage.words.failed(stage.pending, NO, stage.now)
+        stage.wait(0.1)
         stage.emit()
         assert stage.words.outlets.emitted == emitted
 
@@ -224,7 +225,7 @@ def test_every_failure_is_counted_and_timeouts_can_be_told_apart() -> None:
     """Storm: org/apache/storm/executor/spout/SpoutExecutor.java, failSpoutMsg: one counter."""
     stage = Stage(chain(pass_on, words=("a", "b", "c")))
     stage.emit()
-    stage.words.failed(stage.pending[:1], NO)
+    stage.words.failed(stage.pending[:1], NO, stage.now)
     stage.wait(30.0)
     assert stage.words.stats().counts.failed == 3
     assert [heard[2].split()[0].rstrip(":") for heard in stage.heard] == [

@@ -157,6 +157,7 @@ def test_value_that_stays_above_zero_ends_at_the_timeout_with_a_replay() -> None
     stage.deliver()
     stage.wait(30.0)
     assert stage.heard == [("fail", "rain", "timeout: no verdict within 30 s")]
+    stage.wait(0.1)  # the first back-off
     stage.emit()
     stage.process("bolt_0")
     stage.deliver()

@@ -272,4 +272,5 @@ def check_invariants(core: Worker) -> None:
         acker.ledger.check_invariants()
     for spout in core._wired.spouts.values():
         spout.pending.check_invariants()
-        assert len(spout.pending) <= core.plan.graph.config.spout_slots
+        held = len(spout.pending) + len(spout.replays.line)
+        assert held <= core.plan.graph.config.spout_slots

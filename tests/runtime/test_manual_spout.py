@@ -101,10 +101,10 @@ def test_failed_emission_is_kept_and_emitted_again() -> None:
     here = rig(emit(1, "one"))
     spout = here.spout("numbers")
     spout.emit(0.0, 10)
-    spout.failed(spout.pending.all_roots(), DIED)
+    spout.failed(spout.pending.all_roots(), DIED, 0.0)
     assert spout.emit(0.0, 10) == 1
     assert [record.n for record in records_of(here.sent("next"))] == [1, 1]
-    spout.failed(spout.pending.all_roots(), DIED)
+    spout.failed(spout.pending.all_roots(), DIED, 0.0)
     assert spout.spout.heard == [("fail", "one", 1), ("fail", "one", 2)]
 
 
@@ -112,7 +112,7 @@ def test_spout_that_replays_by_itself_is_only_told() -> None:
     here = rig(emit(1, "one"), kind=KeepsNothing)
     spout = here.spout("numbers")
     spout.emit(0.0, 10)
-    spout.failed(spout.pending.all_roots(), DIED)
+    spout.failed(spout.pending.all_roots(), DIED, 0.0)
     assert spout.emit(0.0, 10) == 0
     assert spout.spout.heard == [("fail", "one", 1)]
 
@@ -128,7 +128,7 @@ def test_emit_direct_reaches_the_named_task_and_so_does_its_replay() -> None:
     chosen = here.task("chosen", 1)
     spout = here.spout("numbers")
     spout.emit(0.0, 10)
-    spout.failed(spout.pending.all_roots(), DIED)
+    spout.failed(spout.pending.all_roots(), DIED, 0.0)
     spout.emit(0.0, 10)
     assert len(here.wired.inboxes[chosen.id].entries) == 2
     assert len(here.wired.inboxes[here.task("chosen", 0).id].entries) == 0

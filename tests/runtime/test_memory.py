@@ -49,8 +49,8 @@ def check_bound(core: Worker) -> None:
     """Every container of a worker against the formula."""
     wired = core._wired
     for spout in wired.spouts.values():
-        assert len(spout.pending) + len(spout._replays) <= PENDING
-        assert len(spout._blamed) <= PENDING
+        assert len(spout.pending) + len(spout.replays.line) <= PENDING
+        assert len(spout.replays.line._blames) <= PENDING
         assert spout.pending.bytes_per_slot() == 52
     for acker in wired.ackers.values():
         tables = acker.ledger._tables.values()
@@ -81,4 +81,4 @@ def test_bolt_that_never_acks_fills_the_pending_table_and_nothing_else(
     (spout,) = net.spouts()
     net.until(lambda: len(spout.pending) == PENDING)
     net.until(lambda: spout.stats().counts.replayed > 2 * PENDING)
-    assert len(spout.pending) + len(spout._replays) == PENDING
+    assert len(spout.pending) + len(spout.replays.line) == PENDING

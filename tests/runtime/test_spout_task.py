@@ -124,7 +124,7 @@ def test_failed_tree_is_told_to_the_spout_and_replayed_before_new_records() -> N
     spout = here.spout("numbers")
     spout.emit(0.0, 2)
     numbers(here)
-    spout.failed(roots(here)[:1], BROKEN)
+    spout.failed(roots(here)[:1], BROKEN, 0.0)
     assert spout.spout.heard == [("fail", 0, "failed by bolt in next[0]: no such number", 1)]
     spout.emit(1.0, 2)
     assert numbers(here) == [0, 2]
@@ -137,11 +137,11 @@ def test_replay_is_a_new_tree_and_verdicts_on_the_old_one_are_ignored() -> None:
     spout = here.spout("numbers")
     spout.emit(0.0, 1)
     old = roots(here)
-    spout.failed(old, DIED)
+    spout.failed(old, DIED, 0.0)
     spout.emit(1.0, 1)
     assert roots(here).tolist() != old.tolist()
     spout.complete(old, 2.0)
-    spout.failed(old, DIED)
+    spout.failed(old, DIED, 0.0)
     assert len(spout.pending) == 1
     assert spout.stats().counts.acked == 0
 
@@ -152,7 +152,7 @@ def test_verdict_on_a_former_life_touches_nothing() -> None:
     spout.emit(0.0, 1)
     former = roots(here) - np.uint64(1 << 48)
     spout.complete(former, 1.0)
-    spout.failed(former, DIED)
+    spout.failed(former, DIED, 0.0)
     assert spout.spout.heard == []
     assert len(spout.pending) == 1
 
@@ -162,7 +162,7 @@ def test_attempts_are_counted_and_the_first_replay_that_is_acked_is_timed() -> N
     spout = here.spout("numbers")
     for now in (0.0, 1.0, 2.0):
         spout.emit(now, 1)
-        spout.failed(roots(here), DIED)
+        spout.failed(roots(here), DIED, now)
     assert [heard[3] for heard in spout.spout.heard] == [1, 2, 3]
     spout.emit(3.0, 1)
     assert spout.stats().first_replay_s is None
@@ -173,22 +173,21 @@ def test_attempts_are_counted_and_the_first_replay_that_is_acked_is_timed() -> N
 def test_tuple_that_its_bolt_always_fails_ends_the_topology_with_the_reason() -> None:
     here = rig(5, attempts_max=3)
     spout = here.spout("numbers")
-    for _ in range(2):
-        spout.emit(0.0, 1)
-        spout.failed(roots(here), BROKEN)
-    spout.emit(0.0, 1)
+    for now in (0.0, 1.0, 2.0):
+        spout.emit(now, 1)
+        spout.failed(roots(here), BROKEN, now)
     with pytest.raises(
         TopologyFailed, match=r"message 0 of spout 'numbers' failed 3 times, .* no such number"
     ):
-        spout.failed(roots(here), BROKEN)
+        spout.emit(2.0, 1)
 
 
 def test_tuple_that_only_the_machinery_fails_is_replayed_for_ever() -> None:
     here = rig(5, attempts_max=3)
     spout = here.spout("numbers")
-    for _ in range(20):
-        assert spout.emit(0.0, 1) == 1
-        spout.failed(roots(here), DIED)
+    for now in range(0, 60, 3):
+        assert spout.emit(now, 1) == 1
+        spout.failed(roots(here), DIED, now)
 
 
 # ---- time ---------------------------------------------------------------------------------------
@@ -264,7 +263,7 @@ def test_replay_that_began_before_the_sweep_was_due_is_spared() -> None:
     spout = here.spout("numbers")
     spout.emit(0.0, 1)
     spout.sweep(0.0, DIED, None, 1)
-    spout.failed(roots(here), DIED)
+    spout.failed(roots(here), DIED, 0.0)
     spout.emit(0.5, 1)
     spout.look(1.0)
     assert len(spout.spout.heard) == 1

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from sunshower.clock import ManualClock
 from sunshower.errors import SunshowerError
 from sunshower.runtime.inline import run_inline
 from sunshower.topologies.components import Bolt, Spout
@@ -53,7 +54,7 @@ class FailsOnce(Bolt[Any, Any]):
 def run(spout: Columns, **settings: Any) -> Any:
     topology = Topology("columns", **settings)
     topology.spout("rows", spout).shuffle().bolt("sink", FailsOnce, fields=())
-    return run_inline(topology.graph(), steps_max=10_000)
+    return run_inline(topology.graph(), clock=ManualClock(), steps_max=10_000)
 
 
 def test_each_row_is_acked_once_by_its_position() -> None:

@@ -1,0 +1,160 @@
+"""What one spout task does about its failed messages: who is told, and who is emitted again.
+
+failed ──▶ in line (retries.py) ──▶ within the budget (budget.py) ──▶ emitted again
+                              └──── attempts used up ──▶ emitted as a dead letter, or halt
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from sunshower.errors import TopologyFailed
+from sunshower.failures import Failure
+from sunshower.runtime.budget import Budget
+from sunshower.runtime.ids import U64
+from sunshower.runtime.letters import dead_letter, in_a_line, told
+from sunshower.runtime.pending import Released
+from sunshower.runtime.plan import Task
+from sunshower.runtime.retries import Blame, Replay, Retries
+from sunshower.runtime.suspects import Lately
+from sunshower.runtime.throttle import Notices
+from sunshower.topologies.retry import DeadLetter
+
+
+class Keeper(Protocol):
+    """Who keeps the records: the spout task."""
+
+    def named(self, replay: Replay) -> tuple[Any, dict[str, Any]]:
+        """The message id of a message in line, and its record as field → value."""
+
+    def letter_payload(self, replay: Replay, letter: DeadLetter) -> Any:
+        """What to keep of a message from now on: its dead letter."""
+
+
+class Replays:
+    """The line of one spout task with its budget, its counters and its words for the log.
+
+    `keeps`: the framework replays; otherwise the spout does, and failures are only told.
+    """
+
+    def __init__(
+        self, task: Task, retries: Retries, share: float, keeper: Keeper, *, keeps: bool
+    ) -> None:
+        self.line = retries
+        self.notices = Notices(f"messages of spout {task.component!r}")
+        self.causes: Counter[str] = Counter()  # failed trees
+        self.replayed = self.dead = 0
+        self._task = task
+        self._budget = Budget(share)
+        self._keeper = keeper
+        self._keeps = keeps
+        self._lately = Lately()
+
+    def fail(
+        self,
+        released: Released,
+        message_ids: Sequence[Any],
+        failures: Sequence[Failure],
+        now: float,
+        *,
+        accused: bool = False,
+    ) -> None:
+        """These failed. `accused`: it counts as an attempt, whatever the cause."""
+        counted: list[bool] = []
+        for payload, number, attempt, message_id, failure in zip(
+            released.payloads,
+            released.numbers.tolist(),
+            released.attempts.tolist(),
+            message_ids,
+            failures,
+            strict=True,
+        ):
+            counts = accused or failure.blames_tuple
+            counted.append(counts)
+            self.causes[failure.cause] += 1
+            if self._keeps:
+                self.line.put(Replay(number, payload, attempt + 1), failure, now, counts=counts)
+            if self.notices.admits(failure.component, now):
+                self.notices.say(self._notice(number, message_id, failure))
+        if self._keeps and not all(counted):
+            innocent = ~np.array(counted)
+            self._lately.note(released.roots[innocent], released.numbers[innocent], now)
+
+    def accuse(self, roots: U64, failure: Failure) -> None:
+        """Count it as an attempt of those that the machinery has failed a moment ago."""
+        for number in self._lately.take(roots):
+            if self.line.failed_by_machinery(number):
+                self.line.blame(number, failure)
+
+    def settle(self, numbers: Sequence[int]) -> None:
+        """These messages are done, they or their dead letters."""
+        self.dead += sum(map(self.line.settle, numbers))
+
+    def share_out(self, now: float, limit: int, room: int) -> tuple[int, int]:
+        """Of `limit` records, how many replays to emit and how many fresh ones to ask for.
+
+        `room`: how many fresh ones may be taken in.
+        """
+        due = self.line.due(now)
+        replays = self._budget.replays(due, limit, room) if due else 0
+        return replays, max(0, min(limit - replays, room))
+
+    def take(self, limit: int, fresh: int) -> tuple[list[Replay], list[Replay]]:
+        """Up to `limit` that are due, beside `fresh` records: those to emit once more, and those
+        to emit as dead letters.
+
+        Raises TopologyFailed for one that has used up its attempts and must not become one.
+        """
+        replays = self.line.take(limit)
+        self._budget.spend(len(replays), fresh)
+        self.replayed += len(replays)
+        again: list[Replay] = []
+        letters: list[Replay] = []
+        for replay in replays:
+            blame = self.line.blame_of(replay.number)
+            if blame is None:
+                again.append(replay)
+            elif self.line.exhausted(blame):
+                letters.append(self._bury(replay, blame))
+            else:
+                (letters if blame.dead else again).append(replay)
+        return again, letters
+
+    def _bury(self, replay: Replay, blame: Blame) -> Replay:
+        """A message has used up its attempts: go on with its dead letter, or halt."""
+        message_id, record = self._keeper.named(replay)
+        spout, failure, times = self._task.component, blame.failure, blame.times
+        if blame.dead or not self.line.retry.has_dead_letters:
+            tail = f"\n{failure.traceback.rstrip()}" if failure.traceback else ""
+            advice = (
+                "Mend the bolt that reads the dead letters"
+                if blame.dead
+                else "Mend the bolt or the record, raise attempts_max, or put such records aside: "
+                'retry=Retry(dead_letters="dead.jsonl")'
+            )
+            raise TopologyFailed(
+                f"{_what(blame)} {told(message_id)} of spout {spout!r} failed {times} times, "
+                f"the last time {failure}. {advice}.{tail}"
+            )
+        letter = dead_letter(spout, message_id, record, failure, times)
+        blame.dead, blame.times = True, 0
+        return replay._replace(payload=self._keeper.letter_payload(replay, letter))
+
+    def _notice(self, number: int, message_id: Any, failure: Failure) -> str:
+        """One line for the log: the traceback is in the dead letter, or ends the run."""
+        blame = self.line.blame_of(number)
+        outcome = ""
+        if blame is not None and blame.failure is failure:
+            outcome = f", attempt {blame.times} of {self.line.retry.attempts}"
+        elif self._keeps:
+            outcome = ", and is emitted again"
+        who = f"{_what(blame)} {in_a_line(told(message_id))} of spout {self._task.component!r}"
+        return f"{who} failed{outcome}: {in_a_line(str(failure))}"
+
+
+def _what(blame: Blame | None) -> str:
+    return "the dead letter of message" if blame is not None and blame.dead else "message"

@@ -1,0 +1,132 @@
+"""The line of failed messages of one spout task, waiting to be emitted again.
+
+    user code failed it    attempt 1, 2, … of Retry.attempts; a back-off before each next one
+    the machinery did      not counted. At once the first time; from the second in a row after a
+                           wait drawn from [0, initial_s · factor^(n−1)], 2 s at most, so that the
+                           bystanders of a record that kills its process drift apart from it
+
+A message that has used up its attempts waits for nothing; whoever takes it out of the line asks
+`exhausted`. To put in and to take out is O(log n) (Storm's KafkaSpoutRetryExponentialBackoff looks
+at all scheduled retries for each polled record); a message that waits for nothing costs O(1).
+Memory: one Replay for each message in line, and for each failed message that is not yet settled a
+number, or its last Failure. A failed message keeps its place against `spout_pending`, so all of
+this is bounded by it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sunshower.failures import Failure
+from sunshower.topologies.retry import Retry
+
+_MACHINERY_MAX_S = 2.0
+
+
+class Replay(NamedTuple):
+    """A message in line."""
+
+    number: int  # of the message, among all of its task
+    payload: Any
+    attempt: int  # which emit of it the next one is
+
+
+@dataclass(slots=True)
+class Blame:
+    """What counts against one message."""
+
+    failure: Failure  # the last that counted
+    times: int = 0
+    dead: bool = False  # it is a dead letter by now, and `times` are the failures of that
+
+
+class Retries:
+    """Who is emitted again, when, and who not any more. Chance comes from `generator`."""
+
+    def __init__(self, retry: Retry, generator: np.random.Generator) -> None:
+        self.retry = retry
+        self._generator = generator
+        self._ready: deque[Replay] = deque()
+        self._waiting: list[tuple[float, int, Replay]] = []  # a heap: due, a tie-breaker
+        self._put = 0
+        self._blames: dict[int, Blame] = {}
+        self._machinery: dict[int, int] = {}  # number → failures of the machinery in a row
+
+    def __len__(self) -> int:
+        return len(self._ready) + len(self._waiting)
+
+    @property
+    def next_s(self) -> float:
+        """When the next one is due: −∞ for now, ∞ for never."""
+        if self._ready:
+            return -math.inf
+        return self._waiting[0][0] if self._waiting else math.inf
+
+    @property
+    def remembers(self) -> bool:
+        """Whether any message has failed that is not settled."""
+        return bool(self._blames or self._machinery)
+
+    def put(self, replay: Replay, failure: Failure, now: float, *, counts: bool) -> None:
+        """A message failed. `counts`: it, or user code, is to blame, not the machinery."""
+        wait_s = self._counted(replay, failure) if counts else self._uncounted(replay)
+        if wait_s:
+            self._put += 1
+            heappush(self._waiting, (now + wait_s, self._put, replay))
+        else:
+            self._ready.append(replay)
+
+    def due(self, now: float) -> int:
+        """How many may be taken now."""
+        while self._waiting and self._waiting[0][0] <= now:
+            self._ready.append(heappop(self._waiting)[2])
+        return len(self._ready)
+
+    def take(self, limit: int) -> list[Replay]:
+        """Up to `limit` of those that `due` has counted."""
+        return [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
+
+    def blame(self, number: int, failure: Failure) -> Blame:
+        """Count a failure against a message."""
+        blame = self._blames.setdefault(number, Blame(failure))
+        blame.failure, blame.times = failure, blame.times + 1
+        return blame
+
+    def blame_of(self, number: int) -> Blame | None:
+        """What counts against a message so far."""
+        return self._blames.get(number)
+
+    def exhausted(self, blame: Blame) -> bool:
+        """Whether a message has used up its attempts."""
+        return blame.times >= self.retry.attempts
+
+    def failed_by_machinery(self, number: int) -> bool:
+        """Whether the machinery has failed this message, and it is not settled."""
+        return number in self._machinery
+
+    def settle(self, number: int) -> bool:
+        """A message is done, and forgotten. Returns whether it was a dead letter."""
+        self._machinery.pop(number, None)
+        blame = self._blames.pop(number, None)
+        return blame is not None and blame.dead
+
+    def _counted(self, replay: Replay, failure: Failure) -> float:
+        if replay.number in self._machinery:
+            self._machinery[replay.number] = 0  # no longer in a row
+        blame = self.blame(replay.number, failure)
+        if self.exhausted(blame):
+            return 0.0
+        return self.retry.wait_s(blame.times, self._generator.random())
+
+    def _uncounted(self, replay: Replay) -> float:
+        in_a_row = self._machinery[replay.number] = self._machinery.get(replay.number, 0) + 1
+        if in_a_row == 1:
+            return 0.0
+        longest_s = min(self.retry.wait_s(in_a_row), _MACHINERY_MAX_S)
+        return longest_s * self._generator.random()

@@ -1,0 +1,117 @@
+"""What becomes of a tuple that keeps failing: attempts, back-off, the dead letter at the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+from sunshower.errors import ConfigError, DuplicateComponent, TopologyError
+
+DEAD_LETTERS = "dead_letters"
+
+
+class DeadLetter(NamedTuple):
+    """A tuple that has used up its attempts, with the last failure that counted.
+
+    What JSON or MessagePack cannot carry stands here as its repr.
+    """
+
+    message_id: Any
+    record: dict[str, Any]  # field → value
+    spout: str
+    attempts: int  # that counted: the machinery's failures do not
+    cause: str
+    component: str  # where it broke; empty when nobody can know
+    task: int  # among the tasks of its component; -1: unknown
+    worker: int  # -1: unknown
+    reason: str
+    exception: str  # the exception's type
+    traceback: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retry:
+    """How a spout's failed tuples are emitted again, and what happens when that does not help.
+
+    `dead_letters` says what becomes of a tuple that has failed `attempts` times:
+        False    the topology halts, and says why
+        True     the spout emits it as a DeadLetter on its stream "dead_letters", which somebody
+                 must read
+        a path   the same, and a bolt `<spout>-dead-letters` appends it there as a JSON line
+    A dead letter is tracked like any tuple. If it fails, it is emitted again with the same
+    back-off, and after as many attempts of its own the topology halts: nothing is ever dropped.
+    Storm: org.apache.storm.kafka.spout.KafkaSpoutRetryExponentialBackoff, where the first wait is
+    0 s by default, and a message at its limit is acked in silence.
+    Raises ConfigError for a value out of range.
+    """
+
+    attempts: int = 5  # failures of user code and timeouts count, those of the machinery do not
+    initial_s: float = 0.1  # the wait after the first failure
+    factor: float = 2.0  # each further wait is longer by
+    max_s: float = 10.0  # the longest wait
+    jitter: float = 0.5  # the part of each wait, at its end, that is left to chance
+    dead_letters: bool | str | PurePath = False
+
+    def __post_init__(self) -> None:
+        if type(self.attempts) is not int or self.attempts < 1:
+            raise ConfigError(
+                f"Retry: attempts is {self.attempts!r}; it must be a whole number of at least 1"
+            )
+        if not 0 < self.initial_s <= self.max_s < math.inf:
+            raise ConfigError(
+                f"Retry: initial_s is {self.initial_s!r} and max_s {self.max_s!r}; the first wait "
+                "must be above 0 seconds, so that nobody is hammered, and the longest not shorter"
+            )
+        if not 1 <= self.factor < math.inf:
+            raise ConfigError(f"Retry: factor is {self.factor!r}; it must be at least 1")
+        if not 0 <= self.jitter <= 1:
+            raise ConfigError(f"Retry: jitter is {self.jitter!r}; it must be from 0 to 1")
+        if not isinstance(self.dead_letters, bool | str | PurePath):
+            raise ConfigError(
+                f"Retry: dead_letters is {self.dead_letters!r}; give False to halt, True for a "
+                "stream of the spout, or the path of a JSON lines file"
+            )
+
+    @property
+    def has_dead_letters(self) -> bool:
+        """Whether a tuple that has used up its attempts becomes a dead letter."""
+        return self.dead_letters is not False
+
+    def wait_s(self, times: int, chance: float = 0.0) -> float:
+        """The wait after `times` (≥ 1) failures; `chance` from [0, 1) takes the jitter off it."""
+        try:
+            longest = min(self.initial_s * self.factor ** (times - 1), self.max_s)
+        except OverflowError:
+            longest = self.max_s
+        return longest * (1 - self.jitter * chance)
+
+
+def retry_streams(
+    retry: Retry | None, spout: Any, streams: Mapping[str, Any] | None, where: str
+) -> Mapping[str, Any]:
+    """`streams`, and the one of the dead letters if there is to be one.
+
+    Raises TopologyError for a spout that does not leave replaying to the framework,
+    DuplicateComponent for a stream that is called like that one.
+    """
+    streams = streams or {}
+    if retry is None:
+        return streams
+    if not isinstance(retry, Retry):
+        raise TopologyError(f"{where}: retry is {retry!r}; give a Retry(attempts=5, …)")
+    if not spout.replay:
+        raise TopologyError(
+            f"{where}: it has replay = False, so its own fail() decides what is emitted again; "
+            "drop retry=, or drop replay"
+        )
+    if not retry.has_dead_letters:
+        return streams
+    if DEAD_LETTERS in streams:
+        raise DuplicateComponent(
+            f"{where}, stream {DEAD_LETTERS!r}: that one carries its dead letters; call yours "
+            "otherwise"
+        )
+    return {**streams, DEAD_LETTERS: DeadLetter}
