@@ -105,7 +105,14 @@ class WorkerActor:
             generator = seeded(secrets.randbits(128))
             plan_here: Plan = cloudpickle.loads(plan)
             self._core = Worker(
-                plan_here, self._worker, welcome.life, generator, SystemClock(), self._inlet
+                plan_here,
+                self._worker,
+                welcome.life,
+                generator,
+                SystemClock(),
+                self._inlet,
+                delay_s=welcome.delay_s,
+                quarantined=welcome.quarantined,
             )
             self._core.peers(welcome.lives)
             if welcome.draining:
@@ -154,7 +161,7 @@ class WorkerActor:
             left_s = self._tell_at_s - now
             return wait_s if wait_s == 0 else min(left_s, left_s if wait_s is None else wait_s)
         stats = self._core.stats()
-        counts = [(task.counts, task.done) for task in stats.tasks]
+        counts = [(task.counts, task.done, task.health) for task in stats.tasks]
         if (counts, finished, stats.idle) != self._told:
             self._told, self._told_finished = (counts, finished, stats.idle), finished
             self._tell_at_s = now + _TELL_S

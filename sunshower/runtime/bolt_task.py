@@ -7,7 +7,6 @@ Storm: org.apache.storm.topology.BasicBoltExecutor (there any other exception ki
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
@@ -17,15 +16,17 @@ from typing import Any
 import numpy as np
 
 from sunshower.errors import BadEmit
-from sunshower.failures import Cause, Failure
+from sunshower.failures import Failure
 from sunshower.runtime.batch import Anchors, Batch
 from sunshower.runtime.credits import ServiceTime
 from sunshower.runtime.edges import segment_xor
 from sunshower.runtime.ids import I64, U64
 from sunshower.runtime.metrics import Counts, TaskStats
-from sunshower.runtime.outlets import Outlets
-from sunshower.runtime.plan import Stream, Task
+from sunshower.runtime.outlets import NotSent, Outlets
+from sunshower.runtime.plan import Stream
 from sunshower.runtime.reports import Reports
+from sunshower.runtime.supervision import Supervised, Supervision
+from sunshower.runtime.usercode import RAISED, TaskError, failure_of, guard, no_way
 from sunshower.topologies.components import DEFAULT, Bolt, Context, OnStream
 
 _STOPPED = "StopIteration left the bolt: a next() without a default found nothing"
@@ -40,43 +41,59 @@ def untracked(failure: Failure) -> str:
     )
 
 
-class BoltTask:
+class BoltTask(Supervised):
     """What all bolts share; the levels below differ in how they process a batch."""
 
     joins = False  # whether batches of several senders may be processed as one
 
     def __init__(
         self,
-        task: Task,
-        bolt: Any,
+        supervision: Supervision,
+        make: Callable[[], Any],
         outlets: Outlets,
         reports: Reports,
         service: ServiceTime,
         streams: Sequence[Stream],
     ) -> None:
-        self.task = task
-        self.bolt = bolt
+        super().__init__(supervision)
+        self.bolt: Any = None  # until it is prepared
+        self._call: Callable[[Any], Any] = self._not_prepared
+        self._make = make
         self.outlets = outlets
         self.service = service
         self._reports = reports
         self._streams = streams  # of the plan: what the stream index of a batch stands for
-        self._flushes = getattr(type(bolt), "flush", Bolt.flush) is not Bolt.flush
+        self._flushes = False
         self._executed = self._acked = self._failed = 0
-        self.untracked: str | None = None
 
     def prepare(self, context: Context) -> None:
-        """Get ready; called once, before the first batch."""
-        if hasattr(self.bolt, "prepare"):
-            self.bolt.prepare(context)
+        """Make the bolt and get it ready, before the first batch. Raises Raised; then it may be
+        called again, and a new bolt is made."""
+        bolt = guard(self.task, "the constructor", self._make)
+        guard(self.task, "prepare of a custom grouping", self.outlets.prepare)
+        if hasattr(bolt, "prepare"):
+            guard(self.task, "prepare", partial(bolt.prepare, context))
+        self.bolt = bolt
+        self._call = getattr(bolt, "process", bolt)
+        self._flushes = getattr(type(bolt), "flush", Bolt.flush) is not Bolt.flush
+
+    def resume(self, context: Context) -> None:
+        self.prepare(context)
 
     def process(self, batch: Batch) -> None:
         """Take in a batch of at least one record."""
         raise NotImplementedError
 
-    def close(self) -> None:
-        """The topology stops."""
-        if hasattr(self.bolt, "cleanup"):
-            self.bolt.cleanup()
+    def refuse(self, batch: Batch, failure: Failure) -> None:
+        """Fail a batch without calling the bolt."""
+        self._executed += len(batch)
+        self._failed += len(batch)
+        if not len(batch.roots):
+            self.note_untracked(failure)
+        self._reports.fail(batch.roots, failure)
+
+    def close(self) -> TaskError | None:
+        return self.hear("cleanup", self.bolt.cleanup) if hasattr(self.bolt, "cleanup") else None
 
     def stats(self) -> TaskStats:
         """The task at this moment."""
@@ -87,7 +104,8 @@ class BoltTask:
             acked=self._acked,
             failed=self._failed,
         )
-        return TaskStats(self.task.id, self.task.component, counts)
+        health = self.supervision.health
+        return TaskStats(self.task.id, self.task.component, counts, health=health)
 
     def note_untracked(self, failure: Failure) -> None:
         """An input failed that nobody follows: the first one is told at the end of the run."""
@@ -95,15 +113,10 @@ class BoltTask:
 
     def failure(self, error: BaseException) -> Failure:
         """An exception of user code, with its place."""
-        return Failure(
-            Cause.EXCEPTION,
-            self.task.component,
-            self.task.index,
-            "".join(traceback.format_exception_only(error)).strip(),
-            type(error).__qualname__,
-            "".join(traceback.format_exception(error)),
-            self.task.worker,
-        )
+        return failure_of(self.task, error)
+
+    def _not_prepared(self, _: Any) -> Any:
+        raise RuntimeError(f"{self.task.component}[{self.task.index}] is not prepared")
 
     def settle(self, batch: Batch, made: U64 | None, failures: dict[int, Failure]) -> None:
         """Report a batch: `made` is, per input, the XOR of the edges made from it."""
@@ -133,10 +146,6 @@ class BoltTask:
 class AutomaticBoltTask(BoltTask):
     """Functions of a record, and Bolt.process."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._call: Callable[[Any], Any] = getattr(self.bolt, "process", self.bolt)
-
     def process(self, batch: Batch) -> None:
         records = batch.rows(self._streams[batch.stream].spec.schema)
         if self.outlets.none:
@@ -150,15 +159,15 @@ class AutomaticBoltTask(BoltTask):
         failures = self._flush(batch, failures)
         if len(failures) == len(batch):
             outputs, stops = [], [0] * len(batch)
-        ends: I64 = np.array(stops, np.int64)
-        self.settle(batch, self._send(outputs, ends, batch, OnStream in kinds), failures)
+        made = self._send(outputs, np.array(stops, np.int64), batch, OnStream in kinds, failures)
+        self.settle(batch, made, failures)
 
     def _flush(self, batch: Batch, failures: dict[int, Failure]) -> dict[int, Failure]:
         """Make what the batch did durable; if that cannot be done, all of it has failed."""
         if self._flushes:
             try:
                 self.bolt.flush()
-            except Exception as error:
+            except RAISED as error:
                 return dict.fromkeys(range(len(batch)), self.failure(error))
         return failures
 
@@ -177,7 +186,7 @@ class AutomaticBoltTask(BoltTask):
                     end(len(outputs))
                 if len(ends) < len(records):
                     raise RuntimeError(_STOPPED)
-            except Exception as error:
+            except RAISED as error:
                 failures[len(ends)] = self.failure(error)
                 del outputs[ends[-1] if ends else 0 :]
                 end(len(outputs))
@@ -197,7 +206,7 @@ class AutomaticBoltTask(BoltTask):
                         self._check_one(output)
                 if not ended:
                     raise RuntimeError(_STOPPED)
-            except Exception as error:
+            except RAISED as error:
                 left = length_hint(waiting)
                 failures[len(records) - left - 1] = self.failure(error)
         return failures
@@ -227,8 +236,19 @@ class AutomaticBoltTask(BoltTask):
         if self.outlets.check(stream, [record]) is not None:
             raise self.outlets.misfit_error(stream, record)
 
-    def _send(self, outputs: list[Any], ends: I64, batch: Batch, mixed: bool) -> U64 | None:
-        """Send the outputs. Returns, per input, the XOR of the edges made from it."""
+    def _send(
+        self,
+        outputs: list[Any],
+        ends: I64,
+        batch: Batch,
+        mixed: bool,
+        failures: dict[int, Failure],
+    ) -> U64 | None:
+        """Send the outputs. Returns, per input, the XOR of the edges made from it.
+
+        An input fails if a grouping raises for one of its outputs; its others have been sent,
+        and will be again with its replay.
+        """
         if not outputs:
             return np.zeros(len(batch), np.uint64)
         anchors = batch.anchors
@@ -239,16 +259,29 @@ class AutomaticBoltTask(BoltTask):
             else:
                 anchors = anchors.select(np.repeat(np.arange(len(batch)), counts))
         send = self._send_by_stream if mixed else partial(self.outlets.send, DEFAULT)
-        made = send(outputs, anchors)
+        try:
+            made = send(outputs, anchors)
+        except NotSent as refused:
+            made = refused.made
+            for index, error in refused.errors.items():
+                failures[int(np.searchsorted(ends, index, "right"))] = no_way(self.task, error)
         return None if made is None else segment_xor(made, ends)
 
     def _send_by_stream(self, outputs: list[Any], anchors: Anchors | None) -> U64 | None:
         made = np.zeros(len(outputs), np.uint64)
+        errors: dict[int, BaseException] = {}
         named = [o if type(o) is OnStream else OnStream(DEFAULT, o) for o in outputs]
         for stream in dict.fromkeys(output.stream for output in named):
             which = np.array([i for i, output in enumerate(named) if output.stream == stream])
             records = [named[index].record for index in which.tolist()]
-            part = self.outlets.send(stream, records, anchors and anchors.select(which))
+            try:
+                part = self.outlets.send(stream, records, anchors and anchors.select(which))
+            except NotSent as refused:
+                part = refused.made
+                errors |= {int(which[at]): error for at, error in refused.errors.items()}
             if part is not None:
                 made[which] = part
-        return None if anchors is None else made
+        found = None if anchors is None else made
+        if errors:
+            raise NotSent(found, errors)
+        return found

@@ -11,8 +11,9 @@ matter; here the framework keeps the record and emits it again, unless `replay` 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -22,13 +23,15 @@ from sunshower.config import Config
 from sunshower.errors import TopologyFailed
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.batch import Anchors
+from sunshower.runtime.bolt_task import untracked
 from sunshower.runtime.credits import ServiceTime
 from sunshower.runtime.ids import I64, U64, slots_of
 from sunshower.runtime.metrics import Counts, Latencies, TaskStats
-from sunshower.runtime.outlets import Outlets
+from sunshower.runtime.outlets import NotSent, Outlets
 from sunshower.runtime.pending import Pending, Released
-from sunshower.runtime.plan import Task
 from sunshower.runtime.reports import Reports
+from sunshower.runtime.supervision import Supervised, Supervision
+from sunshower.runtime.usercode import RAISED, Raised, TaskError, blame, guard, no_way
 from sunshower.topologies.components import DEFAULT, Context, Spout
 
 _FIRST_REST_S = 0.001
@@ -52,20 +55,21 @@ class Sweep:
     failure: Failure
 
 
-class SpoutTask:
+class SpoutTask(Supervised):
     """What all spouts share; the two levels below it only differ in how they emit."""
 
     def __init__(
         self,
-        task: Task,
-        spout: Spout[Any],
+        supervision: Supervision,
+        make: Callable[[], Spout[Any]],
         pending: Pending,
         outlets: Outlets,
         reports: Reports,
         config: Config,
     ) -> None:
-        self.task = task
-        self.spout = spout
+        super().__init__(supervision)
+        self.spout: Any = None  # until it is open
+        self._make = make
         self.pending = pending
         self.outlets = outlets
         self.exhausted = False
@@ -81,15 +85,27 @@ class SpoutTask:
         self._done_s: float | None = None
         self.resting_until_s = 0.0  # the source had nothing: when to ask again
         self._rest_s = _FIRST_REST_S
+        self._hears_ack = self._hears_fail = False
+
+    def open(self, context: Context) -> None:
+        """Make the spout and get it ready, before the first emit. Raises Raised; then it may be
+        called again, and a new spout is made."""
+        spout = guard(self.task, "the constructor", self._make)
+        guard(self.task, "prepare of a custom grouping", self.outlets.prepare)
+        guard(self.task, "open", partial(spout.open, context))
+        self.spout = spout
         self._hears_ack = type(spout).ack is not Spout.ack
         self._hears_fail = type(spout).fail is not Spout.fail
 
-    def open(self, context: Context) -> None:
-        """Get ready; called once, before the first emit."""
-        self.spout.open(context)
+    def resume(self, context: Context) -> None:
+        if self.spout is None:
+            self.open(context)
 
     def emit(self, now: float, limit: int) -> int:
-        """Emit up to `limit` records, replays first. Returns how many."""
+        """Emit up to `limit` records, replays first. Returns how many.
+
+        Raises Raised when the source has raised; what it had given before is emitted.
+        """
         raise NotImplementedError
 
     def rest(self, now: float) -> None:
@@ -146,8 +162,7 @@ class SpoutTask:
             for number in released.numbers.tolist():
                 self._blamed.pop(number, None)
         if self._hears_ack:
-            for message_id in self._message_ids(released):
-                self.spout.ack(message_id)
+            self._tell_acked(self._message_ids(released))
 
     def failed(self, roots: U64, why: Failure | Mapping[int, Failure]) -> None:
         """These trees failed; those still pending are put in line to be emitted again.
@@ -171,7 +186,8 @@ class SpoutTask:
                 self.wake()
                 self._replays.append(Replay(payload, number, attempt + 1))
             if self._hears_fail:
-                self.spout.fail(message_id, replace(failure, attempt=attempt))
+                heard = replace(failure, attempt=attempt)
+                self.hear("fail", partial(self.spout.fail, message_id, heard))
 
     def postpone(self, roots: U64, now: float) -> None:
         """A bolt asked for more time. Storm: OutputCollector.resetTimeout."""
@@ -181,9 +197,8 @@ class SpoutTask:
         """Emit nothing new from now on."""
         self.exhausted = True
 
-    def close(self) -> None:
-        """The topology stops."""
-        self.spout.close()
+    def close(self) -> TaskError | None:
+        return None if self.spout is None else self.hear("close", self.spout.close)
 
     def stats(self) -> TaskStats:
         """The task at this moment."""
@@ -204,11 +219,40 @@ class SpoutTask:
             self.done,
             self._first_replay_s,
             self._done_s,
+            self.supervision.health,
         )
 
     @property
     def _replays_failed(self) -> bool:
-        return self.spout.replay
+        replays: bool = self.spout.replay
+        return replays
+
+    def _tell_acked(self, message_ids: list[Any]) -> None:
+        """Each stays acked, whatever the spout says to it."""
+        waiting = iter(message_ids)
+        while True:
+            try:
+                for message_id in waiting:
+                    self.spout.ack(message_id)
+                return
+            except RAISED as error:
+                self.supervision.note(blame(self.task, "ack", error))
+
+    def _start(self, roots: U64, made: U64, errors: dict[int, BaseException]) -> None:
+        """Tell the ackers; but not of the records that groupings raised for (`errors`, by index):
+        nothing of those was sent, and they fail at once."""
+        if not errors:
+            self._reports.start(roots, made)
+            return
+        bad = list(errors)
+        self._reports.start(np.delete(roots, bad), np.delete(made, bad))
+        why = {int(roots[index]): no_way(self.task, errors[index]) for index in bad}
+        self.failed(roots[bad], why)
+
+    def _note_untracked(self, errors: Iterable[BaseException]) -> None:
+        """Records without a way that nobody follows: the first one is told at the end."""
+        for error in errors:
+            self.untracked = self.untracked or untracked(no_way(self.task, error))
 
     def _message_ids(self, released: Released) -> list[Any]:
         raise NotImplementedError
@@ -234,18 +278,31 @@ class RecordsSpoutTask(SpoutTask):
     """The simple level: records() is drained in bulk; message ids are positions in it."""
 
     _source: Iterator[Any]
-    _position = 0
+    _position = 0  # how many records have been emitted; a spout that is opened begins there
+    _broken: Raised | None = None  # what the source has raised, after records to be emitted first
 
     def open(self, context: Context) -> None:
         super().open(context)
-        self._source = self._watched()
+        self._source = self._watched(self._position)
 
-    def _watched(self) -> Iterator[Any]:
-        yield from self._records()
+    def resume(self, context: Context) -> None:
+        """Its source has ended with the exception: a new spout begins where the old one was."""
+        if self.spout is not None:
+            self.close()
+            self.spout, self._hears_ack, self._hears_fail = None, False, False
+        self.open(context)
+
+    def _watched(self, skip: int) -> Iterator[Any]:
+        """The source without its first `skip` records (40 ns each)."""
+        source = iter(self.spout.records())
+        for record in source if skip else ():
+            skip -= record is not None
+            if record is None:
+                yield None
+            if not skip:
+                break
+        yield from source
         self.exhausted = True
-
-    def _records(self) -> Iterator[Any]:
-        return self.spout.records()
 
     @property
     def _replays_failed(self) -> bool:
@@ -266,15 +323,26 @@ class RecordsSpoutTask(SpoutTask):
             records, attempts = fresh, 1
         if records:
             self._send(records, records, numbers, attempts, now)
+        if self._broken is not None:
+            broken, self._broken = self._broken, None
+            if fresh:
+                self.supervision.went_well(now, progress=True)
+            raise broken
         return len(records)
 
     def _draw(self, count: int) -> list[Any]:
-        """Up to `count` records that are there now."""
+        """Up to `count` records that are there now; those before one that is broken."""
         there_now = iter(self._source.__next__, None)  # stops at a None, without a Python loop
-        fresh = list(islice(there_now, count))
+        fresh: list[Any] = []
+        try:
+            fresh.extend(islice(there_now, count))
+        except RAISED as error:
+            self._broken = blame(self.task, "records", error)
         bad = self.outlets.check(DEFAULT, fresh)
         if bad is not None:
-            raise self.outlets.misfit_error(DEFAULT, fresh[bad])
+            misfit = self.outlets.misfit_error(DEFAULT, fresh[bad])
+            self._broken = blame(self.task, "records", misfit)
+            del fresh[bad:]
         return fresh
 
     def _send(
@@ -282,13 +350,21 @@ class RecordsSpoutTask(SpoutTask):
     ) -> None:
         """Emit `records`; `payloads` is what to keep of each until it is acked."""
         if not self._reports.tracked:
-            self.outlets.send(DEFAULT, records, None)
+            try:
+                self.outlets.send(DEFAULT, records, None)
+            except NotSent as refused:
+                self._note_untracked(refused.errors.values())
             return
         timeout_s = self._config.message_timeout_s
         roots = self.pending.take(payloads, numbers, attempts, now, timeout_s)
-        made = self.outlets.send(DEFAULT, records, Anchors(roots))
+        try:
+            made = self.outlets.send(DEFAULT, records, Anchors(roots))
+        except NotSent as refused:
+            made, errors = refused.made, refused.errors
+        else:
+            errors = {}
         assert made is not None
-        self._reports.start(roots, made)
+        self._start(roots, made, errors)
 
     def _message_ids(self, released: Released) -> list[Any]:
         ids: list[Any] = released.numbers.tolist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 from sunshower.errors import BadEmit
 from sunshower.runtime.spout_task import RecordsSpoutTask, Replay
+from sunshower.runtime.usercode import guard
 from sunshower.topologies.components import DEFAULT
 
 
@@ -37,7 +39,9 @@ class TablesSpoutTask(RecordsSpoutTask):
         replays = self._take_replays(limit)
         if replays:
             self._send_again(replays, now)
-        table = None if len(replays) == limit else self._next_piece(limit - len(replays))
+        table = None
+        if len(replays) < limit:
+            table = guard(self.task, "tables", partial(self._next_piece, limit - len(replays)))
         if table is None:
             return len(replays)
         first, self._position = self._position, self._position + len(table)
@@ -53,8 +57,12 @@ class TablesSpoutTask(RecordsSpoutTask):
         super().drain()
         self._rest = None
 
-    def _records(self) -> Iterator[Any]:
-        return self.spout.tables()
+    def _watched(self, skip: int) -> Iterator[Any]:
+        for table in self.spout.tables():
+            over = min(skip, len(table)) if skip and isinstance(table, pa.Table) else 0
+            skip -= over
+            yield table.slice(over) if over else table
+        self.exhausted = True
 
     def _next_piece(self, count: int) -> pa.Table | None:
         """Up to `count` rows that are there now, all of one table."""

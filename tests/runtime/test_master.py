@@ -37,7 +37,7 @@ def stats(
 
 def everybody(master: Master, sent: int = 9, executed: int = 9, now: float = 0.0) -> None:
     for worker in (SPOUT, BOLT, ACKER):
-        master.hello(worker)
+        master.hello(worker, 0.0)
     master.hear(stats(SPOUT, transferred=sent), now)
     master.hear(stats(BOLT, executed=executed), now)
     master.hear(WorkerStats(ACKER, 1, (), True), now)
@@ -45,16 +45,16 @@ def everybody(master: Master, sent: int = 9, executed: int = 9, now: float = 0.0
 
 def test_topology_is_starting_until_everybody_has_said_hello(master: Master) -> None:
     for worker in (SPOUT, BOLT):
-        master.hello(worker)
+        master.hello(worker, 0.0)
         assert master.state(0.0) is State.STARTING
-    master.hello(ACKER)
+    master.hello(ACKER, 0.0)
     assert master.state(0.0) is State.RUNNING
 
 
 def test_each_hello_is_a_new_life_and_is_told_all_lives(master: Master) -> None:
-    assert master.hello(SPOUT).life == 1
-    assert master.hello(BOLT).lives == {SPOUT: 1, BOLT: 1}
-    welcome = master.hello(SPOUT)
+    assert master.hello(SPOUT, 0.0).life == 1
+    assert master.hello(BOLT, 0.0).lives == {SPOUT: 1, BOLT: 1}
+    welcome = master.hello(SPOUT, 0.0)
     assert (welcome.life, welcome.lives) == (2, {SPOUT: 2, BOLT: 1})
 
 
@@ -86,7 +86,7 @@ def test_untracked_records_on_their_way_are_waited_for(master: Master) -> None:
 
 def test_worker_that_is_restarted_is_waited_for(master: Master) -> None:
     everybody(master)
-    master.hello(BOLT)
+    master.hello(BOLT, 0.0)
     assert master.state(99.0) is State.RUNNING
     master.hear(stats(BOLT, life=2, executed=9), 99.0)
     assert master.state(99.0) is State.FINISHED
@@ -94,7 +94,7 @@ def test_worker_that_is_restarted_is_waited_for(master: Master) -> None:
 
 def test_word_of_a_former_life_is_ignored(master: Master) -> None:
     everybody(master)
-    master.hello(SPOUT)
+    master.hello(SPOUT, 0.0)
     master.hear(stats(SPOUT, life=1, acked=7), 0.0)
     assert master.snapshot(0.0).component("spout").acked == 0
 
@@ -104,7 +104,7 @@ def test_what_a_dead_life_had_done_still_counts_but_nothing_of_it_is_pending(
 ) -> None:
     everybody(master)
     master.hear(stats(SPOUT, acked=7, pending=3), 0.0)
-    master.hello(SPOUT)
+    master.hello(SPOUT, 0.0)
     master.hear(stats(SPOUT, life=2, acked=2, pending=1), 0.0)
     snapshot = master.snapshot(0.0)
     assert snapshot.component("spout") == Counts(acked=9, pending=1)
