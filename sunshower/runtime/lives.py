@@ -5,10 +5,10 @@ as long each time. A short life speaks against a task if it ended while that tas
 (the obituary tells; without one against all tasks of the worker that run user code) and before the
 task had finished anything. `deaths_max` such deaths in a row: the task is quarantined.
 
-The last condition is what keeps SIGKILLs at random from looking like a task's fault. With 8 workers
-and a kill every 2 s a life is short with p = 0.27, and six in a row come once in 100 minutes. But
-it ends within the first second of work, before anything is finished, with p = 1/16 at most: six in
-a row come once in a year (30 deaths a minute × (1/16)⁶ = 1.8e-6 a minute).
+The last condition keeps SIGKILLs at random from looking like a task's fault. With 8 workers and a
+kill every 2 s every fourth life is short, and six in a row come once in 80 minutes (simulated). But
+a life ends before anything is finished, within the first second, with p = 1/16: six such in a row
+come once in a year (30 deaths a minute × (1/16)⁶ = 1.8e-6 a minute).
 """
 
 from __future__ import annotations
@@ -45,8 +45,11 @@ class Lives:
 
         Returns the tasks that are not to be run any more, and why.
         """
-        is_short = now - self._began_s.get(worker, -inf) < _SHORT_S
+        life_s = now - self._began_s.get(worker, -inf)
+        is_short = life_s < _SHORT_S
         self._short[worker] = self._short[worker] + 1 if is_short else 0
+        if life_s < 0:  # its tasks were still held back: somebody else has ended it
+            return {}
         suspects = self._suspects(worker, last, obituary) if is_short else set()
         guilty: dict[int, TaskError] = {}
         for task in self._plan.tasks_on(worker):
