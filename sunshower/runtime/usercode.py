@@ -31,6 +31,11 @@ class TaskError:
         return self.text
 
     @property
+    def line(self) -> str:
+        """The first line of it."""
+        return self.text.partition("\n")[0]
+
+    @property
     def story(self) -> str:
         """The whole of it, with the way out."""
         if not self.traceback:

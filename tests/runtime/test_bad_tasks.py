@@ -1,4 +1,4 @@
-"""Tasks that raise where no tuple is to blame: each outcome by name, and nobody else stops for it."""
+"""Tasks that raise where no tuple is to blame: each outcome by name; nobody else stops."""
 
 from __future__ import annotations
 
