@@ -41,6 +41,10 @@ class Config:
     replay_share: float = 0.5  # of what a spout emits, while it has fresh records; see budget.py
     idle_poll_s: float = 0.1  # how often at least a spout that had nothing is asked again
     check_mutation: bool = False  # for tests: refuse bolts that change their input; mutation.py
+    task_errors_max: int = 5  # of a task, in a row, outside a tuple's care; then it is quarantined
+    task_backoff_s: float = 0.1  # before a task that raised is tried again; doubled each time
+    deaths_max: int = 6  # in a row, of a process that a task keeps ending; then it is quarantined
+    restart_backoff_s: float = 0.5  # before a worker goes on that keeps dying; doubled each time
 
     def __post_init__(self) -> None:
         for name in (
@@ -50,6 +54,8 @@ class Config:
             "sweep_grace_s",
             "lane_retry_s",
             "idle_poll_s",
+            "task_backoff_s",
+            "restart_backoff_s",
         ):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be above 0 seconds")
@@ -62,6 +68,8 @@ class Config:
             "calls_in_flight_max",
             "window_records_max",
             "attempts_max",
+            "task_errors_max",
+            "deaths_max",
         ):
             if getattr(self, name) < 1:
                 said = name.replace("spout_slots", "spout_pending")

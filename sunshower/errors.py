@@ -10,7 +10,6 @@ SunshowerError                 one paragraph: the thing, the place, the way out
 ├── ConfigError                a setting out of range, or two that contradict each other
 ├── ProtocolError              user code told the runtime something that cannot be true
 │   ├── AlreadySettled         a second ack or fail, or an emit on a settled anchor
-│   ├── InputChanged           a bolt changed a record that others hold too (check_mutation)
 │   └── BadEmit                a record, stream or task that the emit cannot go to
 ├── WireError                  bytes that are not what they should be
 │   ├── Unserialisable         a record that MessagePack or Arrow cannot carry
@@ -62,10 +61,6 @@ class ProtocolError(SunshowerError):
 
 class AlreadySettled(ProtocolError):
     """A second ack or fail of one tuple, or an emit anchored to a settled one."""
-
-
-class InputChanged(ProtocolError):
-    """A bolt changed a record that others hold too; told with check_mutation only."""
 
 
 class BadEmit(ProtocolError):

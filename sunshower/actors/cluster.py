@@ -25,6 +25,8 @@ from sunshower.runtime.metrics import Snapshot
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.topologies.graph import Graph
 
+_log = logging.getLogger(__name__)
+
 _POLL_S = 0.1
 _START_S = 60.0  # for all workers to say hello
 _CALL_S = 30.0
@@ -141,7 +143,9 @@ class RayRun:
         """See the port."""
         workers, self._workers = list(self._workers.values()), {}
         with contextlib.suppress(Exception):
-            ray.get([worker.stop.remote() for worker in workers], timeout=_CALL_S)
+            calls = [worker.stop.remote() for worker in workers]
+            for error in (e for said in ray.get(calls, timeout=_CALL_S) for e in said):
+                _log.warning("%s", error.story)
         for actor in (*workers, self._master):
             if actor is not None:
                 with contextlib.suppress(Exception):

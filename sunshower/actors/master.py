@@ -44,7 +44,7 @@ class MasterActor:
 
     def hello(self, worker: int, process: Process) -> tuple[bytes, Welcome]:
         """A worker has started. Returns the plan, and what it has to know."""
-        welcome = self._change(lambda: self._master.hello(worker))
+        welcome = self._change(lambda: self._master.hello(worker, time.monotonic()))
         self.here(worker, process)
         for other in welcome.lives:
             if other != worker:
@@ -71,7 +71,8 @@ class MasterActor:
 
     def status(self) -> tuple[Snapshot, str | None]:
         """The topology now, and why it gave up, if it did."""
-        return self._master.snapshot(time.monotonic()), self._master.error
+        snapshot = self._change(lambda: self._master.snapshot(time.monotonic()))
+        return snapshot, self._master.error
 
     def processes(self) -> dict[int, Process]:
         """Where each worker lives."""

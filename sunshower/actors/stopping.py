@@ -10,15 +10,20 @@ import ray
 
 from sunshower.actors.cluster import RayRun
 from sunshower.actors.names import NAMESPACE, master_name, worker_name
+from sunshower.runtime.usercode import TaskError
 
 _CLOSE_S = 30.0
 
 
-def close(run: RayRun) -> None:
-    """Close every task. The workers stay, so that what cleanup() has printed can be heard."""
-    with contextlib.suppress(Exception):  # a task that cannot close is no reason not to end
+def close(run: RayRun) -> list[TaskError]:
+    """Close every task. The workers stay, so that what cleanup() has printed can be heard.
+
+    Returns what tasks had to say against their end.
+    """
+    with contextlib.suppress(Exception):  # a worker that has just died is no reason not to end
         calls = [worker.stop.remote() for worker in _actors(run) if hasattr(worker, "stop")]
-        ray.get(calls, timeout=_CLOSE_S)
+        return [error for said in ray.get(calls, timeout=_CLOSE_S) for error in said]
+    return []
 
 
 def kill(run: RayRun) -> None:

@@ -31,6 +31,7 @@ from sunshower.runtime.lanes import Inlet
 from sunshower.runtime.master import Welcome
 from sunshower.runtime.packets import Answer
 from sunshower.runtime.plan import Plan
+from sunshower.runtime.usercode import TaskError
 from sunshower.runtime.worker import Worker
 
 _TELL_S = 0.25  # how often the master hears, while anything changes
@@ -89,14 +90,19 @@ class WorkerActor:
         """Let the spouts emit no more."""
         self._put(lambda: self._core.drain())  # noqa: PLW0108 -- the core may not be there yet
 
-    def stop(self) -> None:
-        """Close all tasks and end the loop. A second call does nothing."""
+    def stop(self) -> list[TaskError]:
+        """Close all tasks and end the loop. A second call does nothing.
+
+        Returns what tasks had to say against their end.
+        """
+        said: list[TaskError] = []
         if self._stopped:
-            return
+            return said
         if self._thread.is_alive():
-            self._ask(self._close)
+            said = self._ask(self._close)
         elif hasattr(self, "_core"):  # an error has ended the loop, and nobody would answer
-            self._close()
+            said = self._close()
+        return said
 
     # ---- the loop, on its own thread ------------------------------------------------------
 
@@ -105,7 +111,14 @@ class WorkerActor:
             generator = seeded(secrets.randbits(128))
             plan_here: Plan = cloudpickle.loads(plan)
             self._core = Worker(
-                plan_here, self._worker, welcome.life, generator, SystemClock(), self._inlet
+                plan_here,
+                self._worker,
+                welcome.life,
+                generator,
+                SystemClock(),
+                self._inlet,
+                delay_s=welcome.delay_s,
+                quarantined=welcome.quarantined,
             )
             self._core.peers(welcome.lives)
             if welcome.draining:
@@ -154,7 +167,7 @@ class WorkerActor:
             left_s = self._tell_at_s - now
             return wait_s if wait_s == 0 else min(left_s, left_s if wait_s is None else wait_s)
         stats = self._core.stats()
-        counts = [(task.counts, task.done) for task in stats.tasks]
+        counts = [(task.counts, task.done, task.health) for task in stats.tasks]
         if (counts, finished, stats.idle) != self._told:
             self._told, self._told_finished = (counts, finished, stats.idle), finished
             self._tell_at_s = now + _TELL_S
@@ -164,9 +177,9 @@ class WorkerActor:
     def _forget_told(self) -> None:
         self._told, self._tell_at_s = None, 0.0
 
-    def _close(self) -> None:
+    def _close(self) -> list[TaskError]:
         self._stopped = True
-        self._core.close()
+        return self._core.close()
 
     def _put(self, fact: Callable[[], Any]) -> None:
         self._mailbox.append(fact)

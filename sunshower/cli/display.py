@@ -9,6 +9,7 @@ from rich import box
 from rich.table import Table
 
 from sunshower.runtime.metrics import Counts, Snapshot
+from sunshower.runtime.usercode import TaskError
 from sunshower.topologies.graph import Graph
 
 _HEADINGS = ("emitted", "acked", "failed", "replayed", "pending", "per s", "p50", "p99")
@@ -44,6 +45,7 @@ class Display:
         self._spouts = {spout.id for spout in graph.spouts}
         self._tracked = graph.config.tracked
         self._rates = Rates()
+        self._told: set[int] = set()  # tasks whose quarantine was news
 
     def see(self, snapshot: Snapshot, now: float) -> None:
         """Take note of a snapshot, for the rates."""
@@ -87,6 +89,13 @@ class Display:
             slow_s = snapshot.latencies(spout.id).percentile(99)
             yield line + (f", p99 {duration(slow_s)}" if slow_s is not None else "")
 
+    def news(self, snapshot: Snapshot) -> Iterator[str]:
+        """A line for each task that was quarantined since the last look."""
+        for task, error in snapshot.degraded.items():
+            if task not in self._told:
+                self._told.add(task)
+                yield quarantined(error)
+
     def _cells(
         self, component: str, counts: Counts, rate: float, snapshot: Snapshot
     ) -> Iterator[str]:
@@ -106,6 +115,12 @@ class Display:
         if component not in self._spouts:
             return counts.executed
         return counts.acked if self._tracked else counts.emitted
+
+
+def quarantined(error: TaskError) -> str:
+    """A task that is not run any more, in one line."""
+    where = f"{error.component}[{error.index}] on worker {error.worker}"
+    return f"{where} is quarantined: {error.line}"
 
 
 def duration(seconds: float) -> str:

@@ -25,6 +25,11 @@ _LINE_EVERY_S = 2.0
 _DRAW_EVERY_S = 0.25  # workers tell how they stand as often
 
 
+def bad_news(line: str) -> Text:
+    """A line that is to be seen, word for word."""
+    return Text(line, style="red")
+
+
 class Screen:
     """Use it as a context manager. `hear` may be called on any thread, the rest on one."""
 
@@ -60,7 +65,7 @@ class Screen:
             for line in display.lines(snapshot):
                 self.console.print(line, highlight=False, soft_wrap=True)
 
-    def say(self, text: str) -> None:
+    def say(self, text: str | Text) -> None:
         """Tell news: a line that stays. Markup is understood."""
         self.console.print(text, highlight=False, soft_wrap=True)
 

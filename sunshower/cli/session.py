@@ -15,7 +15,7 @@ from sunshower.actors.shipping import ship
 from sunshower.actors.stopping import close, kill
 from sunshower.cli.display import Display, duration
 from sunshower.cli.interrupts import Interrupts
-from sunshower.cli.screen import Screen
+from sunshower.cli.screen import Screen, bad_news
 from sunshower.errors import ClusterError, SunshowerError
 from sunshower.runtime.master import State
 from sunshower.runtime.metrics import Snapshot
@@ -90,7 +90,8 @@ class Session:
 
     def _part(self, run: RayRun, output: WorkerOutput) -> None:
         self._screen.doing("Stopping the workers …")
-        close(run)
+        for error in close(run):
+            self._screen.say(bad_news(str(error)))
         output.catch_up(run)
 
     def _watch(self, run: RayRun, look: Callable[[RayRun, Snapshot], None] | None) -> Ended:
@@ -101,6 +102,8 @@ class Session:
             snapshot = run.snapshot()
             now = time.monotonic()
             display.see(snapshot, now)
+            for line in display.news(snapshot):
+                self._screen.say(bad_news(line))
             self._screen.show(display, snapshot, _title(run, snapshot, now - start_s))
             if look:
                 look(run, snapshot)

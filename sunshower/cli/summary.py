@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rich.console import Group
 from rich.text import Text
 
-from sunshower.cli.display import Display, duration
+from sunshower.cli.display import Display, duration, quarantined
 from sunshower.cli.session import Ended
 from sunshower.runtime.metrics import Counts, Snapshot
 from sunshower.topologies.graph import Graph
@@ -15,7 +17,19 @@ def summary(graph: Graph, ended: Ended) -> Group:
     """The totals of a run, with rates that are averages over all of it."""
     title = f"{graph.id}  ·  totals"
     table = Display(graph).table(ended.snapshot, title, average_s=ended.seconds)
-    return Group(table, Text(sentence(graph, ended)))
+    bad = [Text(line, style="red") for line in troubles(ended.snapshot)]
+    return Group(table, *bad, Text(sentence(graph, ended)))
+
+
+def troubles(snapshot: Snapshot) -> Iterator[str]:
+    """A line for each task that is quarantined, or has raised where no tuple is to blame."""
+    for error in snapshot.degraded.values():
+        yield quarantined(error)
+    for task in snapshot.tasks():
+        if task.health.last and task.task not in snapshot.degraded:
+            last, count = task.health.last[-1], task.health.errors
+            times = f"{count} error{'s'[: count != 1]}"
+            yield f"{last.component}[{last.index}]: {times}, the last: {last.line}"
 
 
 def sentence(graph: Graph, ended: Ended) -> str:

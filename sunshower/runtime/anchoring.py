@@ -20,7 +20,7 @@ from sunshower.errors import BadEmit
 from sunshower.runtime.batch import Batch
 from sunshower.runtime.channels import Channel
 from sunshower.runtime.outlets import Outlet, Outlets, Route
-from sunshower.runtime.routing import pick
+from sunshower.runtime.routing import Share, pick
 
 
 @dataclass(slots=True, eq=False)
@@ -35,6 +35,14 @@ class Anchor:
 class _Sending:
     record: Any
     anchors: Sequence[Anchor]
+
+
+@dataclass(frozen=True, slots=True)
+class Unsent:
+    """A record that was not sent at all, for a grouping raised."""
+
+    anchors: Sequence[Anchor]
+    error: BaseException
 
 
 class AnchoredSender:
@@ -75,22 +83,36 @@ class AnchoredSender:
         """Send nothing of what was added."""
         self._sendings.clear()
 
-    def flush(self) -> None:
-        """Send everything that was added."""
+    def flush(self) -> list[Unsent]:
+        """Send everything that was added. Returns what had no way; all else has been sent."""
         sendings, self._sendings = self._sendings, defaultdict(list)
+        unsent: list[Unsent] = []
         for (stream, task), here in sendings.items():
             outlet = self._outlets.outlet(stream)
             self._outlets.emitted += len(here)
-            for route in outlet.routes:
-                if task is None:
-                    self._send_routed(outlet, route, here)
-                else:
+            if task is None:
+                unsent += self._send_routed(outlet, here)
+            else:
+                for route in outlet.routes:
                     for channel in (c for c in route.channels if c.target == task):
                         self._send(outlet, channel, here)
+        return unsent
 
-    def _send_routed(self, outlet: Outlet, route: Route, sendings: list[_Sending]) -> None:
+    def _send_routed(self, outlet: Outlet, sendings: list[_Sending]) -> list[Unsent]:
         records = [sending.record for sending in sendings]
-        for target, which in route.router.shares(records, len(records)):
+        shares = self._outlets.shares(outlet, records, len(records))
+        if isinstance(shares, BaseException):
+            if len(sendings) == 1:
+                return [Unsent(sendings[0].anchors, shares)]
+            return [no for sending in sendings for no in self._send_routed(outlet, [sending])]
+        for route, shared in zip(outlet.routes, shares, strict=True):
+            self._send_shares(outlet, route, shared, sendings)
+        return []
+
+    def _send_shares(
+        self, outlet: Outlet, route: Route, shares: list[Share], sendings: list[_Sending]
+    ) -> None:
+        for target, which in shares:
             self._send(outlet, route.channels[target], pick(sendings, which))
 
     def _send(self, outlet: Outlet, channel: Channel, sendings: Sequence[_Sending]) -> None:

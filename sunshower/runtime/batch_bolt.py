@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from sunshower.errors import BadEmit
+from sunshower.failures import Failure
 from sunshower.runtime.batch import Anchors, Batch
 from sunshower.runtime.bolt_task import BoltTask
 from sunshower.runtime.edges import segment_xor
 from sunshower.runtime.ids import U64
+from sunshower.runtime.outlets import NotSent
+from sunshower.runtime.usercode import RAISED, no_way
 from sunshower.topologies.components import DEFAULT, Derived
 
 
@@ -21,23 +24,20 @@ class BatchBoltTask(BoltTask):
 
     joins = True
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._call: Callable[[Any], Any] = getattr(self.bolt, "process", self.bolt)
-
     def process(self, batch: Batch) -> None:
         try:
             derived = self._call(batch.table(self._streams[batch.stream].spec.schema))
             parents = self._check(derived, len(batch))
             if self._flushes:
                 self.bolt.flush()
-        except Exception as error:  # a table stands and falls as a whole
+        except RAISED as error:  # a table stands and falls as a whole
             failure = self.failure(error)
             self.settle(
                 batch, np.zeros(len(batch), np.uint64), dict.fromkeys(range(len(batch)), failure)
             )
             return
-        self.settle(batch, self._send(derived, parents, batch), {})
+        failures: dict[int, Failure] = {}
+        self.settle(batch, self._send(derived, parents, batch, failures), failures)
 
     def tick(self) -> None:
         rows: pa.Table | None = self.bolt.tick()
@@ -51,7 +51,7 @@ class BatchBoltTask(BoltTask):
         if self._flushes:
             self.bolt.flush()
         if rows is not None and len(rows):
-            self.outlets.send(DEFAULT, rows, None)
+            self._send_of_tick(partial(self.outlets.send, DEFAULT, rows, None))
 
     def _check_columns(self, rows: pa.Table) -> None:
         fields = self.outlets.outlet(DEFAULT).spec.schema.fields
@@ -84,7 +84,9 @@ class BatchBoltTask(BoltTask):
             )
         return parents
 
-    def _send(self, derived: Derived | None, parents: Any, batch: Batch) -> U64 | None:
+    def _send(
+        self, derived: Derived | None, parents: Any, batch: Batch, failures: dict[int, Failure]
+    ) -> U64 | None:
         if derived is None or not len(parents):
             return np.zeros(len(batch), np.uint64)
         anchors = batch.anchors
@@ -95,7 +97,12 @@ class BatchBoltTask(BoltTask):
                 else anchors.select(parents)
             )
         rows: pa.Table = derived.rows
-        made = self.outlets.send(DEFAULT, rows, anchors)
+        try:
+            made = self.outlets.send(DEFAULT, rows, anchors)
+        except NotSent as refused:
+            made = refused.made
+            for index, error in refused.errors.items():
+                failures[int(parents[index])] = no_way(self.task, error)
         if made is None:
             return None
         if (parents[1:] >= parents[:-1]).all():

@@ -7,7 +7,6 @@ Storm: org.apache.storm.topology.BasicBoltExecutor (there any other exception ki
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
@@ -17,16 +16,18 @@ from typing import Any
 import numpy as np
 
 from sunshower.errors import BadEmit
-from sunshower.failures import Cause, Failure
+from sunshower.failures import Failure
 from sunshower.runtime.batch import Anchors, Batch
 from sunshower.runtime.credits import ServiceTime
 from sunshower.runtime.edges import segment_xor
 from sunshower.runtime.ids import I64, U64
 from sunshower.runtime.metrics import Counts, TaskStats
-from sunshower.runtime.outlets import Outlets
-from sunshower.runtime.plan import Stream, Task
+from sunshower.runtime.outlets import NotSent, Outlets
+from sunshower.runtime.plan import Stream
 from sunshower.runtime.reports import Reports
 from sunshower.runtime.returned import check_returned, is_generator, looked_at
+from sunshower.runtime.supervision import Supervised, Supervision
+from sunshower.runtime.usercode import RAISED, TaskError, failure_of, guard, no_way
 from sunshower.topologies.components import DEFAULT, Bolt, Context, OnStream
 
 _STOPPED = "StopIteration left the bolt: a next() without a default found nothing"
@@ -41,34 +42,44 @@ def untracked(failure: Failure) -> str:
     )
 
 
-class BoltTask:
+class BoltTask(Supervised):
     """What all bolts share; the levels below differ in how they process a batch."""
 
     joins = False  # whether batches of several senders may be processed as one
 
     def __init__(
         self,
-        task: Task,
-        bolt: Any,
+        supervision: Supervision,
+        make: Callable[[], Any],
         outlets: Outlets,
         reports: Reports,
         service: ServiceTime,
         streams: Sequence[Stream],
     ) -> None:
-        self.task = task
-        self.bolt = bolt
+        super().__init__(supervision)
+        self.bolt: Any = None  # until it is prepared
+        self._call: Callable[[Any], Any] = self._not_prepared
+        self._make = make
         self.outlets = outlets
         self.service = service
         self._reports = reports
         self._streams = streams  # of the plan: what the stream index of a batch stands for
-        self._flushes = getattr(type(bolt), "flush", Bolt.flush) is not Bolt.flush
+        self._flushes = False
         self._executed = self._acked = self._failed = 0
-        self.untracked: str | None = None
 
     def prepare(self, context: Context) -> None:
-        """Get ready; called once, before the first batch."""
-        if hasattr(self.bolt, "prepare"):
-            self.bolt.prepare(context)
+        """Make the bolt and get it ready, before the first batch. Raises Raised; then it may be
+        called again, and a new bolt is made."""
+        bolt = guard(self.task, "the constructor", self._make)
+        guard(self.task, "prepare of a custom grouping", self.outlets.prepare)
+        if hasattr(bolt, "prepare"):
+            guard(self.task, "prepare", partial(bolt.prepare, context))
+        self.bolt = bolt
+        self._call = getattr(bolt, "process", bolt)
+        self._flushes = getattr(type(bolt), "flush", Bolt.flush) is not Bolt.flush
+
+    def resume(self, context: Context) -> None:
+        self.prepare(context)
 
     def process(self, batch: Batch) -> None:
         """Take in a batch of at least one record."""
@@ -78,10 +89,16 @@ class BoltTask:
         """Call the bolt's tick, make durable what it did, and send what it made."""
         raise NotImplementedError
 
-    def close(self) -> None:
-        """The topology stops."""
-        if hasattr(self.bolt, "cleanup"):
-            self.bolt.cleanup()
+    def refuse(self, batch: Batch, failure: Failure) -> None:
+        """Fail a batch without calling the bolt."""
+        self._executed += len(batch)
+        self._failed += len(batch)
+        if not len(batch.roots):
+            self.note_untracked(failure)
+        self._reports.fail(batch.roots, failure)
+
+    def close(self) -> TaskError | None:
+        return self.hear("cleanup", self.bolt.cleanup) if hasattr(self.bolt, "cleanup") else None
 
     def stats(self) -> TaskStats:
         """The task at this moment."""
@@ -92,7 +109,8 @@ class BoltTask:
             acked=self._acked,
             failed=self._failed,
         )
-        return TaskStats(self.task.id, self.task.component, counts)
+        health = self.supervision.health
+        return TaskStats(self.task.id, self.task.component, counts, health=health)
 
     def note_untracked(self, failure: Failure) -> None:
         """An input failed that nobody follows: the first one is told at the end of the run."""
@@ -100,15 +118,10 @@ class BoltTask:
 
     def failure(self, error: BaseException) -> Failure:
         """An exception of user code, with its place."""
-        return Failure(
-            Cause.EXCEPTION,
-            self.task.component,
-            self.task.index,
-            "".join(traceback.format_exception_only(error)).strip(),
-            type(error).__qualname__,
-            "".join(traceback.format_exception(error)),
-            self.task.worker,
-        )
+        return failure_of(self.task, error)
+
+    def _not_prepared(self, _: Any) -> Any:
+        raise RuntimeError(f"{self.task.component}[{self.task.index}] is not prepared")
 
     def _made_by_tick(self) -> list[Any]:
         """All that the bolt's tick yields. Raises BadEmit if some of it does not fit."""
@@ -130,14 +143,30 @@ class BoltTask:
 
     def _send_by_stream(self, outputs: list[Any], anchors: Anchors | None) -> U64 | None:
         made = np.zeros(len(outputs), np.uint64)
+        errors: dict[int, BaseException] = {}
         named = [o if type(o) is OnStream else OnStream(DEFAULT, o) for o in outputs]
         for stream in dict.fromkeys(output.stream for output in named):
             which = np.array([i for i, output in enumerate(named) if output.stream == stream])
             records = [named[index].record for index in which.tolist()]
-            part = self.outlets.send(stream, records, anchors and anchors.select(which))
+            try:
+                part = self.outlets.send(stream, records, anchors and anchors.select(which))
+            except NotSent as refused:
+                part = refused.made
+                errors |= {int(which[at]): error for at, error in refused.errors.items()}
             if part is not None:
                 made[which] = part
-        return None if anchors is None else made
+        found = None if anchors is None else made
+        if errors:
+            raise NotSent(found, errors)
+        return found
+
+    def _send_of_tick(self, send: Callable[[], Any]) -> None:
+        """What a tick makes is in nobody's tree: without a way it is told at the end."""
+        try:
+            send()
+        except NotSent as refused:
+            for error in refused.errors.values():
+                self.note_untracked(no_way(self.task, error))
 
     def settle(self, batch: Batch, made: U64 | None, failures: dict[int, Failure]) -> None:
         """Report a batch: `made` is, per input, the XOR of the edges made from it."""
@@ -167,9 +196,8 @@ class BoltTask:
 class AutomaticBoltTask(BoltTask):
     """Functions of a record, and Bolt.process."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._call: Callable[[Any], Any] = getattr(self.bolt, "process", self.bolt)
+    def prepare(self, context: Context) -> None:
+        super().prepare(context)
         self._yields = is_generator(self._call)
         self._schema = self.outlets.default_schema
 
@@ -186,21 +214,21 @@ class AutomaticBoltTask(BoltTask):
         failures = self._flush(batch, failures)
         if len(failures) == len(batch):
             outputs, stops = [], [0] * len(batch)
-        ends: I64 = np.array(stops, np.int64)
-        self.settle(batch, self._send(outputs, ends, batch, OnStream in kinds), failures)
+        made = self._send(outputs, np.array(stops, np.int64), batch, OnStream in kinds, failures)
+        self.settle(batch, made, failures)
 
     def tick(self) -> None:
         outputs = self._made_by_tick()
         if self._flushes:
             self.bolt.flush()
-        self._send_by_stream(outputs, None)
+        self._send_of_tick(partial(self._send_by_stream, outputs, None))
 
     def _flush(self, batch: Batch, failures: dict[int, Failure]) -> dict[int, Failure]:
         """Make what the batch did durable; if that cannot be done, all of it has failed."""
         if self._flushes:
             try:
                 self.bolt.flush()
-            except Exception as error:
+            except RAISED as error:
                 return dict.fromkeys(range(len(batch)), self.failure(error))
         return failures
 
@@ -222,7 +250,7 @@ class AutomaticBoltTask(BoltTask):
                     end(len(outputs))
                 if len(ends) < len(records):
                     raise RuntimeError(_STOPPED)
-            except Exception as error:
+            except RAISED as error:
                 failures[len(ends)] = self.failure(error)
                 del outputs[ends[-1] if ends else 0 :]
                 end(len(outputs))
@@ -243,7 +271,7 @@ class AutomaticBoltTask(BoltTask):
                         self._check_one(output)
                 if not ended:
                     raise RuntimeError(_STOPPED)
-            except Exception as error:
+            except RAISED as error:
                 left = length_hint(waiting)
                 failures[len(records) - left - 1] = self.failure(error)
         return failures
@@ -266,8 +294,19 @@ class AutomaticBoltTask(BoltTask):
         outputs[:] = kept
         return new_ends
 
-    def _send(self, outputs: list[Any], ends: I64, batch: Batch, mixed: bool) -> U64 | None:
-        """Send the outputs. Returns, per input, the XOR of the edges made from it."""
+    def _send(
+        self,
+        outputs: list[Any],
+        ends: I64,
+        batch: Batch,
+        mixed: bool,
+        failures: dict[int, Failure],
+    ) -> U64 | None:
+        """Send the outputs. Returns, per input, the XOR of the edges made from it.
+
+        An input fails if a grouping raises for one of its outputs; its others have been sent,
+        and will be again with its replay.
+        """
         if not outputs:
             return np.zeros(len(batch), np.uint64)
         anchors = batch.anchors
@@ -278,5 +317,10 @@ class AutomaticBoltTask(BoltTask):
             else:
                 anchors = anchors.select(np.repeat(np.arange(len(batch)), counts))
         send = self._send_by_stream if mixed else partial(self.outlets.send, DEFAULT)
-        made = send(outputs, anchors)
+        try:
+            made = send(outputs, anchors)
+        except NotSent as refused:
+            made = refused.made
+            for index, error in refused.errors.items():
+                failures[int(np.searchsorted(ends, index, "right"))] = no_way(self.task, error)
         return None if made is None else segment_xor(made, ends)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 import msgpack
 
 from sunshower.runtime.metrics import Counts
+from sunshower.runtime.usercode import TaskError
 
 
 @dataclass
@@ -15,6 +16,7 @@ class Book:
 
     lives: dict[int, int] = field(default_factory=dict)  # worker → how often it has said hello
     retired: dict[str, Counts] = field(default_factory=dict)  # what dead incarnations had done
+    quarantined: dict[int, TaskError] = field(default_factory=dict)  # task → why
     draining: bool = False  # spouts emit nothing new
     error: str | None = None  # why the topology gave up
 
@@ -28,4 +30,5 @@ class Book:
         """The book that `to_bytes` has written."""
         fields = msgpack.unpackb(data, strict_map_key=False)
         retired = {component: Counts(**counts) for component, counts in fields["retired"].items()}
-        return Book(**{**fields, "retired": retired})
+        quarantined = {task: TaskError(**why) for task, why in fields["quarantined"].items()}
+        return Book(**{**fields, "retired": retired, "quarantined": quarantined})

@@ -41,7 +41,10 @@ class Run(Protocol):
         """Let the spouts emit no more; what is open is finished."""
 
     def stop(self) -> None:
-        """Close every task and end every worker. A second call does nothing."""
+        """Close every task and end every worker. A second call does nothing.
+
+        What close() and cleanup() raise is logged: all others are closed the same.
+        """
 
 
 class Cluster(Protocol):

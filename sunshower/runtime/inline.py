@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sunshower.clock import Clock, ManualClock, SystemClock
-from sunshower.errors import ClusterError
+from sunshower.errors import ClusterError, TopologyFailed
 from sunshower.runtime.metrics import Snapshot
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.worker import Worker
@@ -30,9 +30,11 @@ def run_inline(
     """Run `graph` until its spouts are exhausted and everything is processed.
 
     Nothing is serialised and nothing can die: for unit tests of a topology, and for debuggers.
-    A ManualClock is moved on to whatever is due next when there is nothing to do, such as a replay
-    that waits its back-off; with the system's, such a wait is a loop, and uses up `steps_max`.
-    Raises whatever ends the topology, and ClusterError if `steps_max` slices were not enough.
+    So no task is tried again either: an error of user code outside a tuple's care is raised at
+    once, as TopologyFailed from it. A ManualClock is moved on to whatever is due next when there is
+    nothing to do, such as a replay that waits its back-off; with the system's, such a wait is a
+    loop, and uses up `steps_max`. Raises whatever else ends the topology, and ClusterError if
+    `steps_max` slices were not enough.
     """
     graph = replace(graph, config=replace(graph.config, workers=1))
     clock = clock or SystemClock()
@@ -40,6 +42,7 @@ def run_inline(
     steps = 0
     try:
         while (wait_s := worker.step()) == 0 or not worker.finished:
+            _raise_first(worker)
             if wait_s and isinstance(clock, ManualClock):
                 clock.advance(wait_s)
             steps += 1
@@ -48,7 +51,15 @@ def run_inline(
                     f"{graph.id!r} is not finished after {steps_max} steps: a bolt "
                     "forgets to ack, or the spouts never end"
                 )
+        _raise_first(worker)
         results = {component: worker.results(component) for component in graph.components}
     finally:
         worker.close()
+    _raise_first(worker)
     return Finished(Snapshot(graph.id, {0: worker.stats()}), results)
+
+
+def _raise_first(worker: Worker) -> None:
+    for one in worker.supervisions:
+        if one.last is not None:
+            raise TopologyFailed(one.last.story) from one.cause

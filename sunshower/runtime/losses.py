@@ -6,8 +6,6 @@ half sent is swept a grace later; the deadline is the last resort (spout_task.py
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from sunshower.errors import Unserialisable
@@ -20,7 +18,6 @@ from sunshower.runtime.ids import U64
 from sunshower.runtime.lanes import Lost
 from sunshower.runtime.plan import ACKER, Plan, Task
 from sunshower.runtime.spout_task import SpoutTask
-from sunshower.runtime.usercode import guard
 from sunshower.runtime.wiring import Wired
 
 
@@ -96,7 +93,7 @@ class Losses:
 
     def _fail_here(self, roots: U64, failure: Failure, now: float) -> None:
         for spout in self._wired.spouts.values():  # each knows its own
-            guard(spout.task, "fail", partial(spout.failed, roots, failure, now))
+            spout.failed(roots, failure, now)
 
     def _fail_frames(self, channel: RemoteChannel, roots: U64, cause: Cause) -> None:
         self.count += len(roots)

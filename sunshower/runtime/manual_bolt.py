@@ -14,9 +14,10 @@ import numpy as np
 
 from sunshower.errors import AlreadySettled
 from sunshower.failures import Cause, Failure
-from sunshower.runtime.anchoring import Anchor, AnchoredSender
+from sunshower.runtime.anchoring import Anchor, AnchoredSender, Unsent
 from sunshower.runtime.batch import Batch
 from sunshower.runtime.bolt_task import BoltTask
+from sunshower.runtime.usercode import RAISED, no_way
 from sunshower.topologies.components import DEFAULT, Tuple
 
 
@@ -75,7 +76,7 @@ class ManualBoltTask(BoltTask):
             tuple = InputTuple(record, *place, roots[at], edges[at])
             try:
                 self.bolt.execute(tuple, self)
-            except Exception as error:
+            except RAISED as error:
                 self._fail_unfinished(tuple, self.failure(error))
         self._carry_out()
 
@@ -99,14 +100,15 @@ class ManualBoltTask(BoltTask):
         if self._flushes:
             try:
                 self.bolt.flush()
-            except Exception as error:
+            except RAISED as error:
                 failure = self.failure(error)
                 self._failures += [(t, failure) for t in self._settled]
                 self._acked -= len(self._settled)
                 self._failed += len(self._settled)
                 self._settled = []
                 self._sender.discard()
-        self._sender.flush()
+        if unsent := self._sender.flush():
+            self._fail_unsent(unsent)
         acks = [
             (root, edge ^ t.made)
             for t in self._settled
@@ -120,6 +122,19 @@ class ManualBoltTask(BoltTask):
                 self.note_untracked(failure)
             self._reports.fail(np.array(tuple.roots, np.uint64), failure)
         self._settled, self._failures = [], []
+
+    def _fail_unsent(self, unsent: list[Unsent]) -> None:
+        """Groupings raised: all that these records were anchored to has failed, also what is still
+        open or was acked just now."""
+        for one in unsent:
+            failure = no_way(self.task, one.error)
+            if not one.anchors:
+                self.note_untracked(failure)
+            for tuple in (anchor for anchor in one.anchors if isinstance(anchor, InputTuple)):
+                if tuple.state is State.OPEN:  # it stays open for the bolt; its trees do not
+                    self._reports.fail(np.array(tuple.roots, np.uint64), failure)
+                else:
+                    self._fail_unfinished(tuple, failure)
 
     # What the user calls: the Collector of topologies/components.py.
 

@@ -11,6 +11,7 @@ from sunshower.runtime.anchoring import Anchor, AnchoredSender
 from sunshower.runtime.pending import Released
 from sunshower.runtime.retries import Replay
 from sunshower.runtime.spout_task import SpoutTask
+from sunshower.runtime.usercode import RAISED, Raised, blame
 from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter
 
@@ -43,11 +44,8 @@ class NextTupleSpoutTask(SpoutTask):
         room = self._fresh_room
         replays, _ = self.replays.share_out(now, limit, room)
         wanted = limit - replays if room > 0 else 0  # what is untracked needs no room
-        while not self.exhausted and len(self._emissions) < wanted:
-            before = len(self._emissions)
-            self.spout.next_tuple(_Collector(self))
-            if len(self._emissions) == before:
-                break
+        before = self._count
+        broken = self._ask(wanted)
         fresh: list[Emission] = []
         while self._emissions and (room > 0 or not self._tracked(self._emissions[0])):
             room -= self._tracked(self._emissions[0])
@@ -57,6 +55,10 @@ class NextTupleSpoutTask(SpoutTask):
         again, letters = self.replays.take(replays, len(fresh))
         sending = [r.payload._replace(attempt=r.attempt) for r in (*again, *letters)]
         self._send(sending + fresh, now)
+        if broken is not None:
+            if self._count > before:
+                self.supervision.went_well(now, progress=True)
+            raise broken
         return len(sending) + len(fresh)
 
     @property
@@ -68,6 +70,18 @@ class NextTupleSpoutTask(SpoutTask):
         self._sender.check(emission.stream, emission.record, emission.task)
         self._emissions.append(emission._replace(number=self._count))
         self._count += 1
+
+    def _ask(self, limit: int) -> Raised | None:
+        """Call next_tuple until `limit` emissions wait. Returns what it has raised."""
+        while not self.exhausted and len(self._emissions) < limit:
+            before = len(self._emissions)
+            try:
+                self.spout.next_tuple(_Collector(self))
+            except RAISED as error:
+                return blame(self.task, "next_tuple", error)
+            if len(self._emissions) == before:
+                break
+        return None
 
     def _tracked(self, emission: Emission) -> bool:
         return self._reports.tracked and emission.message_id is not None
@@ -83,12 +97,14 @@ class NextTupleSpoutTask(SpoutTask):
         for emission in emissions:
             own = [next(unused)] if self._tracked(emission) else []
             self._sender.add(emission.stream, emission.record, own, emission.task)
-        self._sender.flush()
-        self._reports.start(roots, np.array([anchor.made for anchor in anchors], np.uint64))
+        unsent = self._sender.flush()
+        made = np.array([anchor.made for anchor in anchors], np.uint64)
+        errors = {anchors.index(a): one.error for one in unsent for a in one.anchors}
+        self._start(roots, made, errors, now)
+        self._note_untracked(one.error for one in unsent if not one.anchors)
         if not self._reports.tracked:  # as Storm without ackers: done as soon as it is sent
-            for emission in emissions:
-                if emission.message_id is not None:
-                    self.spout.ack(emission.message_id)
+            ids = [emission.message_id for emission in emissions]
+            self._tell_acked([id for id in ids if id is not None])
 
     def _message_ids(self, released: Released) -> list[Any]:
         return [emission.message_id for emission in released.payloads]

@@ -2,7 +2,7 @@
 
     STARTING ──all workers said hello──▶ RUNNING ──all is done──▶ FINISHED
         └───────────────┬───────────────────┘
-                        └──a task gave up──▶ FAILED
+                        └──a tuple is given up, or all is done but a spout is quarantined──▶ FAILED
 
 It is never on the way of a tuple: workers talk to each other directly. When it dies they go on;
 its successor reads the book and is told the rest by them.
@@ -10,12 +10,16 @@ its successor reads the book and is told the rest by them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from sunshower.runtime.book import Book
+from sunshower.runtime.lives import Lives
 from sunshower.runtime.metrics import Counts, Snapshot, WorkerStats
+from sunshower.runtime.obituary import Obituary
 from sunshower.runtime.plan import Plan
+from sunshower.runtime.supervision import Standing
+from sunshower.runtime.usercode import TaskError
 
 _SETTLE_S = 1.0  # untracked records may still be on their way: wait until nothing changes
 
@@ -36,6 +40,8 @@ class Welcome:
     life: int
     lives: dict[int, int]  # all workers that are known, and in which life each is
     draining: bool  # spouts emit nothing new
+    delay_s: float = 0.0  # before its tasks may open
+    quarantined: dict[int, TaskError] = field(default_factory=dict)  # tasks that are not run; why
 
 
 class Master:
@@ -44,6 +50,7 @@ class Master:
     def __init__(self, plan: Plan, book: Book | None = None) -> None:
         self.book = book or Book()
         self._plan = plan
+        self._lives = Lives(plan)
         self._stats: dict[int, WorkerStats] = {}
         self._flow: tuple[int, int] = (0, 0)
         self._flow_since_s = 0.0
@@ -56,11 +63,17 @@ class Master:
             return State.FAILED
         if len(self.book.lives) < len(self._plan.workers):
             return State.STARTING
-        return State.FINISHED if self._all_done(now) else State.RUNNING
+        if not self._all_done(now):
+            return State.RUNNING
+        for spout in self._plan.spouts:  # there is more to emit, and nobody who does it
+            if spout.id in self.book.quarantined and not self.book.draining:
+                self.broken(self.book.quarantined[spout.id].story)
+                return State.FAILED
+        return State.FINISHED
 
     @property
     def error(self) -> str | None:
-        """Why the topology gave up."""
+        """Why the topology gave up, as of the last `state`."""
         return self.book.error
 
     @property
@@ -68,15 +81,23 @@ class Master:
         """All workers that are known, and in which life each is."""
         return dict(self.book.lives)
 
-    def hello(self, worker: int) -> Welcome:
-        """A worker has started, for the first time or again. Everybody must be told `lives`."""
+    def hello(self, worker: int, now: float, obituary: Obituary | None = None) -> Welcome:
+        """A worker has started, for the first time or again. Everybody must be told `lives`.
+
+        `obituary`: of its former life, if anything is known of that.
+        """
         book = self.book
-        book.lives[worker] = book.lives.get(worker, 0) + 1
         last = self._stats.pop(worker, None)
+        if worker in book.lives:
+            book.quarantined |= self._lives.died(worker, now, last, obituary)
+        book.lives[worker] = book.lives.get(worker, 0) + 1
         for task in last.tasks if last else ():
             retired = book.retired.get(task.component, Counts())
             book.retired[task.component] = retired + task.counts.closed()
-        return Welcome(book.lives[worker], self.lives, book.draining)
+        mine = {task.id for task in self._plan.tasks_on(worker)}
+        gone = {task: why for task, why in book.quarantined.items() if task in mine}
+        delay_s = self._lives.began(worker, now)
+        return Welcome(book.lives[worker], self.lives, book.draining, delay_s, gone)
 
     def drain(self) -> None:
         """No spout emits anything new from now on, in whatever life. Everybody must be told."""
@@ -87,6 +108,9 @@ class Master:
         if stats.incarnation != self.book.lives.get(stats.worker):
             return
         self._stats[stats.worker] = stats
+        for task in stats.tasks:
+            if task.health.standing is Standing.QUARANTINED and task.health.last:
+                self.book.quarantined.setdefault(task.task, task.health.last[-1])
         tasks = [task for worker in self._stats.values() for task in worker.tasks]
         flow = (sum(t.counts.transferred for t in tasks), sum(t.counts.executed for t in tasks))
         if flow != self._flow:
@@ -105,7 +129,12 @@ class Master:
         book = self.book
         restarts = sum(book.lives.values()) - len(book.lives)
         return Snapshot(
-            self._plan.graph.id, dict(self._stats), restarts, dict(book.retired), self.state(now)
+            self._plan.graph.id,
+            dict(self._stats),
+            restarts,
+            dict(book.retired),
+            self.state(now),
+            dict(book.quarantined),
         )
 
     def _all_done(self, now: float) -> bool:

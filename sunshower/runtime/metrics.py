@@ -8,6 +8,9 @@ from dataclasses import dataclass, field, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from sunshower.runtime.supervision import WELL, Health
+from sunshower.runtime.usercode import TaskError
+
 _BUCKETS = 256
 _PER_OCTAVE = 8  # a bucket is 9 % wide
 _SMALLEST_S = 1e-5
@@ -78,6 +81,7 @@ class TaskStats:
     done: bool = False  # spouts: nothing left to emit, nothing pending
     first_replay_s: float | None = None  # when the first replay was complete, on the worker's clock
     done_s: float | None = None  # when the spout was done, on the worker's clock
+    health: Health = WELL
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,7 @@ class Snapshot:
     restarts: int = 0
     retired: Mapping[str, Counts] = field(default_factory=dict)  # what dead incarnations had done
     state: str = "running"
+    degraded: Mapping[int, TaskError] = field(default_factory=dict)  # quarantined task → why
 
     def tasks(self) -> Iterable[TaskStats]:
         """All tasks, worker by worker."""

@@ -16,13 +16,13 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
-from sunshower.errors import InputChanged
+from sunshower.errors import TopologyFailed
 from sunshower.runtime.batch import Batch
 from sunshower.runtime.bolt_task import BoltTask
 
 
 def process_unchanged(bolt: BoltTask, batch: Batch) -> None:
-    """As `bolt.process`. Raises InputChanged, naming the bolt and the record."""
+    """As `bolt.process`. Raises TopologyFailed, naming the bolt and the record."""
     if batch.is_table:
         bolt.process(batch)
         return
@@ -31,9 +31,10 @@ def process_unchanged(bolt: BoltTask, batch: Batch) -> None:
     bolt.process(batch)
     for record, picture, was in zip(batch.records, before, said, strict=True):
         if _picture(record) != picture:
-            raise InputChanged(
-                f"it changed a record that it was handed, {was}, to {record!r:.200}. Others hold "
-                "the same object: make a new one (check_mutation is on)"
+            raise TopologyFailed(
+                f"{bolt.task.component}[{bolt.task.index}] changed a record that it was handed, "
+                f"{was}, to {record!r:.200}. Others hold the same object: make a new one "
+                "(check_mutation is on)"
             )
 
 

@@ -13,7 +13,8 @@ from sunshower.records import Schema
 from sunshower.runtime.batch import Anchors, Batch
 from sunshower.runtime.channels import Channel
 from sunshower.runtime.ids import U64, EdgeIds
-from sunshower.runtime.routing import Router, pick
+from sunshower.runtime.routing import Router, Share, pick, prepare
+from sunshower.runtime.usercode import RAISED
 from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.graph import StreamSpec
 
@@ -37,6 +38,15 @@ class Outlet:
     routes: Sequence[Route]
 
 
+class NotSent(Exception):
+    """Groupings raised for some records of a `send`; all others have been sent."""
+
+    def __init__(self, made: U64 | None, errors: dict[int, BaseException]) -> None:
+        super().__init__(f"{len(errors)} records have no way")
+        self.made = made  # as `send` returns it
+        self.errors = errors  # index of the record → what was raised for it
+
+
 class Outlets:
     """All output streams of one task."""
 
@@ -48,6 +58,12 @@ class Outlets:
         self._channels = {channel for route in routes for channel in route.channels}
         self.emitted = 0  # emit calls, as Storm counts them
         self.transferred = 0  # records sent, one per target task
+
+    def prepare(self) -> None:
+        """Get the custom groupings ready. Raises what they raise, and may then be called again."""
+        for outlet in self._outlets.values():
+            for route in outlet.routes:
+                prepare(route.router)
 
     @property
     def none(self) -> bool:
@@ -108,13 +124,17 @@ class Outlets:
         """Send n records, record i with anchor i; None: nobody follows them.
 
         Returns, per record, the XOR of the edges made for it (zero where nobody subscribes).
+        Raises NotSent when groupings have raised: nothing of those records was sent.
         """
         outlet = self.outlet(stream)
         count = len(records)
+        shares = self.shares(outlet, records, count)
+        if isinstance(shares, BaseException):
+            return self._send_singly(stream, records, anchors, shares)
         self.emitted += count
         made = None if anchors is None else np.zeros(count, np.uint64)
-        for route in outlet.routes:
-            for target, which in route.router.shares(records, count):
+        for route, shared in zip(outlet.routes, shares, strict=True):
+            for target, which in shared:
                 batch = Batch(outlet.index, self._task, pick(records, which))
                 if made is not None and anchors is not None:
                     edges = self._edges.draw(len(batch))
@@ -124,6 +144,36 @@ class Outlets:
                     )
                 self.transferred += len(batch)
                 route.channels[target].push(batch)
+        return made
+
+    def shares(self, outlet: Outlet, records: Any, count: int) -> list[list[Share]] | BaseException:
+        """Who gets what, for each route; or what a grouping has raised."""
+        try:
+            return [route.router.shares(records, count) for route in outlet.routes]
+        except RAISED as error:
+            return error
+
+    def _send_singly(
+        self, stream: str, records: Any, anchors: Anchors | None, error: BaseException
+    ) -> U64 | None:
+        """Find out which records have no way, and send the others."""
+        count = len(records)
+        made = None if anchors is None else np.zeros(count, np.uint64)
+        if count == 1:
+            self.emitted += 1
+            raise NotSent(made, {0: error})
+        errors: dict[int, BaseException] = {}
+        for index in range(count):
+            one = np.array([index])
+            try:
+                sent = self.send(stream, pick(records, one), anchors and anchors.select(one))
+            except NotSent as refused:
+                errors[index] = refused.errors[0]
+            else:
+                if made is not None and sent is not None:
+                    made[one] = sent
+        if errors:
+            raise NotSent(made, errors)
         return made
 
     def send_batch(self, channel: Channel, batch: Batch) -> None:

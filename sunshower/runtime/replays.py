@@ -36,14 +36,10 @@ class Keeper(Protocol):
 
 
 class Replays:
-    """The line of one spout task with its budget, its counters and its words for the log.
+    """The line of one spout task with its budget, its counters and its words for the log."""
 
-    `keeps`: the framework replays; otherwise the spout does, and failures are only told.
-    """
-
-    def __init__(
-        self, task: Task, retries: Retries, share: float, keeper: Keeper, *, keeps: bool
-    ) -> None:
+    def __init__(self, task: Task, retries: Retries, share: float, keeper: Keeper) -> None:
+        self.keeps = True  # the framework replays; otherwise failures are only told to the spout
         self.line = retries
         self.notices = Notices(f"messages of spout {task.component!r}")
         self.causes: Counter[str] = Counter()  # failed trees
@@ -51,7 +47,6 @@ class Replays:
         self._task = task
         self._budget = Budget(share)
         self._keeper = keeper
-        self._keeps = keeps
         self._lately = Lately()
 
     def fail(
@@ -76,11 +71,11 @@ class Replays:
             counts = accused or failure.blames_tuple
             counted.append(counts)
             self.causes[failure.cause] += 1
-            if self._keeps:
+            if self.keeps:
                 self.line.put(Replay(number, payload, attempt + 1), failure, now, counts=counts)
             if self.notices.admits(failure.component, now):
                 self.notices.say(self._notice(number, message_id, failure))
-        if self._keeps and not all(counted):
+        if self.keeps and not all(counted):
             innocent = ~np.array(counted)
             self._lately.note(released.roots[innocent], released.numbers[innocent], now)
 
@@ -150,7 +145,7 @@ class Replays:
         outcome = ""
         if blame is not None and blame.failure is failure:
             outcome = f", attempt {blame.times} of {self.line.retry.attempts}"
-        elif self._keeps:
+        elif self.keeps:
             outcome = ", and is emitted again"
         who = f"{_what(blame)} {in_a_line(told(message_id))} of spout {self._task.component!r}"
         return f"{who} failed{outcome}: {in_a_line(str(failure))}"

@@ -68,6 +68,12 @@ def make_router(
     raise AssertionError(f"no router for {grouping}")
 
 
+def prepare(router: Router) -> None:
+    """Get a custom grouping ready; the others are."""
+    if isinstance(router, _Asked):
+        router.prepare()
+
+
 def pick(records: Any, which: slice | I64) -> Any:
     """The records at `which`, of a sequence or an Arrow table."""
     if which == _WHOLE if isinstance(which, slice) else len(which) == len(records):
@@ -212,7 +218,13 @@ class _Asked:
     def __init__(self, grouping: CustomGrouping, targets: Sequence[int]) -> None:
         self._grouping = grouping
         self._position = {task: position for position, task in enumerate(targets)}
-        grouping.prepare(list(targets))
+        self._is_prepared = False
+
+    def prepare(self) -> None:
+        """Called before the first record, and again while it raises."""
+        if not self._is_prepared:
+            self._grouping.prepare(list(self._position))
+            self._is_prepared = True
 
     def shares(self, records: Any, count: int) -> list[Share]:
         found: dict[int, list[int]] = {}

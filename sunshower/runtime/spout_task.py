@@ -14,29 +14,30 @@ matter; here the framework keeps the record and emits it again, unless `replay` 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from sunshower.config import Config
 from sunshower.failures import Cause, Failure
-from sunshower.runtime.batch import Anchors
+from sunshower.runtime.bolt_task import untracked
 from sunshower.runtime.congestion import Congestion
 from sunshower.runtime.credits import ServiceTime
-from sunshower.runtime.ids import I64, U64, slots_of
+from sunshower.runtime.ids import U64, slots_of
 from sunshower.runtime.metrics import Counts, Latencies, TaskStats
 from sunshower.runtime.outlets import Outlets
 from sunshower.runtime.pending import F64, Pending, Released
-from sunshower.runtime.plan import Task
 from sunshower.runtime.progress import ProgressDeadline
 from sunshower.runtime.replays import Replays
 from sunshower.runtime.reports import Reports
 from sunshower.runtime.retries import Replay, Retries
-from sunshower.topologies.components import DEFAULT, Context, Spout
-from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter
+from sunshower.runtime.supervision import Supervised, Supervision
+from sunshower.runtime.usercode import RAISED, TaskError, blame, guard, no_way
+from sunshower.topologies.components import Context, Spout
+from sunshower.topologies.retry import DeadLetter
 
 _FIRST_REST_S = 0.001
 _NO_LIMIT = 1 << 62
@@ -51,27 +52,28 @@ class Sweep:
     failure: Failure
 
 
-class SpoutTask:
-    """What all spouts share; the two levels below it only differ in how they emit."""
+class SpoutTask(Supervised):
+    """What all spouts share; the levels below it only differ in how they emit."""
 
     def __init__(
         self,
-        task: Task,
-        spout: Spout[Any],
+        supervision: Supervision,
+        make: Callable[[], Spout[Any]],
         pending: Pending,
         outlets: Outlets,
         reports: Reports,
         config: Config,
         retries: Retries,
     ) -> None:
-        self.task = task
-        self.spout = spout
+        super().__init__(supervision)
+        self.spout: Any = None  # until it is open
+        self._make = make
         self.pending = pending
         self.outlets = outlets
         self.exhausted = False
         self.latencies = Latencies()
         self.service = ServiceTime(config)
-        self.replays = Replays(task, retries, config.replay_share, self, keeps=spout.replay)
+        self.replays = Replays(self.task, retries, config.replay_share, self)
         self._reports = reports
         self._config = config
         self._sweeps: list[Sweep] = []
@@ -86,15 +88,28 @@ class SpoutTask:
         if config.spout_pending == "auto":
             self._congestion = Congestion(config, config.spout_slots)
             pending.limit = self._congestion.limit
+        self._hears_ack = self._hears_fail = False
+
+    def open(self, context: Context) -> None:
+        """Make the spout and get it ready, before the first emit. Raises Raised; then it may be
+        called again, and a new spout is made."""
+        spout = guard(self.task, "the constructor", self._make)
+        guard(self.task, "prepare of a custom grouping", self.outlets.prepare)
+        guard(self.task, "open", partial(spout.open, context))
+        self.spout = spout
+        self.replays.keeps = spout.replay
         self._hears_ack = type(spout).ack is not Spout.ack
         self._hears_fail = type(spout).fail is not Spout.fail
 
-    def open(self, context: Context) -> None:
-        """Get ready; called once, before the first emit."""
-        self.spout.open(context)
+    def resume(self, context: Context) -> None:
+        if self.spout is None:
+            self.open(context)
 
     def emit(self, now: float, limit: int) -> int:
-        """Emit up to `limit` records, replays first. Returns how many."""
+        """Emit up to `limit` records, replays first. Returns how many.
+
+        Raises Raised when the source has raised; what it had given before is emitted.
+        """
         raise NotImplementedError
 
     def rest(self, now: float) -> None:
@@ -171,8 +186,7 @@ class SpoutTask:
         if self.replays.line.remembers:
             self.replays.settle(released.numbers.tolist())
         if self._hears_ack:
-            for message_id in self._message_ids(released):
-                self.spout.ack(message_id)
+            self._tell_acked(self._message_ids(released))
 
     def failed(self, roots: U64, why: Failure | Mapping[int, Failure], now: float) -> None:
         """These trees failed; those still pending are put in line to be emitted again.
@@ -204,9 +218,8 @@ class SpoutTask:
         """Emit nothing new from now on."""
         self.exhausted = True
 
-    def close(self) -> None:
-        """The topology stops."""
-        self.spout.close()
+    def close(self) -> TaskError | None:
+        return None if self.spout is None else self.hear("close", self.spout.close)
 
     def stats(self) -> TaskStats:
         """The task at this moment."""
@@ -229,6 +242,7 @@ class SpoutTask:
             self.done,
             self._first_replay_s,
             self._done_s,
+            self.supervision.health,
         )
 
     def named(self, replay: Replay) -> tuple[Any, dict[str, Any]]:
@@ -248,6 +262,33 @@ class SpoutTask:
 
     def _message_ids(self, released: Released) -> list[Any]:
         raise NotImplementedError
+
+    def _tell_acked(self, message_ids: list[Any]) -> None:
+        """Each stays acked, whatever the spout says to it."""
+        waiting = iter(message_ids)
+        while True:
+            try:
+                for message_id in waiting:
+                    self.spout.ack(message_id)
+                return
+            except RAISED as error:
+                self.supervision.note(blame(self.task, "ack", error))
+
+    def _start(self, roots: U64, made: U64, errors: dict[int, BaseException], now: float) -> None:
+        """Tell the ackers; but not of the records that groupings raised for (`errors`, by index):
+        nothing of those was sent, and they fail at once."""
+        if not errors:
+            self._reports.start(roots, made)
+            return
+        bad = list(errors)
+        self._reports.start(np.delete(roots, bad), np.delete(made, bad))
+        why = {int(roots[index]): no_way(self.task, errors[index]) for index in bad}
+        self.failed(roots[bad], why, now)
+
+    def _note_untracked(self, errors: Iterable[BaseException]) -> None:
+        """Records without a way that nobody follows: the first one is told at the end."""
+        for error in errors:
+            self.untracked = self.untracked or untracked(no_way(self.task, error))
 
     def _time_out(self, roots: U64, now: float) -> None:
         if len(roots):
@@ -283,85 +324,5 @@ class SpoutTask:
         if self._hears_fail:
             attempts = released.attempts.tolist()
             for message_id, attempt, failure in zip(message_ids, attempts, failures, strict=True):
-                self.spout.fail(message_id, replace(failure, attempt=attempt))
-
-
-class RecordsSpoutTask(SpoutTask):
-    """The simple level: records() is drained in bulk; message ids are positions in it."""
-
-    _source: Iterator[Any]
-    _position = 0
-
-    def open(self, context: Context) -> None:
-        super().open(context)
-        self._source = self._watched()
-
-    def _watched(self) -> Iterator[Any]:
-        yield from self._records()
-        self.exhausted = True
-
-    def _records(self) -> Iterator[Any]:
-        return self.spout.records()
-
-    def emit(self, now: float, limit: int) -> int:
-        if self._reports.tracked:
-            limit = min(limit, self.pending.room)
-        replays, wanted = self.replays.share_out(now, limit, self._fresh_room)
-        fresh = [] if self.exhausted else self._draw(wanted)
-        if len(fresh) < wanted:  # the source has nothing now
-            replays = limit - len(fresh)
-        again, letters = self.replays.take(replays, len(fresh))
-        first, self._position = self._position, self._position + len(fresh)
-        numbers: I64 = np.arange(first, self._position)
-        records = fresh
-        attempts: Any = 1
-        if again:
-            records = [replay.payload for replay in again] + fresh
-            numbers = np.concatenate(([replay.number for replay in again], numbers))
-            attempts = [replay.attempt for replay in again] + [1] * len(fresh)
-        if records:
-            self._send(DEFAULT, records, records, numbers, attempts, now)
-        self._send_letters(letters, now)
-        return len(records) + len(letters)
-
-    def _draw(self, count: int) -> list[Any]:
-        """Up to `count` records that are there now."""
-        there_now = iter(self._source.__next__, None)  # stops at a None, without a Python loop
-        fresh = list(islice(there_now, count))
-        bad = self.outlets.check(DEFAULT, fresh)
-        if bad is not None:
-            raise self.outlets.misfit_error(DEFAULT, fresh[bad])
-        return fresh
-
-    def _send(
-        self,
-        stream: str,
-        records: Any,
-        payloads: Sequence[Any],
-        numbers: Sequence[int] | I64,
-        attempts: Any,
-        now: float,
-    ) -> None:
-        """Emit `records`; `payloads` is what to keep of each until it is acked."""
-        if not self._reports.tracked:
-            self.outlets.send(stream, records, None)
-            return
-        timeout_s = self._config.message_timeout_s
-        roots = self.pending.take(payloads, numbers, attempts, now, timeout_s)
-        made = self.outlets.send(stream, records, Anchors(roots))
-        assert made is not None
-        self._reports.start(roots, made)
-
-    def _send_letters(self, letters: list[Replay], now: float) -> None:
-        if letters:
-            numbers, records, attempts = zip(*letters, strict=True)
-            self._send(DEAD_LETTERS, list(records), records, numbers, attempts, now)
-
-    def named(self, replay: Replay) -> tuple[Any, dict[str, Any]]:
-        schema = self.outlets.outlet(DEFAULT).spec.schema
-        (values,) = schema.rows([replay.payload])
-        return replay.number, dict(zip(schema.fields, values, strict=True))
-
-    def _message_ids(self, released: Released) -> list[Any]:
-        ids: list[Any] = released.numbers.tolist()
-        return ids
+                heard = replace(failure, attempt=attempt)
+                self.hear("fail", partial(self.spout.fail, message_id, heard))

@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from sunshower.errors import BadEmit
+from sunshower.runtime.records_spout import RecordsSpoutTask
 from sunshower.runtime.retries import Replay
-from sunshower.runtime.spout_task import RecordsSpoutTask
+from sunshower.runtime.usercode import RAISED, blame
 from sunshower.topologies.components import DEFAULT
 
 
@@ -36,7 +37,7 @@ class TablesSpoutTask(RecordsSpoutTask):
         if self._reports.tracked:
             limit = min(limit, self.pending.room)
         replays, wanted = self.replays.share_out(now, limit, self._fresh_room)
-        table = self._next_piece(wanted) if wanted else None
+        table = self._draw_piece(wanted) if wanted else None
         fresh = 0 if table is None else len(table)
         if not fresh and wanted:  # the source has nothing now; a short piece says nothing
             replays = limit
@@ -48,6 +49,7 @@ class TablesSpoutTask(RecordsSpoutTask):
             first, self._position = self._position, self._position + fresh
             payloads = [Piece(table, first)] * fresh
             self._send(DEFAULT, table, payloads, np.arange(first, self._position), 1, now)
+        self._raise_broken(now, progress=fresh > 0)
         return len(again) + len(letters) + fresh
 
     @property
@@ -58,8 +60,19 @@ class TablesSpoutTask(RecordsSpoutTask):
         super().drain()
         self._rest = None
 
-    def _records(self) -> Iterator[Any]:
-        return self.spout.tables()
+    def _watched(self, skip: int) -> Iterator[Any]:
+        for table in self.spout.tables():
+            over = min(skip, len(table)) if skip and isinstance(table, pa.Table) else 0
+            skip -= over
+            yield table.slice(over) if over else table
+        self.exhausted = True
+
+    def _draw_piece(self, count: int) -> pa.Table | None:
+        try:
+            return self._next_piece(count)
+        except RAISED as error:
+            self._broken = blame(self.task, "tables", error)
+            return None
 
     def _next_piece(self, count: int) -> pa.Table | None:
         """Up to `count` rows that are there now, all of one table."""

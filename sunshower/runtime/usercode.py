@@ -1,30 +1,102 @@
-"""Calls of user code that is in no tuple's care: what it raises ends the topology."""
+"""Calls of user code that is in no tuple's care: what it raises is told with its place."""
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from sunshower.errors import ProtocolError, SunshowerError, TopologyFailed
+from sunshower.failures import Cause, Failure
 from sunshower.runtime.plan import Task
 
 T = TypeVar("T")
 
+RAISED = (Exception, SystemExit)  # what counts as an error of user code; `sys.exit()` does
+
+
+@dataclass(frozen=True, slots=True)
+class TaskError:
+    """One error of one task, with its place."""
+
+    component: str
+    index: int  # among the tasks of its component
+    worker: int
+    text: str  # such as: open of numbers[0] raised OSError: gone
+    exception: str = ""  # the exception's type
+    traceback: str = ""  # empty where the text says it all
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def line(self) -> str:
+        """The first line of it."""
+        return self.text.partition("\n")[0]
+
+    @property
+    def story(self) -> str:
+        """The whole of it, with the way out."""
+        if not self.traceback:
+            return self.text
+        return f"{self.text}. Mend it and run again.\n{self.traceback}"
+
+
+class Raised(Exception):
+    """User code has raised; the exception itself is the `__cause__`."""
+
+    def __init__(self, error: TaskError) -> None:
+        super().__init__(error.text)
+        self.error = error
+
+
+def blame(task: Task, what: str, error: BaseException) -> Raised:
+    """What to raise, or to note, for `error`.
+
+    Errors of our own tree say by themselves what is wrong; those of the protocol are given their
+    place. Raises TopologyFailed for MemoryError: no other task would fare better.
+    """
+    if isinstance(error, SunshowerError):
+        place = f"{task.component}[{task.index}]: " if isinstance(error, ProtocolError) else ""
+        text, trace = f"{place}{error}", ""
+    else:
+        text = f"{what} of {task.component}[{task.index}] raised {type(error).__name__}: {error}"
+        trace = "".join(traceback.format_exception(error)).rstrip()
+    kind = type(error).__qualname__
+    raised = Raised(TaskError(task.component, task.index, task.worker, text, kind, trace))
+    raised.__cause__ = error
+    if isinstance(error, MemoryError):
+        raise TopologyFailed(raised.error.story) from error
+    return raised
+
 
 def guard(task: Task, what: str, call: Callable[[], T]) -> T:
-    """What `call` returns. Raises TopologyFailed, naming the task, for what user code raises.
-
-    `sys.exit()` counts as raising. Errors of our own tree that know their place pass.
-    """
+    """What `call` returns. Raises Raised for what user code raises; TopologyFailed passes."""
     try:
         return call()
-    except ProtocolError as error:
-        raise TopologyFailed(f"{task.component}[{task.index}]: {error}") from error
-    except SunshowerError:
+    except (Raised, TopologyFailed):
         raise
-    except (Exception, SystemExit) as error:
-        raise TopologyFailed(
-            f"{what} of {task.component}[{task.index}] raised {type(error).__name__}: {error}. "
-            f"Mend it and run again.\n{traceback.format_exc().rstrip()}"
-        ) from error
+    except RAISED as error:
+        raise blame(task, what, error) from error
+
+
+def failure_of(task: Task, error: BaseException) -> Failure:
+    """An exception of user code that one tuple, or one batch, is to blame for."""
+    return Failure(
+        Cause.EXCEPTION,
+        task.component,
+        task.index,
+        "".join(traceback.format_exception_only(error)).strip(),
+        type(error).__qualname__,
+        "".join(traceback.format_exception(error)),
+        task.worker,
+    )
+
+
+def no_way(task: Task, error: BaseException) -> Failure:
+    """The same where the way of a record out of the task could not be chosen."""
+    found = failure_of(task, error)
+    reason = f"a grouping of its output raised {found.reason}"
+    place = (found.cause, found.component, found.task)
+    return Failure(*place, reason, found.exception, found.traceback, found.worker)

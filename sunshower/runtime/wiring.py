@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 
@@ -20,12 +19,14 @@ from sunshower.runtime.manual_spout import NextTupleSpoutTask
 from sunshower.runtime.outlets import Outlet, Outlets, Route
 from sunshower.runtime.pending import Pending
 from sunshower.runtime.plan import ACKER, Plan, Stream, Task
+from sunshower.runtime.records_spout import RecordsSpoutTask
 from sunshower.runtime.reports import Reports, Shards
 from sunshower.runtime.retries import Retries
 from sunshower.runtime.routing import make_router
-from sunshower.runtime.spout_task import RecordsSpoutTask, SpoutTask
+from sunshower.runtime.spout_task import SpoutTask
+from sunshower.runtime.supervision import Supervision
 from sunshower.runtime.table_spout import TablesSpoutTask
-from sunshower.runtime.usercode import guard
+from sunshower.runtime.usercode import TaskError
 from sunshower.topologies.components import Context
 from sunshower.topologies.graph import Level, Subscription
 from sunshower.topologies.retry import Retry
@@ -80,9 +81,16 @@ def wire(
     life: int,
     generator: np.random.Generator,
     ready: Callable[[int], dict[RemoteChannel, None]],
+    *,
+    first_try_s: float = 0.0,
+    quarantined: Mapping[int, TaskError] | None = None,
 ) -> Wired:
-    """Make the tasks of `worker` in its `life` (1, 2, …). `ready(peer)` is where a channel to
-    another worker's task puts itself when it has something to send."""
+    """Make the tasks of `worker` in its `life` (1, 2, …); user code is only made when they open.
+
+    `ready(peer)` is where a channel to another worker's task puts itself when it has something to
+    send. `first_try_s`: when tasks may be opened; `quarantined`: those that never are, and why.
+    """
+    gone = quarantined or {}
     tracked = plan.graph.config.tracked
     shards = [[acker.id for acker in ackers] for ackers in plan.shards]
     wired = Wired(Reports(Shards(shards) if tracked else None))
@@ -94,23 +102,22 @@ def wire(
             strides = [len(ackers) for ackers in shards]
             wired.ackers[task.id] = AckerTask(task.id, strides, timed=timed)
             continue
-        make = partial(_outlets, plan, task, wired, generator, ready)
-        routed = guard(task, "prepare of a custom grouping", make)
+        routed = _outlets(plan, task, wired, generator, ready)
         outlets = Outlets(task.id, routed, EdgeIds(generator))
         component = plan.component(task)
-        instance = guard(task, "the constructor", component.instance)
         config = plan.graph.config_of(component)
+        care = Supervision(task, config, first_try_s, gone.get(task.id))
         if component.level.is_spout:
             pending = Pending(plan.incarnation(task, life), config.spout_slots)
             retry = component.retry or Retry(attempts=config.attempts_max)
             retries = Retries(retry, generator)
             wired.spouts[task.id] = _SPOUTS[component.level](
-                task, instance, pending, outlets, wired.reports, config, retries
+                care, component.instance, pending, outlets, wired.reports, config, retries
             )
         else:
             wired.bolts[task.id] = _BOLTS[component.level](
-                task,
-                instance,
+                care,
+                component.instance,
                 outlets,
                 wired.reports,
                 ServiceTime(config),

@@ -7,7 +7,7 @@ simulator or a test may do so in any order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from sunshower.errors import Unserialisable
 from sunshower.failures import Cause
 from sunshower.runtime.acker_task import Verdicts
 from sunshower.runtime.batch import Batch, join
+from sunshower.runtime.bolt_task import BoltTask
 from sunshower.runtime.channels import Inflow, RemoteChannel
 from sunshower.runtime.credits import FIRST_WINDOW
 from sunshower.runtime.ids import U64, incarnations_of
@@ -25,13 +26,13 @@ from sunshower.runtime.lanes import Inlet, Lane
 from sunshower.runtime.losses import Losses
 from sunshower.runtime.metrics import WorkerStats
 from sunshower.runtime.mutation import process_unchanged
-from sunshower.runtime.outlets import Outlets
 from sunshower.runtime.packets import Answer, Packet, read_content
-from sunshower.runtime.plan import Plan, Task
+from sunshower.runtime.plan import Plan
 from sunshower.runtime.reports import ShardReport
 from sunshower.runtime.spout_task import SpoutTask
+from sunshower.runtime.supervision import Supervision
 from sunshower.runtime.ticks import Ticker
-from sunshower.runtime.usercode import guard
+from sunshower.runtime.usercode import Raised, TaskError, failure_of, guard
 from sunshower.runtime.wiring import context, wire
 
 _GRANT_S = 0.05  # what was processed is granted after this long, however little it is
@@ -49,7 +50,12 @@ class Worker:
         generator: np.random.Generator,
         clock: Clock,
         inlet: Inlet | None = None,
+        *,
+        delay_s: float = 0.0,
+        quarantined: Mapping[int, TaskError] | None = None,
     ) -> None:
+        """`delay_s`: before the tasks open (ackers and mail do not wait); `quarantined`: the tasks
+        whose user code is not run in this life, and why."""
         self.plan = plan
         self.worker = worker
         self.life = life
@@ -62,13 +68,22 @@ class Worker:
             for peer in plan.workers
             if peer != worker
         }
-        self._wired = wire(plan, worker, life, generator, lambda peer: self._lanes[peer].ready)
+        self._wired = wire(
+            plan,
+            worker,
+            life,
+            generator,
+            lambda peer: self._lanes[peer].ready,
+            first_try_s=clock.now() + delay_s,
+            quarantined=quarantined,
+        )
         self._losses = Losses(plan, self._wired)
         self._inflows: dict[tuple[int, int], Inflow] = {}
         self._bolts = list(reversed(self._wired.bolts.values()))  # downstream first
         self._spouts = list(self._wired.spouts.values())
-        self._opened = self._closed = False
-        self._tickers = list[Ticker]()  # of the tasks that have a tick
+        self._waiting: list[BoltTask | SpoutTask] = [*self._wired.bolts.values(), *self._spouts]
+        self._tickers = list[Ticker]()  # of the tasks that are open and have a tick
+        self._closed = False
         self._bolt_turns = 0
         self._grant_at_s: float | None = None
 
@@ -127,12 +142,12 @@ class Worker:
     def step(self) -> float | None:
         """Do a slice of work. Returns 0 if there is more to do, the seconds to wait for the next
         thing that is due, or None if nothing is."""
-        if not self._opened:
-            self._open()
         now = self._clock.now()
+        if self._waiting:
+            self._try_waiting(now)
         for spout in self._spouts:
             if spout.next_look_s <= now:
-                guard(spout.task, "fail", partial(spout.look, now))
+                spout.look(now)
         if self._tickers:
             self._tick(now)
         worked = self._run_one(now)
@@ -166,7 +181,8 @@ class Worker:
         """The worker at this moment."""
         spouts = [spout.stats() for spout in self._spouts]
         bolts = [bolt.stats() for bolt in self._wired.bolts.values()]
-        untracked = [self._losses.untracked, *(bolt.untracked for bolt in self._bolts)]
+        tasks = (*self._bolts, *self._spouts)
+        untracked = [self._losses.untracked, *(task.untracked for task in tasks)]
         return WorkerStats(
             self.worker,
             self.life,
@@ -182,44 +198,55 @@ class Worker:
         bolts = [t.bolt for t in self._wired.bolts.values() if t.task.component == component]
         return [one.result() if hasattr(one, "result") else None for one in (*spouts, *bolts)]
 
+    @property
+    def supervisions(self) -> list[Supervision]:
+        """Of all tasks here that run user code."""
+        return [task.supervision for task in (*self._wired.bolts.values(), *self._spouts)]
+
     def notices(self) -> list[str]:
         """What the log should say of failures since the last look; all of it once closed."""
         now = np.inf if self._closed else self._clock.now()
         return [line for spout in self._spouts for line in spout.replays.notices.take(now)]
 
-    def close(self) -> None:
-        """The topology stops: every task is told, whatever the others say to it."""
+    def close(self) -> list[TaskError]:
+        """The topology stops: every open task is told. Returns what they had to say against it."""
         self._closed = True
-        if self._opened:
-            for spout in self._spouts:
-                guard(spout.task, "close", spout.close)
-            for bolt in self._wired.bolts.values():
-                guard(bolt.task, "cleanup", bolt.close)
+        said = [task.close() for task in (*self._spouts, *self._wired.bolts.values())]
+        return [error for error in said if error is not None]
 
     # ---- how ------------------------------------------------------------------------------
 
-    def _open(self) -> None:
-        self._opened = True
-        for bolt in self._wired.bolts.values():
-            where = context(self.plan, bolt.task)
-            guard(bolt.task, "prepare", partial(bolt.prepare, where))
-        for spout in self._spouts:
-            where = context(self.plan, spout.task)
-            guard(spout.task, "open", partial(spout.open, where))
-        ticks: list[tuple[Task, Outlets | None, Callable[[], None]]] = [
-            (spout.task, None, spout.tick) for spout in self._spouts
-        ]
-        ticks += [(bolt.task, bolt.outlets, bolt.tick) for bolt in self._bolts]
-        now = self._clock.now()
-        for task, outlets, tick in ticks:
-            if every_s := self.plan.component(task).tick_s:
-                self._tickers.append(Ticker(task, outlets, tick, every_s, now))
+    def _try_waiting(self, now: float) -> None:
+        """Open the tasks whose time has come, for the first time or again."""
+        for task in self._waiting:
+            if task.supervision.retry_s <= now:
+                try:
+                    task.resume(context(self.plan, task.task))
+                except Raised as raised:
+                    task.supervision.raised(raised, self._clock.now())
+                else:
+                    task.supervision.tried()
+                    self._start_ticking(task)
+            if isinstance(task, SpoutTask) and task.supervision.is_quarantined:
+                task.drain()
+        self._waiting = [task for task in self._waiting if task.supervision.waits]
+
+    def _start_ticking(self, task: BoltTask | SpoutTask) -> None:
+        every_s = self.plan.component(task.task).tick_s
+        if every_s and all(ticker.task is not task.task for ticker in self._tickers):
+            outlets = task.outlets if isinstance(task, BoltTask) else None
+            call = partial(self._tick_task, task)
+            self._tickers.append(Ticker(task.task, outlets, call, every_s, self._clock.now()))
 
     def _tick(self, now: float) -> None:
         for ticker in self._tickers:
             if ticker.take(now):
-                guard(ticker.task, "tick", ticker.call)
-                self._pass_on_postponed(self._wired.bolts.get(ticker.task.id))
+                ticker.call()
+
+    def _tick_task(self, task: BoltTask | SpoutTask) -> None:
+        if task.supervision.runs:
+            task.hear("tick", task.tick)
+            self._pass_on_postponed(task)
 
     def _run_one(self, now: float) -> bool:
         if self._bolt_turns < _BOLTS_BEFORE_SPOUT and self._run_bolt():
@@ -232,22 +259,30 @@ class Worker:
         """The bolt furthest downstream that has something to do and room for what comes of it."""
         for bolt in self._bolts:
             inbox = self._wired.inboxes[bolt.task.id]
-            if not inbox.entries or bolt.outlets.full:
+            if not inbox.entries or bolt.outlets.full or bolt.supervision.waits:
                 continue
             limit = bolt.service.slice_records
             entries = inbox.take_several(limit) if bolt.joins else [inbox.take(limit)]
             batch = join([entry[0] for entry in entries])
             before = self._clock.now()
-            process = (
-                partial(process_unchanged, bolt) if self._config.check_mutation else bolt.process
-            )
-            guard(bolt.task, "the code or a grouping", partial(process, batch))
+            self._process(bolt, batch)
             bolt.service.measure(len(batch), self._clock.now() - before)
             for part, origin, seq in entries:
                 origin.processed(len(part), seq, bolt.service.window)
             self._pass_on_postponed(bolt)
             return True
         return False
+
+    def _process(self, bolt: BoltTask, batch: Batch) -> None:
+        if bolt.supervision.is_quarantined:
+            bolt.refuse(batch, bolt.supervision.failure)
+            return
+        process = partial(process_unchanged, bolt) if self._config.check_mutation else bolt.process
+        try:
+            guard(bolt.task, "the processing", partial(process, batch))
+        except Raised as raised:  # not where a single input could be blamed: all of them are
+            bolt.supervision.note(raised)
+            bolt.refuse(batch, failure_of(bolt.task, raised.__cause__ or raised))
 
     def _run_spouts(self, now: float) -> bool:
         turns = [self._run_spout(spout, now) for spout in self._spouts if self._may_emit(spout)]
@@ -256,15 +291,21 @@ class Worker:
     def _may_emit(self, spout: SpoutTask) -> bool:
         """Whether the others have room for what the spout might emit, and all are there."""
         wired = all(lane.peer_incarnation is not None for lane in self._lanes.values())
-        return wired and not spout.done and not spout.outlets.full
+        runs = not spout.supervision.waits
+        return wired and runs and not spout.done and not spout.outlets.full
 
     def _run_spout(self, spout: SpoutTask, now: float) -> bool:
         if spout.next_emit_s > now:
             return False
         limit = min(spout.service.slice_records, spout.outlets.window)
-        emitted: int = guard(
-            spout.task, "records, tables or next_tuple", partial(spout.emit, now, limit)
-        )
+        try:
+            emitted: int = guard(spout.task, "the emitting", partial(spout.emit, now, limit))
+        except Raised as raised:
+            spout.supervision.raised(raised, self._clock.now())
+            self._waiting.append(spout)
+            return True
+        if spout.supervision.in_a_row:
+            spout.supervision.went_well(now, progress=emitted > 0)
         if emitted:
             spout.service.measure(emitted, self._clock.now() - now)
             spout.wake()
@@ -278,6 +319,7 @@ class Worker:
         times += [ticker.look_s(now) for ticker in self._tickers]
         times += [at for at in (self._grant_at_s,) if at is not None]
         times += [spout.next_emit_s for spout in self._spouts if self._may_emit(spout)]
+        times += [task.supervision.retry_s for task in self._waiting]
         soonest = min(times, default=np.inf)
         return None if soonest == np.inf else max(soonest - now, 0.0005)
 
@@ -312,14 +354,13 @@ class Worker:
                 else np.concatenate(verdicts.complete)
             )
             now = self._clock.now()
-            guard(spout.task, "ack", partial(spout.complete, roots, now))
+            spout.complete(roots, now)
         if verdicts.failed:
             why = dict(verdicts.failed)
             failed = np.array(list(why), np.uint64)
-            guard(spout.task, "fail", partial(spout.failed, failed, why, self._clock.now()))
+            spout.failed(failed, why, self._clock.now())
         for roots, ages_s in verdicts.ages:
-            now = self._clock.now()
-            guard(spout.task, "fail", partial(spout.heard_of, roots, ages_s, now))
+            spout.heard_of(roots, ages_s, self._clock.now())
 
     def _pass_on_postponed(self, bolt: Any) -> None:
         if roots := getattr(bolt, "postponed", None):

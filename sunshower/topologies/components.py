@@ -113,6 +113,8 @@ class SpoutCollector(Protocol[In_contra]):
 class Spout(Generic[Out_co]):
     """A source: write `records` (simple), `tables` (columns) or `next_tuple` (manual).
 
+    What one of them raises, or `open`, stops this task alone: it is tried again after a back-off,
+    and quarantined in the end. What `ack`, `fail` and `close` raise is told, and the task goes on.
     Nothing here may block. Of `records` and `tables` the framework names, keeps and replays each
     record; `next_tuple` emits with message ids of its own, and may say `replay = False`.
     Storm: org.apache.storm.spout.ISpout.
@@ -128,7 +130,8 @@ class Spout(Generic[Out_co]):
     def records(self) -> Iterator[Out_co | None]:
         """Yield record after record; None for "nothing now"; return when there is no more.
 
-        Message ids are 0, 1, 2 … in the order of the records.
+        Message ids are 0, 1, 2 … in the order of the records. If it raises, a new spout is made,
+        and what the old one had yielded is skipped: yield the same records in the same order.
         """
         raise NotImplementedError
 
@@ -140,7 +143,10 @@ class Spout(Generic[Out_co]):
         raise NotImplementedError
 
     def next_tuple(self, out: SpoutCollector[Any]) -> None:
-        """Emit what is there now, if anything, and return. Asked again while room is left."""
+        """Emit what is there now, if anything, and return. Asked again while room is left.
+
+        If it raises, what it has emitted is sent, and the same spout is asked again later.
+        """
         raise NotImplementedError
 
     def tick(self) -> None:
@@ -183,7 +189,8 @@ class Bolt(Generic[In_contra, Out_co]):
         """
 
     def prepare(self, context: Context) -> None:
-        """Called once per task, before the first record."""
+        """Called before the first record. If it raises, a new bolt is made and asked later; its
+        records wait. After `task_errors_max` times in a row the task is quarantined: they fail."""
 
     def process(self, record: In_contra) -> Iterable[Out_co | OnStream] | None:
         """Yield = emit, anchored to `record`; return = ack; raise = fail with the reason.

@@ -10,6 +10,8 @@ from sunshower.cli.display import Display, Rates, duration
 from sunshower.cli.session import Ended
 from sunshower.cli.summary import sentence, summary
 from sunshower.runtime.metrics import Counts, Latencies, Snapshot, TaskStats, WorkerStats
+from sunshower.runtime.supervision import Health, Standing
+from sunshower.runtime.usercode import TaskError
 from sunshower.topologies.graph import Graph
 from sunshower.topologies.sources import Counter, Number
 from sunshower.topologies.topology import Topology
@@ -138,3 +140,29 @@ def test_the_end_of_an_untracked_topology_claims_nothing() -> None:
 def test_totals_have_rates_over_the_whole_run() -> None:
     ended = Ended(snapshot(Counts(emitted=500, acked=500)), 2.0, drained=False)
     assert " 250 " in printed(summary(graph(), ended))
+
+
+# ---- tasks in trouble ---------------------------------------------------------------------------
+
+GONE = TaskError("show", 0, 1, "prepare of show[0] raised OSError: [gone]\nfor good", "OSError")
+
+
+def test_a_quarantine_is_news_once_with_the_first_line_of_its_error() -> None:
+    display = Display(graph())
+    degraded = Snapshot("numbers-to-show", degraded={2: GONE})
+    assert list(display.news(snapshot(Counts()))) == []
+    assert list(display.news(degraded)) == [
+        "show[0] on worker 1 is quarantined: prepare of show[0] raised OSError: [gone]"
+    ]
+    assert list(display.news(degraded)) == []
+
+
+def test_the_end_names_every_task_in_trouble() -> None:
+    noted = TaskError("numbers", 0, 0, "ack of numbers[0] raised OSError: gone")
+    health = Health(Standing.RUNNING, 3, (noted,))
+    task = TaskStats(1, "numbers", Counts(emitted=3, acked=3), health=health)
+    last = Snapshot("numbers-to-show", {0: WorkerStats(0, 1, (task,))}, degraded={2: GONE})
+    text = printed(summary(graph(), Ended(last, 1.0, drained=False)), width=120)
+    assert "show[0] on worker 1 is quarantined: prepare of show[0] raised OSError: [gone]" in text
+    assert "numbers[0]: 3 errors, the last: ack of numbers[0] raised OSError: gone" in text
+    assert "Finished after 1.0 s" in text

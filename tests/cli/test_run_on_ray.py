@@ -185,4 +185,34 @@ def test_a_prepare_that_raises(write: Write, sunshower: Sunshower, capsys: Captu
         topology.spout("numbers", Counter(3)).shuffle().bolt("bolt", Stubborn)
     """)
     assert sunshower("run", path) == 1
-    assert "prepare of bolt[0] raised OSError: no such database" in paragraph(capsys)
+    text = paragraph(capsys)
+    story = "quarantined in bolt[0]: prepare of bolt[0] raised OSError: no such database"
+    assert f"failed 5 times, the last time {story}" in text
+    assert 'raise OSError("no such database")' in text
+
+
+def test_a_spout_that_is_quarantined_ends_the_run_with_its_error_when_the_others_are_done(
+    write: Write, sunshower: Sunshower, capsys: Capture
+) -> None:
+    path = write("""
+        from sunshower import Spout
+
+        class Lost(Spout[Number]):
+            def records(self) -> Iterator[Number]:
+                yield Number(10)
+                raise OSError("no such queue")
+
+            def close(self) -> None:
+                raise OSError("nothing to close")
+
+        topology = Topology("lost")
+        topology.spout("numbers", Counter(3)).shuffle().bolt("out", Stdout)
+        topology.spout("lost", Lost).shuffle().bolt("too", Stdout)
+    """)
+    assert sunshower("run", path) == 1
+    said = capsys.readouterr()
+    assert sorted(said.out.split()) == ["0", "1", "10", "2"]
+    assert "close of lost[0] raised OSError: nothing to close" in said.err
+    complaint = said.err[said.err.index("sunshower: ") :]
+    assert "sunshower: records of lost[0] raised OSError: no such queue. Mend it" in complaint
+    assert 'raise OSError("no such queue")' in complaint

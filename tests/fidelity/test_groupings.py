@@ -20,8 +20,10 @@ from sunshower import (
     Tuple,
 )
 from sunshower.clock import ManualClock
-from sunshower.errors import BadEmit, TopologyError
+from sunshower.errors import TopologyError
 from sunshower.runtime.plan import Layout, make_plan
+from sunshower.runtime.routing import prepare
+from sunshower.runtime.usercode import Raised
 from sunshower.topologies import groupings
 from tests.fidelity.stage import Scripted, Stage, Word, Words, end
 from tests.runtime.harness import Network
@@ -39,7 +41,7 @@ def counts(grouping: groupings.Grouping, tasks: int, **more: Any) -> dict[int, i
 def test_targets_are_in_the_order_of_their_ids() -> None:
     """Storm: org/apache/storm/daemon/GrouperFactory.java, lists are sorted before prepare."""
     chooser = Chooser({})
-    router(groupings.Custom(chooser), 4)
+    prepare(router(groupings.Custom(chooser), 4))
     assert chooser.targets == [11, 12, 13, 14]
 
 
@@ -189,7 +191,7 @@ def test_spout_is_told_of_an_unknown_stream_too() -> None:
 
     topology = Topology("t", ackers=1)
     topology.spout("words", Lost()).shuffle().bolt("end", end)
-    with pytest.raises(BadEmit, match="no output stream 'no'"):
+    with pytest.raises(Raised, match="no output stream 'no'"):
         Stage(topology).emit()
 
 

@@ -8,9 +8,10 @@ import pytest
 
 from sunshower import Cause, Failure, Spout, SpoutCollector, Topology
 from sunshower.clock import ManualClock
-from sunshower.errors import ClusterError, TopologyFailed
+from sunshower.errors import ClusterError
 from sunshower.runtime.channels import Channel
 from sunshower.runtime.inline import run_inline
+from sunshower.runtime.supervision import Standing
 from tests.fidelity.stage import Stage, Word, Words, chain, end, pass_on
 from tests.runtime.rig import edges_by_root
 from tests.runtime.test_worker import SPOUT, Site
@@ -235,7 +236,10 @@ def test_every_failure_is_counted_and_timeouts_can_be_told_apart() -> None:
     ]
 
 
-def test_exception_of_a_spout_names_its_place() -> None:
+def test_exception_of_a_spout_names_its_place_and_the_spout_is_asked_again() -> None:
     """Storm: org/apache/storm/executor/Executor.java, ReportErrorAndDie ends the worker process."""
-    with pytest.raises(TopologyFailed, match=r"of numbers\[0\] raised OSError: gone"):
-        Site(OSError("gone")).packets(SPOUT)
+    site = Site(OSError("gone"))
+    site.packets(SPOUT)
+    (health,) = [task.health for task in site[SPOUT].stats().tasks]
+    assert health.standing is Standing.WAITING
+    assert str(health.last[0]) == "records of numbers[0] raised OSError: gone"

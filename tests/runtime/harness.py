@@ -202,8 +202,16 @@ class Network:
         """Life 1, or the next one: hello to the master, who tells everybody."""
         self._down.pop(worker, None)
         self.hellos.append(self.clock.now())
-        welcome = self._master.hello(worker)
-        core = Worker(self.plan, worker, welcome.life, self.random, self.clock)
+        welcome = self._master.hello(worker, self.clock.now())
+        core = Worker(
+            self.plan,
+            worker,
+            welcome.life,
+            self.random,
+            self.clock,
+            delay_s=welcome.delay_s,
+            quarantined=welcome.quarantined,
+        )
         core.peers(welcome.lives)
         for node in self.nodes.values():
             node.post(partial(node.core.peers, welcome.lives))

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from sunshower.runtime.book import Book
 from sunshower.runtime.metrics import Counts
+from sunshower.runtime.usercode import TaskError
 
 
 def test_book_is_read_as_it_was_written() -> None:
-    book = Book({0: 3, 7: 1}, {"split": Counts(emitted=9, acked=4)}, draining=True, error="why")
+    book = Book(
+        {0: 3, 7: 1},
+        {"split": Counts(emitted=9, acked=4)},
+        {5: TaskError("split", 0, 1, "it raised", "OSError", "Traceback …")},
+        draining=True,
+        error="why",
+    )
     assert Book.from_bytes(book.to_bytes()) == book
     assert Book.from_bytes(Book().to_bytes()) == Book()

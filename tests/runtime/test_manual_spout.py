@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from sunshower import Cause, Context, DirectStream, Failure, Spout, SpoutCollector, Topology
-from sunshower.errors import BadEmit
+from sunshower.runtime.usercode import Raised
 from tests.runtime.rig import Rig, records_of
 
 
@@ -154,7 +154,7 @@ def test_finish_is_the_end_once_everything_is_acked() -> None:
     ids=["misfit", "no stream", "emit on direct", "no subscriber"],
 )
 def test_emit_that_cannot_be_raises_where_it_is_called(step: Step, said: str) -> None:
-    with pytest.raises(BadEmit, match=said):
+    with pytest.raises(Raised, match=said):
         rig(step).spout("numbers").emit(0.0, 10)
 
 

@@ -7,9 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from sunshower import Bolt, Counter, Number, Topology
+from sunshower.runtime.book import Book
 from sunshower.runtime.master import Master, State
 from sunshower.runtime.metrics import Counts, TaskStats, WorkerStats
+from sunshower.runtime.obituary import Obituary
 from sunshower.runtime.plan import Layout, Plan, make_plan
+from sunshower.runtime.supervision import Health, Standing
+from sunshower.runtime.usercode import TaskError
 
 SPOUT, BOLT, ACKER = 0, 1, 2  # workers
 
@@ -39,7 +43,7 @@ def stats(
 
 def everybody(master: Master, sent: int = 9, executed: int = 9, now: float = 0.0) -> None:
     for worker in (SPOUT, BOLT, ACKER):
-        master.hello(worker)
+        master.hello(worker, 0.0)
     master.hear(stats(SPOUT, transferred=sent), now)
     master.hear(stats(BOLT, executed=executed), now)
     master.hear(WorkerStats(ACKER, 1, (), True), now)
@@ -69,16 +73,16 @@ def test_ticks_that_go_on_do_not_keep_a_topology_from_its_end() -> None:
 
 def test_topology_is_starting_until_everybody_has_said_hello(master: Master) -> None:
     for worker in (SPOUT, BOLT):
-        master.hello(worker)
+        master.hello(worker, 0.0)
         assert master.state(0.0) is State.STARTING
-    master.hello(ACKER)
+    master.hello(ACKER, 0.0)
     assert master.state(0.0) is State.RUNNING
 
 
 def test_each_hello_is_a_new_life_and_is_told_all_lives(master: Master) -> None:
-    assert master.hello(SPOUT).life == 1
-    assert master.hello(BOLT).lives == {SPOUT: 1, BOLT: 1}
-    welcome = master.hello(SPOUT)
+    assert master.hello(SPOUT, 0.0).life == 1
+    assert master.hello(BOLT, 0.0).lives == {SPOUT: 1, BOLT: 1}
+    welcome = master.hello(SPOUT, 0.0)
     assert (welcome.life, welcome.lives) == (2, {SPOUT: 2, BOLT: 1})
 
 
@@ -110,7 +114,7 @@ def test_untracked_records_on_their_way_are_waited_for(master: Master) -> None:
 
 def test_worker_that_is_restarted_is_waited_for(master: Master) -> None:
     everybody(master)
-    master.hello(BOLT)
+    master.hello(BOLT, 0.0)
     assert master.state(99.0) is State.RUNNING
     master.hear(stats(BOLT, life=2, executed=9), 99.0)
     assert master.state(99.0) is State.FINISHED
@@ -118,7 +122,7 @@ def test_worker_that_is_restarted_is_waited_for(master: Master) -> None:
 
 def test_word_of_a_former_life_is_ignored(master: Master) -> None:
     everybody(master)
-    master.hello(SPOUT)
+    master.hello(SPOUT, 0.0)
     master.hear(stats(SPOUT, life=1, acked=7), 0.0)
     assert master.snapshot(0.0).component("spout").acked == 0
 
@@ -128,7 +132,7 @@ def test_what_a_dead_life_had_done_still_counts_but_nothing_of_it_is_pending(
 ) -> None:
     everybody(master)
     master.hear(stats(SPOUT, acked=7, pending=3), 0.0)
-    master.hello(SPOUT)
+    master.hello(SPOUT, 0.0)
     master.hear(stats(SPOUT, life=2, acked=2, pending=1), 0.0)
     snapshot = master.snapshot(0.0)
     assert snapshot.component("spout") == Counts(acked=9, pending=1)
@@ -142,3 +146,62 @@ def test_first_reason_to_give_up_counts(master: Master) -> None:
     assert master.error == "the first"
     assert master.state(0.0) is State.FAILED
     assert master.snapshot(0.0).state == "failed"
+
+
+# ---- quarantine ---------------------------------------------------------------------------------
+
+WHY = TaskError("spout", 0, SPOUT, "records of spout[0] raised OSError: gone", "OSError", "Trace")
+
+
+def quarantined(worker: int, life: int = 1) -> WorkerStats:
+    health = Health(Standing.QUARANTINED, 5, (WHY,))
+    task = TaskStats(worker + 1, ["spout", "bolt"][worker], Counts(), done=True, health=health)
+    return WorkerStats(worker, life, (task,), True)
+
+
+def test_quarantined_bolt_degrades_the_topology_and_it_goes_on(master: Master) -> None:
+    everybody(master, sent=0, executed=0)
+    master.hear(quarantined(BOLT), 0.0)
+    snapshot = master.snapshot(0.0)
+    assert (snapshot.degraded, snapshot.state) == ({2: WHY}, "finished")
+    assert master.error is None
+
+
+def test_quarantined_spout_fails_the_topology_when_all_else_is_done(master: Master) -> None:
+    everybody(master, sent=0, executed=0)
+    master.hear(quarantined(SPOUT), 0.0)
+    master.hear(stats(BOLT, idle=False), 0.0)
+    assert master.state(9.0) is State.RUNNING
+    master.hear(stats(BOLT), 0.0)
+    assert master.state(9.0) is State.FAILED
+    assert master.error == f"{WHY.text}. Mend it and run again.\nTrace"
+
+
+def test_drained_topology_is_finished_whoever_is_quarantined(master: Master) -> None:
+    everybody(master, sent=0, executed=0)
+    master.hear(quarantined(SPOUT), 0.0)
+    master.drain()
+    assert master.state(9.0) is State.FINISHED
+
+
+def test_next_life_is_told_what_is_not_run_any_more_also_by_the_next_master(
+    plan: Plan, master: Master
+) -> None:
+    everybody(master)
+    master.hear(quarantined(BOLT), 0.0)
+    successor = Master(plan, Book.from_bytes(master.book.to_bytes()))
+    for one in (master, successor):
+        assert one.hello(BOLT, 1.0).quarantined == {2: WHY}
+        assert one.hello(SPOUT, 1.0).quarantined == {}
+
+
+def test_worker_that_dies_again_and_again_is_told_to_wait_and_its_task_is_quarantined(
+    master: Master,
+) -> None:
+    now, welcomes = 0.0, []
+    for _ in range(7):
+        welcomes.append(master.hello(BOLT, now, Obituary(BOLT, 1, 2)))
+        now += welcomes[-1].delay_s + 1.0
+    assert [welcome.delay_s for welcome in welcomes] == [0, 0, 0, 0.5, 1.0, 2.0, 4.0]
+    assert [list(welcome.quarantined) for welcome in welcomes] == [[]] * 6 + [[2]]
+    assert list(master.snapshot(now).degraded) == [2]

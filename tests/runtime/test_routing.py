@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from sunshower.errors import BadEmit
 from sunshower.records import Schema
-from sunshower.runtime.routing import Router, make_router, pick
+from sunshower.runtime.routing import Router, make_router, pick, prepare
 from sunshower.topologies import groupings
 from sunshower.topologies.groupings import Grouping
 from tests.house.reading import ROOT
@@ -264,7 +264,9 @@ class Chooser:
 
 def test_custom_grouping_is_told_its_targets_and_names_none_one_or_several() -> None:
     chooser = Chooser({0: [12], 1: [], 2: [13, 11], 3: [12]})
-    shares = shared_out(router(groupings.Custom(chooser), 3), WORDS[:4])
+    asked = router(groupings.Custom(chooser), 3)
+    prepare(asked)
+    shares = shared_out(asked, WORDS[:4])
     assert chooser.targets == [11, 12, 13]
     assert shares == {0: [2], 1: [0, 3], 2: [2]}
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from sunshower import Cause, Context, Failure, Spout, Topology
-from sunshower.errors import BadEmit, TopologyFailed
+from sunshower.errors import TopologyFailed
 from sunshower.runtime.ids import U64
+from sunshower.runtime.usercode import Raised
 from tests.runtime.rig import Rig, edges_by_root, records_of
 
 
@@ -95,7 +96,9 @@ def test_untracked_topology_keeps_nothing() -> None:
     assert not here.sent("next")[0].tracked
 
 
-def test_record_that_does_not_fit_ends_the_topology() -> None:
+def test_record_that_does_not_fit_is_an_error_of_the_source_and_those_before_it_are_emitted() -> (
+    None
+):
     class Wrong(Numbers):
         def records(self) -> Iterator[Any]:
             yield Number(1)
@@ -103,8 +106,10 @@ def test_record_that_does_not_fit_ends_the_topology() -> None:
 
     topology = Topology("t", ackers=1)
     topology.spout("numbers", Wrong()).shuffle().bolt("next", sink)
-    with pytest.raises(BadEmit, match=r"'two' \(a str\) does not fit stream 'default'"):
-        Rig(topology).spout("numbers").emit(0.0, 100)
+    here = Rig(topology)
+    with pytest.raises(Raised, match=r"numbers\[0\]: 'two' \(a str\) does not fit stream"):
+        here.spout("numbers").emit(0.0, 100)
+    assert records_of(here.sent("next")) == [Number(1)]
 
 
 # ---- verdicts -----------------------------------------------------------------------------------

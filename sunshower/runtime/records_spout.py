@@ -1,0 +1,135 @@
+"""A spout at the simple level: records() is drained in bulk, and what fails is emitted again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from sunshower.runtime.batch import Anchors
+from sunshower.runtime.ids import I64
+from sunshower.runtime.outlets import NotSent
+from sunshower.runtime.pending import Released
+from sunshower.runtime.retries import Replay
+from sunshower.runtime.spout_task import SpoutTask
+from sunshower.runtime.usercode import RAISED, Raised, blame
+from sunshower.topologies.components import DEFAULT, Context
+from sunshower.topologies.retry import DEAD_LETTERS
+
+
+class RecordsSpoutTask(SpoutTask):
+    """Message ids are positions in the source."""
+
+    _source: Iterator[Any]
+    _position = 0  # how many records have been emitted; a spout that is opened begins there
+    _broken: Raised | None = None  # what the source has raised, after records to be emitted first
+
+    def open(self, context: Context) -> None:
+        super().open(context)
+        self._source = self._watched(self._position)
+
+    def resume(self, context: Context) -> None:
+        """Its source has ended with the exception: a new spout begins where the old one was."""
+        if self.spout is not None:
+            self.close()
+            self.spout, self._hears_ack, self._hears_fail = None, False, False
+        self.open(context)
+
+    def _watched(self, skip: int) -> Iterator[Any]:
+        """The source without its first `skip` records (40 ns each)."""
+        source = iter(self.spout.records())
+        for record in source if skip else ():
+            skip -= record is not None
+            if record is None:
+                yield None
+            if not skip:
+                break
+        yield from source
+        self.exhausted = True
+
+    def emit(self, now: float, limit: int) -> int:
+        if self._reports.tracked:
+            limit = min(limit, self.pending.room)
+        replays, wanted = self.replays.share_out(now, limit, self._fresh_room)
+        fresh = [] if self.exhausted else self._draw(wanted)
+        if len(fresh) < wanted:  # the source has nothing now
+            replays = limit - len(fresh)
+        again, letters = self.replays.take(replays, len(fresh))
+        first, self._position = self._position, self._position + len(fresh)
+        numbers: I64 = np.arange(first, self._position)
+        records = fresh
+        attempts: Any = 1
+        if again:
+            records = [replay.payload for replay in again] + fresh
+            numbers = np.concatenate(([replay.number for replay in again], numbers))
+            attempts = [replay.attempt for replay in again] + [1] * len(fresh)
+        if records:
+            self._send(DEFAULT, records, records, numbers, attempts, now)
+        self._send_letters(letters, now)
+        self._raise_broken(now, progress=bool(fresh))
+        return len(records) + len(letters)
+
+    def _raise_broken(self, now: float, *, progress: bool) -> None:
+        """Raise what the source has raised, now that all it gave before is emitted."""
+        if self._broken is not None:
+            broken, self._broken = self._broken, None
+            if progress:
+                self.supervision.went_well(now, progress=True)
+            raise broken
+
+    def _draw(self, count: int) -> list[Any]:
+        """Up to `count` records that are there now; those before one that is broken."""
+        there_now = iter(self._source.__next__, None)  # stops at a None, without a Python loop
+        fresh: list[Any] = []
+        try:
+            fresh.extend(islice(there_now, count))
+        except RAISED as error:
+            self._broken = blame(self.task, "records", error)
+        bad = self.outlets.check(DEFAULT, fresh)
+        if bad is not None:
+            misfit = self.outlets.misfit_error(DEFAULT, fresh[bad])
+            self._broken = blame(self.task, "records", misfit)
+            del fresh[bad:]
+        return fresh
+
+    def _send(
+        self,
+        stream: str,
+        records: Any,
+        payloads: Sequence[Any],
+        numbers: Sequence[int] | I64,
+        attempts: Any,
+        now: float,
+    ) -> None:
+        """Emit `records`; `payloads` is what to keep of each until it is acked."""
+        if not self._reports.tracked:
+            try:
+                self.outlets.send(stream, records, None)
+            except NotSent as refused:
+                self._note_untracked(refused.errors.values())
+            return
+        timeout_s = self._config.message_timeout_s
+        roots = self.pending.take(payloads, numbers, attempts, now, timeout_s)
+        errors: dict[int, BaseException] = {}
+        try:
+            made = self.outlets.send(stream, records, Anchors(roots))
+        except NotSent as refused:
+            made, errors = refused.made, refused.errors
+        assert made is not None
+        self._start(roots, made, errors, now)
+
+    def _send_letters(self, letters: list[Replay], now: float) -> None:
+        if letters:
+            numbers, records, attempts = zip(*letters, strict=True)
+            self._send(DEAD_LETTERS, list(records), records, numbers, attempts, now)
+
+    def named(self, replay: Replay) -> tuple[Any, dict[str, Any]]:
+        schema = self.outlets.outlet(DEFAULT).spec.schema
+        (values,) = schema.rows([replay.payload])
+        return replay.number, dict(zip(schema.fields, values, strict=True))
+
+    def _message_ids(self, released: Released) -> list[Any]:
+        ids: list[Any] = released.numbers.tolist()
+        return ids

@@ -1,0 +1,120 @@
+"""Tasks that raise, or end their process, on real workers: the others finish their work."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from sunshower import Bolt, Cause, Context, Counter, Failure, Number, Spout, Topology
+from sunshower.actors.cluster import RayCluster, RayRun
+from sunshower.errors import TopologyFailed
+from sunshower.runtime.metrics import Snapshot
+from sunshower.runtime.plan import ACKER, Layout
+
+TOTAL = 20_000
+
+
+def keep(number: Number) -> None: ...
+
+
+class Hearing(Spout[Number]):
+    """One number; the causes of its failures are its result."""
+
+    def open(self, context: Context) -> None:
+        self.causes: list[Cause] = []
+
+    def records(self) -> Iterator[Number]:
+        yield Number(0)
+
+    def fail(self, message_id: int, failure: Failure) -> None:
+        self.causes.append(failure.cause)
+
+    def result(self) -> list[Cause]:
+        return self.causes
+
+
+class Suicide(Bolt[Number, None]):
+    def prepare(self, context: Context) -> None:
+        os._exit(3)
+
+    def process(self, record: Number) -> None: ...
+
+
+def until(run: RayRun, enough: Callable[[Snapshot], bool]) -> Snapshot:
+    end_s = time.monotonic() + 60
+    while not enough(snapshot := run.snapshot()):
+        assert time.monotonic() < end_s, f"it never came to that: {snapshot}"
+    return snapshot
+
+
+def test_bolt_whose_process_always_dies_is_quarantined_and_the_others_finish(
+    ray_cluster: RayCluster,
+) -> None:
+    topology = Topology(
+        "suicide", deaths_max=3, restart_backoff_s=0.05, attempts_max=60_000, idle_poll_s=0.01
+    )
+    topology.spout("numbers", Counter(TOTAL)).shuffle().bolt("keep", keep)
+    topology.spout("one", Hearing()).shuffle().bolt("dies", Suicide)
+    run = ray_cluster.submit(topology.graph(), Layout.ISOLATE)
+    try:
+        snapshot = until(
+            run,
+            lambda seen: (
+                bool(seen.degraded)
+                and seen.component("numbers").acked == TOTAL
+                and Cause.QUARANTINED in run.results("one")[0]
+            ),
+        )
+        (task,) = run.plan.tasks_of("dies")
+        ((id, error),) = snapshot.degraded.items()
+        assert id == task.id
+        assert "the process of its worker died 3 times in a row" in error.text
+        assert snapshot.state == "running", "one record is not processed: that is up to its spout"
+    finally:
+        run.stop()
+
+
+def test_spout_that_always_raises_fails_the_topology_when_the_others_are_done(
+    ray_cluster: RayCluster,
+) -> None:
+    class Bad(Spout[Number]):
+        def records(self) -> Iterator[Number]:
+            raise OSError("no such queue")
+            yield Number(0)
+
+    topology = Topology("bad-spout", task_backoff_s=0.01)
+    topology.spout("numbers", Counter(TOTAL)).shuffle().bolt("keep", keep)
+    topology.spout("bad", Bad).shuffle().bolt("too", keep)
+    run = ray_cluster.submit(topology.graph())
+    try:
+        story = r"(?s)records of bad\[0\] raised OSError: no such queue\. Mend it.*in records"
+        with pytest.raises(TopologyFailed, match=story):
+            run.wait(60)
+    finally:
+        run.stop()
+
+
+@pytest.mark.parametrize("victim", ["numbers", "keep", ACKER])
+def test_master_and_worker_that_die_at_once_come_back_and_nothing_is_lost(
+    ray_cluster: RayCluster, victim: str
+) -> None:
+    """The worker says hello to a master that is not there yet."""
+    topology = Topology("both", ackers=1, spout_pending=64)
+    topology.spout("numbers", Counter(TOTAL)).shuffle().bolt("keep", keep)
+    run = ray_cluster.submit(topology.graph(), Layout.ISOLATE)
+    try:
+        until(run, lambda seen: seen.component("numbers").acked > 0)
+        (task,) = run.plan.tasks_of(victim)
+        run.kill_worker(task.worker)
+        run.kill_master()
+        assert run.wait(60)
+        snapshot = run.snapshot()
+        assert snapshot.restarts >= 1
+        assert not snapshot.degraded
+        if victim != "numbers":  # a spout begins its source anew, and had told its former counts
+            assert snapshot.component("numbers").acked == TOTAL
+    finally:
+        run.stop()

@@ -1,0 +1,97 @@
+"""Two chains side by side on two workers: a healthy one, and whatever a test declares."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from sunshower import Context, Failure, Spout, Topology
+from sunshower.clock import ManualClock
+from sunshower.runtime.master import Master
+from sunshower.runtime.plan import make_plan
+from sunshower.runtime.supervision import Health
+from tests.runtime.harness import Network
+
+TOTAL = 40
+SLEEPS = 0.1 + 0.2 + 0.4 + 0.8  # between five errors in a row
+
+
+class Number(NamedTuple):
+    n: int
+
+
+class Numbers(Spout[Number]):
+    """A healthy source that hears its failures."""
+
+    heard: list[tuple[int, Failure]]
+
+    def __init__(self, total: int = TOTAL) -> None:
+        self.total = total
+
+    def open(self, context: Context) -> None:
+        self.heard = []
+
+    def records(self) -> Iterator[Number]:
+        yield from map(Number, range(self.total))
+
+    def fail(self, message_id: int, failure: Failure) -> None:
+        self.heard.append((message_id, failure))
+
+
+class Chains:
+    """A healthy chain `numbers` → `keep`, and whatever else the test declares."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.kept: Counter[int] = Counter()  # by the healthy chain
+        self.got: Counter[int] = Counter()  # by the other one
+        self.topology = Topology("t", **{"ackers": 2, "message_timeout_s": 1e4, **settings})
+        self.topology.spout("numbers", Numbers()).shuffle().bolt("keep", self.keep)
+
+    def keep(self, number: Number) -> None:
+        self.kept[number.n] += 1
+
+    def get(self, number: Number) -> None:
+        self.got[number.n] += 1
+
+    def start(self, seed: int = 0) -> Network:
+        self.net = Network(make_plan(self.topology.graph()), seed, clock=ManualClock())
+        return self.net
+
+    def task(self, component: str) -> Any:
+        (task,) = self.net.plan.tasks_of(component)
+        wired = self.net.nodes[task.worker].core._wired
+        return wired.spouts.get(task.id) or wired.bolts[task.id]
+
+    def health(self, component: str) -> Health:
+        health: Health = self.task(component).supervision.health
+        return health
+
+    def told(self) -> Master:
+        """The network's master, after everybody has told how it stands."""
+        for node in self.net.nodes.values():
+            self.net._master.hear(node.core.stats(), self.net.clock.now())
+        return self.net._master
+
+    def healthy_chain_is_done(self) -> None:
+        assert self.kept == Counter(range(TOTAL)), "a neighbour has suffered"
+
+
+class Flaky:
+    """Raises as often as it was told, wherever it is called; shared by all instances."""
+
+    def __init__(self, times: int) -> None:
+        self.left = times
+        self.calls = 0
+
+    def __call__(self) -> None:
+        self.calls += 1
+        if self.left:
+            self.left -= 1
+            raise OSError("gone")
+
+    def __deepcopy__(self, memo: object) -> Flaky:
+        return self
+
+
+def sink(number: Number) -> None: ...
