@@ -192,7 +192,7 @@ class SpoutTask:
             replayed=self.replays.replayed,
             pending=len(self.pending),
             dead=self.replays.dead,
-            causes=dict(self.replays.causes),
+            causes={cause.value: count for cause, count in self.replays.causes.items()},
         )
         latencies = Latencies(self.latencies.counts.copy())
         return TaskStats(
@@ -205,8 +205,12 @@ class SpoutTask:
             self._done_s,
         )
 
-    def named(self, replay: Replay) -> tuple[Any, dict[str, Any]]:
-        """The message id of a message in line, and its record as field → value."""
+    def message_id(self, replay: Replay) -> Any:
+        """The message id of a message in line."""
+        raise NotImplementedError
+
+    def values(self, replay: Replay) -> dict[str, Any]:
+        """Its record, which is no dead letter yet, as field → value."""
         raise NotImplementedError
 
     def letter_payload(self, replay: Replay, letter: DeadLetter) -> Any:
@@ -317,10 +321,13 @@ class RecordsSpoutTask(SpoutTask):
             numbers, records, attempts = zip(*letters, strict=True)
             self._send(DEAD_LETTERS, list(records), records, numbers, attempts, now)
 
-    def named(self, replay: Replay) -> tuple[Any, dict[str, Any]]:
+    def message_id(self, replay: Replay) -> Any:
+        return replay.number
+
+    def values(self, replay: Replay) -> dict[str, Any]:
         schema = self.outlets.outlet(DEFAULT).spec.schema
         (values,) = schema.rows([replay.payload])
-        return replay.number, dict(zip(schema.fields, values, strict=True))
+        return dict(zip(schema.fields, values, strict=True))
 
     def _message_ids(self, released: Released) -> list[Any]:
         ids: list[Any] = released.numbers.tolist()
