@@ -60,7 +60,7 @@ class Display:
             pad_edge=False,
             padding=0,
         )
-        table.add_column("component", no_wrap=True)
+        table.add_column("component", overflow="fold")  # a long name is folded, figures never
         for heading in _HEADINGS:
             table.add_column(heading, justify="right", no_wrap=True)
         for component in self._graph.components.values():

@@ -120,6 +120,16 @@ def test_the_table_fits_a_terminal_of_80_columns() -> None:
     assert text.count("2,858,233") == 4
 
 
+def test_a_long_name_is_folded_and_no_figure_is_cut() -> None:
+    topology = Topology("long")
+    topology.spout("numbers", Counter(3)).shuffle().bolt("n" * 40, show)
+    counts = Counts(2_858_233, 2_858_233, 0, 2_858_233, 10_752, 10_752, 16_384)
+    text = printed(Display(topology.graph()).table(snapshot(counts), "title"), width=80)
+    assert "…" not in text
+    assert text.count("2,858,233") == 2
+    assert text.count("n") - text.count("numbers") > 40
+
+
 # ---- the end ------------------------------------------------------------------------------------
 
 

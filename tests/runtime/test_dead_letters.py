@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -16,6 +17,7 @@ from sunshower.errors import TopologyFailed
 from sunshower.runtime.inline import Finished, run_inline
 from sunshower.runtime.letters import dead_letter
 from sunshower.runtime.plan import Layout, make_plan
+from sunshower.runtime.worker import Worker
 from tests.runtime.harness import Faults, Network
 from tests.runtime.rig import Rig, records_of
 
@@ -331,3 +333,18 @@ def test_log_tells_the_attempt_and_not_the_traceback() -> None:
         f"{who}, attempt 1 of 3: exception in picky[0]: ValueError: no",
         f"{who}, and is emitted again: actor died in picky[0]",
     ]
+
+
+def test_worker_hands_over_a_few_lines_and_at_its_end_how_many_there_were() -> None:
+    graph = topology(Recorded(), Retry(attempts=9, jitter=0, dead_letters=True)).graph()
+    clock = ManualClock()
+    worker = Worker(make_plan(graph), 0, 1, np.random.default_rng(0), clock)
+    while (wait_s := worker.step()) is not None and not worker.finished:
+        clock.advance(min(wait_s, 0.1))
+    assert clock.now() > 10, "the back-offs of nine attempts"
+    lines = worker.notices()
+    worker.close()
+    lines += worker.notices()
+    assert len(lines) == 5 + 1 + 2, "the last two are 10 s apart"
+    assert lines[5] == "2 more failures of spout 'numbers' in picky within 10 s"
+    assert worker.notices() == []

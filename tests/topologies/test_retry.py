@@ -106,3 +106,9 @@ def test_stream_of_that_name_is_taken() -> None:
 def test_retry_that_is_no_retry_is_refused() -> None:
     with pytest.raises(TopologyError, match=r"retry is 5; give a Retry\(attempts=5"):
         declare(5)
+
+
+@pytest.mark.parametrize("share", [0, -0.5, 1.5, float("nan")])
+def test_share_of_replays_is_above_0_and_1_at_most(share: float) -> None:
+    with pytest.raises(ConfigError, match="replay_share is"):
+        Topology("t", replay_share=share)
