@@ -1,5 +1,4 @@
-"""Replays beside fresh records: nobody starves, nobody waits in vain, and the table is never full
-of one kind for ever."""
+"""Replays beside fresh records: nobody starves, and nobody waits in vain."""
 
 from __future__ import annotations
 
