@@ -9,6 +9,7 @@ done, wait for the loop). The loop owns the core: no lock anywhere, only a mailb
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import secrets
 import threading
@@ -35,6 +36,7 @@ from sunshower.runtime.usercode import TaskError
 from sunshower.runtime.worker import Worker
 
 _TELL_S = 0.25  # how often the master hears, while anything changes
+_LOG = logging.getLogger("sunshower")
 
 
 class WorkerActor:
@@ -166,6 +168,7 @@ class WorkerActor:
         if now < self._tell_at_s and finished is self._told_finished:
             left_s = self._tell_at_s - now
             return wait_s if wait_s == 0 else min(left_s, left_s if wait_s is None else wait_s)
+        self._log()
         stats = self._core.stats()
         counts = [(task.counts, task.done, task.health) for task in stats.tasks]
         if (counts, finished, stats.idle) != self._told:
@@ -179,7 +182,13 @@ class WorkerActor:
 
     def _close(self) -> list[TaskError]:
         self._stopped = True
-        return self._core.close()
+        said = self._core.close()
+        self._log()
+        return said
+
+    def _log(self) -> None:
+        for line in self._core.notices():
+            _LOG.warning("%s", line)
 
     def _put(self, fact: Callable[[], Any]) -> None:
         self._mailbox.append(fact)

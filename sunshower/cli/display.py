@@ -62,7 +62,7 @@ class Display:
             pad_edge=False,
             padding=0,
         )
-        table.add_column("component", no_wrap=True)
+        table.add_column("component", overflow="fold")  # a long name is folded, figures never
         for heading in _HEADINGS:
             table.add_column(heading, justify="right", no_wrap=True)
         for component in self._graph.components.values():
@@ -83,8 +83,12 @@ class Display:
             if not self._tracked:
                 yield f"{spout.id}: {counts.emitted:,} emitted, {rate:,.0f}/s, untracked"
                 continue
-            line = f"{spout.id}: {counts.acked:,} acked, {counts.failed:,} failed, "
+            line = f"{spout.id}: {counts.acked:,} acked, {counts.failed:,} failed"
+            causes = ", ".join(f"{cause} {count:,}" for cause, count in counts.causes.items())
+            line += f" ({causes}), " if causes else ", "
             line += f"{counts.replayed:,} replayed, " if counts.replayed else ""
+            plural = "" if counts.dead == 1 else "s"
+            line += f"{counts.dead:,} dead letter{plural}, " if counts.dead else ""
             line += f"{rate:,.0f}/s, pending {counts.pending:,}"
             slow_s = snapshot.latencies(spout.id).percentile(99)
             yield line + (f", p99 {duration(slow_s)}" if slow_s is not None else "")

@@ -18,7 +18,7 @@ def summary(graph: Graph, ended: Ended) -> Group:
     title = f"{graph.id}  ·  totals"
     table = Display(graph).table(ended.snapshot, title, average_s=ended.seconds)
     bad = [Text(line, style="red") for line in troubles(ended.snapshot)]
-    return Group(table, *bad, Text(sentence(graph, ended)))
+    return Group(table, *bad, Text("\n".join([sentence(graph, ended), *causes(graph, ended)])))
 
 
 def troubles(snapshot: Snapshot) -> Iterator[str]:
@@ -38,13 +38,23 @@ def sentence(graph: Graph, ended: Ended) -> str:
     taken = taken_in(graph, ended.snapshot)
     parts = [f"{taken:,} {'tuple' if taken == 1 else 'tuples'} taken in"]
     if graph.config.tracked:
-        parts.append("all of them acked" if counts.acked == taken else f"{counts.acked:,} acked")
+        acked = counts.acked - counts.dead
+        parts.append("all of them acked" if acked == taken else f"{acked:,} acked")
+        if counts.dead:
+            parts.append(f"{counts.dead:,} among the dead letters")
         if counts.failed:
             parts.append(f"{counts.failed:,} failed on the way, {counts.replayed:,} replayed")
     else:
         parts.append("untracked: nobody knows whether they arrived")
     verb = "Drained" if ended.drained else "Finished"
     return f"{verb} after {duration(ended.seconds)}: {', '.join(parts)}."
+
+
+def causes(graph: Graph, ended: Ended) -> Iterator[str]:
+    """A line for each cause of failures, the most frequent first."""
+    found = spouts(graph, ended.snapshot).causes
+    for cause, count in sorted(found.items(), key=lambda pair: -pair[1]):
+        yield f"  failed, {cause}: {count:,}"
 
 
 def taken_in(graph: Graph, snapshot: Snapshot) -> int:

@@ -8,7 +8,7 @@ waits behind them.
 
 from __future__ import annotations
 
-_BURST = 64.0  # replays that may be saved up
+_BURST = 64.0  # replays that may be saved up; what one fresh record earns in any case
 
 
 class Budget:
@@ -17,6 +17,7 @@ class Budget:
     def __init__(self, share: float) -> None:
         self._share = share
         self._earned = share / (1 - share) if share < 1 else 0.0  # replays for each fresh record
+        self._saved_max = max(_BURST, self._earned)
         self._saved = 0.0
 
     def replays(self, due: int, limit: int, room: int) -> int:
@@ -32,4 +33,5 @@ class Budget:
 
     def spend(self, replays: int, fresh: int) -> None:
         """So many were emitted. What was emitted because nobody waited behind is no debt."""
-        self._saved = min(max(self._saved + fresh * self._earned - replays, 0.0), _BURST)
+        saved = self._saved + fresh * self._earned - replays
+        self._saved = min(max(saved, 0.0), self._saved_max)

@@ -6,6 +6,8 @@ half sent is swept a grace later; the deadline is the last resort (spout_task.py
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from sunshower.errors import Unserialisable
@@ -42,11 +44,11 @@ class Losses:
         for spout in self._wired.spouts.values():
             self._sweep(spout, self._plan.tasks_on(peer), now)
 
-    def lost(self, lost: Lost, cause: Cause, now: float) -> None:
-        """A packet did not arrive, or nobody knows whether it did."""
+    def lost(self, lost: Lost, peer: int, cause: Cause, now: float) -> None:
+        """A packet to `peer` did not arrive, or nobody knows whether it did."""
         for channel, seqs in lost.frames:
             self._fail_frames(channel, channel.lose(seqs), cause)
-        failure = Failure(cause, ACKER, reason="a report was lost")
+        failure = Failure(cause, ACKER, reason="a report was lost", worker=peer)
         for report in lost.reports:
             for roots, _ in report.starts:  # its acker may never hear of these; their spouts do
                 self._fail_here(roots, failure, now)
@@ -57,7 +59,8 @@ class Losses:
 
     def cannot_travel(self, channel: RemoteChannel, bad: Batch, error: Unserialisable) -> None:
         """A record that cannot be sent to another process."""
-        failure = self._at_source(channel.source, f"{error} (the record: {bad.records[0]!r:.200})")
+        reason = f"{error} (the record: {bad.records[0]!r:.200})"
+        failure = self._at_source(channel.source, reason, type(error).__name__)
         self._fail_or_note(bad.roots, failure)
 
     def overloaded(self) -> None:
@@ -79,7 +82,8 @@ class Losses:
         """A frame whose records arrived but cannot be made again."""
         name = self._plan.streams[frame.batch.stream].spec.schema.name
         reason = f"a record {name} arrived, but cannot be made again: {frame.error}"
-        self._fail_or_note(frame.batch.roots, self._at_source(frame.batch.source, reason))
+        kind = str(frame.error).split(":", 1)[0]
+        self._fail_or_note(frame.batch.roots, self._at_source(frame.batch.source, reason, kind))
 
     def _sweep(self, spout: SpoutTask, dead: list[Task], now: float) -> None:
         reached = self._plan.graph.downstream(spout.task.component)
@@ -106,8 +110,8 @@ class Losses:
             self.untracked = self.untracked or untracked(failure)
         self._wired.reports.fail(roots, failure)
 
-    def _at_source(self, source: int, reason: str) -> Failure:
-        return self._at(self._place[source], Cause.EXCEPTION, reason)
+    def _at_source(self, source: int, reason: str, exception: str) -> Failure:
+        return replace(self._at(self._place[source], Cause.EXCEPTION, reason), exception=exception)
 
     def _at(self, task: Task, cause: Cause, reason: str) -> Failure:
         return Failure(cause, task.component, task.index, reason, worker=task.worker)

@@ -109,11 +109,14 @@ class NextTupleSpoutTask(SpoutTask):
     def _message_ids(self, released: Released) -> list[Any]:
         return [emission.message_id for emission in released.payloads]
 
-    def named(self, replay: Replay) -> tuple[Any, dict[str, Any]]:
+    def message_id(self, replay: Replay) -> Any:
+        return replay.payload.message_id
+
+    def values(self, replay: Replay) -> dict[str, Any]:
         emission = replay.payload
         schema = self.outlets.outlet(emission.stream).spec.schema
         (values,) = schema.rows([emission.record])
-        return emission.message_id, dict(zip(schema.fields, values, strict=True))
+        return dict(zip(schema.fields, values, strict=True))
 
     def letter_payload(self, replay: Replay, letter: DeadLetter) -> Any:
         return replay.payload._replace(stream=DEAD_LETTERS, record=letter, task=None)

@@ -125,10 +125,13 @@ class RecordsSpoutTask(SpoutTask):
             numbers, records, attempts = zip(*letters, strict=True)
             self._send(DEAD_LETTERS, list(records), records, numbers, attempts, now)
 
-    def named(self, replay: Replay) -> tuple[Any, dict[str, Any]]:
+    def message_id(self, replay: Replay) -> Any:
+        return replay.number
+
+    def values(self, replay: Replay) -> dict[str, Any]:
         schema = self.outlets.outlet(DEFAULT).spec.schema
         (values,) = schema.rows([replay.payload])
-        return replay.number, dict(zip(schema.fields, values, strict=True))
+        return dict(zip(schema.fields, values, strict=True))
 
     def _message_ids(self, released: Released) -> list[Any]:
         ids: list[Any] = released.numbers.tolist()

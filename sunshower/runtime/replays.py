@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from sunshower.errors import TopologyFailed
-from sunshower.failures import Failure
+from sunshower.failures import Cause, Failure
 from sunshower.runtime.budget import Budget
 from sunshower.runtime.ids import U64
 from sunshower.runtime.letters import dead_letter, in_a_line, told
@@ -28,8 +28,11 @@ from sunshower.topologies.retry import DeadLetter
 class Keeper(Protocol):
     """Who keeps the records: the spout task."""
 
-    def named(self, replay: Replay) -> tuple[Any, dict[str, Any]]:
-        """The message id of a message in line, and its record as field → value."""
+    def message_id(self, replay: Replay) -> Any:
+        """The message id of a message in line."""
+
+    def values(self, replay: Replay) -> dict[str, Any]:
+        """Its record, which is no dead letter yet, as field → value."""
 
     def letter_payload(self, replay: Replay, letter: DeadLetter) -> Any:
         """What to keep of a message from now on: its dead letter."""
@@ -41,8 +44,8 @@ class Replays:
     def __init__(self, task: Task, retries: Retries, share: float, keeper: Keeper) -> None:
         self.keeps = True  # the framework replays; otherwise failures are only told to the spout
         self.line = retries
-        self.notices = Notices(f"messages of spout {task.component!r}")
-        self.causes: Counter[str] = Counter()  # failed trees
+        self.notices = Notices(f"failures of spout {task.component!r}")
+        self.causes: Counter[Cause] = Counter()  # failed trees
         self.replayed = self.dead = 0
         self._task = task
         self._budget = Budget(share)
@@ -121,20 +124,21 @@ class Replays:
 
     def _bury(self, replay: Replay, blame: Blame) -> Replay:
         """A message has used up its attempts: go on with its dead letter, or halt."""
-        message_id, record = self._keeper.named(replay)
+        message_id = self._keeper.message_id(replay)
         spout, failure, times = self._task.component, blame.failure, blame.times
         if blame.dead or not self.line.retry.has_dead_letters:
             tail = f"\n{failure.traceback.rstrip()}" if failure.traceback else ""
             advice = (
                 "Mend the bolt that reads the dead letters"
                 if blame.dead
-                else "Mend the bolt or the record, raise attempts_max, or put such records aside: "
+                else "Mend the bolt or the record, allow more attempts, or put such records aside: "
                 'retry=Retry(dead_letters="dead.jsonl")'
             )
             raise TopologyFailed(
                 f"{_what(blame)} {told(message_id)} of spout {spout!r} failed {times} times, "
                 f"the last time {failure}. {advice}.{tail}"
             )
+        record = self._keeper.values(replay)
         letter = dead_letter(spout, message_id, record, failure, times)
         blame.dead, blame.times = True, 0
         return replay._replace(payload=self._keeper.letter_payload(replay, letter))

@@ -94,8 +94,11 @@ class Retries:
 
     def blame(self, number: int, failure: Failure) -> Blame:
         """Count a failure against a message."""
-        blame = self._blames.setdefault(number, Blame(failure))
-        blame.failure, blame.times = failure, blame.times + 1
+        blame = self._blames.get(number)
+        if blame is None:
+            blame = self._blames[number] = Blame(failure)
+        blame.failure = failure
+        blame.times += 1
         return blame
 
     def blame_of(self, number: int) -> Blame | None:

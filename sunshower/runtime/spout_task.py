@@ -231,7 +231,7 @@ class SpoutTask(Supervised):
             replayed=self.replays.replayed,
             pending=len(self.pending),
             dead=self.replays.dead,
-            causes=dict(self.replays.causes),
+            causes={cause.value: count for cause, count in self.replays.causes.items()},
         )
         latencies = Latencies(self.latencies.counts.copy())
         return TaskStats(
@@ -245,8 +245,12 @@ class SpoutTask(Supervised):
             self.supervision.health,
         )
 
-    def named(self, replay: Replay) -> tuple[Any, dict[str, Any]]:
-        """The message id of a message in line, and its record as field → value."""
+    def message_id(self, replay: Replay) -> Any:
+        """The message id of a message in line."""
+        raise NotImplementedError
+
+    def values(self, replay: Replay) -> dict[str, Any]:
+        """Its record, which is no dead letter yet, as field → value."""
         raise NotImplementedError
 
     def letter_payload(self, replay: Replay, letter: DeadLetter) -> Any:

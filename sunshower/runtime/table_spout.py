@@ -100,6 +100,7 @@ class TablesSpoutTask(RecordsSpoutTask):
         attempts = [replay.attempt for replay in replays]
         self._send(DEFAULT, rows, payloads, numbers, attempts, now)
 
-    def named(self, replay: Replay) -> tuple[Any, dict[str, Any]]:
+    def values(self, replay: Replay) -> dict[str, Any]:
+        record: dict[str, Any]
         (record,) = replay.payload.row(replay.number).to_pylist()
-        return replay.number, record
+        return record

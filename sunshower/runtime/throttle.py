@@ -55,5 +55,5 @@ class Notices:
         if interval is not None and interval.left_out:
             where = f" in {place}" if place else ""
             self._lines.append(
-                f"{interval.left_out:,} more {self._what} failed{where} within {_INTERVAL_S:g} s"
+                f"{interval.left_out:,} more {self._what}{where} within {_INTERVAL_S:g} s"
             )

@@ -99,7 +99,7 @@ class Worker:
             is_new = lane.peer_incarnation is None
             lost = lane.peer_is(life)
             if not is_new:
-                self._losses.lost(lost, Cause.ACTOR_DIED, now)
+                self._losses.lost(lost, peer, Cause.ACTOR_DIED, now)
                 self._peer_died(peer, now)
 
     def receive(self, data: bytes) -> None:
@@ -130,7 +130,7 @@ class Worker:
         now = self._clock.now()
         lost = self._lanes[peer].answered(seq, answer, now)
         cause = Cause.BAD_FRAME if answer is not None else Cause.ACTOR_DIED
-        self._losses.lost(lost, cause, now)
+        self._losses.lost(lost, peer, cause, now)
 
     def drain(self) -> None:
         """Emit no more; finish what is open."""

@@ -162,7 +162,8 @@ class Spout(Generic[Out_co]):
     def fail(self, message_id: Any, failure: Failure) -> None:
         """The record's tree failed.
 
-        It is in line to be emitted again; with `next_tuple` and `replay = False` that is up to you.
+        It is in line to be emitted again, by the spout's Retry, whose attempts `failure.attempt`
+        may exceed: deaths do not count. With `next_tuple` and `replay = False` that is up to you.
         """
 
     def close(self) -> None:

@@ -95,6 +95,12 @@ def test_a_line_tells_of_replays_when_there_are_some() -> None:
     assert "2 failed, 1 replayed" in line
 
 
+def test_a_line_tells_why_tuples_failed_and_how_many_are_dead_letters() -> None:
+    counts = Counts(acked=5, failed=3, replayed=3, dead=1, causes={"exception": 2, "timeout": 1})
+    (line,) = Display(graph()).lines(snapshot(counts))
+    assert "3 failed (exception 2, timeout 1), 3 replayed, 1 dead letter, " in line
+
+
 def test_an_untracked_topology_does_not_pretend_to_know() -> None:
     (line,) = Display(graph(ackers=0)).lines(snapshot(Counts(emitted=7)))
     assert line == "numbers: 7 emitted, 0/s, untracked"
@@ -116,6 +122,16 @@ def test_the_table_fits_a_terminal_of_80_columns() -> None:
     assert text.count("2,858,233") == 4
 
 
+def test_a_long_name_is_folded_and_no_figure_is_cut() -> None:
+    topology = Topology("long")
+    topology.spout("numbers", Counter(3)).shuffle().bolt("n" * 40, show)
+    counts = Counts(2_858_233, 2_858_233, 0, 2_858_233, 10_752, 10_752, 16_384)
+    text = printed(Display(topology.graph()).table(snapshot(counts), "title"), width=80)
+    assert "…" not in text
+    assert text.count("2,858,233") == 2
+    assert text.count("n") - text.count("numbers") > 40
+
+
 # ---- the end ------------------------------------------------------------------------------------
 
 
@@ -125,6 +141,21 @@ def test_the_end_says_that_all_were_acked() -> None:
         "Finished after 12 s: 10 tuples taken in, all of them acked, 3 failed on the way, "
         "3 replayed."
     )
+
+
+def test_the_end_tells_dead_letters_from_what_was_acked() -> None:
+    counts = Counts(emitted=13, acked=10, failed=3, replayed=3, dead=1)
+    ended = Ended(snapshot(counts), 1.0, drained=False)
+    assert "10 tuples taken in, 9 acked, 1 among the dead letters, 3 failed" in sentence(
+        graph(), ended
+    )
+
+
+def test_the_end_has_a_line_for_each_cause_the_most_frequent_first() -> None:
+    counts = Counts(emitted=9, acked=5, failed=4, causes={"timeout": 1, "exception": 3_000})
+    text = printed(summary(graph(), Ended(snapshot(counts), 1.0, drained=False)))
+    assert text.endswith("\n  failed, exception: 3,000\n  failed, timeout: 1\n")
+    assert "failed, " not in printed(summary(graph(), Ended(snapshot(Counts()), 1.0, False)))
 
 
 def test_the_end_says_when_it_was_wished_for() -> None:

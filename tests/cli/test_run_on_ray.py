@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -84,6 +85,38 @@ def test_every_line_of_many_comes_out_once(
     """)
     assert sunshower("run", path) == 0
     assert sorted(map(int, capsys.readouterr().out.split())) == list(range(50_000))
+
+
+def test_poison_tuple_is_a_line_in_a_file_after_exactly_its_attempts(
+    write: Write, tmp_path: Path, sunshower: Sunshower, capsys: Capture
+) -> None:
+    dead, tried = tmp_path / "dead.jsonl", tmp_path / "tried.txt"
+    path = write(f"""
+        from sunshower import Retry
+
+        def invert(number: Number) -> None:
+            if number.value == 700:
+                with open({str(tried)!r}, "a") as file:
+                    file.write("once\\n")
+            1 / (number.value - 700)
+
+        topology = Topology("inverses")
+        retry = Retry(attempts=3, initial_s=0.01, dead_letters={str(dead)!r})
+        numbers = topology.spout("numbers", Counter(1_000), retry=retry)
+        numbers.shuffle().bolt("invert", invert, parallelism=2)
+    """)
+    assert sunshower("run", path, "--layout", "isolate") == 0
+    (letter,) = map(json.loads, dead.read_text().splitlines())
+    assert (letter["message_id"], letter["record"]) == (700, {"value": 700})
+    assert letter["attempts"] == len(tried.read_text().splitlines()) == 3
+    assert letter["component"] == "invert"
+    assert "1 / (number.value - 700)" in letter["traceback"]
+    said = " ".join(capsys.readouterr().err.split())
+    assert "999 acked, 1 among the dead letters, 3 failed on the way, 3 replayed." in said
+    assert "failed, exception: 3" in said
+    for attempt in (1, 2, 3):
+        assert f"failed, attempt {attempt} of 3: exception in invert[" in said
+    assert "Traceback" not in said
 
 
 # ---- bad input: each is one paragraph that names the thing and the way out ----------------------

@@ -58,5 +58,12 @@ def test_component_is_the_sum_of_its_tasks_living_and_dead() -> None:
     assert snapshot.component("nobody") == Counts()
 
 
+def test_causes_add_up_like_all_other_counts() -> None:
+    first = Counts(failed=3, dead=1, causes={"timeout": 1, "exception": 2})
+    second = Counts(failed=1, causes={"actor died": 1, "timeout": 1})
+    both = Counts(failed=4, dead=1, causes={"timeout": 2, "exception": 2, "actor died": 1})
+    assert first.closed() + second == both
+
+
 def test_dead_task_has_nothing_pending() -> None:
     assert Counts(acked=3, pending=2).closed() == Counts(acked=3)

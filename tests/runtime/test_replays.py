@@ -1,0 +1,180 @@
+"""Replays beside fresh records: nobody starves, and nobody waits in vain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from sunshower import Bolt, Cause, Context, Failure, Records, Retry, Spout, Topology
+from sunshower.clock import ManualClock
+from sunshower.runtime.inline import run_inline
+from sunshower.runtime.plan import Layout, make_plan
+from tests.runtime.harness import Network
+from tests.runtime.rig import Rig, records_of
+
+
+class Number(NamedTuple):
+    n: int
+
+
+BROKEN = Failure(Cause.EXCEPTION, "next", 0)
+DIED = Failure(Cause.ACTOR_DIED, "next", 0)
+
+
+def sink(record: Number) -> None: ...
+
+
+def numbers(count: int) -> Records[Number]:
+    return Records([Number(n) for n in range(count)], type=Number)
+
+
+def rig(count: int, source: Spout[Any] | None = None, **settings: Any) -> Rig:
+    topology = Topology("t", **{"ackers": 1, **settings})
+    topology.spout("numbers", source or numbers(count)).shuffle().bolt("next", sink)
+    return Rig(topology)
+
+
+def sent(here: Rig) -> list[int]:
+    return [record.n for record in records_of(here.sent("next"))]
+
+
+def fail_all(here: Rig, why: Failure, now: float) -> None:
+    spout = here.spout("numbers")
+    spout.failed(spout.pending.all_roots(), why, now)
+
+
+# ---- places -------------------------------------------------------------------------------------
+
+
+def test_failed_message_keeps_its_place_while_it_waits() -> None:
+    here = rig(10, spout_pending=4)
+    spout = here.spout("numbers")
+    assert spout.emit(0.0, 100) == 4
+    spout.failed(spout.pending.all_roots()[:3], BROKEN, 0.0)
+    assert spout.emit(0.0, 100) == 0, "three wait, one is pending"
+    spout.complete(spout.pending.all_roots(), 0.01)
+    assert spout.emit(0.01, 100) == 1, "one place is free"
+    assert spout.emit(1.0, 100) == 3, "and the others are for those who wait"
+
+
+def test_spout_is_called_when_a_replay_is_due_and_not_before() -> None:
+    here = rig(10, spout_pending=4)
+    spout = here.spout("numbers")
+    spout.emit(0.0, 100)
+    assert spout.next_emit_s == np.inf, "nothing is free"
+    fail_all(here, BROKEN, 5.0)
+    assert 5.05 <= spout.next_emit_s <= 5.1
+    spout.complete(spout.pending.all_roots(), 5.0)
+    spout.emit(5.2, 100)
+    assert spout.next_emit_s == np.inf
+    spout.complete(spout.pending.all_roots()[:1], 5.3)
+    assert spout.next_emit_s <= 5.3, "a place is free, and the source may be asked"
+
+
+class Shaky(Bolt[Number, None]):
+    """Fails whatever it has seen less often than its number says."""
+
+    def prepare(self, context: Context) -> None:
+        self.seen: list[int] = []
+
+    def process(self, record: Number) -> None:
+        self.seen.append(record.n)
+        if self.seen.count(record.n) <= record.n % 4:
+            raise ValueError(record.n)
+
+    def result(self) -> list[int]:
+        return self.seen
+
+
+@pytest.mark.parametrize("spout_pending", [1, 2, 3, 16])
+@pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
+def test_small_table_full_of_failed_messages_does_not_stop_the_run(
+    spout_pending: int, share: float
+) -> None:
+    topology = Topology("t", spout_pending=spout_pending, replay_share=share)
+    topology.spout("numbers", numbers(40)).shuffle().bolt("shaky", Shaky)
+    finished = run_inline(topology.graph(), clock=ManualClock(), steps_max=20_000)
+    counts = finished.snapshot.component("numbers")
+    assert (counts.acked, counts.failed, counts.replayed) == (40, 60, 60)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_several_workers_with_little_room_finish_and_keep_within_it(seed: int) -> None:
+    """The harness looks after each step that pending and waiting together stay within bounds."""
+    topology = Topology("t", spout_pending=1 + seed % 5, ackers=1)
+    topology.spout("numbers", numbers(20)).shuffle().bolt("shaky", Shaky)
+    layout = list(Layout)[seed % 2]
+    net = Network(make_plan(topology.graph(), layout), seed, clock=ManualClock())
+    net.run()
+    (counts,) = [spout.stats().counts for spout in net.spouts()]
+    assert (counts.acked, counts.failed) == (20, 30)
+
+
+# ---- the budget ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_after_a_death_fresh_records_go_on_beside_the_replays(share: float) -> None:
+    here = rig(10_000, spout_pending=2_000, replay_share=share)
+    spout = here.spout("numbers")
+    spout.emit(0.0, 1_000)
+    fail_all(here, DIED, 0.0)
+    spout.emit(0.0, 100)  # with a burst
+    sent(here)
+    for _ in range(5):
+        spout.emit(0.0, 100)
+        replays = sum(n < 1_000 for n in sent(here))
+        assert replays == pytest.approx(100 * share, abs=1)
+
+
+def test_where_the_source_has_nothing_replays_use_all_the_room() -> None:
+    here = rig(1_000, replay_share=0.1)
+    spout = here.spout("numbers")
+    spout.emit(0.0, 2_000)
+    fail_all(here, DIED, 0.0)
+    assert spout.emit(0.0, 2_000) == 1_000
+
+
+def test_source_that_pauses_is_no_reason_to_hold_replays_back() -> None:
+    class Pauses(Spout[Number]):
+        def records(self) -> Iterator[Number | None]:
+            for n in range(100):
+                yield None
+                yield Number(n)
+
+    here = rig(0, Pauses(), replay_share=0.01)
+    spout = here.spout("numbers")
+    for _ in range(11):
+        spout.emit(0.0, 100)
+    fail_all(here, DIED, 0.0)
+    assert spout.emit(0.0, 100) == 11, "ten replays, one record"
+
+
+# ---- a death takes many at once -----------------------------------------------------------------
+
+
+def test_what_a_death_took_is_emitted_again_at_once_and_only_later_spread() -> None:
+    here = rig(30_000)
+    spout = here.spout("numbers")
+    spout.emit(0.0, 30_000)
+    fail_all(here, DIED, 0.0)
+    assert spout.emit(0.0, 30_000) == 30_000
+    fail_all(here, DIED, 0.0)
+    assert spout.emit(0.1, 30_000) == pytest.approx(15_000, rel=0.05)
+    assert spout.emit(0.2, 30_000) == pytest.approx(15_000, rel=0.05)
+
+
+def test_attempts_stay_with_the_message_through_deaths() -> None:
+    topology = Topology("t", ackers=1)
+    retry = Retry(attempts=3, initial_s=1, jitter=0)
+    topology.spout("numbers", numbers(1), retry=retry).shuffle().bolt("next", sink)
+    here = Rig(topology)
+    spout = here.spout("numbers")
+    for now, why in enumerate([BROKEN, DIED, DIED, BROKEN, DIED]):
+        spout.emit(10.0 * now, 1)
+        fail_all(here, why, 10.0 * now)
+    blame = spout.replays.line.blame_of(0)
+    assert (blame.times, blame.failure) == (2, BROKEN)
