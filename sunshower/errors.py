@@ -92,4 +92,4 @@ class ClusterError(SunshowerError):
 
 
 class TopologyFailed(SunshowerError):
-    """A running topology gave up; the message tells which tuple, where and why."""
+    """A running topology gave up; the message tells which tuple or task, where and why."""

@@ -16,7 +16,7 @@ class Cause(StrEnum):
     BAD_FRAME = "bad frame"  # a frame was refused or lost on its way
     OVERLOAD = "overload"  # there was no room left for what a cycle kept on making
     BLOCKED = "blocked"  # user code did not return; its process was ended
-    QUARANTINED = "quarantined"  # its task kept dying and is not run any more
+    QUARANTINED = "quarantined"  # its task kept raising or dying: it is not run any more
 
 
 # The tuple, or the code that it was given to, is suspect; of the others the machinery is to blame.

@@ -1,4 +1,4 @@
-"""Two chains side by side on two workers: a healthy one, and whatever a test declares."""
+"""Two chains: a healthy one, and whatever a test declares; side by side in one worker."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from sunshower import Context, Failure, Spout, Topology
 from sunshower.clock import ManualClock
 from sunshower.runtime.master import Master
-from sunshower.runtime.plan import make_plan
+from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.supervision import Health
-from tests.runtime.harness import Network
+from tests.runtime.harness import Faults, Network
 
 TOTAL = 40
 SLEEPS = 0.1 + 0.2 + 0.4 + 0.8  # between five errors in a row
@@ -54,8 +54,11 @@ class Chains:
     def get(self, number: Number) -> None:
         self.got[number.n] += 1
 
-    def start(self, seed: int = 0) -> Network:
-        self.net = Network(make_plan(self.topology.graph()), seed, clock=ManualClock())
+    def start(
+        self, seed: int = 0, faults: Faults | None = None, layout: Layout = Layout.PACK
+    ) -> Network:
+        plan = make_plan(self.topology.graph(), layout)
+        self.net = Network(plan, seed, clock=ManualClock(), faults=faults)
         return self.net
 
     def task(self, component: str) -> Any:

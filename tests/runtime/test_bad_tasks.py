@@ -1,4 +1,7 @@
-"""Tasks that raise where no tuple is to blame: each outcome by name; nobody else stops."""
+"""Tasks that raise where no tuple is to blame: each outcome by name; nobody else stops.
+
+A healthy spout and bolt live beside each bad task, in the same worker.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,9 @@ from sunshower.clock import ManualClock
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.inline import run_inline
 from sunshower.runtime.master import State
-from sunshower.runtime.plan import Layout, make_plan
+from sunshower.runtime.plan import Layout
 from sunshower.runtime.supervision import Standing
 from tests.runtime.chains import SLEEPS, TOTAL, Chains, Flaky, Number, Numbers, sink
-from tests.runtime.harness import Network
 
 # ---- what is tried again ------------------------------------------------------------------------
 
@@ -365,7 +367,7 @@ def test_run_inline_raises_at_once_from_the_error_itself(hook: str) -> None:
     assert "in broken" in str(told.value)
 
 
-def test_error_of_a_task_does_not_touch_the_layout_of_the_others() -> None:
+def test_neighbours_in_other_workers_go_on_too() -> None:
     """The same two chains, each task in a worker of its own."""
     chains, flaky = Chains(attempts_max=10_000), Flaky(10_000)
 
@@ -376,7 +378,6 @@ def test_error_of_a_task_does_not_touch_the_layout_of_the_others() -> None:
         def process(self, record: Number) -> None: ...
 
     chains.topology.spout("more", Numbers(1)).shuffle().bolt("bad", Bad)
-    plan = make_plan(chains.topology.graph(), Layout.ISOLATE)
-    chains.net = Network(plan, 0, clock=ManualClock())
-    chains.net.until(lambda: flaky.calls == 5 and len(chains.kept) == TOTAL)
+    net = chains.start(layout=Layout.ISOLATE)
+    net.until(lambda: flaky.calls == 5 and len(chains.kept) == TOTAL)
     chains.healthy_chain_is_done()
