@@ -238,7 +238,8 @@ class AutomaticBoltTask(BoltTask):
         while not ended:
             try:
                 for produced in results:
-                    check_returned(produced, None)
+                    if not self._yields:
+                        check_returned(produced, None)
                     for output in produced:
                         self._check_one(output)
                 if not ended:

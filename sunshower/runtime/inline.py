@@ -30,6 +30,7 @@ def run_inline(
     """Run `graph` until its spouts are exhausted and everything is processed.
 
     Nothing is serialised and nothing can die: for unit tests of a topology, and for debuggers.
+    The settings are the topology's own: tests do well to set `check_mutation` there.
     Raises whatever ends the topology, and ClusterError if `steps_max` slices were not enough.
     """
     graph = replace(graph, config=replace(graph.config, workers=1))

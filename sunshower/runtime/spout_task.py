@@ -244,13 +244,13 @@ class SpoutTask:
             if self._congestion is not None:
                 self._congestion.timed_out(now)
                 self.pending.limit = self._congestion.limit
-            timeout_s, longest_s = (
-                self._config.message_timeout_s,
-                self._config.message_timeout_max_s,
-            )
-            reason = f"no verdict within {timeout_s:g} s"
-            if longest_s is not None:
-                reason = f"no progress within {timeout_s:g} s, or no verdict within {longest_s:g} s"
+            config = self._config
+            reason = f"no verdict within {config.message_timeout_s:g} s"
+            if config.message_timeout_max_s is not None:
+                reason = (
+                    f"no progress within {config.message_timeout_s:g} s, or no verdict within "
+                    f"{config.message_timeout_max_s:g} s"
+                )
             self.failed(roots, Failure(Cause.TIMEOUT, reason=reason))
 
     def _take_replays(self, limit: int) -> list[Replay]:

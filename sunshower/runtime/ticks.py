@@ -11,12 +11,14 @@ seconds, by a tuple that waits in the bolt's queue behind everything else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import floor
 
+from sunshower.runtime.bolt_task import BoltTask
 from sunshower.runtime.outlets import Outlets
-from sunshower.runtime.plan import Task
+from sunshower.runtime.plan import Plan, Task
+from sunshower.runtime.spout_task import SpoutTask
 
 
 @dataclass(slots=True)
@@ -50,3 +52,18 @@ class Ticker:
         while self.due_s <= now:
             self.number += 1
         return outlets is None or not outlets.overfull
+
+
+def tickers(
+    plan: Plan, spouts: Iterable[SpoutTask], bolts: Iterable[BoltTask], now: float
+) -> list[Ticker]:
+    """One for each task whose component has a `tick_s`; their times count from `now`."""
+    every = {id: component.tick_s for id, component in plan.graph.components.items()}
+    calls: list[tuple[Task, Outlets | None, Callable[[], None]]] = []
+    calls += [(spout.task, None, spout.tick) for spout in spouts]
+    calls += [(bolt.task, bolt.outlets, bolt.tick) for bolt in bolts]
+    return [
+        Ticker(task, outlets, call, every_s, now)
+        for task, outlets, call in calls
+        if (every_s := every[task.component]) is not None
+    ]

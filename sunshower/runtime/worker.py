@@ -7,7 +7,7 @@ simulator or a test may do so in any order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -25,12 +25,11 @@ from sunshower.runtime.lanes import Inlet, Lane
 from sunshower.runtime.losses import Losses
 from sunshower.runtime.metrics import WorkerStats
 from sunshower.runtime.mutation import process_unchanged
-from sunshower.runtime.outlets import Outlets
 from sunshower.runtime.packets import Answer, Packet, read_content
-from sunshower.runtime.plan import Plan, Task
+from sunshower.runtime.plan import Plan
 from sunshower.runtime.reports import ShardReport
 from sunshower.runtime.spout_task import SpoutTask
-from sunshower.runtime.ticks import Ticker
+from sunshower.runtime.ticks import Ticker, tickers
 from sunshower.runtime.usercode import guard
 from sunshower.runtime.wiring import context, wire
 
@@ -199,14 +198,7 @@ class Worker:
         for spout in self._spouts:
             where = context(self.plan, spout.task)
             guard(spout.task, "open", partial(spout.open, where))
-        ticks: list[tuple[Task, Outlets | None, Callable[[], None]]] = [
-            (spout.task, None, spout.tick) for spout in self._spouts
-        ]
-        ticks += [(bolt.task, bolt.outlets, bolt.tick) for bolt in self._bolts]
-        now = self._clock.now()
-        for task, outlets, tick in ticks:
-            if every_s := self.plan.component(task).tick_s:
-                self._tickers.append(Ticker(task, outlets, tick, every_s, now))
+        self._tickers = tickers(self.plan, self._spouts, self._bolts, self._clock.now())
 
     def _tick(self, now: float) -> None:
         for ticker in self._tickers:
@@ -231,10 +223,10 @@ class Worker:
             entries = inbox.take_several(limit) if bolt.joins else [inbox.take(limit)]
             batch = join([entry[0] for entry in entries])
             before = self._clock.now()
-            process = (
-                partial(process_unchanged, bolt) if self._config.check_mutation else bolt.process
-            )
-            guard(bolt.task, "the code or a grouping", partial(process, batch))
+            process = partial(bolt.process, batch)
+            if self._config.check_mutation:
+                process = partial(process_unchanged, bolt, batch)
+            guard(bolt.task, "the code or a grouping", process)
             bolt.service.measure(len(batch), self._clock.now() - before)
             for part, origin, seq in entries:
                 origin.processed(len(part), seq, bolt.service.window)
