@@ -8,7 +8,7 @@ Storm: org.apache.storm.topology.BasicBoltExecutor (there any other exception ki
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
 from operator import length_hint
@@ -26,7 +26,7 @@ from sunshower.runtime.metrics import Counts, TaskStats
 from sunshower.runtime.outlets import Outlets
 from sunshower.runtime.plan import Stream, Task
 from sunshower.runtime.reports import Reports
-from sunshower.runtime.returned import check_returned, is_generator, looked_at
+from sunshower.runtime.returned import check_returned, is_generator
 from sunshower.topologies.components import DEFAULT, Bolt, Context, OnStream
 
 _STOPPED = "StopIteration left the bolt: a next() without a default found nothing"
@@ -210,14 +210,14 @@ class AutomaticBoltTask(BoltTask):
         ends: list[int] = []
         failures: dict[int, Failure] = {}
         extend, end = outputs.extend, ends.append
-        waiting = iter(records)
+        look = not self._yields
+        results = map(self._call, records)
         while len(ends) < len(records):  # once, and once more for each record that raises
-            results: Iterator[Any] = map(self._call, waiting)
-            if not self._yields:
-                results = looked_at(results, self._schema)
             try:
                 for produced in results:
                     if produced is not None:
+                        if look and type(produced) is not list:
+                            check_returned(produced, self._schema)
                         extend(produced)
                     end(len(outputs))
                 if len(ends) < len(records):

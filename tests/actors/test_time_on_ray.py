@@ -60,9 +60,12 @@ def test_ticks_come_while_an_idle_topology_waits(ray_cluster: RayCluster) -> Non
     sums = source.shuffle().bolt("sums", Summing, tick_s=0.1)
     sums.shuffle().bolt("hears", Hears)
     run = ray_cluster.submit(topology.graph(), Layout.ISOLATE)
-    assert run.wait(60)
-    ((last, ticks),) = run.results("hears")
+    try:
+        assert run.wait(60)
+        ((last, ticks),) = run.results("hears")
+        numbers = run.snapshot().component("numbers")
+    finally:
+        run.stop()
     assert last == sum(range(1_000))
     assert ticks >= 10, "two seconds, a tick every tenth"
-    numbers = run.snapshot().component("numbers")
     assert (numbers.acked, numbers.failed) == (1_000, 0)
