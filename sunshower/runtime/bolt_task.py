@@ -7,7 +7,7 @@ Storm: org.apache.storm.topology.BasicBoltExecutor (there any other exception ki
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
 from operator import length_hint
@@ -25,7 +25,7 @@ from sunshower.runtime.metrics import Counts, TaskStats
 from sunshower.runtime.outlets import NotSent, Outlets
 from sunshower.runtime.plan import Stream
 from sunshower.runtime.reports import Reports
-from sunshower.runtime.returned import check_returned, is_generator, looked_at
+from sunshower.runtime.returned import check_returned, is_generator
 from sunshower.runtime.supervision import Supervised, Supervision
 from sunshower.runtime.usercode import RAISED, TaskError, failure_of, guard, no_way
 from sunshower.topologies.components import DEFAULT, Bolt, Context, OnStream
@@ -238,14 +238,14 @@ class AutomaticBoltTask(BoltTask):
         ends: list[int] = []
         failures: dict[int, Failure] = {}
         extend, end = outputs.extend, ends.append
-        waiting = iter(records)
+        look = not self._yields
+        results = map(self._call, records)
         while len(ends) < len(records):  # once, and once more for each record that raises
-            results: Iterator[Any] = map(self._call, waiting)
-            if not self._yields:
-                results = looked_at(results, self._schema)
             try:
                 for produced in results:
                     if produced is not None:
+                        if look and type(produced) is not list:
+                            check_returned(produced, self._schema)
                         extend(produced)
                     end(len(outputs))
                 if len(ends) < len(records):
@@ -266,7 +266,8 @@ class AutomaticBoltTask(BoltTask):
         while not ended:
             try:
                 for produced in results:
-                    check_returned(produced, None)
+                    if not self._yields:
+                        check_returned(produced, None)
                     for output in produced:
                         self._check_one(output)
                 if not ended:

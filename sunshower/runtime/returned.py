@@ -2,12 +2,14 @@
 
 A NamedTuple, a str and a dict can be iterated too, field by field, letter by letter: without a look
 at what came back, `return word` for `yield word` would end in a riddle, or in nothing at all.
+A generator function can return nothing else and is not looked at; for the others the look costs
+4 % of the rate of the shortest possible function (1.06 against 1.10 M records a second).
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from sunshower.errors import BadEmit
@@ -18,17 +20,6 @@ def is_generator(call: Callable[[Any], Any]) -> bool:
     """Whether `call` can only yield: then there is nothing to look at, record by record."""
     code = call if inspect.isroutine(call) else getattr(call, "__call__", call)  # noqa: B004
     return inspect.isgeneratorfunction(code) or inspect.isgeneratorfunction(call)
-
-
-def looked_at(results: Iterable[Any], schema: Schema | None) -> Iterator[Any]:
-    """`results` of a bolt for one record after the other; 40 ns each (a generator needs none).
-
-    Raises BadEmit, in place of the result, for what nobody would want to be iterated.
-    """
-    for result in results:
-        if result is not None and type(result) is not list:
-            check_returned(result, schema)
-        yield result
 
 
 def check_returned(result: Any, schema: Schema | None) -> None:

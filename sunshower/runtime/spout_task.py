@@ -171,7 +171,7 @@ class SpoutTask(Supervised):
 
     def complete(self, roots: U64, now: float) -> None:
         """The ackers say that these trees are done."""
-        reached = not self.pending.room
+        reached = self._fresh_room <= 0
         released = self.pending.release(roots)
         self._acked += len(released.roots)
         latencies_s = now - released.emitted_s
@@ -299,13 +299,13 @@ class SpoutTask(Supervised):
             if self._congestion is not None:
                 self._congestion.timed_out(now)
                 self.pending.limit = self._congestion.limit
-            timeout_s, longest_s = (
-                self._config.message_timeout_s,
-                self._config.message_timeout_max_s,
-            )
-            reason = f"no verdict within {timeout_s:g} s"
-            if longest_s is not None:
-                reason = f"no progress within {timeout_s:g} s, or no verdict within {longest_s:g} s"
+            config = self._config
+            reason = f"no verdict within {config.message_timeout_s:g} s"
+            if config.message_timeout_max_s is not None:
+                reason = (
+                    f"no progress within {config.message_timeout_s:g} s, or no verdict within "
+                    f"{config.message_timeout_max_s:g} s"
+                )
             self.failed(roots, Failure(Cause.TIMEOUT, reason=reason), now)
 
     def _fail(

@@ -11,21 +11,22 @@ seconds, by a tuple that waits in the bolt's queue behind everything else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import floor
 
+from sunshower.runtime.bolt_task import BoltTask
 from sunshower.runtime.outlets import Outlets
-from sunshower.runtime.plan import Task
+from sunshower.runtime.plan import Plan
+from sunshower.runtime.spout_task import SpoutTask
 
 
 @dataclass(slots=True)
 class Ticker:
     """The ticks of one task, from `start_s` on."""
 
-    task: Task
+    task: BoltTask | SpoutTask
     outlets: Outlets | None  # that must have room; None for a spout, whose tick emits nothing
-    call: Callable[[], None]
     every_s: float
     start_s: float
     number: int = 1  # of the next tick
@@ -50,3 +51,14 @@ class Ticker:
         while self.due_s <= now:
             self.number += 1
         return outlets is None or not outlets.overfull
+
+
+def tickers(
+    plan: Plan, task: BoltTask | SpoutTask, there: Iterable[Ticker], now: float
+) -> list[Ticker]:
+    """That of a task which has just been opened, if it has a `tick_s` and is not `there` yet."""
+    every_s = plan.component(task.task).tick_s
+    if every_s is None or any(ticker.task is task for ticker in there):
+        return []
+    outlets = task.outlets if isinstance(task, BoltTask) else None
+    return [Ticker(task, outlets, every_s, now)]

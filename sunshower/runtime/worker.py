@@ -31,7 +31,7 @@ from sunshower.runtime.plan import Plan
 from sunshower.runtime.reports import ShardReport
 from sunshower.runtime.spout_task import SpoutTask
 from sunshower.runtime.supervision import Supervision
-from sunshower.runtime.ticks import Ticker
+from sunshower.runtime.ticks import Ticker, tickers
 from sunshower.runtime.usercode import Raised, TaskError, failure_of, guard
 from sunshower.runtime.wiring import context, wire
 
@@ -226,27 +226,17 @@ class Worker:
                     task.supervision.raised(raised, self._clock.now())
                 else:
                     task.supervision.tried()
-                    self._start_ticking(task)
+                    self._tickers += tickers(self.plan, task, self._tickers, self._clock.now())
             if isinstance(task, SpoutTask) and task.supervision.is_quarantined:
                 task.drain()
         self._waiting = [task for task in self._waiting if task.supervision.waits]
 
-    def _start_ticking(self, task: BoltTask | SpoutTask) -> None:
-        every_s = self.plan.component(task.task).tick_s
-        if every_s and all(ticker.task is not task.task for ticker in self._tickers):
-            outlets = task.outlets if isinstance(task, BoltTask) else None
-            call = partial(self._tick_task, task)
-            self._tickers.append(Ticker(task.task, outlets, call, every_s, self._clock.now()))
-
     def _tick(self, now: float) -> None:
         for ticker in self._tickers:
-            if ticker.take(now):
-                ticker.call()
-
-    def _tick_task(self, task: BoltTask | SpoutTask) -> None:
-        if task.supervision.runs:
-            task.hear("tick", task.tick)
-            self._pass_on_postponed(task)
+            task = ticker.task
+            if ticker.take(now) and task.supervision.runs:
+                task.hear("tick", task.tick)
+                self._pass_on_postponed(task)
 
     def _run_one(self, now: float) -> bool:
         if self._bolt_turns < _BOLTS_BEFORE_SPOUT and self._run_bolt():

@@ -42,15 +42,16 @@ class Manual(Bolt[Number, Number]):
 
     def __init__(self) -> None:
         self.held: list[Any] = []
+        self.over = False
 
     def execute(self, tuple: Any, out: Any) -> None:
         out.emit(tuple.record, tuple)
         self.held.append(tuple)
         if len(self.held) >= TOTAL:
             out.ack(self.held.pop())
-        if tuple.record.n == TOTAL - 1:
-            while self.held:
-                out.ack(self.held.pop())
+        self.over |= tuple.record.n == TOTAL - 1
+        while self.over and self.held:
+            out.ack(self.held.pop())
 
 
 class Prompt(Bolt[Number, Number]):

@@ -175,10 +175,11 @@ def test_bolt_that_cannot_be_prepared_is_quarantined_and_its_neighbours_go_on() 
 
     chains.topology.spout("more", Numbers(1)).shuffle().bolt("bad", Bad)
     net = chains.start()
+    net.until(lambda: flaky.calls == 5)
+    assert net.clock.now() == pytest.approx(SLEEPS, abs=0.2)
     net.until(lambda: len(chains.task("more").spout.heard) > 3 if net.clock.now() else False)
     chains.healthy_chain_is_done()
     assert flaky.calls == 5, "no user code is called any more"
-    assert net.clock.now() == pytest.approx(SLEEPS, abs=0.2)
     failure = chains.task("more").spout.heard[0][1]
     assert (failure.cause, failure.component, failure.task) == (Cause.QUARANTINED, "bad", 0)
     assert failure.reason == "prepare of bad[0] raised OSError: gone"
