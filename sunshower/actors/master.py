@@ -21,6 +21,7 @@ from sunshower.runtime.master import Master, Welcome
 from sunshower.runtime.metrics import Snapshot, WorkerStats
 from sunshower.runtime.plan import Plan
 
+_SAVE_S = 1.0  # how often what workers tell is kept
 T = TypeVar("T")
 Process = tuple[str, int]  # Ray's node id, process id
 
@@ -37,6 +38,7 @@ class MasterActor:
         loaded: Plan = cloudpickle.loads(plan)
         self._master = Master(loaded, Book.from_bytes(book) if book else None)
         self._saved = book
+        self._saved_s = 0.0
         self._processes: dict[int, Process] = {}
         self._handles: dict[int, Any] = {}
         for worker in self._master.lives:  # this is not the first master: what has it missed?
@@ -63,7 +65,10 @@ class MasterActor:
 
     def hear(self, stats: WorkerStats) -> None:
         """A worker tells how it stands."""
-        self._change(lambda: self._master.hear(stats, time.monotonic()))
+        now = time.monotonic()
+        self._master.hear(stats, now)
+        if now - self._saved_s >= _SAVE_S:  # positions: older ones cost repetitions, no more
+            self._save()
 
     def broken(self, text: str) -> None:
         """A task has given up."""
@@ -84,11 +89,15 @@ class MasterActor:
     def _change(self, change: Callable[[], T]) -> T:
         """Carry out a change, and keep the book before anybody hears of it."""
         result = change()
+        self._save()
+        return result
+
+    def _save(self) -> None:
+        self._saved_s = time.monotonic()
         book = self._master.book.to_bytes()
         if book != self._saved:
             self._store.write(book_key(self._run), book)
             self._saved = book
-        return result
 
     def _tell(self, worker: int, what: str, *news: Any) -> None:
         if worker not in self._handles:

@@ -107,9 +107,7 @@ class WorkerActor:
             self._core = Worker(
                 plan_here, self._worker, welcome.life, generator, SystemClock(), self._inlet
             )
-            self._core.peers(welcome.lives)
-            if welcome.draining:
-                self._core.drain()
+            self._core.welcome(welcome)
             self._loop(plan_here.graph.config.slice_s)
         except SunshowerError as error:
             silent(self._master.broken).remote(str(error))

@@ -15,6 +15,8 @@ class Book:
 
     lives: dict[int, int] = field(default_factory=dict)  # worker → how often it has said hello
     retired: dict[str, Counts] = field(default_factory=dict)  # what dead incarnations had done
+    positions: dict[int, int] = field(default_factory=dict)  # spout task → TaskStats.committed
+    drawn: dict[int, int] = field(default_factory=dict)  # spout task → TaskStats.drawn
     draining: bool = False  # spouts emit nothing new
     error: str | None = None  # why the topology gave up
 

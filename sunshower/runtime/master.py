@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sunshower.runtime.book import Book
-from sunshower.runtime.metrics import Counts, Snapshot, WorkerStats
+from sunshower.runtime.metrics import Counts, Snapshot, TaskStats, WorkerStats
 from sunshower.runtime.plan import Plan
 
 _SETTLE_S = 1.0  # untracked records may still be on their way: wait until nothing changes
@@ -36,6 +36,7 @@ class Welcome:
     life: int
     lives: dict[int, int]  # all workers that are known, and in which life each is
     draining: bool  # spouts emit nothing new
+    positions: dict[int, tuple[int, int]]  # its spout tasks → records settled, and records drawn
 
 
 class Master:
@@ -74,7 +75,7 @@ class Master:
         for task in last.tasks if last else ():
             retired = book.retired.get(task.component, Counts())
             book.retired[task.component] = retired + task.counts.closed()
-        return Welcome(book.lives[worker], self.lives, book.draining)
+        return Welcome(book.lives[worker], self.lives, book.draining, self._positions(worker))
 
     def drain(self) -> None:
         """No spout emits anything new from now on, in whatever life. Everybody must be told."""
@@ -85,6 +86,8 @@ class Master:
         if stats.incarnation != self.book.lives.get(stats.worker):
             return
         self._stats[stats.worker] = stats
+        for task in stats.tasks:
+            self._keep_position(task)
         tasks = [task for worker in self._stats.values() for task in worker.tasks]
         flow = (sum(t.counts.transferred for t in tasks), sum(t.counts.executed for t in tasks))
         if flow != self._flow:
@@ -101,6 +104,16 @@ class Master:
         return Snapshot(
             self._plan.graph.id, dict(self._stats), restarts, dict(book.retired), self.state(now)
         )
+
+    def _keep_position(self, task: TaskStats) -> None:
+        """A new life may tell less than a former one for a while."""
+        for kept, told in ((self.book.positions, task.committed), (self.book.drawn, task.drawn)):
+            if told > kept.get(task.task, 0):
+                kept[task.task] = told
+
+    def _positions(self, worker: int) -> dict[int, tuple[int, int]]:
+        book, mine = self.book, [task.id for task in self._plan.tasks_on(worker)]
+        return {id: (book.positions.get(id, 0), book.drawn.get(id, 0)) for id in mine}
 
     def _all_done(self, now: float) -> bool:
         if set(self._stats) != set(self._plan.workers):

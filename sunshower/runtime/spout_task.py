@@ -28,6 +28,7 @@ from sunshower.runtime.metrics import Counts, Latencies, TaskStats
 from sunshower.runtime.outlets import Outlets
 from sunshower.runtime.pending import Pending, Released
 from sunshower.runtime.plan import Task
+from sunshower.runtime.position import SKIP_RECORDS, Position, skip
 from sunshower.runtime.reports import Reports
 from sunshower.topologies.components import DEFAULT, Context, Spout
 
@@ -84,9 +85,32 @@ class SpoutTask:
         self._hears_ack = type(spout).ack is not Spout.ack
         self._hears_fail = type(spout).fail is not Spout.fail
 
+    def resume(self, position: int, drawn: int = 0) -> None:
+        """Go on after the first `position` records, which are settled; a former life had drawn the
+        first `drawn`. Called before `open`. Where `next_tuple` begins is the spout's own matter."""
+
+    @property
+    def committed(self) -> int:
+        """The lowest message number that is not settled: pending, to be replayed, or not drawn."""
+        return 0
+
+    @property
+    def drawn(self) -> int:
+        """The number of the record that is drawn next."""
+        return 0
+
+    @property
+    def behind(self) -> int:
+        """Records that the source is still going to repeat, and that are skipped."""
+        return 0
+
     def open(self, context: Context) -> None:
         """Get ready; called once, before the first emit."""
         self.spout.open(context)
+
+    def skip(self) -> int:
+        """Pass over some of what is settled. Returns how many records: 0 if none is there now."""
+        raise NotImplementedError
 
     def emit(self, now: float, limit: int) -> int:
         """Emit up to `limit` records, replays first. Returns how many."""
@@ -204,6 +228,8 @@ class SpoutTask:
             self.done,
             self._first_replay_s,
             self._done_s,
+            self.committed,
+            self.drawn,
         )
 
     @property
@@ -234,7 +260,26 @@ class RecordsSpoutTask(SpoutTask):
     """The simple level: records() is drained in bulk; message ids are positions in it."""
 
     _source: Iterator[Any]
-    _position = 0
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._position = Position()
+
+    def resume(self, position: int, drawn: int = 0) -> None:
+        self._position.resume(position, drawn)
+
+    @property
+    def committed(self) -> int:
+        open_numbers = [replay.number for replay in self._replays]
+        return min([self.pending.lowest_number(self.drawn), *open_numbers])
+
+    @property
+    def drawn(self) -> int:
+        return self._position.next
+
+    @property
+    def behind(self) -> int:
+        return 0 if self.exhausted else self._position.behind
 
     def open(self, context: Context) -> None:
         super().open(context)
@@ -256,8 +301,9 @@ class RecordsSpoutTask(SpoutTask):
             limit = min(limit, self.pending.room)
         replays = self._take_replays(limit)
         fresh = [] if self.exhausted else self._draw(limit - len(replays))
-        first, self._position = self._position, self._position + len(fresh)
-        numbers: I64 = np.arange(first, self._position)
+        drawn = self._position.advance(len(fresh))
+        self._stop_at_end()
+        numbers: I64 = np.arange(drawn.start, drawn.stop)
         if replays:
             records = [replay.payload for replay in replays] + fresh
             numbers = np.concatenate(([replay.number for replay in replays], numbers))
@@ -268,10 +314,24 @@ class RecordsSpoutTask(SpoutTask):
             self._send(records, records, numbers, attempts, now)
         return len(records)
 
+    def drain(self) -> None:
+        self._position.stop()
+        self._stop_at_end()
+
+    def _stop_at_end(self) -> None:
+        if self._position.at_end:
+            self.exhausted = True
+
+    def skip(self) -> int:
+        there_now = iter(self._source.__next__, None)
+        skipped = skip(there_now, min(self._position.behind, SKIP_RECORDS))
+        self._position.behind -= skipped
+        return skipped
+
     def _draw(self, count: int) -> list[Any]:
         """Up to `count` records that are there now."""
         there_now = iter(self._source.__next__, None)  # stops at a None, without a Python loop
-        fresh = list(islice(there_now, count))
+        fresh = list(islice(there_now, self._position.room(count)))
         bad = self.outlets.check(DEFAULT, fresh)
         if bad is not None:
             raise self.outlets.misfit_error(DEFAULT, fresh[bad])

@@ -40,27 +40,39 @@ class TablesSpoutTask(RecordsSpoutTask):
         table = None if len(replays) == limit else self._next_piece(limit - len(replays))
         if table is None:
             return len(replays)
-        first, self._position = self._position, self._position + len(table)
-        payloads = [Piece(table, first)] * len(table)
-        self._send(table, payloads, np.arange(first, self._position), 1, now)
+        drawn = self._position.advance(len(table))
+        self._stop_at_end()
+        payloads = [Piece(table, drawn.start)] * len(table)
+        self._send(table, payloads, np.arange(drawn.start, drawn.stop), 1, now)
         return len(replays) + len(table)
 
     @property
     def done(self) -> bool:
         return super().done and self._rest is None
 
-    def drain(self) -> None:
-        super().drain()
-        self._rest = None
+    def skip(self) -> int:
+        table = self._next_table()
+        if table is None:
+            return 0
+        skipped = min(len(table), self._position.behind)
+        self._rest = table.slice(skipped) if len(table) > skipped else None
+        self._position.behind -= skipped
+        return skipped
 
     def _records(self) -> Iterator[Any]:
         return self.spout.tables()
+
+    def _stop_at_end(self) -> None:
+        super()._stop_at_end()
+        if self._position.at_end:
+            self._rest = None
 
     def _next_piece(self, count: int) -> pa.Table | None:
         """Up to `count` rows that are there now, all of one table."""
         table = self._rest if self._rest is not None else self._next_table()
         if table is None:
             return None
+        count = self._position.room(count)
         self._rest = table.slice(count) if len(table) > count else None
         return table.slice(0, count)
 

@@ -93,11 +93,12 @@ def wire(
     return wired
 
 
-def context(plan: Plan, task: Task) -> Context:
-    """What a task is told about its place."""
+def context(plan: Plan, task: Task, committed: int = 0) -> Context:
+    """What a task is told about its place, and how much of its source is settled."""
     tasks = {id: [t.id for t in plan.tasks_of(id)] for id in plan.graph.components}
+    parallelism = plan.component(task).parallelism
     return Context(
-        plan.graph.id, task.component, task.id, task.index, plan.component(task).parallelism, tasks
+        plan.graph.id, task.component, task.id, task.index, parallelism, tasks, committed
     )
 
 

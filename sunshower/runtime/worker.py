@@ -23,6 +23,7 @@ from sunshower.runtime.credits import FIRST_WINDOW
 from sunshower.runtime.ids import U64, incarnations_of
 from sunshower.runtime.lanes import Inlet, Lane
 from sunshower.runtime.losses import Losses
+from sunshower.runtime.master import Welcome
 from sunshower.runtime.metrics import WorkerStats
 from sunshower.runtime.packets import Answer, Packet, read_content
 from sunshower.runtime.plan import Plan
@@ -69,6 +70,14 @@ class Worker:
         self._grant_at_s: float | None = None
 
     # ---- facts ----------------------------------------------------------------------------
+
+    def welcome(self, welcome: Welcome) -> None:
+        """What the master has answered to the hello of this life; before the first step."""
+        for spout in self._spouts:
+            spout.resume(*welcome.positions.get(spout.task.id, (0, 0)))
+        self.peers(welcome.lives)
+        if welcome.draining:
+            self.drain()
 
     def peers(self, lives: Mapping[int, int]) -> None:
         """The workers that have said hello, and in which life each is."""
@@ -189,7 +198,7 @@ class Worker:
             where = context(self.plan, bolt.task)
             guard(bolt.task, "prepare", partial(bolt.prepare, where))
         for spout in self._spouts:
-            where = context(self.plan, spout.task)
+            where = context(self.plan, spout.task, spout.committed)
             guard(spout.task, "open", partial(spout.open, where))
 
     def _run_one(self, now: float) -> bool:
@@ -230,7 +239,10 @@ class Worker:
     def _run_spout(self, spout: SpoutTask, now: float) -> bool:
         if spout.resting_until_s > now:
             return False
-        limit = min(spout.service.slice_records, spout.outlets.window)
+        if spout.behind and guard(spout.task, "records or tables", spout.skip):
+            spout.wake()
+            return True
+        limit = 0 if spout.behind else min(spout.service.slice_records, spout.outlets.window)
         emitted: int = guard(
             spout.task, "records, tables or next_tuple", partial(spout.emit, now, limit)
         )

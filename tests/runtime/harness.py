@@ -99,7 +99,7 @@ class Network:
         self._seconds_max = seconds_max  # a run that is not finished by then is stuck
         self._faults = faults or Faults()
         self.crashes = deque(self._faults.crashes)
-        self._master = Master(self.plan)
+        self.master = Master(self.plan)
         self._calls: defaultdict[tuple[int, int], deque[Call]] = defaultdict(deque)
         self._answers: list[tuple[Call, Answer | None]] = []
         self._down: dict[int, float] = {}  # dead workers: when each is there again
@@ -202,9 +202,9 @@ class Network:
         """Life 1, or the next one: hello to the master, who tells everybody."""
         self._down.pop(worker, None)
         self.hellos.append(self.clock.now())
-        welcome = self._master.hello(worker)
+        welcome = self.master.hello(worker)
         core = Worker(self.plan, worker, welcome.life, self.random, self.clock)
-        core.peers(welcome.lives)
+        core.welcome(welcome)
         for node in self.nodes.values():
             node.post(partial(node.core.peers, welcome.lives))
         self.nodes[worker] = Node(core)
@@ -221,6 +221,8 @@ class Network:
                 self._calls[me[0], peer].append(Call(*me, peer, seq, data))
         for look in self.watch:
             look(node.core)
+        if self.random.random() < 0.1:  # now and then it tells how it stands
+            self.master.hear(node.core.stats(), now)
 
     def _arrive(self, lane: tuple[int, int]) -> None:
         calls = self._calls[lane]

@@ -16,6 +16,7 @@ from sunshower import Cause
 from sunshower.clock import ManualClock
 from sunshower.runtime.packets import read_content
 from sunshower.runtime.plan import ACKER, Layout, make_plan
+from sunshower.runtime.worker import Worker
 from tests.runtime.example import Book, everything, leaves
 from tests.runtime.harness import Faults, Network
 
@@ -156,6 +157,24 @@ def test_spout_in_a_new_life_hears_nothing_of_the_old_one(seed: int) -> None:
     check(net, book)
     assert book.lives[spout.id] == 2
     assert {number.life for number in book.acked if number.task == spout.id} >= {2}
+
+
+@seeds(30)
+def test_spout_in_a_new_life_emits_nothing_that_its_master_knows_to_be_settled(seed: int) -> None:
+    net, book = network(seed)
+    task = net.plan.tasks_of("counter")[0]
+    net.until(lambda: task.id in net.master.book.positions)
+    settled = net.master.book.positions[task.id]
+
+    def look(core: Worker) -> None:
+        for spout in core._spouts:
+            assert spout.task != task or spout.committed >= settled
+
+    net.crash(task.worker)
+    net.watch.append(look)
+    net.run()
+    check(net, book)
+    assert settled > 0
 
 
 # ---- limits -------------------------------------------------------------------------------------
