@@ -163,7 +163,8 @@ def test_spout_in_a_new_life_hears_nothing_of_the_old_one(seed: int) -> None:
 def test_spout_in_a_new_life_emits_nothing_that_its_master_knows_to_be_settled(seed: int) -> None:
     net, book = network(seed)
     task = net.plan.tasks_of("counter")[0]
-    net.until(lambda: task.id in net.master.book.positions)
+    net.until(lambda: any(s.committed for s in net.spouts() if s.task == task))
+    net.master.hear(net.nodes[task.worker].core.stats(), net.clock.now())
     settled = net.master.book.positions[task.id]
 
     def look(core: Worker) -> None:
