@@ -29,6 +29,7 @@ class Config:
     sweep_grace_s: float = 1.0  # after a death, what is still pending then has failed
     lane_retry_s: float = 2.0  # before a worker that did not answer is tried again
     attempts_max: int = 5  # of a tuple that its own bolt fails; then the topology halts
+    block_max_s: float = 60.0  # of one call of user code; then its process is ended
     idle_poll_s: float = 0.1  # how often at least a spout that had nothing is asked again
 
     def __post_init__(self) -> None:
@@ -38,6 +39,7 @@ class Config:
             "window_s",
             "sweep_grace_s",
             "lane_retry_s",
+            "block_max_s",
             "idle_poll_s",
         ):
             if not getattr(self, name) > 0:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 from operator import length_hint
 from typing import Any
 
@@ -28,6 +28,7 @@ from sunshower.runtime.plan import Stream, Task
 from sunshower.runtime.reports import Reports
 from sunshower.topologies.components import DEFAULT, Bolt, Context, OnStream
 
+Note = Callable[[U64], None]
 _STOPPED = "StopIteration left the bolt: a next() without a default found nothing"
 
 
@@ -38,6 +39,19 @@ def untracked(failure: Failure) -> str:
         f"a record that nobody follows failed: {failure}. It cannot be replayed (ackers=0, or an "
         f"emit without anchors or message id): catch what may go wrong, or track it.{tail}"
     )
+
+
+def noting(note: Note, call: Callable[[Any], Any], batch: Batch) -> Callable[[Any], Any]:
+    """`call`, for the records of `batch` one after the other, with a note before each."""
+    anchors = Anchors(batch.roots, batch.offsets)
+    indices = count()
+
+    def noted(record: Any) -> Any:
+        at = next(indices)
+        note(anchors.select(slice(at, at + 1)).roots)
+        return call(record)
+
+    return noted
 
 
 class BoltTask:
@@ -63,6 +77,7 @@ class BoltTask:
         self._flushes = getattr(type(bolt), "flush", Bolt.flush) is not Bolt.flush
         self._executed = self._acked = self._failed = 0
         self.untracked: str | None = None
+        self.note: Note | None = None  # told the roots of each record before it is executed
 
     def prepare(self, context: Context) -> None:
         """Get ready; called once, before the first batch."""
@@ -139,11 +154,12 @@ class AutomaticBoltTask(BoltTask):
 
     def process(self, batch: Batch) -> None:
         records = batch.rows(self._streams[batch.stream].spec.schema)
+        call = self._call if self.note is None else noting(self.note, self._call, batch)
         if self.outlets.none:
-            failures = self._run_sink(records)
+            failures = self._run_sink(call, records)
             self.settle(batch, np.zeros(len(batch), np.uint64), self._flush(batch, failures))
             return
-        outputs, stops, failures = self._run(records)
+        outputs, stops, failures = self._run(call, records)
         kinds = set(map(type, outputs))
         if outputs and not self.outlets.fits(DEFAULT, outputs, kinds):
             stops = self._refuse_misfits(outputs, stops, failures)
@@ -162,13 +178,15 @@ class AutomaticBoltTask(BoltTask):
                 return dict.fromkeys(range(len(batch)), self.failure(error))
         return failures
 
-    def _run(self, records: Sequence[Any]) -> tuple[list[Any], list[int], dict[int, Failure]]:
+    def _run(
+        self, call: Callable[[Any], Any], records: Sequence[Any]
+    ) -> tuple[list[Any], list[int], dict[int, Failure]]:
         """Call the bolt for each record: all outputs in a row, and where each input's end."""
         outputs: list[Any] = []
         ends: list[int] = []
         failures: dict[int, Failure] = {}
         extend, end = outputs.extend, ends.append
-        results = map(self._call, records)
+        results = map(call, records)
         while len(ends) < len(records):  # once, and once more for each record that raises
             try:
                 for produced in results:
@@ -183,13 +201,13 @@ class AutomaticBoltTask(BoltTask):
                 end(len(outputs))
         return outputs, ends, failures
 
-    def _run_sink(self, records: Sequence[Any]) -> dict[int, Failure]:
+    def _run_sink(self, call: Callable[[Any], Any], records: Sequence[Any]) -> dict[int, Failure]:
         """The same for a bolt without output streams: no list of ends (a fifth of the time)."""
         failures: dict[int, Failure] = {}
         waiting = iter(records)
         ended: list[None] = []  # filled when the record after the last one is asked for
         asked = chain(waiting, iter(partial(ended.append, None), None))
-        results = filter(None, map(self._call, asked))
+        results = filter(None, map(call, asked))
         while not ended:
             try:
                 for produced in results:

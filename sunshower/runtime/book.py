@@ -17,6 +17,8 @@ class Book:
     retired: dict[str, Counts] = field(default_factory=dict)  # what dead incarnations had done
     positions: dict[int, int] = field(default_factory=dict)  # spout task → TaskStats.committed
     drawn: dict[int, int] = field(default_factory=dict)  # spout task → TaskStats.drawn
+    suspects: dict[int, dict[int, int]] = field(default_factory=dict)  # spout task → message →
+    # how often the task's own process died while it was executing a record of it
     draining: bool = False  # spouts emit nothing new
     error: str | None = None  # why the topology gave up
 

@@ -15,6 +15,7 @@ from enum import StrEnum
 
 from sunshower.runtime.book import Book
 from sunshower.runtime.metrics import Counts, Snapshot, TaskStats, WorkerStats
+from sunshower.runtime.obituary import Obituary
 from sunshower.runtime.plan import Plan
 
 _SETTLE_S = 1.0  # untracked records may still be on their way: wait until nothing changes
@@ -37,6 +38,7 @@ class Welcome:
     lives: dict[int, int]  # all workers that are known, and in which life each is
     draining: bool  # spouts emit nothing new
     positions: dict[int, tuple[int, int]]  # its spout tasks → records settled, and records drawn
+    suspects: dict[int, dict[int, int]]  # its spout tasks → message → deaths of their own process
 
 
 class Master:
@@ -46,6 +48,7 @@ class Master:
         self.book = book or Book()
         self._plan = plan
         self._stats: dict[int, WorkerStats] = {}
+        self.obituaries: dict[int, Obituary] = {}  # worker → of its last life, if one was found
         self._flow: tuple[int, int] = (0, 0)
         self._flow_since_s = 0.0
 
@@ -67,15 +70,20 @@ class Master:
         """All workers that are known, and in which life each is."""
         return dict(self.book.lives)
 
-    def hello(self, worker: int) -> Welcome:
-        """A worker has started, for the first time or again. Everybody must be told `lives`."""
+    def hello(self, worker: int, obituary: Obituary | None = None) -> Welcome:
+        """A worker has started, for the first time or again. Everybody must be told `lives`, and
+        the obituary of its former life, if its successor has found one."""
         book = self.book
+        self._bury(worker, obituary)
         book.lives[worker] = book.lives.get(worker, 0) + 1
         last = self._stats.pop(worker, None)
         for task in last.tasks if last else ():
             retired = book.retired.get(task.component, Counts())
             book.retired[task.component] = retired + task.counts.closed()
-        return Welcome(book.lives[worker], self.lives, book.draining, self._positions(worker))
+        mine = [task.id for task in self._plan.tasks_on(worker)]
+        positions = {id: (book.positions.get(id, 0), book.drawn.get(id, 0)) for id in mine}
+        suspects = {id: dict(book.suspects[id]) for id in mine if id in book.suspects}
+        return Welcome(book.lives[worker], self.lives, book.draining, positions, suspects)
 
     def drain(self) -> None:
         """No spout emits anything new from now on, in whatever life. Everybody must be told."""
@@ -111,9 +119,20 @@ class Master:
             if told > kept.get(task.task, 0):
                 kept[task.task] = told
 
-    def _positions(self, worker: int) -> dict[int, tuple[int, int]]:
-        book, mine = self.book, [task.id for task in self._plan.tasks_on(worker)]
-        return {id: (book.positions.get(id, 0), book.drawn.get(id, 0)) for id in mine}
+        suspects = self.book.suspects.get(task.task, {})
+        for number in [number for number in suspects if number < task.committed]:
+            del suspects[number]
+
+    def _bury(self, worker: int, obituary: Obituary | None) -> None:
+        """Count what the spouts of the dead process itself cannot: their tables are gone, too."""
+        self.obituaries.pop(worker, None)
+        if obituary is None or obituary.life != self.book.lives.get(worker) or not obituary.roots:
+            return
+        self.obituaries[worker] = obituary
+        for task, numbers in obituary.numbers.items():
+            counts = self.book.suspects.setdefault(task, {})
+            for number in numbers:
+                counts[number] = counts.get(number, 0) + 1
 
     def _all_done(self, now: float) -> bool:
         if set(self._stats) != set(self._plan.workers):

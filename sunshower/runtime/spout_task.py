@@ -178,6 +178,22 @@ class SpoutTask:
 
         `why`: the failure of all of them, or root → its own.
         """
+        self._fail(roots, why, accused=False)
+
+    def suspect(self, roots: U64, failure: Failure, now: float) -> None:
+        """A process died while it was executing these: whatever the cause, an attempt of each."""
+        self._fail(roots, failure, accused=True)
+
+    def accuse(self, times: Mapping[int, int], failure: Failure) -> None:
+        """Message number → how often this task's own process died while executing its record.
+
+        Called before `open`, when no record is there yet.
+        """
+        self._blamed.update(times)
+        for number, count in times.items():
+            self._give_up(number, count, failure)
+
+    def _fail(self, roots: U64, why: Failure | Mapping[int, Failure], *, accused: bool) -> None:
         released = self.pending.release(roots)
         self._failed += len(released.roots)
         for root, payload, number, attempt, message_id in zip(
@@ -189,7 +205,7 @@ class SpoutTask:
             strict=True,
         ):
             failure = why if isinstance(why, Failure) else why[root]
-            if failure.blames_tuple:
+            if accused or failure.blames_tuple:
                 self._blame(number, message_id, failure)
             if self._replays_failed:
                 self.wake()
@@ -247,6 +263,10 @@ class SpoutTask:
     def _blame(self, number: int, message_id: Any, failure: Failure) -> None:
         """User code has failed the record again; deaths and timeouts do not count against it."""
         times = self._blamed[number] = self._blamed.get(number, 0) + 1
+        self._give_up(message_id, times, failure)
+
+    def _give_up(self, message_id: Any, times: int, failure: Failure) -> None:
+        """Once it has used up its attempts."""
         if times >= self._config.attempts_max:
             tail = f"\n{failure.traceback.rstrip()}" if failure.traceback else ""
             raise TopologyFailed(

@@ -10,6 +10,7 @@ import numpy as np
 
 from sunshower.runtime.acker_task import AckerTask
 from sunshower.runtime.batch_bolt import BatchBoltTask
+from sunshower.runtime.blackbox import Recorder
 from sunshower.runtime.bolt_task import AutomaticBoltTask, BoltTask
 from sunshower.runtime.channels import Channel, Inbox, LocalChannel, RemoteChannel
 from sunshower.runtime.credits import FIRST_WINDOW, ServiceTime
@@ -58,9 +59,11 @@ def wire(
     life: int,
     generator: np.random.Generator,
     ready: Callable[[int], dict[RemoteChannel, None]],
+    recorder: Recorder | None = None,
 ) -> Wired:
     """Make the tasks of `worker` in its `life` (1, 2, …). `ready(peer)` is where a channel to
     another worker's task puts itself when it has something to send."""
+    recorder = recorder or Recorder()
     tracked = plan.graph.config.tracked
     shards = [[acker.id for acker in ackers] for ackers in plan.shards]
     wired = Wired(Reports(Shards(shards) if tracked else None))
@@ -77,7 +80,8 @@ def wire(
         instance = guard(task, "the constructor", component.instance)
         config = plan.graph.config
         if component.level.is_spout:
-            pending = Pending(plan.incarnation(task, life), config.spout_pending)
+            place = (plan.incarnation(task, life), config.spout_pending)
+            pending = Pending(*place, recorder.tables(task.id, *place))
             wired.spouts[task.id] = _SPOUTS[component.level](
                 task, instance, pending, outlets, wired.reports, config
             )

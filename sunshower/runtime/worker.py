@@ -7,7 +7,7 @@ simulator or a test may do so in any order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,8 @@ from sunshower.errors import Unserialisable
 from sunshower.failures import Cause
 from sunshower.runtime.acker_task import Verdicts
 from sunshower.runtime.batch import Batch, join
+from sunshower.runtime.blackbox import Recorder
+from sunshower.runtime.calls import Calls
 from sunshower.runtime.channels import Inflow, RemoteChannel
 from sunshower.runtime.credits import FIRST_WINDOW
 from sunshower.runtime.ids import U64, incarnations_of
@@ -25,6 +27,7 @@ from sunshower.runtime.lanes import Inlet, Lane
 from sunshower.runtime.losses import Losses
 from sunshower.runtime.master import Welcome
 from sunshower.runtime.metrics import WorkerStats
+from sunshower.runtime.obituary import Obituary
 from sunshower.runtime.packets import Answer, Packet, read_content
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.reports import ShardReport
@@ -47,6 +50,7 @@ class Worker:
         generator: np.random.Generator,
         clock: Clock,
         inlet: Inlet | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self.plan = plan
         self.worker = worker
@@ -60,7 +64,12 @@ class Worker:
             for peer in plan.workers
             if peer != worker
         }
-        self._wired = wire(plan, worker, life, generator, lambda peer: self._lanes[peer].ready)
+        recorder = recorder or Recorder()
+        self._call = Calls(recorder, clock)
+        self._wired = wire(
+            plan, worker, life, generator, lambda peer: self._lanes[peer].ready, recorder
+        )
+        self._mourned: dict[int, int] = {}  # worker → its last life whose obituary was heard
         self._losses = Losses(plan, self._wired)
         self._inflows: dict[tuple[int, int], Inflow] = {}
         self._bolts = list(reversed(self._wired.bolts.values()))  # downstream first
@@ -71,17 +80,30 @@ class Worker:
 
     # ---- facts ----------------------------------------------------------------------------
 
-    def welcome(self, welcome: Welcome) -> None:
-        """What the master has answered to the hello of this life; before the first step."""
+    def welcome(self, welcome: Welcome, obituary: Obituary | None = None) -> None:
+        """What the master has answered to the hello of this life; before the first step.
+
+        `obituary`: of this worker's former life. Raises TopologyFailed for a message that its own
+        spout's process has died of too often.
+        """
         for spout in self._spouts:
             spout.resume(*welcome.positions.get(spout.task.id, (0, 0)))
+            if obituary and obituary.task and (times := welcome.suspects.get(spout.task.id)):
+                spout.accuse(times, obituary.failure(self.plan))
+        if obituary and (bolt := self._wired.bolts.get(obituary.task or -1)):
+            self._call.watch(bolt, self._config.message_timeout_s)
         self.peers(welcome.lives)
         if welcome.draining:
             self.drain()
 
-    def peers(self, lives: Mapping[int, int]) -> None:
-        """The workers that have said hello, and in which life each is."""
+    def peers(self, lives: Mapping[int, int], obituaries: Iterable[Obituary] = ()) -> None:
+        """The workers that have said hello, and in which life each is; and what is known of the
+        ends of former lives."""
         now = self._clock.now()
+        for obituary in obituaries:
+            if obituary.life > self._mourned.get(obituary.worker, 0):
+                self._mourned[obituary.worker] = obituary.life
+                self._losses.suspect(obituary, now)
         for peer, life in lives.items():
             lane = self._lanes.get(peer)
             if lane is None or life <= (lane.peer_incarnation or 0):
@@ -136,7 +158,7 @@ class Worker:
         now = self._clock.now()
         for spout in self._spouts:
             if spout.next_look_s <= now:
-                guard(spout.task, "fail", partial(spout.look, now))
+                self._call(spout.task, "fail", partial(spout.look, now))
         worked = self._run_one(now)
         self._dispatch_reports()
         self._give_grants(now)
@@ -196,10 +218,10 @@ class Worker:
         self._opened = True
         for bolt in self._wired.bolts.values():
             where = context(self.plan, bolt.task)
-            guard(bolt.task, "prepare", partial(bolt.prepare, where))
+            self._call(bolt.task, "prepare", partial(bolt.prepare, where))
         for spout in self._spouts:
             where = context(self.plan, spout.task, spout.committed)
-            guard(spout.task, "open", partial(spout.open, where))
+            self._call(spout.task, "open", partial(spout.open, where))
 
     def _run_one(self, now: float) -> bool:
         if self._bolt_turns < _BOLTS_BEFORE_SPOUT and self._run_bolt():
@@ -214,11 +236,12 @@ class Worker:
             inbox = self._wired.inboxes[bolt.task.id]
             if not inbox.entries or bolt.outlets.full:
                 continue
-            limit = bolt.service.slice_records
+            limit = self._call.limit(bolt)
             entries = inbox.take_several(limit) if bolt.joins else [inbox.take(limit)]
             batch = join([entry[0] for entry in entries])
             before = self._clock.now()
-            guard(bolt.task, "the code or a grouping", partial(bolt.process, batch))
+            run = partial(bolt.process, batch)
+            self._call(bolt.task, "the code or a grouping", run, batch.roots)
             bolt.service.measure(len(batch), self._clock.now() - before)
             for part, origin, seq in entries:
                 origin.processed(len(part), seq, bolt.service.window)
@@ -239,11 +262,11 @@ class Worker:
     def _run_spout(self, spout: SpoutTask, now: float) -> bool:
         if spout.resting_until_s > now:
             return False
-        if spout.behind and guard(spout.task, "records or tables", spout.skip):
+        if spout.behind and self._call(spout.task, "records or tables", spout.skip):
             spout.wake()
             return True
         limit = 0 if spout.behind else min(spout.service.slice_records, spout.outlets.window)
-        emitted: int = guard(
+        emitted: int = self._call(
             spout.task, "records, tables or next_tuple", partial(spout.emit, now, limit)
         )
         if emitted:
@@ -290,11 +313,11 @@ class Worker:
                 else np.concatenate(verdicts.complete)
             )
             now = self._clock.now()
-            guard(spout.task, "ack", partial(spout.complete, roots, now))
+            self._call(spout.task, "ack", partial(spout.complete, roots, now))
         if verdicts.failed:
             why = dict(verdicts.failed)
             failed = np.array(list(why), np.uint64)
-            guard(spout.task, "fail", partial(spout.failed, failed, why))
+            self._call(spout.task, "fail", partial(spout.failed, failed, why))
 
     def _pass_on_postponed(self, bolt: Any) -> None:
         if roots := getattr(bolt, "postponed", None):

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from sunshower.clock import ManualClock
+from sunshower.runtime.blackbox import BlackBox, read
 from sunshower.runtime.master import Master
 from sunshower.runtime.packets import Answer
 from sunshower.runtime.plan import Plan
@@ -41,6 +42,10 @@ class Faults:
     def ratios(self) -> list[float]:
         """Of each fate, in the order of `FATES`; what is left is to arrive."""
         return [self.drop, self.forget, self.repeat, self.corrupt, self.overtake]
+
+
+class Killed(BaseException):
+    """SIGKILL in the middle of user code: a bolt of a test raises it."""
 
 
 FATES = ("drop", "forget", "repeat", "corrupt", "overtake", "arrive")
@@ -102,6 +107,7 @@ class Network:
         self.master = Master(self.plan)
         self._calls: defaultdict[tuple[int, int], deque[Call]] = defaultdict(deque)
         self._answers: list[tuple[Call, Answer | None]] = []
+        self._boxes: dict[int, bytearray] = {}  # what survives a worker's process
         self._down: dict[int, float] = {}  # dead workers: when each is there again
         for worker in self.plan.workers:
             self._start(worker)
@@ -202,17 +208,25 @@ class Network:
         """Life 1, or the next one: hello to the master, who tells everybody."""
         self._down.pop(worker, None)
         self.hellos.append(self.clock.now())
-        welcome = self.master.hello(worker)
-        core = Worker(self.plan, worker, welcome.life, self.random, self.clock)
-        core.welcome(welcome)
+        obituary = read(self._boxes[worker], worker) if worker in self._boxes else None
+        welcome = self.master.hello(worker, obituary)
+        self._boxes[worker] = bytearray(BlackBox.size_of(self.plan, worker))
+        box = BlackBox(self._boxes[worker], welcome.life)
+        core = Worker(self.plan, worker, welcome.life, self.random, self.clock, recorder=box)
+        core.welcome(welcome, obituary)
+        obituaries = list(self.master.obituaries.values())
         for node in self.nodes.values():
-            node.post(partial(node.core.peers, welcome.lives))
+            node.post(partial(node.core.peers, welcome.lives, obituaries))
         self.nodes[worker] = Node(core)
 
     def _work(self, node: Node) -> None:
         while node.mail:
             node.mail.popleft()()
-        wait_s = node.core.step()
+        try:
+            wait_s = node.core.step()
+        except Killed:
+            self.crash(node.core.worker)
+            return
         now = self.clock.now()
         node.wake_s = math.inf if wait_s is None else now + wait_s
         if wait_s != 0 or self.random.random() < 0.3:  # a slice's time is over

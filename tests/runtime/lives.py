@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from sunshower import Topology
 from sunshower.clock import ManualClock
+from sunshower.runtime.blackbox import BlackBox, read
 from sunshower.runtime.ids import seeded
 from sunshower.runtime.master import Master
 from sunshower.runtime.metrics import TaskStats
@@ -23,13 +24,17 @@ class Lives:
         self.clock = ManualClock()
         self.plan = make_plan(topology.graph(), Layout.PACK)
         self.master = Master(self.plan)
+        self.box = bytearray()
         self.start()
 
     def start(self) -> None:
         """The worker says hello, for the first time or after a SIGKILL."""
-        welcome = self.master.hello(0)
-        self.core = Worker(self.plan, 0, welcome.life, seeded(1), self.clock)
-        self.core.welcome(welcome)
+        obituary = read(self.box, 0)
+        welcome = self.master.hello(0, obituary)
+        self.box = bytearray(BlackBox.size_of(self.plan, 0))
+        box = BlackBox(self.box, welcome.life)
+        self.core = Worker(self.plan, 0, welcome.life, seeded(1), self.clock, recorder=box)
+        self.core.welcome(welcome, obituary)
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
         """Work until there is nothing to do, or until something has happened."""
