@@ -19,6 +19,7 @@ from sunshower.actors.store import RayStore
 from sunshower.runtime.book import Book
 from sunshower.runtime.master import Master, Welcome
 from sunshower.runtime.metrics import Snapshot, WorkerStats
+from sunshower.runtime.obituary import Obituary
 from sunshower.runtime.plan import Plan
 
 _SAVE_S = 1.0  # how often what workers tell is kept
@@ -43,15 +44,23 @@ class MasterActor:
         self._handles: dict[int, Any] = {}
         for worker in self._master.lives:  # this is not the first master: what has it missed?
             self._tell(worker, "report")
+            self.tell_lives(worker)  # its predecessor may have died over it
 
-    def hello(self, worker: int, process: Process) -> tuple[bytes, Welcome]:
+    def hello(
+        self, worker: int, process: Process, obituary: Obituary | None
+    ) -> tuple[bytes, Welcome]:
         """A worker has started. Returns the plan, and what it has to know."""
-        welcome = self._change(lambda: self._master.hello(worker))
+        welcome = self._change(lambda: self._master.hello(worker, obituary))
         self.here(worker, process)
         for other in welcome.lives:
             if other != worker:
-                self._tell(other, "peers", welcome.lives)
+                self.tell_lives(other)
         return self._plan, welcome
+
+    def tell_lives(self, worker: int) -> None:
+        """A worker is to hear (once more: the news may have been lost) who is in which life."""
+        obituaries = list(self._master.obituaries.values())
+        self._tell(worker, "peers", self._master.lives, obituaries)
 
     def here(self, worker: int, process: Process) -> None:
         """Where a worker lives."""

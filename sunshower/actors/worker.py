@@ -23,12 +23,14 @@ from typing import Any
 import ray
 from ray import cloudpickle
 
+from sunshower.actors import blackbox, watchdog
 from sunshower.actors.names import NAMESPACE, master_name, silent, worker_name
 from sunshower.clock import SystemClock
 from sunshower.errors import SunshowerError
 from sunshower.runtime.ids import seeded
 from sunshower.runtime.lanes import Inlet
 from sunshower.runtime.master import Welcome
+from sunshower.runtime.obituary import Obituary
 from sunshower.runtime.packets import Answer
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.worker import Worker
@@ -51,7 +53,9 @@ class WorkerActor:
         self._tell_at_s = 0.0
         self._master = ray.get_actor(master_name(run), namespace=NAMESPACE)
         self._process = (ray.get_runtime_context().get_node_id(), os.getpid())
-        plan, welcome = ray.get(self._master.hello.remote(worker, self._process))
+        self._obituary = blackbox.find(run, worker)
+        hello = self._master.hello.remote(worker, self._process, self._obituary)
+        plan, welcome = ray.get(hello)
         self._inlet = Inlet(worker, welcome.life)
         gc.freeze()  # and seldom: batches in flight make many young objects (+40 % words/s)
         gc.set_threshold(100_000, 20, 50)
@@ -71,9 +75,9 @@ class WorkerActor:
             self._put(lambda: self._core.receive(packet))
         return int(answer)
 
-    def peers(self, lives: dict[int, int]) -> None:
-        """The master's news of who is in which life."""
-        self._put(lambda: self._core.peers(lives))
+    def peers(self, lives: dict[int, int], obituaries: list[Obituary]) -> None:
+        """The master's news of who is in which life, and of the ends of former ones."""
+        self._put(lambda: self._core.peers(lives, obituaries))
 
     def report(self) -> None:
         """A new master asks how this worker stands."""
@@ -104,10 +108,11 @@ class WorkerActor:
         try:
             generator = seeded(secrets.randbits(128))
             plan_here: Plan = cloudpickle.loads(plan)
-            self._core = Worker(
-                plan_here, self._worker, welcome.life, generator, SystemClock(), self._inlet
-            )
-            self._core.welcome(welcome)
+            recorder = blackbox.make(self._run, plan_here, self._worker, welcome.life)
+            watchdog.start(recorder, threading.current_thread(), plan_here.graph.config.block_max_s)
+            here = (plan_here, self._worker, welcome.life, generator, SystemClock())
+            self._core = Worker(*here, self._inlet, recorder)
+            self._core.welcome(welcome, self._obituary)
             self._loop(plan_here.graph.config.slice_s)
         except SunshowerError as error:
             silent(self._master.broken).remote(str(error))
@@ -143,6 +148,9 @@ class WorkerActor:
     def _answered(self, peer: int, seq: int, call: Future[int]) -> None:
         """On a thread of Ray's: only into the mailbox."""
         answer = None if call.exception() else Answer(call.result())
+        if answer is Answer.STALE:  # one of us does not know in which life the other is
+            silent(self._master.tell_lives).remote(self._worker)
+            silent(self._master.tell_lives).remote(peer)
         self._put(lambda: self._core.answered(peer, seq, answer))
 
     def _tell(self, now: float, wait_s: float | None) -> float | None:
@@ -165,6 +173,7 @@ class WorkerActor:
     def _close(self) -> None:
         self._stopped = True
         self._core.close()
+        blackbox.remove(self._run, self._worker)
 
     def _put(self, fact: Callable[[], Any]) -> None:
         self._mailbox.append(fact)

@@ -43,6 +43,13 @@ class Recorder:
     def end(self) -> None:
         """It has returned."""
 
+    def overdue(self, now: float, limit_s: float) -> bool:
+        """Whether a call of user code has not returned for `limit_s`. For another thread."""
+        return False
+
+    def testify(self, stack: str) -> None:
+        """Note where the call is; the process is about to be ended for it. For another thread."""
+
     def tables(self, task: int, incarnation: int, slots: int) -> Tables:
         """Where the pending table of a spout task keeps generations and numbers; all 0."""
         return np.zeros(slots, np.uint32), np.zeros(slots, np.int64)
@@ -84,15 +91,11 @@ class BlackBox(Recorder):
         struct.pack_into("<q", self._buffer, _SPOUTS_AT, count + 1)
         return generations, numbers
 
-    # ---- for the watchdog, on another thread -----------------------------------------------------
-
     def overdue(self, now: float, limit_s: float) -> bool:
-        """Whether a call of user code has not returned for `limit_s`."""
         task, _, since = _CALL.unpack_from(self._buffer, _CALL_AT)
         return bool(task != _NOBODY and now - since >= limit_s)
 
     def testify(self, stack: str) -> None:
-        """Note where it is; the process is about to be ended for it."""
         text = stack.encode()[-STACK_MAX:]
         self._buffer[_STACKS_AT : _STACKS_AT + len(text)] = text
         struct.pack_into("<q", self._buffer, _STACK_AT, len(text))

@@ -233,12 +233,16 @@ def test_record_that_kills_its_own_spout_ends_too(bolt: Any) -> None:
     log = Log()
     lives = Lives(topology(bolt, log, workers=1))
     with pytest.raises(TopologyFailed, match=ENDED):
-        for _ in range(9):
-            with pytest.raises(Killed):
-                lives.run()
-            lives.tell()
-            lives.start()
+        live_and_die(lives)
     assert log.deaths == 3
+
+
+def live_and_die(lives: Lives) -> None:
+    for _ in range(9):
+        with pytest.raises(Killed):
+            lives.run()
+        lives.tell()
+        lives.start()
 
 
 def test_what_is_settled_is_not_counted_any_more() -> None:
