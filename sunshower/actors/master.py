@@ -58,7 +58,7 @@ class MasterActor:
         return self._plan, welcome
 
     def tell_lives(self, worker: int) -> None:
-        """A worker is to hear (once more: the news may have been lost) who is in which life."""
+        """A worker is to hear who is in which life, and of the ends of former ones."""
         obituaries = list(self._master.obituaries.values())
         self._tell(worker, "peers", self._master.lives, obituaries)
 

@@ -148,9 +148,6 @@ class WorkerActor:
     def _answered(self, peer: int, seq: int, call: Future[int]) -> None:
         """On a thread of Ray's: only into the mailbox."""
         answer = None if call.exception() else Answer(call.result())
-        if answer is Answer.STALE:  # one of us does not know in which life the other is
-            silent(self._master.tell_lives).remote(self._worker)
-            silent(self._master.tell_lives).remote(peer)
         self._put(lambda: self._core.answered(peer, seq, answer))
 
     def _tell(self, now: float, wait_s: float | None) -> float | None:

@@ -93,6 +93,8 @@ class Worker:
         if obituary and (bolt := self._wired.bolts.get(obituary.task or -1)):
             self._call.watch(bolt, self._config.message_timeout_s)
         self.peers(welcome.lives)
+        for lane in self._lanes.values():  # the master's news of this life may not reach everybody
+            lane.content.greets = self.life > 1
         if welcome.draining:
             self.drain()
 
@@ -132,10 +134,11 @@ class Worker:
             if key not in self._inflows:
                 self._inflows[key] = Inflow(*key, packet.sender, FIRST_WINDOW)
             if frame.error is None:
+                self._inflows[key].arrived = frame.seq
                 self._wired.inboxes[frame.target].put(frame.batch, self._inflows[key], frame.seq)
             else:
                 self._losses.cannot_be_rebuilt(frame)
-                self._inflows[key].processed(1, frame.seq, FIRST_WINDOW)
+                self._inflows[key].put_aside(frame.seq)
 
     def answered(self, peer: int, seq: int, answer: Answer | None) -> None:
         """What the peer said to a packet; None when the call itself failed."""

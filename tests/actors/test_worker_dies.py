@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,8 @@ def slow(number: Number) -> None:
 
 
 def topology(bolt: Callable[[Number], None], total: int = 1000, **settings: float) -> Topology:
-    made = Topology("t", **{"attempts_max": 2, "block_max_s": 1.0, **settings})  # type: ignore[arg-type]
+    limits: Any = {"attempts_max": 2, "block_max_s": 1.0, **settings}
+    made = Topology("t", **limits)
     made.spout("numbers", Counter(total)).shuffle().bolt("keep", bolt)
     return made
 

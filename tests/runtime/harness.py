@@ -36,6 +36,7 @@ class Faults:
     repeat: float = 0.0  # arrives twice
     corrupt: float = 0.0  # arrives with one bit flipped
     overtake: float = 0.0  # arrives after the one behind it
+    unheard: float = 0.0  # news of a new life that is lost on its way from the master
     packets: int = 400  # then the network is healed: every plan ends so
     crashes: Sequence[tuple[int, int]] = ()  # (after so many packets, worker)
 
@@ -216,7 +217,8 @@ class Network:
         core.welcome(welcome, obituary)
         obituaries = list(self.master.obituaries.values())
         for node in self.nodes.values():
-            node.post(partial(node.core.peers, welcome.lives, obituaries))
+            if welcome.life == 1 or self.random.random() >= self._faults.unheard:
+                node.post(partial(node.core.peers, welcome.lives, obituaries))
         self.nodes[worker] = Node(core)
 
     def _work(self, node: Node) -> None:

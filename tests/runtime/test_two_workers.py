@@ -160,6 +160,16 @@ def test_spout_in_a_new_life_hears_nothing_of_the_old_one(seed: int) -> None:
 
 
 @seeds(30)
+def test_news_of_a_new_life_may_be_lost(seed: int) -> None:
+    """Nobody hears from the master that another has begun anew: the new life greets them itself."""
+    net, book = network(seed, Faults(unheard=1.0))
+    net.crashes.append((int(net.random.integers(1, 60)), int(net.random.choice(net.plan.workers))))
+    net.run()
+    check(net, book)
+    assert net.clock.now() < 20, f"seed {seed}: somebody never learned of it"
+
+
+@seeds(30)
 def test_spout_in_a_new_life_emits_nothing_that_its_master_knows_to_be_settled(seed: int) -> None:
     net, book = network(seed)
     task = net.plan.tasks_of("counter")[0]
