@@ -21,7 +21,7 @@ from sunshower.runtime.obituary import Obituary
 from sunshower.runtime.pending import Tables
 from sunshower.runtime.plan import Plan
 
-ROOTS_MAX = 1 << 14  # noted of one batch: a copy of 128 KB, 5 µs; a larger batch takes 20 ms
+ROOTS_MAX = 1 << 14  # noted of one batch: a copy of 128 KB, 7 µs; such a batch takes milliseconds
 STACK_MAX = 1 << 16  # bytes; of a longer stack the innermost frames
 _HEAD = struct.Struct("<qqqqdqq")  # mark, life, task, roots, since, bytes of stack, spouts
 _CALL = struct.Struct("<qqd")  # the middle of it: task, roots, since

@@ -1,7 +1,7 @@
 """How one worker calls user code: guarded (usercode.py), and noted for its successor.
 
 A batch is noted as a whole. The task in whose code the former life ended is watched more closely
-for a while: it notes each record (0.8 µs), so that the next obituary names one record, and not
+for a while: it notes each record (2 µs), so that the next obituary names one record, and not
 all those that had the bad luck to share its batch.
 """
 
