@@ -39,6 +39,7 @@ class Config:
     lane_retry_s: float = 2.0  # before a worker that did not answer is tried again
     attempts_max: int = 5  # of a tuple that its own bolt fails, where a spout has no retry=
     replay_share: float = 0.5  # of what a spout emits, while it has fresh records; see budget.py
+    block_max_s: float = 60.0  # of one call of user code; then its process is ended
     idle_poll_s: float = 0.1  # how often at least a spout that had nothing is asked again
     check_mutation: bool = False  # for tests: refuse bolts that change their input; mutation.py
     task_errors_max: int = 5  # of a task, in a row, outside a tuple's care; then it is quarantined
@@ -53,6 +54,7 @@ class Config:
             "window_s",
             "sweep_grace_s",
             "lane_retry_s",
+            "block_max_s",
             "idle_poll_s",
             "task_backoff_s",
             "restart_backoff_s",

@@ -15,6 +15,7 @@ from typing import Any, Self
 import ray
 from ray import cloudpickle
 
+from sunshower.actors import blackbox
 from sunshower.actors.master import MasterClass
 from sunshower.actors.names import NAMESPACE, master_name, plan_key, worker_name
 from sunshower.actors.store import RayStore
@@ -150,6 +151,7 @@ class RayRun:
             if actor is not None:
                 with contextlib.suppress(Exception):
                     ray.kill(actor)
+        blackbox.remove_all(self.id)
         if self._master is not None:
             with contextlib.suppress(Exception):
                 RayStore().remove(f"{self.id}/")

@@ -19,8 +19,10 @@ from sunshower.actors.store import RayStore
 from sunshower.runtime.book import Book
 from sunshower.runtime.master import Master, Welcome
 from sunshower.runtime.metrics import Snapshot, WorkerStats
+from sunshower.runtime.obituary import Obituary
 from sunshower.runtime.plan import Plan
 
+_SAVE_S = 1.0  # how often what workers tell is kept
 T = TypeVar("T")
 Process = tuple[str, int]  # Ray's node id, process id
 
@@ -37,19 +39,28 @@ class MasterActor:
         loaded: Plan = cloudpickle.loads(plan)
         self._master = Master(loaded, Book.from_bytes(book) if book else None)
         self._saved = book
+        self._saved_s = 0.0
         self._processes: dict[int, Process] = {}
         self._handles: dict[int, Any] = {}
         for worker in self._master.lives:  # this is not the first master: what has it missed?
             self._tell(worker, "report")
+            self.tell_lives(worker)  # its predecessor may have died over it
 
-    def hello(self, worker: int, process: Process) -> tuple[bytes, Welcome]:
+    def hello(
+        self, worker: int, process: Process, obituary: Obituary | None
+    ) -> tuple[bytes, Welcome]:
         """A worker has started. Returns the plan, and what it has to know."""
-        welcome = self._change(lambda: self._master.hello(worker, time.monotonic()))
+        welcome = self._change(lambda: self._master.hello(worker, time.monotonic(), obituary))
         self.here(worker, process)
         for other in welcome.lives:
             if other != worker:
-                self._tell(other, "peers", welcome.lives)
+                self.tell_lives(other)
         return self._plan, welcome
+
+    def tell_lives(self, worker: int) -> None:
+        """A worker is to hear who is in which life, and of the ends of former ones."""
+        obituaries = list(self._master.obituaries.values())
+        self._tell(worker, "peers", self._master.lives, obituaries)
 
     def here(self, worker: int, process: Process) -> None:
         """Where a worker lives."""
@@ -63,7 +74,10 @@ class MasterActor:
 
     def hear(self, stats: WorkerStats) -> None:
         """A worker tells how it stands."""
-        self._change(lambda: self._master.hear(stats, time.monotonic()))
+        now = time.monotonic()
+        self._master.hear(stats, now)
+        if now - self._saved_s >= _SAVE_S:  # positions: older ones cost repetitions, no more
+            self._save()
 
     def broken(self, text: str) -> None:
         """A task has given up."""
@@ -85,11 +99,15 @@ class MasterActor:
     def _change(self, change: Callable[[], T]) -> T:
         """Carry out a change, and keep the book before anybody hears of it."""
         result = change()
+        self._save()
+        return result
+
+    def _save(self) -> None:
+        self._saved_s = time.monotonic()
         book = self._master.book.to_bytes()
         if book != self._saved:
             self._store.write(book_key(self._run), book)
             self._saved = book
-        return result
 
     def _tell(self, worker: int, what: str, *news: Any) -> None:
         if worker not in self._handles:

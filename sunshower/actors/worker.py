@@ -24,12 +24,14 @@ from typing import Any
 import ray
 from ray import cloudpickle
 
+from sunshower.actors import blackbox, watchdog
 from sunshower.actors.names import NAMESPACE, master_name, silent, worker_name
 from sunshower.clock import SystemClock
 from sunshower.errors import SunshowerError
 from sunshower.runtime.ids import seeded
 from sunshower.runtime.lanes import Inlet
 from sunshower.runtime.master import Welcome
+from sunshower.runtime.obituary import Obituary
 from sunshower.runtime.packets import Answer
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.usercode import TaskError
@@ -54,7 +56,9 @@ class WorkerActor:
         self._tell_at_s = 0.0
         self._master = ray.get_actor(master_name(run), namespace=NAMESPACE)
         self._process = (ray.get_runtime_context().get_node_id(), os.getpid())
-        plan, welcome = ray.get(self._master.hello.remote(worker, self._process))
+        self._obituary = blackbox.find(run, worker)
+        hello = self._master.hello.remote(worker, self._process, self._obituary)
+        plan, welcome = ray.get(hello)
         self._inlet = Inlet(worker, welcome.life)
         gc.freeze()  # and seldom: batches in flight make many young objects (+40 % words/s)
         gc.set_threshold(100_000, 20, 50)
@@ -74,9 +78,9 @@ class WorkerActor:
             self._put(lambda: self._core.receive(packet))
         return int(answer)
 
-    def peers(self, lives: dict[int, int]) -> None:
-        """The master's news of who is in which life."""
-        self._put(lambda: self._core.peers(lives))
+    def peers(self, lives: dict[int, int], obituaries: list[Obituary]) -> None:
+        """The master's news of who is in which life, and of the ends of former ones."""
+        self._put(lambda: self._core.peers(lives, obituaries))
 
     def report(self) -> None:
         """A new master asks how this worker stands."""
@@ -112,19 +116,17 @@ class WorkerActor:
         try:
             generator = seeded(secrets.randbits(128))
             plan_here: Plan = cloudpickle.loads(plan)
+            recorder = blackbox.make(self._run, plan_here, self._worker, welcome.life)
+            watchdog.start(recorder, threading.current_thread(), plan_here.graph.config.block_max_s)
+            here = (plan_here, self._worker, welcome.life, generator, SystemClock())
             self._core = Worker(
-                plan_here,
-                self._worker,
-                welcome.life,
-                generator,
-                SystemClock(),
+                *here,
                 self._inlet,
+                recorder,
                 delay_s=welcome.delay_s,
                 quarantined=welcome.quarantined,
             )
-            self._core.peers(welcome.lives)
-            if welcome.draining:
-                self._core.drain()
+            self._core.welcome(welcome, self._obituary)
             self._loop(plan_here.graph.config.slice_s)
         except SunshowerError as error:
             silent(self._master.broken).remote(str(error))
@@ -184,6 +186,7 @@ class WorkerActor:
         self._stopped = True
         said = self._core.close()
         self._log()
+        blackbox.remove(self._run, self._worker)
         return said
 
     def _log(self) -> None:

@@ -33,9 +33,9 @@ class Lines(TextFiles):
     """TextFiles that keeps book of what became of each line, to be looked at afterwards."""
 
     def open(self, context: Context) -> None:
-        """Open an empty book for this task's share."""
+        """Open a book for this task's share: what a former life has settled was acked there."""
         super().open(context)
-        self._acks = bytearray()
+        self._acks = bytearray(b"\1" * context.committed)
         self._failures = Counter[int]()
 
     def ack(self, message_id: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 from operator import length_hint
 from typing import Any
 
@@ -30,6 +30,7 @@ from sunshower.runtime.supervision import Supervised, Supervision
 from sunshower.runtime.usercode import RAISED, TaskError, failure_of, guard, no_way
 from sunshower.topologies.components import DEFAULT, Bolt, Context, OnStream
 
+Note = Callable[[U64], None]
 _STOPPED = "StopIteration left the bolt: a next() without a default found nothing"
 
 
@@ -40,6 +41,19 @@ def untracked(failure: Failure) -> str:
         f"a record that nobody follows failed: {failure}. It cannot be replayed (ackers=0, or an "
         f"emit without anchors or message id): catch what may go wrong, or track it.{tail}"
     )
+
+
+def noting(note: Note, call: Callable[[Any], Any], batch: Batch) -> Callable[[Any], Any]:
+    """`call`, for the records of `batch` one after the other, with a note before each."""
+    anchors = Anchors(batch.roots, batch.offsets)
+    indices = count()
+
+    def noted(record: Any) -> Any:
+        at = next(indices)
+        note(anchors.select(slice(at, at + 1)).roots)
+        return call(record)
+
+    return noted
 
 
 class BoltTask(Supervised):
@@ -66,6 +80,7 @@ class BoltTask(Supervised):
         self._streams = streams  # of the plan: what the stream index of a batch stands for
         self._flushes = False
         self._executed = self._acked = self._failed = 0
+        self.note: Note | None = None  # told the roots of each record before it is executed
 
     def prepare(self, context: Context) -> None:
         """Make the bolt and get it ready, before the first batch. Raises Raised; then it may be
@@ -203,11 +218,12 @@ class AutomaticBoltTask(BoltTask):
 
     def process(self, batch: Batch) -> None:
         records = batch.rows(self._streams[batch.stream].spec.schema)
+        call = self._call if self.note is None else noting(self.note, self._call, batch)
         if self.outlets.none:
-            failures = self._run_sink(records)
+            failures = self._run_sink(call, records)
             self.settle(batch, np.zeros(len(batch), np.uint64), self._flush(batch, failures))
             return
-        outputs, stops, failures = self._run(records)
+        outputs, stops, failures = self._run(call, records)
         kinds = set(map(type, outputs))
         if outputs and not self.outlets.fits(DEFAULT, outputs, kinds):
             stops = self._refuse_misfits(outputs, stops, failures)
@@ -232,14 +248,16 @@ class AutomaticBoltTask(BoltTask):
                 return dict.fromkeys(range(len(batch)), self.failure(error))
         return failures
 
-    def _run(self, records: Sequence[Any]) -> tuple[list[Any], list[int], dict[int, Failure]]:
+    def _run(
+        self, call: Callable[[Any], Any], records: Sequence[Any]
+    ) -> tuple[list[Any], list[int], dict[int, Failure]]:
         """Call the bolt for each record: all outputs in a row, and where each input's end."""
         outputs: list[Any] = []
         ends: list[int] = []
         failures: dict[int, Failure] = {}
         extend, end = outputs.extend, ends.append
         look = not self._yields
-        results = map(self._call, records)
+        results = map(call, records)
         while len(ends) < len(records):  # once, and once more for each record that raises
             try:
                 for produced in results:
@@ -256,13 +274,13 @@ class AutomaticBoltTask(BoltTask):
                 end(len(outputs))
         return outputs, ends, failures
 
-    def _run_sink(self, records: Sequence[Any]) -> dict[int, Failure]:
+    def _run_sink(self, call: Callable[[Any], Any], records: Sequence[Any]) -> dict[int, Failure]:
         """The same for a bolt without output streams: no list of ends (a fifth of the time)."""
         failures: dict[int, Failure] = {}
         waiting = iter(records)
         ended: list[None] = []  # filled when the record after the last one is asked for
         asked = chain(waiting, iter(partial(ended.append, None), None))
-        results = filter(None, map(self._call, asked))
+        results = filter(None, map(call, asked))
         while not ended:
             try:
                 for produced in results:

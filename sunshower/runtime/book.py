@@ -17,6 +17,10 @@ class Book:
     lives: dict[int, int] = field(default_factory=dict)  # worker → how often it has said hello
     retired: dict[str, Counts] = field(default_factory=dict)  # what dead incarnations had done
     quarantined: dict[int, TaskError] = field(default_factory=dict)  # task → why
+    positions: dict[int, int] = field(default_factory=dict)  # spout task → TaskStats.committed
+    drawn: dict[int, int] = field(default_factory=dict)  # spout task → TaskStats.drawn
+    suspects: dict[int, dict[int, int]] = field(default_factory=dict)  # spout task → message →
+    # how often the task's own process died while it was executing a record of it
     draining: bool = False  # spouts emit nothing new
     error: str | None = None  # why the topology gave up
 

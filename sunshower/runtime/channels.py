@@ -209,6 +209,9 @@ class Inflow:
     next_window: int = 0  # that it will be told
     records: int = 0  # processed and not granted yet
     seq: int = 0  # of the last frame processed
+    arrived: int = 0  # of the last frame put into the inbox
+    unreadable: deque[tuple[int, int]] = field(default_factory=deque)  # frames that never were put
+    # there: number, and that of the one before it that was
 
     def processed(self, records: int, seq: int | None, window: int) -> None:
         """`records` more are done; `seq` is the frame's number when that was its last part."""
@@ -216,6 +219,19 @@ class Inflow:
         self.next_window = window
         if seq is not None:
             self.seq = seq
+            self._pass_unreadable()
+
+    def put_aside(self, seq: int) -> None:
+        """Frame `seq` cannot be processed. It is granted in its turn, not before those that wait
+        in the inbox: if this process dies now, they were not processed."""
+        self.next_window = self.next_window or self.window
+        self.unreadable.append((seq, self.arrived))
+        self._pass_unreadable()
+
+    def _pass_unreadable(self) -> None:
+        while self.unreadable and self.unreadable[0][1] <= self.seq:
+            self.seq = self.unreadable.popleft()[0]
+            self.records += 1
 
     @property
     def due(self) -> bool:

@@ -35,6 +35,7 @@ class InFlight:
     verdicts: dict[int, Verdicts] = field(default_factory=dict)
     postponed: list[int] = field(default_factory=list)
     grants: list[Grant] = field(default_factory=list)
+    greets: bool = False
 
 
 @dataclass(slots=True)
@@ -98,6 +99,7 @@ class Lane:
             verdicts=self.content.verdicts,
             postponed=self.content.postponed,
             grants=self.content.grants,
+            greets=self.content.greets,
         )
         content, self.content = self.content, Content()
         self._load_frames(content, flight)
@@ -124,6 +126,7 @@ class Lane:
             waiting.failed += verdicts.failed
         self.content.postponed = flight.postponed + self.content.postponed
         self.content.grants = flight.grants + self.content.grants  # or the peer may wait for ever
+        self.content.greets = self.content.greets or flight.greets
         return self._lost([flight])
 
     def peer_is(self, incarnation: int) -> Lost:

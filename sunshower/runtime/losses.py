@@ -18,6 +18,7 @@ from sunshower.runtime.channels import RemoteChannel
 from sunshower.runtime.frames import Frame
 from sunshower.runtime.ids import U64
 from sunshower.runtime.lanes import Lost
+from sunshower.runtime.obituary import Obituary
 from sunshower.runtime.plan import ACKER, Plan, Task
 from sunshower.runtime.spout_task import SpoutTask
 from sunshower.runtime.wiring import Wired
@@ -56,6 +57,11 @@ class Losses:
                 self._wired.reports.fail(roots, failure)
             for root, reason in report.fails:
                 self._wired.reports.fail(np.array([root], np.uint64), reason)
+
+    def suspect(self, obituary: Obituary, now: float) -> None:
+        """What a process was executing when it died is to blame, until it is known better."""
+        for spout in self._wired.spouts.values():  # each knows its own
+            spout.suspect(obituary.suspects, obituary.failure(self._plan), now)
 
     def cannot_travel(self, channel: RemoteChannel, bad: Batch, error: Unserialisable) -> None:
         """A record that cannot be sent to another process."""

@@ -74,6 +74,8 @@ class ManualBoltTask(BoltTask):
             at = slice(offsets[index], offsets[index + 1])
             place = (origin.component, batch.source, origin.spec.id)
             tuple = InputTuple(record, *place, roots[at], edges[at])
+            if self.note is not None:
+                self.note(batch.roots[at])
             try:
                 self.bolt.execute(tuple, self)
             except RAISED as error:

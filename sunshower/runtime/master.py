@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from sunshower.runtime.book import Book
 from sunshower.runtime.lives import Lives
-from sunshower.runtime.metrics import Counts, Snapshot, WorkerStats
+from sunshower.runtime.metrics import Counts, Snapshot, TaskStats, WorkerStats
 from sunshower.runtime.obituary import Obituary
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.supervision import Standing
@@ -42,6 +42,10 @@ class Welcome:
     draining: bool  # spouts emit nothing new
     delay_s: float = 0.0  # before its tasks may open
     quarantined: dict[int, TaskError] = field(default_factory=dict)  # tasks that are not run; why
+    positions: dict[int, tuple[int, int]] = field(default_factory=dict)  # its spout tasks →
+    # records settled, and records drawn
+    suspects: dict[int, dict[int, int]] = field(default_factory=dict)  # its spout tasks → message →
+    # deaths of their own process
 
 
 class Master:
@@ -52,6 +56,7 @@ class Master:
         self._plan = plan
         self._lives = Lives(plan)
         self._stats: dict[int, WorkerStats] = {}
+        self.obituaries: dict[int, Obituary] = {}  # worker → of its last life, if one was found
         self._flow: tuple[int, int] = (0, 0)
         self._flow_since_s = 0.0
         self._ticks = any(c.tick_s is not None for c in plan.graph.components.values())
@@ -82,11 +87,10 @@ class Master:
         return dict(self.book.lives)
 
     def hello(self, worker: int, now: float, obituary: Obituary | None = None) -> Welcome:
-        """A worker has started, for the first time or again. Everybody must be told `lives`.
-
-        `obituary`: of its former life, if anything is known of that.
-        """
+        """A worker has started, for the first time or again. Everybody must be told `lives`, and
+        the obituary of its former life, if its successor has found one."""
         book = self.book
+        self._bury(worker, obituary)
         last = self._stats.pop(worker, None)
         if worker in book.lives:
             book.quarantined |= self._lives.died(worker, now, last, obituary)
@@ -94,10 +98,16 @@ class Master:
         for task in last.tasks if last else ():
             retired = book.retired.get(task.component, Counts())
             book.retired[task.component] = retired + task.counts.closed()
-        mine = {task.id for task in self._plan.tasks_on(worker)}
-        gone = {task: why for task, why in book.quarantined.items() if task in mine}
-        delay_s = self._lives.began(worker, now)
-        return Welcome(book.lives[worker], self.lives, book.draining, delay_s, gone)
+        mine = [task.id for task in self._plan.tasks_on(worker)]
+        return Welcome(
+            book.lives[worker],
+            self.lives,
+            book.draining,
+            self._lives.began(worker, now),
+            {id: book.quarantined[id] for id in mine if id in book.quarantined},
+            {id: (book.positions.get(id, 0), book.drawn.get(id, 0)) for id in mine},
+            {id: dict(book.suspects[id]) for id in mine if id in book.suspects},
+        )
 
     def drain(self) -> None:
         """No spout emits anything new from now on, in whatever life. Everybody must be told."""
@@ -111,6 +121,7 @@ class Master:
         for task in stats.tasks:
             if task.health.standing is Standing.QUARANTINED and task.health.last:
                 self.book.quarantined.setdefault(task.task, task.health.last[-1])
+            self._keep_position(task)
         tasks = [task for worker in self._stats.values() for task in worker.tasks]
         flow = (sum(t.counts.transferred for t in tasks), sum(t.counts.executed for t in tasks))
         if flow != self._flow:
@@ -136,6 +147,27 @@ class Master:
             self.state(now),
             dict(book.quarantined),
         )
+
+    def _keep_position(self, task: TaskStats) -> None:
+        """A new life may tell less than a former one for a while."""
+        for kept, told in ((self.book.positions, task.committed), (self.book.drawn, task.drawn)):
+            if told > kept.get(task.task, 0):
+                kept[task.task] = told
+
+        suspects = self.book.suspects.get(task.task, {})
+        for number in [number for number in suspects if number < task.committed]:
+            del suspects[number]
+
+    def _bury(self, worker: int, obituary: Obituary | None) -> None:
+        """Count what the spouts of the dead process itself cannot: their tables are gone, too."""
+        self.obituaries.pop(worker, None)
+        if obituary is None or obituary.life != self.book.lives.get(worker) or not obituary.roots:
+            return
+        self.obituaries[worker] = obituary
+        for task, numbers in obituary.numbers.items():
+            counts = self.book.suspects.setdefault(task, {})
+            for number in numbers:
+                counts[number] = counts.get(number, 0) + 1
 
     def _all_done(self, now: float) -> bool:
         if set(self._stats) != set(self._plan.workers):

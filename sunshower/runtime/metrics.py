@@ -82,6 +82,8 @@ class TaskStats:
     first_replay_s: float | None = None  # when the first replay was complete, on the worker's clock
     done_s: float | None = None  # when the spout was done, on the worker's clock
     health: Health = WELL
+    committed: int = 0  # spouts: all messages below this number are settled
+    drawn: int = 0  # spouts: no message from this number on was drawn
 
 
 @dataclass(frozen=True)

@@ -62,9 +62,17 @@ class Content:
     verdicts: dict[int, Verdicts] = field(default_factory=dict)  # by spout task
     postponed: list[int] = field(default_factory=list)  # roots
     grants: list[Grant] = field(default_factory=list)
+    greets: bool = False  # worth a packet even if it is empty: the header tells the sender's life
 
     def __bool__(self) -> bool:
-        return bool(self.frames or self.reports or self.verdicts or self.postponed or self.grants)
+        return bool(
+            self.frames
+            or self.reports
+            or self.verdicts
+            or self.postponed
+            or self.grants
+            or self.greets
+        )
 
 
 @dataclass(frozen=True, slots=True)

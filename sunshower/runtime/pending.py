@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from sunshower.runtime.ids import (
 )
 
 F64 = NDArray[np.float64]
+Tables: TypeAlias = tuple[NDArray[np.uint32], I64]  # generations and numbers, by slot
 _NEVER = np.inf
 
 
@@ -45,18 +46,19 @@ class Released:
 class Pending:
     """The pending table of one incarnation of one spout task: 52 bytes a slot, and the records."""
 
-    def __init__(self, incarnation: int, slots: int) -> None:
+    def __init__(self, incarnation: int, slots: int, tables: Tables | None = None) -> None:
+        """`tables`: where to keep generations and numbers, all 0 (see blackbox.py)."""
         self.incarnation = incarnation
         self.limit = slots  # how many may be pending: at most `slots`
         self._free = np.arange(slots, dtype=np.int64)  # a ring: `_head` is the oldest free slot
         self._head = 0
         self._free_count = slots
-        self._generation = np.zeros(slots, np.uint32)
+        tables = tables or (np.zeros(slots, np.uint32), np.zeros(slots, np.int64))
+        self._generation, self._number = tables
         self._deadline_s = np.full(slots, _NEVER)
         self._emitted_s = np.zeros(slots)
         self._attempt = np.zeros(slots, np.uint32)
         self._payload = np.empty(slots, np.object_)
-        self._number = np.zeros(slots, np.int64)
         self._seen = np.zeros(slots, np.int32)
         self._next_deadline_s = _NEVER
 
@@ -150,6 +152,11 @@ class Pending:
         """Every root that is pending now."""
         slots = np.flatnonzero(self._deadline_s < _NEVER)
         return make_roots(self.incarnation, self._generation[slots], slots)
+
+    def lowest_number(self, otherwise: int) -> int:
+        """The lowest number that is pending. Looks at every slot: a few times a second at most."""
+        numbers = self._number[self._deadline_s < _NEVER]
+        return int(numbers.min(initial=otherwise))
 
     def _still_pending(self, roots: U64) -> U64:
         mine = incarnations_of(roots) == self.incarnation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import compress, islice
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from sunshower.runtime.batch import Anchors
 from sunshower.runtime.ids import I64
 from sunshower.runtime.outlets import NotSent
 from sunshower.runtime.pending import Released
+from sunshower.runtime.position import SKIP_RECORDS, Position, skip
 from sunshower.runtime.retries import Replay
 from sunshower.runtime.spout_task import SpoutTask
 from sunshower.runtime.usercode import RAISED, Raised, blame
@@ -23,12 +24,31 @@ class RecordsSpoutTask(SpoutTask):
     """Message ids are positions in the source."""
 
     _source: Iterator[Any]
-    _position = 0  # how many records have been emitted; a spout that is opened begins there
     _broken: Raised | None = None  # what the source has raised, after records to be emitted first
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._position = Position()
+
+    def begin_at(self, position: int, drawn: int = 0) -> None:
+        self._position.begin_at(position, drawn)
+
+    @property
+    def committed(self) -> int:
+        return int(min(self.pending.lowest_number(self.drawn), self.replays.line.lowest))
+
+    @property
+    def drawn(self) -> int:
+        return self._position.next
+
+    @property
+    def behind(self) -> int:
+        return 0 if self.exhausted else self._position.behind
 
     def open(self, context: Context) -> None:
         super().open(context)
-        self._source = self._watched(self._position)
+        self._position.rewind()
+        self._source = self._watched()
 
     def resume(self, context: Context) -> None:
         """Its source has ended with the exception: a new spout begins where the old one was."""
@@ -37,17 +57,31 @@ class RecordsSpoutTask(SpoutTask):
             self.spout, self._hears_ack, self._hears_fail = None, False, False
         self.open(context)
 
-    def _watched(self, skip: int) -> Iterator[Any]:
-        """The source without its first `skip` records (40 ns each)."""
-        source = iter(self.spout.records())
-        for record in source if skip else ():
-            skip -= record is not None
-            if record is None:
-                yield None
-            if not skip:
-                break
-        yield from source
+    def _watched(self) -> Iterator[Any]:
+        yield from self._records()
         self.exhausted = True
+
+    def _records(self) -> Iterator[Any]:
+        source: Iterator[Any] = self.spout.records()
+        return source
+
+    def skip(self) -> int:
+        there_now = iter(self._source.__next__, None)
+        skipped = skip(there_now, min(self._position.behind, SKIP_RECORDS))
+        self._position.behind -= skipped
+        return skipped
+
+    def drain(self) -> None:
+        self._position.stop()
+        self._stop_at_end()
+
+    def _stop_at_end(self) -> None:
+        if self._position.at_end:
+            self.exhausted = True
+
+    @property
+    def _fresh_room(self) -> int:
+        return 0 if self.behind else super()._fresh_room
 
     def emit(self, now: float, limit: int) -> int:
         if self._reports.tracked:
@@ -56,9 +90,13 @@ class RecordsSpoutTask(SpoutTask):
         fresh = [] if self.exhausted else self._draw(wanted)
         if len(fresh) < wanted:  # the source has nothing now
             replays = limit - len(fresh)
+        drawn = self._position.advance(len(fresh))
+        self._stop_at_end()
+        numbers: I64 = np.arange(drawn.start, drawn.stop)
+        if self.replays.condemned:
+            keep = self.replays.hold_back(numbers, fresh)
+            fresh, numbers = list(compress(fresh, keep)), numbers[keep]
         again, letters = self.replays.take(replays, len(fresh))
-        first, self._position = self._position, self._position + len(fresh)
-        numbers: I64 = np.arange(first, self._position)
         records = fresh
         attempts: Any = 1
         if again:
@@ -84,7 +122,7 @@ class RecordsSpoutTask(SpoutTask):
         there_now = iter(self._source.__next__, None)  # stops at a None, without a Python loop
         fresh: list[Any] = []
         try:
-            fresh.extend(islice(there_now, count))
+            fresh.extend(islice(there_now, self._position.room(count)))
         except RAISED as error:
             self._broken = blame(self.task, "records", error)
         bad = self.outlets.check(DEFAULT, fresh)

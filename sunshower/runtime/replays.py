@@ -7,15 +7,16 @@ failed ──▶ in line (retries.py) ──▶ within the budget (budget.py) �
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sunshower.errors import TopologyFailed
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.budget import Budget
-from sunshower.runtime.ids import U64
+from sunshower.runtime.ids import I64, U64
 from sunshower.runtime.letters import dead_letter, in_a_line, told
 from sunshower.runtime.pending import Released
 from sunshower.runtime.plan import Task
@@ -51,6 +52,7 @@ class Replays:
         self._budget = Budget(share)
         self._keeper = keeper
         self._lately = Lately()
+        self._condemned: set[int] = set()  # by former lives, and not drawn by this one
 
     def fail(
         self,
@@ -87,6 +89,29 @@ class Replays:
         for number in self._lately.take(roots):
             if self.line.failed_by_machinery(number):
                 self.line.blame(number, failure)
+
+    def remember(self, times: Mapping[int, int], failure: Failure) -> None:
+        """Message number → how many attempts of it former lives of the task have seen fail."""
+        for number, count in times.items():
+            blame = self.line.blame(number, failure)
+            blame.times = count
+            if self.line.exhausted(blame):
+                self._condemned.add(number)
+
+    @property
+    def condemned(self) -> bool:
+        """Whether any message that is still to be drawn has used up its attempts."""
+        return bool(self._condemned)
+
+    def hold_back(self, numbers: I64, payloads: Sequence[Any]) -> NDArray[np.bool_]:
+        """Of fresh messages, which to emit; those that have used up their attempts are put in line,
+        from where they go among the dead letters, or halt."""
+        emit = ~np.isin(numbers, list(self._condemned))
+        for index in np.flatnonzero(~emit).tolist():
+            number = int(numbers[index])
+            self._condemned.discard(number)
+            self.line.put_last(Replay(number, payloads[index], 1))
+        return emit
 
     def settle(self, numbers: Sequence[int]) -> None:
         """These messages are done, they or their dead letters."""

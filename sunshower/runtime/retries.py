@@ -73,6 +73,16 @@ class Retries:
         """Whether any message has failed that is not settled."""
         return bool(self._blames or self._machinery)
 
+    @property
+    def lowest(self) -> float:
+        """The lowest message number in line; ∞ if there is none."""
+        waiting = (replay.number for _, _, replay in self._waiting)
+        return min(min((r.number for r in self._ready), default=math.inf), *waiting, math.inf)
+
+    def put_last(self, replay: Replay) -> None:
+        """A message that has used up its attempts before it was emitted at all."""
+        self._ready.append(replay)
+
     def put(self, replay: Replay, failure: Failure, now: float, *, counts: bool) -> None:
         """A message failed. `counts`: it, or user code, is to blame, not the machinery."""
         wait_s = self._counted(replay, failure) if counts else self._uncounted(replay)

@@ -101,9 +101,32 @@ class SpoutTask(Supervised):
         self._hears_ack = type(spout).ack is not Spout.ack
         self._hears_fail = type(spout).fail is not Spout.fail
 
+    def begin_at(self, position: int, drawn: int = 0) -> None:
+        """Go on after the first `position` records, which are settled; a former life had drawn the
+        first `drawn`. Called before `open`. Where `next_tuple` begins is the spout's own matter."""
+
+    @property
+    def committed(self) -> int:
+        """The lowest message number that is not settled: pending, in line, or not drawn."""
+        return 0
+
+    @property
+    def drawn(self) -> int:
+        """The number of the record that is drawn next."""
+        return 0
+
+    @property
+    def behind(self) -> int:
+        """Records that the source is still going to repeat, and that are skipped."""
+        return 0
+
     def resume(self, context: Context) -> None:
         if self.spout is None:
             self.open(context)
+
+    def skip(self) -> int:
+        """Pass over some of what is settled. Returns how many records: 0 if none is there now."""
+        raise NotImplementedError
 
     def emit(self, now: float, limit: int) -> int:
         """Emit up to `limit` records, replays first. Returns how many.
@@ -127,7 +150,8 @@ class SpoutTask(Supervised):
         ∞ if that depends on others."""
         if self._reports.tracked and not self.pending.room:
             return math.inf
-        source_s = self.resting_until_s if self._fresh_room > 0 else math.inf
+        asks = self._fresh_room > 0 or self.behind
+        source_s = self.resting_until_s if asks else math.inf
         return min(source_s, self.replays.line.next_s)
 
     @property
@@ -204,6 +228,13 @@ class SpoutTask(Supervised):
         self._fail(self.pending.release(roots), failure, now, accused=True)
         self.replays.accuse(roots, failure)
 
+    def accuse(self, times: Mapping[int, int], failure: Failure) -> None:
+        """Message number → how often this task's own process died while executing its record.
+
+        Called before `open`, when no record is there yet.
+        """
+        self.replays.remember(times, failure)
+
     def postpone(self, roots: U64, now: float) -> None:
         """A bolt asked for more time. Storm: OutputCollector.resetTimeout."""
         self.pending.postpone(roots, now + self._config.message_timeout_s)
@@ -213,6 +244,10 @@ class SpoutTask(Supervised):
     def tick(self) -> None:
         """Call the spout's tick. Nothing can be emitted there, so nothing waits for room."""
         self.spout.tick()
+
+    def abandon(self) -> None:
+        """Its source is not asked any more, whatever it still has."""
+        self.exhausted = True
 
     def drain(self) -> None:
         """Emit nothing new from now on."""
@@ -243,6 +278,8 @@ class SpoutTask(Supervised):
             self._first_replay_s,
             self._done_s,
             self.supervision.health,
+            self.committed,
+            self.drawn,
         )
 
     def message_id(self, replay: Replay) -> Any:

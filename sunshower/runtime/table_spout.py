@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from sunshower.errors import BadEmit
+from sunshower.runtime.ids import I64
 from sunshower.runtime.records_spout import RecordsSpoutTask
 from sunshower.runtime.retries import Replay
 from sunshower.runtime.usercode import RAISED, blame
-from sunshower.topologies.components import DEFAULT
+from sunshower.topologies.components import DEFAULT, Context
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,18 +38,23 @@ class TablesSpoutTask(RecordsSpoutTask):
         if self._reports.tracked:
             limit = min(limit, self.pending.room)
         replays, wanted = self.replays.share_out(now, limit, self._fresh_room)
-        table = self._draw_piece(wanted) if wanted else None
+        table = self._draw_piece(self._position.room(wanted)) if wanted else None
         fresh = 0 if table is None else len(table)
         if not fresh and wanted:  # the source has nothing now; a short piece says nothing
             replays = limit
+        drawn = self._position.advance(fresh)
+        self._stop_at_end()
+        numbers: I64 = np.arange(drawn.start, drawn.stop)
+        payloads = [Piece(table, drawn.start)] * fresh
+        if self.replays.condemned and table is not None:
+            keep = self.replays.hold_back(numbers, payloads)
+            table, numbers, payloads = table.filter(keep), numbers[keep], payloads[: keep.sum()]
         again, letters = self.replays.take(replays, fresh)
         if again:
             self._send_again(again, now)
         self._send_letters(letters, now)
-        if table is not None:
-            first, self._position = self._position, self._position + fresh
-            payloads = [Piece(table, first)] * fresh
-            self._send(DEFAULT, table, payloads, np.arange(first, self._position), 1, now)
+        if len(numbers):
+            self._send(DEFAULT, table, payloads, numbers, 1, now)
         self._raise_broken(now, progress=fresh > 0)
         return len(again) + len(letters) + fresh
 
@@ -56,16 +62,26 @@ class TablesSpoutTask(RecordsSpoutTask):
     def done(self) -> bool:
         return super().done and self._rest is None
 
-    def drain(self) -> None:
-        super().drain()
+    def skip(self) -> int:
+        table = self._next_table()
+        if table is None:
+            return 0
+        skipped = min(len(table), self._position.behind)
+        self._rest = table.slice(skipped) if len(table) > skipped else None
+        self._position.behind -= skipped
+        return skipped
+
+    def abandon(self) -> None:
+        super().abandon()
         self._rest = None
 
-    def _watched(self, skip: int) -> Iterator[Any]:
-        for table in self.spout.tables():
-            over = min(skip, len(table)) if skip and isinstance(table, pa.Table) else 0
-            skip -= over
-            yield table.slice(over) if over else table
-        self.exhausted = True
+    def open(self, context: Context) -> None:
+        super().open(context)
+        self._rest = None
+
+    def _records(self) -> Iterator[Any]:
+        source: Iterator[Any] = self.spout.tables()
+        return source
 
     def _draw_piece(self, count: int) -> pa.Table | None:
         try:
@@ -74,11 +90,17 @@ class TablesSpoutTask(RecordsSpoutTask):
             self._broken = blame(self.task, "tables", error)
             return None
 
+    def _stop_at_end(self) -> None:
+        super()._stop_at_end()
+        if self._position.at_end:
+            self._rest = None
+
     def _next_piece(self, count: int) -> pa.Table | None:
         """Up to `count` rows that are there now, all of one table."""
         table = self._rest if self._rest is not None else self._next_table()
         if table is None:
             return None
+        count = self._position.room(count)
         self._rest = table.slice(count) if len(table) > count else None
         return table.slice(0, count)
 

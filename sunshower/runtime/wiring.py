@@ -10,6 +10,7 @@ import numpy as np
 from sunshower.runtime.acker_task import AckerTask
 from sunshower.runtime.batch import Batch
 from sunshower.runtime.batch_bolt import BatchBoltTask
+from sunshower.runtime.blackbox import Recorder
 from sunshower.runtime.bolt_task import AutomaticBoltTask, BoltTask
 from sunshower.runtime.channels import Channel, Inbox, LocalChannel, RemoteChannel
 from sunshower.runtime.credits import FIRST_WINDOW, ServiceTime
@@ -82,6 +83,7 @@ def wire(
     generator: np.random.Generator,
     ready: Callable[[int], dict[RemoteChannel, None]],
     *,
+    recorder: Recorder | None = None,
     first_try_s: float = 0.0,
     quarantined: Mapping[int, TaskError] | None = None,
 ) -> Wired:
@@ -90,6 +92,7 @@ def wire(
     `ready(peer)` is where a channel to another worker's task puts itself when it has something to
     send. `first_try_s`: when tasks may be opened; `quarantined`: those that never are, and why.
     """
+    recorder = recorder or Recorder()
     gone = quarantined or {}
     tracked = plan.graph.config.tracked
     shards = [[acker.id for acker in ackers] for ackers in plan.shards]
@@ -108,7 +111,8 @@ def wire(
         config = plan.graph.config_of(component)
         care = Supervision(task, config, first_try_s, gone.get(task.id))
         if component.level.is_spout:
-            pending = Pending(plan.incarnation(task, life), config.spout_slots)
+            place = (plan.incarnation(task, life), config.spout_slots)
+            pending = Pending(*place, recorder.tables(task.id, *place))
             retry = component.retry or Retry(attempts=config.attempts_max)
             retries = Retries(retry, generator)
             wired.spouts[task.id] = _SPOUTS[component.level](
@@ -126,11 +130,12 @@ def wire(
     return wired
 
 
-def context(plan: Plan, task: Task) -> Context:
-    """What a task is told about its place."""
+def context(plan: Plan, task: Task, committed: int = 0) -> Context:
+    """What a task is told about its place, and how much of its source is settled."""
     tasks = {id: [t.id for t in plan.tasks_of(id)] for id in plan.graph.components}
+    parallelism = plan.component(task).parallelism
     return Context(
-        plan.graph.id, task.component, task.id, task.index, plan.component(task).parallelism, tasks
+        plan.graph.id, task.component, task.id, task.index, parallelism, tasks, committed
     )
 
 

@@ -7,7 +7,7 @@ simulator or a test may do so in any order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -16,23 +16,25 @@ import numpy as np
 from sunshower.clock import Clock
 from sunshower.errors import Unserialisable
 from sunshower.failures import Cause
-from sunshower.runtime.acker_task import Verdicts
 from sunshower.runtime.batch import Batch, join
+from sunshower.runtime.blackbox import Recorder
 from sunshower.runtime.bolt_task import BoltTask
+from sunshower.runtime.calls import Calls
 from sunshower.runtime.channels import Inflow, RemoteChannel
 from sunshower.runtime.credits import FIRST_WINDOW
-from sunshower.runtime.ids import U64, incarnations_of
 from sunshower.runtime.lanes import Inlet, Lane
 from sunshower.runtime.losses import Losses
+from sunshower.runtime.master import Welcome
 from sunshower.runtime.metrics import WorkerStats
 from sunshower.runtime.mutation import process_unchanged
+from sunshower.runtime.obituary import Obituary
 from sunshower.runtime.packets import Answer, Packet, read_content
 from sunshower.runtime.plan import Plan
-from sunshower.runtime.reports import ShardReport
+from sunshower.runtime.relay import Relay
 from sunshower.runtime.spout_task import SpoutTask
 from sunshower.runtime.supervision import Supervision
 from sunshower.runtime.ticks import Ticker, tickers
-from sunshower.runtime.usercode import Raised, TaskError, failure_of, guard
+from sunshower.runtime.usercode import Raised, TaskError, failure_of
 from sunshower.runtime.wiring import context, wire
 
 _GRANT_S = 0.05  # what was processed is granted after this long, however little it is
@@ -50,6 +52,7 @@ class Worker:
         generator: np.random.Generator,
         clock: Clock,
         inlet: Inlet | None = None,
+        recorder: Recorder | None = None,
         *,
         delay_s: float = 0.0,
         quarantined: Mapping[int, TaskError] | None = None,
@@ -62,21 +65,25 @@ class Worker:
         self.inlet = inlet or Inlet(worker, life)
         self._clock = clock
         self._config = plan.graph.config
-        self._place = {task.id: task for task in plan.tasks}
         self._lanes = {
             peer: Lane(worker, life, peer, self._config, plan.streams, self._refuse)
             for peer in plan.workers
             if peer != worker
         }
+        recorder = recorder or Recorder()
+        self._call = Calls(recorder, clock)
         self._wired = wire(
             plan,
             worker,
             life,
             generator,
             lambda peer: self._lanes[peer].ready,
+            recorder=recorder,
             first_try_s=clock.now() + delay_s,
             quarantined=quarantined,
         )
+        self._mourned: dict[int, int] = {}  # worker → its last life whose obituary was heard
+        self._relay = Relay(plan, self._wired, self._lanes, self._call, clock)
         self._losses = Losses(plan, self._wired)
         self._inflows: dict[tuple[int, int], Inflow] = {}
         self._bolts = list(reversed(self._wired.bolts.values()))  # downstream first
@@ -89,9 +96,32 @@ class Worker:
 
     # ---- facts ----------------------------------------------------------------------------
 
-    def peers(self, lives: Mapping[int, int]) -> None:
-        """The workers that have said hello, and in which life each is."""
+    def welcome(self, welcome: Welcome, obituary: Obituary | None = None) -> None:
+        """What the master has answered to the hello of this life; before the first step.
+
+        `obituary`: of this worker's former life. Raises TopologyFailed for a message that its own
+        spout's process has died of too often.
+        """
+        for spout in self._spouts:
+            spout.begin_at(*welcome.positions.get(spout.task.id, (0, 0)))
+            if obituary and obituary.task and (times := welcome.suspects.get(spout.task.id)):
+                spout.accuse(times, obituary.failure(self.plan))
+        if obituary and (bolt := self._wired.bolts.get(obituary.task or -1)):
+            self._call.watch(bolt, self._config.message_timeout_s)
+        self.peers(welcome.lives)
+        for lane in self._lanes.values():  # the master's news of this life may not reach everybody
+            lane.content.greets = self.life > 1
+        if welcome.draining:
+            self.drain()
+
+    def peers(self, lives: Mapping[int, int], obituaries: Iterable[Obituary] = ()) -> None:
+        """The workers that have said hello, and in which life each is; and what is known of the
+        ends of former lives."""
         now = self._clock.now()
+        for obituary in obituaries:
+            if obituary.life > self._mourned.get(obituary.worker, 0):
+                self._mourned[obituary.worker] = obituary.life
+                self._losses.suspect(obituary, now)
         for peer, life in lives.items():
             lane = self._lanes.get(peer)
             if lane is None or life <= (lane.peer_incarnation or 0):
@@ -110,20 +140,21 @@ class Worker:
             return  # from a life that is over; the sweep takes care of what was in it
         self._hear_grants(packet)
         for task, report in packet.reports.items():
-            self._hear_report(task, report)
+            self._relay.report(task, report)
         for task, verdicts in packet.verdicts.items():
-            self._hear_verdicts(task, verdicts)
+            self._relay.verdicts(task, verdicts)
         if len(packet.postponed):
-            self._postpone(packet.postponed)
+            self._relay.postpone(packet.postponed)
         for frame in packet.frames:
             key = (frame.batch.source, frame.target)
             if key not in self._inflows:
                 self._inflows[key] = Inflow(*key, packet.sender, FIRST_WINDOW)
             if frame.error is None:
+                self._inflows[key].arrived = frame.seq
                 self._wired.inboxes[frame.target].put(frame.batch, self._inflows[key], frame.seq)
             else:
                 self._losses.cannot_be_rebuilt(frame)
-                self._inflows[key].processed(1, frame.seq, FIRST_WINDOW)
+                self._inflows[key].put_aside(frame.seq)
 
     def answered(self, peer: int, seq: int, answer: Answer | None) -> None:
         """What the peer said to a packet; None when the call itself failed."""
@@ -147,13 +178,13 @@ class Worker:
             self._try_waiting(now)
         for spout in self._spouts:
             if spout.next_look_s <= now:
-                spout.look(now)
+                self._call(spout.task, "looking", partial(spout.look, now))
         if self._tickers:
             self._tick(now)
         worked = self._run_one(now)
         if self._wired.overload:
             self._losses.overloaded()
-        self._dispatch_reports()
+        self._relay.dispatch()
         self._give_grants(now)
         return 0 if worked else self._until_next(now)
 
@@ -163,7 +194,7 @@ class Worker:
         for peer, lane in self._lanes.items():
             while (packet := lane.next_packet(now)) is not None:
                 yield (peer, *packet)
-        self._dispatch_reports()  # of records that could not travel
+        self._relay.dispatch()  # of records that could not travel
 
     @property
     def idle(self) -> bool:
@@ -221,21 +252,22 @@ class Worker:
         for task in self._waiting:
             if task.supervision.retry_s <= now:
                 try:
-                    task.resume(context(self.plan, task.task))
+                    where = context(self.plan, task.task, getattr(task, "committed", 0))
+                    self._call(task.task, "the opening", partial(task.resume, where))
                 except Raised as raised:
                     task.supervision.raised(raised, self._clock.now())
                 else:
                     task.supervision.tried()
                     self._tickers += tickers(self.plan, task, self._tickers, self._clock.now())
             if isinstance(task, SpoutTask) and task.supervision.is_quarantined:
-                task.drain()
+                task.abandon()
         self._waiting = [task for task in self._waiting if task.supervision.waits]
 
     def _tick(self, now: float) -> None:
         for ticker in self._tickers:
             task = ticker.task
             if ticker.take(now) and task.supervision.runs:
-                task.hear("tick", task.tick)
+                self._call(task.task, "tick", partial(task.hear, "tick", task.tick))
                 self._pass_on_postponed(task)
 
     def _run_one(self, now: float) -> bool:
@@ -251,7 +283,7 @@ class Worker:
             inbox = self._wired.inboxes[bolt.task.id]
             if not inbox.entries or bolt.outlets.full or bolt.supervision.waits:
                 continue
-            limit = bolt.service.slice_records
+            limit = self._call.limit(bolt)
             entries = inbox.take_several(limit) if bolt.joins else [inbox.take(limit)]
             batch = join([entry[0] for entry in entries])
             before = self._clock.now()
@@ -269,7 +301,7 @@ class Worker:
             return
         process = partial(process_unchanged, bolt) if self._config.check_mutation else bolt.process
         try:
-            guard(bolt.task, "the processing", partial(process, batch))
+            self._call(bolt.task, "the processing", partial(process, batch), batch.roots)
         except Raised as raised:  # not where a single input could be blamed: all of them are
             bolt.supervision.note(raised)
             bolt.refuse(batch, failure_of(bolt.task, raised.__cause__ or raised))
@@ -289,7 +321,10 @@ class Worker:
             return False
         limit = min(spout.service.slice_records, spout.outlets.window)
         try:
-            emitted: int = guard(spout.task, "the emitting", partial(spout.emit, now, limit))
+            if spout.behind and self._call(spout.task, "records or tables", spout.skip):
+                spout.wake()
+                return True
+            emitted: int = self._call(spout.task, "the emitting", partial(spout.emit, now, limit))
         except Raised as raised:
             spout.supervision.raised(raised, self._clock.now())
             self._waiting.append(spout)
@@ -313,58 +348,10 @@ class Worker:
         soonest = min(times, default=np.inf)
         return None if soonest == np.inf else max(soonest - now, 0.0005)
 
-    def _dispatch_reports(self) -> None:
-        for task, report in self._wired.reports.take().items():
-            if task in self._wired.ackers:
-                self._hear_report(task, report)
-            else:
-                waiting = self._lane_to(task).content.reports.setdefault(task, ShardReport())
-                waiting.starts += report.starts
-                waiting.acks += report.acks
-                waiting.fails += report.fails
-                waiting.asks += report.asks
-
-    def _hear_report(self, task: int, report: ShardReport) -> None:
-        for spout, verdicts in self._wired.ackers[task].hear(report, self._clock.now()).items():
-            owner = self.plan.spouts[spout].id
-            if owner in self._wired.spouts:
-                self._hear_verdicts(owner, verdicts)
-            else:
-                waiting = self._lane_to(owner).content.verdicts.setdefault(owner, Verdicts())
-                waiting.complete += verdicts.complete
-                waiting.failed += verdicts.failed
-                waiting.ages += verdicts.ages
-
-    def _hear_verdicts(self, task: int, verdicts: Verdicts) -> None:
-        spout = self._wired.spouts[task]
-        if verdicts.complete:
-            roots = (
-                verdicts.complete[0]
-                if len(verdicts.complete) == 1
-                else np.concatenate(verdicts.complete)
-            )
-            now = self._clock.now()
-            spout.complete(roots, now)
-        if verdicts.failed:
-            why = dict(verdicts.failed)
-            failed = np.array(list(why), np.uint64)
-            spout.failed(failed, why, self._clock.now())
-        for roots, ages_s in verdicts.ages:
-            spout.heard_of(roots, ages_s, self._clock.now())
-
     def _pass_on_postponed(self, bolt: Any) -> None:
         if roots := getattr(bolt, "postponed", None):
-            self._postpone(np.array(roots, np.uint64))
+            self._relay.postpone(np.array(roots, np.uint64))
             bolt.postponed = []
-
-    def _postpone(self, roots: U64) -> None:
-        owners = incarnations_of(roots) % len(self.plan.spouts)
-        for index in set(owners.tolist()):
-            owner, mine = self.plan.spouts[index].id, roots[owners == index]
-            if owner in self._wired.spouts:
-                self._wired.spouts[owner].postpone(mine, self._clock.now())
-            else:
-                self._lane_to(owner).content.postponed += mine.tolist()
 
     def _hear_grants(self, packet: Packet) -> None:
         for source, target, seq, window in packet.grants:
@@ -383,13 +370,10 @@ class Worker:
         else:
             self._grant_at_s = None
 
-    def _lane_to(self, task: int) -> Lane:
-        return self._lanes[self._place[task].worker]
-
     def _peer_died(self, peer: int, now: float) -> None:
         self._losses.peer_died(peer)
         self._inflows = {key: flow for key, flow in self._inflows.items() if flow.worker != peer}
-        self._dispatch_reports()
+        self._relay.dispatch()
         self._losses.sweep(peer, now)
 
     def _refuse(self, channel: RemoteChannel, bad: Batch, error: Unserialisable) -> None:

@@ -32,6 +32,7 @@ class Context:
     index: int
     parallelism: int
     tasks: Mapping[str, Sequence[int]] = field(default_factory=dict)  # component id → task ids
+    committed: int = 0  # of records() and tables(): settled in former lives; they are passed over
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,22 +131,26 @@ class Spout(Generic[Out_co]):
     def records(self) -> Iterator[Out_co | None]:
         """Yield record after record; None for "nothing now"; return when there is no more.
 
-        Message ids are 0, 1, 2 … in the order of the records. If it raises, a new spout is made,
-        and what the old one had yielded is skipped: yield the same records in the same order.
+        Message ids are 0, 1, 2 … in the order of the records. A task that is started again, or
+        whose source has raised, goes on after the records that are settled, in an iterator that is
+        asked for anew and passed over so far: it must give the same records in the same order.
         """
         raise NotImplementedError
 
     def tables(self) -> Iterator[pa.Table | None]:
         """As `records`, many at a time: an Arrow table with the fields as columns.
 
-        Each row is a record with a tree of its own; message ids count rows.
+        Each row is a record with a tree of its own; message ids count rows, also where a task that
+        is started again goes on.
         """
         raise NotImplementedError
 
     def next_tuple(self, out: SpoutCollector[Any]) -> None:
         """Emit what is there now, if anything, and return. Asked again while room is left.
 
-        If it raises, what it has emitted is sent, and the same spout is asked again later.
+        If it raises, what it has emitted is sent, and the same spout is asked again later. Where a
+        task that is started again begins is up to `open`: keep what `ack` says where the source is
+        (offsets, rows marked as done). What was open when it died is not emitted again.
         """
         raise NotImplementedError
 

@@ -102,6 +102,13 @@ def test_the_spout_keeps_book_of_each_line(corpus: Corpus) -> None:
     assert spout.result() == Fates(bytes([1, 1, 1]), Counter({1: 2}))
 
 
+def test_what_a_former_life_of_the_spout_has_settled_counts_as_acked(corpus: Corpus) -> None:
+    spout = Lines(*corpus.files)
+    spout.open(Context("demo", "lines", 1, 0, 1, committed=2))
+    spout.ack(2)
+    assert spout.result().acks == bytes([1, 1, 1])
+
+
 def test_the_closing_page_shows_words_and_verdict(corpus: Corpus) -> None:
     harvest, ended = run(corpus)
     found, finding = examine(corpus, harvest, ended, Nemesis(5, print), fault_wanted=False)

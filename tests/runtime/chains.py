@@ -73,8 +73,8 @@ class Chains:
     def told(self) -> Master:
         """The network's master, after everybody has told how it stands."""
         for node in self.net.nodes.values():
-            self.net._master.hear(node.core.stats(), self.net.clock.now())
-        return self.net._master
+            self.net.master.hear(node.core.stats(), self.net.clock.now())
+        return self.net.master
 
     def healthy_chain_is_done(self) -> None:
         assert self.kept == Counter(range(TOTAL)), "a neighbour has suffered"

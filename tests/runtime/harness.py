@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from sunshower.clock import ManualClock
+from sunshower.runtime.blackbox import BlackBox, read
 from sunshower.runtime.master import Master
 from sunshower.runtime.packets import Answer
 from sunshower.runtime.plan import Plan
@@ -35,12 +36,17 @@ class Faults:
     repeat: float = 0.0  # arrives twice
     corrupt: float = 0.0  # arrives with one bit flipped
     overtake: float = 0.0  # arrives after the one behind it
+    unheard: float = 0.0  # news of a new life that is lost on its way from the master
     packets: int = 400  # then the network is healed: every plan ends so
     crashes: Sequence[tuple[int, int]] = ()  # (after so many packets, worker)
 
     def ratios(self) -> list[float]:
         """Of each fate, in the order of `FATES`; what is left is to arrive."""
         return [self.drop, self.forget, self.repeat, self.corrupt, self.overtake]
+
+
+class Killed(BaseException):
+    """SIGKILL in the middle of user code: a bolt of a test raises it."""
 
 
 FATES = ("drop", "forget", "repeat", "corrupt", "overtake", "arrive")
@@ -99,9 +105,10 @@ class Network:
         self._seconds_max = seconds_max  # a run that is not finished by then is stuck
         self._faults = faults or Faults()
         self.crashes = deque(self._faults.crashes)
-        self._master = Master(self.plan)
+        self.master = Master(self.plan)
         self._calls: defaultdict[tuple[int, int], deque[Call]] = defaultdict(deque)
         self._answers: list[tuple[Call, Answer | None]] = []
+        self._boxes: dict[int, bytearray] = {}  # what survives a worker's process
         self._down: dict[int, float] = {}  # dead workers: when each is there again
         for worker in self.plan.workers:
             self._start(worker)
@@ -202,25 +209,34 @@ class Network:
         """Life 1, or the next one: hello to the master, who tells everybody."""
         self._down.pop(worker, None)
         self.hellos.append(self.clock.now())
-        welcome = self._master.hello(worker, self.clock.now())
+        obituary = read(self._boxes[worker], worker) if worker in self._boxes else None
+        welcome = self.master.hello(worker, self.clock.now(), obituary)
+        self._boxes[worker] = bytearray(BlackBox.size_of(self.plan, worker))
         core = Worker(
             self.plan,
             worker,
             welcome.life,
             self.random,
             self.clock,
+            recorder=BlackBox(self._boxes[worker], welcome.life),
             delay_s=welcome.delay_s,
             quarantined=welcome.quarantined,
         )
-        core.peers(welcome.lives)
+        core.welcome(welcome, obituary)
+        obituaries = list(self.master.obituaries.values())
         for node in self.nodes.values():
-            node.post(partial(node.core.peers, welcome.lives))
+            if welcome.life == 1 or self.random.random() >= self._faults.unheard:
+                node.post(partial(node.core.peers, welcome.lives, obituaries))
         self.nodes[worker] = Node(core)
 
     def _work(self, node: Node) -> None:
         while node.mail:
             node.mail.popleft()()
-        wait_s = node.core.step()
+        try:
+            wait_s = node.core.step()
+        except Killed:
+            self.crash(node.core.worker)
+            return
         now = self.clock.now()
         node.wake_s = math.inf if wait_s is None else now + wait_s
         if wait_s != 0 or self.random.random() < 0.3:  # a slice's time is over
@@ -229,6 +245,8 @@ class Network:
                 self._calls[me[0], peer].append(Call(*me, peer, seq, data))
         for look in self.watch:
             look(node.core)
+        if self.random.random() < 0.1:  # now and then it tells how it stands
+            self.master.hear(node.core.stats(), now)
 
     def _arrive(self, lane: tuple[int, int]) -> None:
         calls = self._calls[lane]

@@ -12,6 +12,9 @@ def test_book_is_read_as_it_was_written() -> None:
         {0: 3, 7: 1},
         {"split": Counts(emitted=9, acked=4)},
         {5: TaskError("split", 0, 1, "it raised", "OSError", "Traceback …")},
+        positions={1: 5},
+        drawn={1: 9},
+        suspects={1: {7: 2}},
         draining=True,
         error="why",
     )

@@ -160,3 +160,18 @@ def test_grant_names_the_last_frame_that_is_wholly_processed() -> None:
     flow.processed(2, None, 9)  # the first part of frame 7
     assert flow.grant() == (1, 2, 6, 9)
     assert flow.records == 0
+
+
+def test_frame_that_cannot_be_read_is_granted_in_its_turn() -> None:
+    flow = Inflow(1, 2, worker=0, window=4)
+    flow.put_aside(1)
+    assert flow.grant() == (1, 2, 1, 4), "nothing waits before it"
+    flow.arrived = 2
+    flow.put_aside(3)
+    flow.put_aside(4)
+    flow.arrived = 5
+    assert (flow.records, flow.seq) == (0, 1), "frame 2 is still in the inbox"
+    flow.processed(7, 2, 8)
+    assert flow.grant() == (1, 2, 4, 8)
+    flow.processed(7, 5, 8)
+    assert flow.grant() == (1, 2, 5, 8)

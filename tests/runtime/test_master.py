@@ -139,6 +139,19 @@ def test_what_a_dead_life_had_done_still_counts_but_nothing_of_it_is_pending(
     assert snapshot.restarts == 1
 
 
+def test_next_life_of_a_spout_is_told_how_far_its_source_is_settled(master: Master) -> None:
+    everybody(master)
+    told = [(7, 20), (5, 9), (9, 15)]  # the second: a life that has not caught up yet
+    for committed, drawn in told:
+        task = TaskStats(1, "spout", Counts(), committed=committed, drawn=drawn)
+        master.hear(WorkerStats(SPOUT, 1, (task,)), 0.0)
+    assert master.hello(SPOUT, 0.0).positions == {1: (9, 20)}
+    assert master.hello(ACKER, 0.0).positions == {3: (0, 0)}
+    late = TaskStats(1, "spout", Counts(), committed=99, drawn=99)
+    master.hear(WorkerStats(SPOUT, 1, (late,)), 0.0)
+    assert master.hello(SPOUT, 0.0).positions == {1: (9, 20)}, "a former life is not listened to"
+
+
 def test_first_reason_to_give_up_counts(master: Master) -> None:
     everybody(master)
     master.broken("the first")

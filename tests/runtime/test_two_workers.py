@@ -16,6 +16,7 @@ from sunshower import Cause
 from sunshower.clock import ManualClock
 from sunshower.runtime.packets import read_content
 from sunshower.runtime.plan import ACKER, Layout, make_plan
+from sunshower.runtime.worker import Worker
 from tests.runtime.example import Book, everything, leaves
 from tests.runtime.harness import Faults, Network
 
@@ -156,6 +157,35 @@ def test_spout_in_a_new_life_hears_nothing_of_the_old_one(seed: int) -> None:
     check(net, book)
     assert book.lives[spout.id] == 2
     assert {number.life for number in book.acked if number.task == spout.id} >= {2}
+
+
+@seeds(30)
+def test_news_of_a_new_life_may_be_lost(seed: int) -> None:
+    """Nobody hears from the master that another has begun anew: the new life greets them itself."""
+    net, book = network(seed, Faults(unheard=1.0))
+    net.crashes.append((int(net.random.integers(1, 60)), int(net.random.choice(net.plan.workers))))
+    net.run()
+    check(net, book)
+    assert net.clock.now() < 20, f"seed {seed}: somebody never learned of it"
+
+
+@seeds(30)
+def test_spout_in_a_new_life_emits_nothing_that_its_master_knows_to_be_settled(seed: int) -> None:
+    net, book = network(seed)
+    task = net.plan.tasks_of("counter")[0]
+    net.until(lambda: any(s.committed for s in net.spouts() if s.task == task))
+    net.master.hear(net.nodes[task.worker].core.stats(), net.clock.now())
+    settled = net.master.book.positions[task.id]
+
+    def look(core: Worker) -> None:
+        for spout in core._spouts:
+            assert spout.task != task or spout.committed >= settled
+
+    net.crash(task.worker)
+    net.watch.append(look)
+    net.run()
+    check(net, book)
+    assert settled > 0
 
 
 # ---- limits -------------------------------------------------------------------------------------

@@ -1,0 +1,50 @@
+"""A worker's black box as a mapped file: its pages survive SIGKILL and segmentation faults."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from sunshower.runtime.blackbox import BlackBox, Recorder, read
+from sunshower.runtime.obituary import Obituary
+from sunshower.runtime.plan import Plan
+
+
+def find(run: str, worker: int) -> Obituary | None:
+    """What the former life of a worker has left, if it lived on this node."""
+    with contextlib.suppress(OSError):
+        return read(_path(run, worker).read_bytes(), worker)
+    return None
+
+
+def make(run: str, plan: Plan, worker: int, life: int) -> Recorder:
+    """A box for this life. Where there is no room for a file, nothing is noted."""
+    path, size = _path(run, worker), BlackBox.size_of(plan, worker)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)  # a new file: who still maps the old one keeps that
+        with path.open("x+b") as file:
+            os.posix_fallocate(file.fileno(), 0, size)  # a full disk says so here, not by SIGBUS
+            return BlackBox(mmap.mmap(file.fileno(), size), life)
+    except OSError:
+        return Recorder()
+
+
+def remove(run: str, worker: int) -> None:
+    """Nobody will succeed this worker."""
+    with contextlib.suppress(OSError):
+        _path(run, worker).unlink()
+        _path(run, worker).parent.rmdir()  # the last one
+
+
+def remove_all(run: str) -> None:
+    """Take away all boxes of a run on this node, also of workers that were killed."""
+    shutil.rmtree(_path(run, 0).parent, ignore_errors=True)
+
+
+def _path(run: str, worker: int) -> Path:
+    return Path(tempfile.gettempdir(), f"sunshower-{os.getuid()}", run, f"worker-{worker}")

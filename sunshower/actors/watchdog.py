@@ -1,0 +1,34 @@
+"""A thread that ends its own process when user code does not return: Ray starts it again.
+
+Python cannot stop another thread, so nothing less would help. Code that holds the interpreter's
+lock without end (a C extension; a regular expression that backtracks) stops the watchdog, too.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+
+from sunshower.runtime.blackbox import Recorder
+
+_LOOKS = 8  # within one limit: an overrun is found an eighth late at most
+
+
+def start(recorder: Recorder, watched: threading.Thread, limit_s: float) -> None:
+    """Watch the thread that runs user code from now on, until the process ends."""
+    threading.Thread(
+        target=_watch, args=(recorder, watched, limit_s), name="watchdog", daemon=True
+    ).start()
+
+
+def _watch(recorder: Recorder, watched: threading.Thread, limit_s: float) -> None:
+    while watched.is_alive():
+        watched.join(limit_s / _LOOKS)
+        if recorder.overdue(time.monotonic(), limit_s):
+            frame = sys._current_frames().get(watched.ident or 0)
+            recorder.testify("".join(traceback.format_stack(frame)))
+            os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,136 @@
+"""What a process is doing, noted where its successor finds it: in memory that outlives it.
+
+    ┌──────┬───────┬───────┬──────────────────┬───── for each spout task ──────────────────┐
+    │ head │ roots │ stack │ … one after the other: place, generations, message numbers … │
+    └──────┴───────┴───────┴──────────────────────────────────────────────────────────────┘
+
+The buffer is handed in: a shell maps a file (the kernel keeps its pages through SIGKILL and
+segmentation faults), a test takes a bytearray. The spouts' pending tables keep their slots'
+generations and numbers right here, so a root is found again without a copy of anything.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+
+from sunshower.runtime.ids import I64, U64, generations_of, incarnations_of, slots_of
+from sunshower.runtime.obituary import Obituary
+from sunshower.runtime.pending import Tables
+from sunshower.runtime.plan import Plan
+
+ROOTS_MAX = 1 << 14  # noted of one batch: a copy of 128 KB, 7 µs; such a batch takes milliseconds
+STACK_MAX = 1 << 16  # bytes; of a longer stack the innermost frames
+_HEAD = struct.Struct("<qqqqdqq")  # mark, life, task, roots, since, bytes of stack, spouts
+_CALL = struct.Struct("<qqd")  # the middle of it: task, roots, since
+_PLACE = struct.Struct("<qqq")  # task, incarnation, slots
+_CALL_AT, _STACK_AT, _SPOUTS_AT = 16, 40, 48
+_MARK = 0x5355_4E01  # "SUN", layout 1
+_ROOTS_AT = _HEAD.size
+_STACKS_AT = _ROOTS_AT + 8 * ROOTS_MAX
+_TABLES_AT = _STACKS_AT + STACK_MAX
+_NOBODY = -1
+
+
+class Recorder:
+    """Notes nothing: for a process that nobody succeeds."""
+
+    def begin(self, task: int, roots: U64, now: float) -> None:
+        """User code of `task` is called at `now`, with records of these trees."""
+
+    def end(self) -> None:
+        """It has returned."""
+
+    def overdue(self, now: float, limit_s: float) -> bool:
+        """Whether a call of user code has not returned for `limit_s`. For another thread."""
+        return False
+
+    def testify(self, stack: str) -> None:
+        """Note where the call is; the process is about to be ended for it. For another thread."""
+
+    def tables(self, task: int, incarnation: int, slots: int) -> Tables:
+        """Where the pending table of a spout task keeps generations and numbers; all 0."""
+        return np.zeros(slots, np.uint32), np.zeros(slots, np.int64)
+
+
+class BlackBox(Recorder):
+    """Writes into `buffer`, which has `size_of(plan, worker)` bytes, all 0."""
+
+    def __init__(self, buffer: Any, life: int) -> None:
+        self._buffer = buffer
+        self._roots: U64 = np.frombuffer(buffer, np.uint64, ROOTS_MAX, _ROOTS_AT)
+        self._next = _TABLES_AT
+        _HEAD.pack_into(buffer, 0, _MARK, life, _NOBODY, 0, 0.0, 0, 0)
+
+    @staticmethod
+    def size_of(plan: Plan, worker: int) -> int:
+        """Bytes that a worker's box takes."""
+        spouts = sum(spout.worker == worker for spout in plan.spouts)
+        return _TABLES_AT + spouts * (_PLACE.size + _padded(12 * plan.graph.config.spout_slots))
+
+    def begin(self, task: int, roots: U64, now: float) -> None:
+        count = min(len(roots), ROOTS_MAX)
+        self._roots[:count] = roots[:count]
+        _CALL.pack_into(self._buffer, _CALL_AT, task, count, now)
+
+    def end(self) -> None:
+        _CALL.pack_into(self._buffer, _CALL_AT, _NOBODY, 0, 0.0)
+
+    def tables(self, task: int, incarnation: int, slots: int) -> Tables:
+        at = self._next
+        if at + _PLACE.size + 12 * slots > len(self._buffer):
+            return super().tables(task, incarnation, slots)  # its messages will not be named
+        _PLACE.pack_into(self._buffer, at, task, incarnation, slots)
+        at += _PLACE.size
+        numbers: I64 = np.frombuffer(self._buffer, np.int64, slots, at)
+        generations = np.frombuffer(self._buffer, np.uint32, slots, at + 8 * slots)
+        self._next = at + _padded(12 * slots)
+        (count,) = struct.unpack_from("<q", self._buffer, _SPOUTS_AT)
+        struct.pack_into("<q", self._buffer, _SPOUTS_AT, count + 1)
+        return generations, numbers
+
+    def overdue(self, now: float, limit_s: float) -> bool:
+        task, _, since = _CALL.unpack_from(self._buffer, _CALL_AT)
+        return bool(task != _NOBODY and now - since >= limit_s)
+
+    def testify(self, stack: str) -> None:
+        text = stack.encode()[-STACK_MAX:]
+        self._buffer[_STACKS_AT : _STACKS_AT + len(text)] = text
+        struct.pack_into("<q", self._buffer, _STACK_AT, len(text))
+
+
+def read(buffer: Any, worker: int) -> Obituary | None:
+    """What the process that wrote this box was doing at its end. None: this is no box of ours."""
+    if len(buffer) < _TABLES_AT:
+        return None
+    mark, life, task, count, _, stack, spouts = _HEAD.unpack_from(buffer, 0)
+    if mark != _MARK:
+        return None
+    if task == _NOBODY:
+        return Obituary(worker, life)
+    roots: U64 = np.frombuffer(buffer, np.uint64, count, _ROOTS_AT)
+    text = bytes(buffer[_STACKS_AT : _STACKS_AT + stack]).decode(errors="replace")
+    return Obituary(worker, life, task, roots.tobytes(), text, _numbers(buffer, spouts, roots))
+
+
+def _numbers(buffer: Any, spouts: int, roots: U64) -> dict[int, tuple[int, ...]]:
+    """Spout task of this very process → the messages whose trees are among `roots`."""
+    found, at = {}, _TABLES_AT
+    for _ in range(spouts):
+        task, incarnation, slots = _PLACE.unpack_from(buffer, at)
+        at += _PLACE.size
+        numbers = np.frombuffer(buffer, np.int64, slots, at)
+        generations = np.frombuffer(buffer, np.uint32, slots, at + 8 * slots)
+        at += _padded(12 * slots)
+        mine = roots[incarnations_of(roots) == incarnation]
+        mine = mine[generations.take(slots_of(mine)) == generations_of(mine)]
+        if len(mine):
+            found[task] = tuple(np.unique(numbers.take(slots_of(mine))).tolist())
+    return found
+
+
+def _padded(size: int) -> int:
+    """`size` rounded up: what follows begins at a multiple of 8."""
+    return -(-size // 8) * 8

@@ -1,0 +1,114 @@
+"""User code that takes its process down, or never returns: its record ends, the rest goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sunshower import Counter, Number, Topology
+from sunshower.actors.cluster import RayCluster, RayRun
+from sunshower.errors import TopologyFailed
+from sunshower.runtime.plan import Layout
+
+POISON = 700
+
+
+def keep(number: Number) -> None: ...
+
+
+def never_returns(number: Number) -> None:
+    if number.value == POISON:
+        threading.Event().wait()
+
+
+def kills_its_process(number: Number) -> None:
+    if number.value == POISON:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def slow(number: Number) -> None:
+    threading.Event().wait(0.4)
+
+
+def topology(bolt: Callable[[Number], None], total: int = 1000, **settings: float) -> Topology:
+    limits: Any = {"attempts_max": 2, "block_max_s": 1.0, **settings}
+    made = Topology("t", **limits)
+    made.spout("numbers", Counter(total)).shuffle().bolt("keep", bolt)
+    return made
+
+
+def outcome(run: RayRun) -> str:
+    """How the run ends: "" is well."""
+    end_s = time.monotonic() + 60
+    try:
+        while time.monotonic() < end_s:
+            if run.wait(1):
+                return ""
+    except TopologyFailed as error:
+        return str(error)
+    raise AssertionError(f"it never ended: {run.snapshot()}")
+
+
+@pytest.mark.parametrize("layout", list(Layout))
+def test_record_on_which_a_bolt_never_returns_ends_with_its_stack(
+    ray_cluster: RayCluster, layout: Layout
+) -> None:
+    run = ray_cluster.submit(topology(never_returns).graph(), layout)
+    try:
+        text = outcome(run)
+    finally:
+        run.stop()
+    assert f"message {POISON} of spout 'numbers' failed 2 times" in text
+    assert "blocked in keep[0]: it did not return within 1 s" in text
+    assert "in never_returns" in text
+
+
+@pytest.mark.parametrize("layout", list(Layout))
+def test_record_that_kills_its_process_ends(ray_cluster: RayCluster, layout: Layout) -> None:
+    run = ray_cluster.submit(topology(kills_its_process).graph(), layout)
+    try:
+        text = outcome(run)
+    finally:
+        run.stop()
+    assert f"message {POISON} of spout 'numbers' failed 2 times" in text
+    assert "its process died while executing it" in text
+
+
+def test_bolt_that_is_merely_slow_is_left_alone(ray_cluster: RayCluster) -> None:
+    run = ray_cluster.submit(topology(slow, total=8).graph())
+    try:
+        assert outcome(run) == ""
+        assert run.snapshot().restarts == 0
+    finally:
+        run.stop()
+
+
+def test_spout_that_is_killed_goes_on_where_it_was_and_leaves_no_file(
+    ray_cluster: RayCluster,
+) -> None:
+    total = 300_000
+    run = ray_cluster.submit(topology(keep, total=total).graph(), Layout.ISOLATE)
+    boxes = Path(tempfile.gettempdir(), f"sunshower-{os.getuid()}", run.id)
+    try:
+        end_s = time.monotonic() + 60
+        while run.snapshot().component("numbers").acked < total // 4:
+            assert time.monotonic() < end_s
+        assert len(list(boxes.iterdir())) == len(run.plan.workers)
+        run.kill_worker(run.plan.tasks_of("numbers")[0].worker)
+        assert outcome(run) == ""
+        last = run.snapshot()
+        spout = next(task for task in last.tasks() if task.component == "numbers")
+        assert last.restarts == 1
+        assert spout.committed == total
+        assert spout.counts.acked <= total - total // 8, "it began anew"
+    finally:
+        run.stop()
+    assert not boxes.exists()

@@ -1,0 +1,61 @@
+"""A topology in one worker that dies and is started again, with its master: tests step it by hand.
+
+Only what the master was told survives; the box is what the worker has written for its successor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sunshower import Topology
+from sunshower.clock import ManualClock
+from sunshower.runtime.blackbox import BlackBox, read
+from sunshower.runtime.ids import seeded
+from sunshower.runtime.master import Master
+from sunshower.runtime.metrics import TaskStats
+from sunshower.runtime.plan import Layout, make_plan
+from sunshower.runtime.worker import Worker
+
+
+class Lives:
+    """`core` is the life that is now."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.clock = ManualClock()
+        self.plan = make_plan(topology.graph(), Layout.PACK)
+        self.master = Master(self.plan)
+        self.box = bytearray()
+        self.start()
+
+    def start(self) -> None:
+        """The worker says hello, for the first time or after a SIGKILL."""
+        obituary = read(self.box, 0)
+        welcome = self.master.hello(0, self.clock.now(), obituary)
+        self.box = bytearray(BlackBox.size_of(self.plan, 0))
+        box = BlackBox(self.box, welcome.life)
+        self.core = Worker(
+            self.plan,
+            0,
+            welcome.life,
+            seeded(1),
+            self.clock,
+            recorder=box,
+            delay_s=welcome.delay_s,
+            quarantined=welcome.quarantined,
+        )
+        self.core.welcome(welcome, obituary)
+        self.clock.advance(welcome.delay_s)
+
+    def run(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Work until there is nothing to do, or until something has happened."""
+        while not until() and self.core.step() == 0:
+            pass
+
+    def tell(self) -> TaskStats:
+        """The master hears how the worker stands. Returns the spout's part."""
+        stats = self.core.stats()
+        self.master.hear(stats, self.clock.now())
+        return stats.tasks[0]
+
+    def advance(self, seconds: float) -> None:
+        self.clock.advance(seconds)
