@@ -109,7 +109,7 @@ class Worker:
     def answered(self, peer: int, seq: int, answer: Answer | None) -> None:
         """What the peer said to a packet; None when the call itself failed."""
         lost = self._lanes[peer].answered(seq, answer, self._clock.now())
-        cause = Cause.BAD_FRAME if answer is not None else Cause.ACTOR_DIED
+        cause = Cause.BAD_FRAME if answer is Answer.REFUSED else Cause.ACTOR_DIED
         self._losses.lost(lost, cause)
 
     def drain(self) -> None:
