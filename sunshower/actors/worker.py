@@ -116,9 +116,11 @@ class WorkerActor:
             )
 
     def _say_hello(self) -> tuple[bytes, Welcome]:
-        """Not before calls reach this actor: what is sent to one that Ray is still starting
-        fails 0.3 to 0.7 s later, and its lane would rest for `lane_retry_s`. (Measured with a
-        kill every 2 s: a third of the replays, and the last tuple is back in half of the time.)"""
+        """Not before calls reach this actor.
+
+        What is sent to one that Ray is still starting fails 0.3 to 0.7 s later, and the lane to
+        it rests for `lane_retry_s`. (Measured with a kill every 2 s: a third of the replays.)
+        """
         here = ray.get_runtime_context()
         me = here.current_actor
         ray.get(me.reachable.options(max_task_retries=-1).remote())
