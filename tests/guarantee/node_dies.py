@@ -5,15 +5,9 @@ A program, because a process can belong to one Ray only, and the tests' one is i
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-# Nodes, and so workers, inherit it.
-os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
 
 import ray
 from ray.cluster_utils import Cluster

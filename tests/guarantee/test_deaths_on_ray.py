@@ -25,7 +25,7 @@ from tests.guarantee.deaths import (
 )
 from tests.leftovers import left_behind, marked
 
-NODE_DIES = Path(__file__).parent / "node_dies.py"
+ROOT = Path(__file__).parents[2]
 
 
 @contextmanager
@@ -89,9 +89,15 @@ def test_calls_reach_a_successor_that_has_said_hello(
 
 
 def test_death_of_a_node(tmp_path: Path) -> None:
-    environment = marked()
-    script = [sys.executable, NODE_DIES, tmp_path]
-    done = subprocess.run(script, env=environment, capture_output=True, text=True, check=False)
+    environment = {**marked(), "PYTHONPATH": str(ROOT)}  # for its nodes' workers, too
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.guarantee.node_dies", tmp_path],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert not left_behind(environment)
 
