@@ -20,6 +20,7 @@ from sunshower.actors.cluster import RayCluster, RayRun
 from sunshower.runtime.plan import Layout
 
 EVERY_S = 2.0
+_JITTER_S = 0.25  # else all kills may fall between two bursts of the source
 HEALING_S = 60.0  # after the end of the schedule; a run that needs longer has failed
 
 
@@ -67,12 +68,13 @@ def chaos(
 def _hail(
     run: RayRun, seconds: float, kinds: Sequence[str], generator: np.random.Generator, tell: Tell
 ) -> list[Kill]:
-    """Kill every 2 s; who takes longer to come back is waited for."""
+    """Kill every 2 s, give or take; who takes longer to come back is waited for."""
     begun_s = time.monotonic()
     turns = range(1, int(seconds / EVERY_S))
     kills = []
     for turn, victim in zip(turns, choose(victims(run.plan, kinds), generator), strict=False):
-        time.sleep(max(begun_s + turn * EVERY_S - time.monotonic(), 0))
+        due_s = begun_s + turn * EVERY_S + generator.uniform(-_JITTER_S, _JITTER_S)
+        time.sleep(max(due_s - time.monotonic(), 0))
         kills.append(strike(run, victim, tell))
     time.sleep(max(begun_s + seconds - time.monotonic(), 0))
     return kills

@@ -12,7 +12,7 @@ from benchmarks.gate import Gate
 from sunshower import Bolt, Context, Spout, Topology
 from sunshower.failures import Failure
 
-_GRAIN_S = 0.05  # a source has news so often; a tuple at a time would be a packet at a time
+_GRAIN_S = 0.02  # a source has news so often; a tuple at a time would be a packet at a time
 _BURST = 256  # numbers noted as emitted before they are handed out
 _KEYS = 1_000
 POISON_EVERY = 10_000
