@@ -18,14 +18,15 @@ from sunshower.runtime.plan import Layout
 from tests.guarantee.deaths import check_nothing_is_lost, kill_in_the_middle, read, topology
 
 HEAD: dict[str, Any] = {"num_cpus": 1, "include_dashboard": False}
+SECOND = "second"
 
 
 def main(folder: Path) -> None:
     nodes = Cluster(initialize_head=True, head_node_args=HEAD)
-    second = nodes.add_node(num_cpus=1)
-    nodes.wait_for_nodes()
+    second = nodes.add_node(num_cpus=1, resources={SECOND: 1})
     try:
         with RayCluster(nodes.address) as cluster:
+            ray.get(ray.remote(num_cpus=0, resources={SECOND: 1})(int).remote())  # it takes work
             run = cluster.submit(topology(folder).graph(), Layout.ISOLATE)
             places = ray.get(run._master.processes.remote())
             there = {worker for worker, (node, _) in places.items() if node == second.node_id}
