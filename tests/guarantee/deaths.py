@@ -17,7 +17,7 @@ from sunshower import Bolt, Context, Failure, Number, Spout, Topology
 from sunshower.actors.cluster import RayRun
 from sunshower.runtime.plan import Plan
 
-TOTAL = 24_000
+TOTAL = 60_000
 RECOVERY_S = 60.0  # generous: the machine may be busy, and a lost tuple would never come
 
 
@@ -81,7 +81,7 @@ class Store(Bolt[Number, None]):
 
 def topology(folder: Path, **settings: float) -> Topology:
     """Slowed by its few pending tuples, so that there is always something to hurt."""
-    topology = Topology("mortal", **{"ackers": 2, "spout_pending": 1_024, **settings})
+    topology = Topology("mortal", **{"ackers": 2, "spout_pending": 512, **settings})
     numbers = topology.spout("numbers", Numbers(folder), parallelism=2)
     worked = numbers.shuffle().bolt("work", work, parallelism=2)
     worked.fields("value").bolt("store", Store(folder), parallelism=2)
