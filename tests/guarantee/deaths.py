@@ -102,11 +102,15 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def kill_in_the_middle(run: RayRun, kill: Callable[[], object]) -> int:
-    """Kill when a third is acked. Returns how many tuples had not been acked by then."""
-    until(lambda: run.snapshot().component("numbers").acked >= TOTAL // 3)
+    """Kill when a third is acked. Returns how many tuples were not, just before."""
+
+    def acked() -> int:
+        return run.snapshot().component("numbers").acked
+
+    until(lambda: acked() >= TOTAL // 3)
+    left = TOTAL - acked()
     kill()
-    acked = run.snapshot().component("numbers").acked
-    return TOTAL - acked
+    return left
 
 
 def check_nothing_is_lost(run: RayRun, folder: Path) -> None:
