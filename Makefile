@@ -1,6 +1,6 @@
 # Sunshower's front door: needs Python 3.11 and make, brings the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench clean
+.PHONY: help setup demo test check format bench endurance clean
 
 PYTHON ?=
 ARGS ?=
@@ -37,6 +37,9 @@ format: .venv/.dev  ## let ruff lay out the code and mend what it can
 
 bench: .venv/.dev  ## measure, beside a bare loop and Bytewax: a table, and benchmarks/results/latest.json
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+endurance: .venv/.dev  ## kill, slow down and poison for some minutes, and count what was lost
+	@$(BIN)/python -m benchmarks.endurance $(ARGS)
 
 clean:  ## remove .venv and every cache
 	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

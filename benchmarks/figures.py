@@ -65,7 +65,8 @@ class Target:
     at_most: float | None = None
 
     def judge(self, value: float | None) -> dict[str, Any]:
-        """Whether it is met, and how far the figure is above (+) or below (-) its bound."""
+        """Whether it is met, and how far the figure is above (+) or below (-) its bound: as a
+        part of it, or in units where the bound is nothing at all."""
         bound = self.at_least if self.at_least is not None else self.at_most
         assert bound is not None, f"{self.figure} has no bound"
         said = {
@@ -75,7 +76,8 @@ class Target:
         if value is None:
             return {**said, "value": None, "met": None, "off": None}
         met = value <= bound if self.at_least is None else value >= bound
-        return {**said, "value": significant(value), "met": met, "off": round(value / bound - 1, 3)}
+        off = round(value / bound - 1, 3) if bound else value
+        return {**said, "value": significant(value), "met": met, "off": off}
 
 
 def significant(value: float, digits: int = 4) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from math import inf
 from pathlib import Path
 
 POLL_S = 0.005  # how often those who wait look; nobody begins later than this after the start
@@ -27,14 +28,19 @@ class Gate:
         draft.rename(self._path)
 
     @property
-    def is_open(self) -> bool:
-        """Whether the moment has come."""
+    def start_s(self) -> float:
+        """The moment, on the monotonic clock; infinite as long as it is not known."""
         if self._start_s is None:
             try:
                 self._start_s = float(self._path.read_text(encoding="ascii"))
             except FileNotFoundError:
-                return False
-        return time.monotonic() >= self._start_s
+                return inf
+        return self._start_s
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the moment has come."""
+        return time.monotonic() >= self.start_s
 
     def wait(self) -> None:
         """Sleep until the moment has come."""

@@ -11,7 +11,7 @@ from rich.table import Table
 
 def tables(report: Mapping[str, Any]) -> Group:
     """Everything of a results file that is worth a look."""
-    return Group(_results(report), _ratios(report), _targets(report))
+    return Group(_results(report), _ratios(report), promised(report))
 
 
 def _results(report: Mapping[str, Any]) -> Table:
@@ -44,7 +44,8 @@ def _ratios(report: Mapping[str, Any]) -> Table:
     return table
 
 
-def _targets(report: Mapping[str, Any]) -> Table:
+def promised(report: Mapping[str, Any]) -> Table:
+    """The targets, and by how much they are missed."""
     table = Table("target", "bound", title="Promised", title_justify="left")
     table.add_column("value", justify="right")
     table.add_column("")
@@ -60,6 +61,8 @@ def _verdict(target: Mapping[str, Any]) -> str:
         return "[dim]not measured[/]"
     if target["met"]:
         return "[green]met[/]"
+    if target["bound"] == "≤ 0":
+        return "[red]missed[/]"
     return f"[red]missed by {abs(target['off']):.0%}[/]"
 
 

@@ -89,7 +89,8 @@ class RayRun:
             self._master = MasterClass.options(name=master_name(self.id), **place).remote(self.id)
             for worker in self.plan.workers:
                 name = worker_name(self.id, worker)
-                actor = WorkerClass.options(name=name, **place).remote(self.id, worker)
+                options = {"name": name, "scheduling_strategy": "SPREAD", **place}  # over all nodes
+                actor = WorkerClass.options(**options).remote(self.id, worker)
                 self._workers[worker] = actor
             with contextlib.suppress(TimeoutError):
                 self._wait_until(lambda: self.snapshot().state != State.STARTING, _START_S)

@@ -15,7 +15,7 @@ from sunshower.runtime.ids import U64, incarnations_of
 from sunshower.runtime.ledger import F64, Ledger, Settled
 from sunshower.runtime.reports import ShardReport
 
-_REASONS_MAX = 10_000
+_REASONS_MAX = 1 << 17  # 20 MB; a death may fail all that two spout tasks have pending
 
 
 @dataclass(slots=True)
@@ -46,9 +46,11 @@ class AckerTask:
             self._tell(self.ledger.ack(roots, xors), verdicts)
         if report.fails:
             for root, failure in report.fails:
-                self._remember(root, failure)
+                self._reasons.setdefault(root, failure)
             failed = np.array([root for root, _ in report.fails], np.uint64)
             self._tell(self.ledger.fail(failed), verdicts)
+            while len(self._reasons) > _REASONS_MAX:  # late failures, of trees that never start
+                self._reasons.pop(next(iter(self._reasons)))
         for asked in report.asks:
             self._answer(asked, verdicts)
         return verdicts
@@ -59,11 +61,6 @@ class AckerTask:
             roots = asked[incarnations == incarnation]
             answer = (roots, self.ledger.ages(roots))
             verdicts.setdefault(incarnation % self._spouts, Verdicts()).ages.append(answer)
-
-    def _remember(self, root: int, failure: Failure) -> None:
-        if len(self._reasons) >= _REASONS_MAX:  # late failures of trees that will never start
-            self._reasons.pop(next(iter(self._reasons)))
-        self._reasons.setdefault(root, failure)
 
     def _tell(self, settled: Settled, verdicts: dict[int, Verdicts]) -> None:
         if len(settled.complete):

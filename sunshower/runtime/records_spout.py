@@ -93,21 +93,22 @@ class RecordsSpoutTask(SpoutTask):
         drawn = self._position.advance(len(fresh))
         self._stop_at_end()
         numbers: I64 = np.arange(drawn.start, drawn.stop)
-        if self.replays.condemned:
-            keep = self.replays.hold_back(numbers, fresh)
-            fresh, numbers = list(compress(fresh, keep)), numbers[keep]
+        attempts: Any = 1
+        if self.replays.haunted:
+            emit, attempts = self.replays.recognise(numbers, fresh)
+            fresh, numbers, attempts = list(compress(fresh, emit)), numbers[emit], attempts[emit]
         again, letters = self.replays.take(replays, len(fresh))
         records = fresh
-        attempts: Any = 1
         if again:
             records = [replay.payload for replay in again] + fresh
             numbers = np.concatenate(([replay.number for replay in again], numbers))
-            attempts = [replay.attempt for replay in again] + [1] * len(fresh)
+            firsts = np.broadcast_to(attempts, len(fresh))
+            attempts = np.concatenate(([replay.attempt for replay in again], firsts))
         if records:
             self._send(DEFAULT, records, records, numbers, attempts, now)
         self._send_letters(letters, now)
         self._raise_broken(now, progress=bool(fresh))
-        return len(records) + len(letters)
+        return len(again) + len(letters) + len(drawn)
 
     def _raise_broken(self, now: float, *, progress: bool) -> None:
         """Raise what the source has raised, now that all it gave before is emitted."""

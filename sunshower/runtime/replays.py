@@ -52,7 +52,9 @@ class Replays:
         self._budget = Budget(share)
         self._keeper = keeper
         self._lately = Lately()
-        self._condemned: set[int] = set()  # by former lives, and not drawn by this one
+        self._former: dict[
+            int, int
+        ] = {}  # message still to be drawn → its attempts in former lives
 
     def fail(
         self,
@@ -95,23 +97,30 @@ class Replays:
         for number, count in times.items():
             blame = self.line.blame(number, failure)
             blame.times = count
-            if self.line.exhausted(blame):
-                self._condemned.add(number)
+            self._former[number] = count
 
     @property
-    def condemned(self) -> bool:
-        """Whether any message that is still to be drawn has used up its attempts."""
-        return bool(self._condemned)
+    def haunted(self) -> bool:
+        """Whether any message that is still to be drawn has failed in a former life."""
+        return bool(self._former)
 
-    def hold_back(self, numbers: I64, payloads: Sequence[Any]) -> NDArray[np.bool_]:
-        """Of fresh messages, which to emit; those that have used up their attempts are put in line,
-        from where they go among the dead letters, or halt."""
-        emit = ~np.isin(numbers, list(self._condemned))
-        for index in np.flatnonzero(~emit).tolist():
+    def recognise(
+        self, numbers: I64, payloads: Sequence[Any]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """Of fresh messages, which to emit, and which attempt of each that is.
+
+        Those that have used up their attempts are put in line, from where they go among the dead
+        letters, or halt.
+        """
+        emit, attempts = np.ones(len(numbers), np.bool_), np.ones(len(numbers), np.int64)
+        for index in np.flatnonzero(np.isin(numbers, list(self._former))).tolist():
             number = int(numbers[index])
-            self._condemned.discard(number)
-            self.line.put_last(Replay(number, payloads[index], 1))
-        return emit
+            attempts[index] += self._former.pop(number)
+            blame = self.line.blame_of(number)
+            if blame is not None and self.line.exhausted(blame):
+                emit[index] = False
+                self.line.put_last(Replay(number, payloads[index], int(attempts[index])))
+        return emit, attempts
 
     def settle(self, numbers: Sequence[int]) -> None:
         """These messages are done, they or their dead letters."""

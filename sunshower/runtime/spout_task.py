@@ -208,7 +208,7 @@ class SpoutTask(Supervised):
         if self.replays.replayed and self._first_replay_s is None and (released.attempts > 1).any():
             self._first_replay_s = now
         if self.replays.line.remembers:
-            self.replays.settle(released.numbers.tolist())
+            self.replays.settle(released.numbers[released.attempts > 1].tolist())
         if self._hears_ack:
             self._tell_acked(self._message_ids(released))
 

@@ -46,15 +46,17 @@ class TablesSpoutTask(RecordsSpoutTask):
         self._stop_at_end()
         numbers: I64 = np.arange(drawn.start, drawn.stop)
         payloads = [Piece(table, drawn.start)] * fresh
-        if self.replays.condemned and table is not None:
-            keep = self.replays.hold_back(numbers, payloads)
-            table, numbers, payloads = table.filter(keep), numbers[keep], payloads[: keep.sum()]
+        attempts: Any = 1
+        if self.replays.haunted and table is not None:
+            emit, attempts = self.replays.recognise(numbers, payloads)
+            table, numbers, attempts = table.filter(emit), numbers[emit], attempts[emit]
+            payloads = payloads[: len(numbers)]
         again, letters = self.replays.take(replays, fresh)
         if again:
             self._send_again(again, now)
         self._send_letters(letters, now)
         if len(numbers):
-            self._send(DEFAULT, table, payloads, numbers, 1, now)
+            self._send(DEFAULT, table, payloads, numbers, attempts, now)
         self._raise_broken(now, progress=fresh > 0)
         return len(again) + len(letters) + fresh
 

@@ -160,7 +160,7 @@ class Worker:
         """What the peer said to a packet; None when the call itself failed."""
         now = self._clock.now()
         lost = self._lanes[peer].answered(seq, answer, now)
-        cause = Cause.BAD_FRAME if answer is not None else Cause.ACTOR_DIED
+        cause = Cause.BAD_FRAME if answer is Answer.REFUSED else Cause.ACTOR_DIED
         self._losses.lost(lost, peer, cause, now)
 
     def drain(self) -> None:

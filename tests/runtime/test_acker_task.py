@@ -56,6 +56,16 @@ def test_first_reason_counts(acker: AckerTask) -> None:
     assert acker.hear(report, 0.0)[0].failed == [(root(2), WHY)]
 
 
+def test_more_failures_at_once_than_are_kept_all_have_their_reason(
+    acker: AckerTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acker_task, "_REASONS_MAX", 5)
+    roots = [root(2, slot) for slot in range(50)]
+    acker.hear(ShardReport(starts=pair(roots, [A] * 50)), 0.0)
+    verdicts = acker.hear(ShardReport(fails=[(one, WHY) for one in roots]), 0.0)
+    assert dict(verdicts[0].failed) == dict.fromkeys(roots, WHY)
+
+
 def test_reasons_of_trees_that_never_start_do_not_pile_up(
     acker: AckerTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:

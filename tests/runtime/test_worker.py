@@ -147,9 +147,18 @@ def test_replay_is_not_slept_over() -> None:
 # ---- losses -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("answer", [Answer.REFUSED, None])
+@pytest.mark.parametrize(
+    ("answer", "cause"),
+    [
+        (Answer.REFUSED, Cause.BAD_FRAME),
+        (Answer.STALE, Cause.ACTOR_DIED),  # it was meant for a life that is over
+        (None, Cause.ACTOR_DIED),
+    ],
+)
 @pytest.mark.parametrize("peer", [BOLT, ACKER])
-def test_lost_packet_fails_its_trees_at_once(peer: int, answer: Answer | None) -> None:
+def test_lost_packet_fails_its_trees_at_once(
+    peer: int, answer: Answer | None, cause: Cause
+) -> None:
     site = Site(1, 2)
     for to, seq, data in site.packets(SPOUT):
         if to == peer:
@@ -163,6 +172,7 @@ def test_lost_packet_fails_its_trees_at_once(peer: int, answer: Answer | None) -
     failures = site.spout().spout.failures
     assert len(failures) == 2, "no time has passed"
     assert {failure.component for failure in failures} == {"keep" if peer == BOLT else "__acker"}
+    assert {failure.cause for failure in failures} == {cause}
 
 
 def test_lost_report_of_a_failure_is_told_again_with_its_reason() -> None:

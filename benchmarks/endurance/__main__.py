@@ -1,0 +1,110 @@
+"""`python -m benchmarks.endurance`: kill, slow down and poison, and write down what it came to."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parents[1] / "results" / "endurance.json"
+NAMES = ("chaos", "slow", "poison")
+RATE = 20_000  # tuples a second of the chaos
+
+
+def arguments(given: list[str] | None = None) -> argparse.Namespace:
+    from benchmarks.endurance.nemesis import KINDS
+
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.endurance",
+        description="Show what holds under kills, behind a slow bolt, and with poison.",
+    )
+    parser.add_argument("what", nargs="*", choices=[[], *NAMES], metavar="chaos|slow|poison")
+    parser.add_argument("--seconds", type=float, default=60.0, help="(default: %(default)g)")
+    parser.add_argument("--seed", type=int, default=1, help="of the kills (default: %(default)s)")
+    parser.add_argument("--victims", nargs="+", choices=KINDS, default=KINDS, metavar="KIND")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    options = parser.parse_args(given)
+    options.what = options.what or list(NAMES)
+    if options.seconds < 10:
+        parser.error("--seconds must be at least 10, so that somebody can be killed and heal")
+    return options
+
+
+def main() -> int:
+    options = arguments()
+    from rich.console import Console
+    from rich.markup import escape
+
+    from benchmarks.endurance.tables import tables
+    from benchmarks.endurance.targets import judged
+    from benchmarks.machine import describe
+    from benchmarks.measure import BenchmarkError
+    from sunshower.errors import SunshowerError
+
+    console = Console(
+        width=None if sys.stdout.isatty() else 132, highlight=False, stderr=options.json
+    )
+    begun_s = time.monotonic()
+
+    def tell(text: str) -> None:
+        console.print(f"[dim]{time.monotonic() - begun_s:5.0f} s[/]  {escape(text)}")
+
+    settings = {"seconds": options.seconds, "seed": options.seed, "rate": RATE}
+    report: dict[str, Any] = {**describe(), "settings": {**settings, "victims": options.victims}}
+    try:
+        report |= experiments(options, tell)
+    except (BenchmarkError, SunshowerError) as error:
+        console.print("[red]The run has failed:[/]", escape(str(error)), soft_wrap=True)
+        return 1
+    report["targets"] = judged(report)
+    text = json.dumps(report, indent=1, ensure_ascii=False)
+    RESULTS.write_text(text + "\n", encoding="utf-8")
+    if options.json:
+        print(text)
+    else:
+        console.print(tables(report))
+        console.print(f"Written to benchmarks/results/{RESULTS.name}")
+    return int(any(target["met"] is False for target in report["targets"]))
+
+
+def experiments(options: argparse.Namespace, tell: Any) -> dict[str, Any]:
+    """What was asked for, one after the other, on one Ray."""
+    from benchmarks import gate
+    from benchmarks.endurance import evidence, nemesis, topologies
+    from benchmarks.endurance.chaos import chaos
+    from benchmarks.endurance.slow import slow
+    from benchmarks.endurance.targets import LAYOUTS
+    from sunshower.actors.cluster import RayCluster
+    from sunshower.actors.output import worker_output
+    from sunshower.actors.shipping import ship
+    from sunshower.runtime.plan import Layout
+
+    ship([gate, evidence, nemesis, topologies])
+    found: dict[str, Any] = {}
+    with (
+        tempfile.TemporaryDirectory(prefix="sunshower-") as name,
+        RayCluster() as cluster,
+        worker_output(lambda *_: None),  # without Ray's paragraph on each process that is killed
+    ):
+        folder = Path(name)
+        if "chaos" in options.what:
+            place = (options.seconds, RATE, options.seed, options.victims, tell)
+            found["chaos"] = {
+                layout: chaos(cluster, folder / layout, Layout(layout), *place)
+                for layout in LAYOUTS
+            }
+        if "slow" in options.what:
+            found["slow"] = slow(cluster, folder / "slow", options.seconds, tell)
+        if "poison" in options.what:
+            from benchmarks.endurance.poison import poison
+
+            found["poison"] = poison(cluster, folder / "poison", options.seconds, tell)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

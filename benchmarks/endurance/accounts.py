@@ -1,0 +1,113 @@
+"""From the rows of a run to its accounts: what is lost, and how long each kill was felt."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.endurance.evidence import CAUSES, Rows
+
+NEVER = np.iinfo(np.int64).max
+Times = NDArray[np.int64]  # shape (total,): nanoseconds by message number
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One SIGKILL."""
+
+    kind: str  # of victim
+    actor: str
+    at_ns: int
+    back_s: float | None = None  # until its successor was known to the master
+
+
+@dataclass(frozen=True)
+class Felt:
+    """What one kill has cost."""
+
+    kill: Kill
+    touched: int  # tuples that were open at that moment
+    seconds: float  # until the last of them was acked
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """When each number was first emitted, first written down by the sink, and first acked."""
+
+    emitted: Times
+    sunk: Times
+    acked: Times
+    duplicates: int  # rows of the sink beyond the first of each number
+
+    @classmethod
+    def of(cls, total: int, emitted: Rows, sunk: Rows, acked: Rows) -> Accounts:
+        """The accounts of a run of `total` numbers, from 0."""
+        firsts = [_first_times(rows, total) for rows in (emitted, sunk, acked)]
+        return cls(*firsts, len(sunk) - int(np.count_nonzero(firsts[1] != NEVER)))
+
+    @property
+    def lost(self) -> int:
+        """Numbers that were never acked, or that no sink has ever seen."""
+        return int(np.count_nonzero((self.acked == NEVER) | (self.sunk == NEVER)))
+
+    @property
+    def acked_early(self) -> int:
+        """Numbers that were acked before any sink had written them down. Must be none."""
+        return int(np.count_nonzero(self.acked < self.sunk))
+
+    @property
+    def rate(self) -> float:
+        """Tuples acked per second, from the first emit to the last ack."""
+        done = self.acked[self.acked != NEVER]
+        return len(done) / ((done.max() - self.emitted.min()) / 1e9) if len(done) else 0.0
+
+    def felt(self, kill: Kill) -> Felt:
+        """How long `kill` was felt; infinite when a tuple that it touched was never acked."""
+        touched = self.acked[(self.emitted < kill.at_ns) & (self.acked > kill.at_ns)]
+        last = int(touched.max(initial=kill.at_ns))
+        seconds = np.inf if last == NEVER else (last - kill.at_ns) / 1e9
+        return Felt(kill, len(touched), float(seconds))
+
+
+def by_kind(felt: Iterable[Felt]) -> list[dict[str, Any]]:
+    """A row for each kind of victim: how many kills, and how long they were felt, in seconds."""
+    kinds: dict[str, list[Felt]] = {}
+    for one in felt:
+        kinds.setdefault(one.kill.kind, []).append(one)
+    return [_row(kind, kinds[kind]) for kind in sorted(kinds)]
+
+
+def causes(failures: Rows) -> dict[str, int]:
+    """Cause → how many attempts failed of it."""
+    counts = Counter(failures["detail"].tolist())
+    return {str(CAUSES[index]): counts[index] for index in sorted(counts)}
+
+
+def worst(rows: Sequence[Mapping[str, Any]], figure: str) -> float:
+    """The largest of a figure over all kinds of victim."""
+    return max((row[figure] for row in rows), default=0.0)
+
+
+def _row(kind: str, felt: Sequence[Felt]) -> dict[str, Any]:
+    seconds = [one.seconds for one in felt]
+    back = [one.kill.back_s for one in felt if one.kill.back_s is not None]
+    return {
+        "victim": kind,
+        "kills": len(felt),
+        "touched": median(one.touched for one in felt),
+        "back_s": round(median(back), 3) if back else None,
+        "median_s": round(median(seconds), 3),
+        "worst_s": round(max(seconds), 3),
+    }
+
+
+def _first_times(rows: Rows, total: int) -> Times:
+    times = np.full(total, NEVER)
+    np.minimum.at(times, rows["number"], rows["ns"])
+    return times

@@ -1,0 +1,87 @@
+"""A hail of kills: 20,000 tuples a second, a random actor dies every 2 s, nothing may be lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.endurance.accounts import Accounts, Kill, by_kind, causes
+from benchmarks.endurance.evidence import read
+from benchmarks.endurance.nemesis import choose, strike, victims
+from benchmarks.endurance.topologies import relayed
+from benchmarks.gate import Gate
+from benchmarks.measure import BenchmarkError, Tell
+from sunshower.actors.cluster import RayCluster, RayRun
+from sunshower.runtime.plan import Layout
+
+EVERY_S = 2.0
+_JITTER_S = 0.25  # else all kills may fall between two bursts of the source
+HEALING_S = 60.0  # after the end of the schedule; a run that needs longer has failed
+
+
+def chaos(
+    cluster: RayCluster,
+    folder: Path,
+    layout: Layout,
+    seconds: float,
+    rate: int,
+    seed: int,
+    kinds: Sequence[str],
+    tell: Tell,
+) -> dict[str, Any]:
+    """One run. Raises BenchmarkError when it does not come to its end."""
+    folder.mkdir()
+    gate, total = Gate(folder), int(seconds * rate)
+    run = cluster.submit(relayed(gate, folder, rate, total).graph(), layout)
+    try:
+        gate.open()
+        kills = _hail(run, seconds, kinds, np.random.default_rng(seed), tell)
+        _heal(run, time.monotonic() + EVERY_S + HEALING_S)
+        snapshot = run.snapshot()
+    finally:
+        run.stop()
+    accounts = Accounts.of(total, *(read(folder, what) for what in ("emitted", "sunk", "acked")))
+    failures = read(folder, "failed")
+    felt = [accounts.felt(kill) for kill in kills]
+    return {
+        "layout": str(layout),
+        "tuples": total,
+        "lost": accounts.lost,
+        "acked_early": accounts.acked_early,
+        "rate": round(accounts.rate),
+        "kills": len(kills),
+        "restarts": snapshot.restarts,
+        "failures": causes(failures),
+        "timeouts": causes(failures).get("timeout", 0),
+        "replays": snapshot.component("numbers").replayed,
+        "duplicates": accounts.duplicates,
+        "victims": by_kind(felt),
+        "each": [{**asdict(one.kill), "touched": one.touched, "s": one.seconds} for one in felt],
+    }
+
+
+def _hail(
+    run: RayRun, seconds: float, kinds: Sequence[str], generator: np.random.Generator, tell: Tell
+) -> list[Kill]:
+    """Kill every 2 s, give or take; who takes longer to come back is waited for."""
+    begun_s = time.monotonic()
+    turns = range(1, int(seconds / EVERY_S))
+    kills = []
+    for turn, victim in zip(turns, choose(victims(run.plan, kinds), generator), strict=False):
+        due_s = begun_s + turn * EVERY_S + generator.uniform(-_JITTER_S, _JITTER_S)
+        time.sleep(max(due_s - time.monotonic(), 0))
+        kills.append(strike(run, victim, tell))
+    time.sleep(max(begun_s + seconds - time.monotonic(), 0))
+    return kills
+
+
+def _heal(run: RayRun, end_s: float) -> None:
+    while not run.finished():
+        if time.monotonic() >= end_s:
+            raise BenchmarkError(f"the run did not finish: {run.snapshot()}")
+        time.sleep(0.1)

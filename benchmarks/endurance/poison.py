@@ -1,0 +1,85 @@
+"""Poison in the stream: it ends in the dead letters, and the rest keeps its rate."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.endurance.topologies import POISON_EVERY, Flood, Taster
+from benchmarks.gate import Gate
+from benchmarks.measure import BenchmarkError, Tell
+from sunshower import Retry, Topology
+from sunshower.actors.cluster import RayCluster
+from sunshower.runtime.plan import Layout
+
+ROUNDS = 5
+ATTEMPTS = 5
+TUPLES_PER_S = 33_000  # of --seconds: 2 million a run of a minute's experiment
+_ENOUGH_S = 120.0
+
+
+def poison(cluster: RayCluster, folder: Path, seconds: float, tell: Tell) -> dict[str, Any]:
+    """Rounds without and with poison in turn. Raises BenchmarkError when a run does not finish."""
+    folder.mkdir()
+    total = int(seconds * TUPLES_PER_S)
+    rates: dict[bool, list[float]] = {False: [], True: []}
+    wrong: list[str] = []
+    for turn in range(2 * ROUNDS):
+        poisoned = turn % 2 == 1
+        letters = folder / f"letters-{turn}.jsonl"
+        rates[poisoned].append(_run(cluster, folder, total, letters, poisoned=poisoned))
+        if poisoned:
+            rows = map(json.loads, letters.read_text(encoding="utf-8").splitlines())
+            wrong += mistakes(range(0, total, POISON_EVERY), rows)
+        tell(f"poison {turn + 1}/{2 * ROUNDS}: {rates[poisoned][-1]:,.0f} tuples/s")
+    return {
+        "tuples": total,
+        "poison": len(range(0, total, POISON_EVERY)),
+        "clean": [round(rate) for rate in rates[False]],
+        "poisoned": [round(rate) for rate in rates[True]],
+        "rate": round(median(p / c for p, c in zip(rates[True], rates[False], strict=True)), 3),
+        "wrong": len(wrong),
+        "examples": wrong[:5],
+    }
+
+
+def mistakes(poisoned: Iterable[int], letters: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What is wrong with the dead letters of a run, one sentence each."""
+    found: dict[int, int] = dict.fromkeys(poisoned, 0)
+    wrong = []
+    for letter in letters:
+        number = letter["record"]["number"]
+        if number not in found:
+            wrong.append(f"{number} was no poison")
+            continue
+        found[number] += 1
+        if letter["attempts"] != ATTEMPTS:
+            wrong.append(f"{number} had {letter['attempts']} attempts")
+        if f"{number} is poison" not in letter["traceback"]:
+            wrong.append(f"{number} came without its traceback")
+    return wrong + [f"{number} came {times} times" for number, times in found.items() if times != 1]
+
+
+def _run(cluster: RayCluster, folder: Path, total: int, letters: Path, *, poisoned: bool) -> float:
+    """The rate of acks of all that is no poison, from the first emit to the last ack."""
+    gate = Gate(folder)
+    topology = Topology("poison")
+    retry = Retry(attempts=ATTEMPTS, dead_letters=letters)
+    flood = topology.spout("flood", Flood(gate, total), parallelism=2, retry=retry)
+    flood.shuffle().bolt("taster", Taster(poisoned=poisoned), parallelism=2)
+    run = cluster.submit(topology.graph(), Layout.PACK)
+    try:
+        gate.open()
+        if not run.wait(_ENOUGH_S):
+            raise BenchmarkError(f"the run did not finish: {run.snapshot()}")
+        results = run.results("flood")
+    finally:
+        run.stop()
+    good = total - len(range(0, total, POISON_EVERY))
+    acks = sum(acks for acks, _, _ in results)
+    if acks != good:
+        raise BenchmarkError(f"{acks:,} good tuples were acked, not {good:,}")
+    return good / (max(last for _, _, last in results) - min(begun for _, begun, _ in results))

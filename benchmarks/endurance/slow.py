@@ -1,0 +1,85 @@
+"""A bolt 100 times slower than its spout: the spout must wait, and nothing time out or pile up."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.clusters import worker_pids
+from benchmarks.endurance.accounts import causes
+from benchmarks.endurance.evidence import read
+from benchmarks.endurance.topologies import slowed
+from benchmarks.gate import Gate
+from benchmarks.measure import BenchmarkError, Tell
+from sunshower.actors.cluster import RayCluster, RayRun
+from sunshower.config import Config
+from sunshower.runtime.plan import Layout
+
+RATE = 100_000  # tuples a second that the spout would emit
+PAUSE_S = 0.001  # that the bolt needs for each
+_RECORD_BYTES = 120  # of an Item in memory: a tuple of two, and its number
+_SETTLED_S = 2.0  # after the start: code is loaded, buffers have their first size
+_ENOUGH_S = 60.0  # for what is open in the end
+_MIB = 1 << 20
+
+
+def slow(cluster: RayCluster, folder: Path, seconds: float, tell: Tell) -> dict[str, Any]:
+    """One run. Raises BenchmarkError when what is open in the end is not finished."""
+    folder.mkdir()
+    gate = Gate(folder)
+    topology = slowed(gate, folder, RATE, int((seconds + _ENOUGH_S) * RATE), PAUSE_S)
+    run = cluster.submit(topology.graph(), Layout.ISOLATE)
+    try:
+        gate.open()
+        sizes = _watch(run, seconds, tell)
+        run.drain()
+        if not run.wait(_ENOUGH_S):
+            raise BenchmarkError(f"the run did not finish: {run.snapshot()}")
+        counts = run.snapshot().component("numbers")
+    finally:
+        run.stop()
+    bound = bound_mib(topology.config)
+    growth = max(peak - start for start, peak in sizes.values())
+    return {
+        "acked": counts.acked,
+        "rate": round(counts.acked / seconds),
+        "timeouts": causes(read(folder, "failed")).get("timeout", 0),
+        "replays": counts.replayed,
+        "memory_mib": {name: {"start": s, "peak": p} for name, (s, p) in sizes.items()},
+        "growth_mib": growth,
+        "bound_mib": bound,
+        "of_bound": round(growth / bound, 3),
+    }
+
+
+def bound_mib(config: Config) -> float:
+    """What a worker of this topology may hold: see docs/ARCHITECTURE.md, How much memory.
+
+    The pending table with its records, the slots of an acker shard, the packets on their way at
+    both ends. The window of a bolt that needs 1 ms is 250 records, and no matter.
+    """
+    pending = config.spout_pending * (_RECORD_BYTES + 52 + 16)
+    packets = 2 * config.calls_in_flight_max * config.packet_bytes_max
+    return round((pending + packets) / _MIB, 1)
+
+
+def _watch(run: RayRun, seconds: float, tell: Tell) -> dict[str, tuple[float, float]]:
+    """Each worker's resident memory: when it has settled, and at its peak, in MiB."""
+    pids = dict(zip(run.plan.workers, worker_pids(run), strict=True))
+    names = {w: run.plan.tasks_on(w)[0].component.strip("_") for w in pids}
+    begun_s = time.monotonic()
+    time.sleep(_SETTLED_S)
+    start = {worker: _resident_mib(pid) for worker, pid in pids.items()}
+    peak = dict(start)
+    while (left_s := begun_s + seconds - time.monotonic()) > 0:
+        time.sleep(min(1.0, left_s))
+        peak = {worker: max(peak[worker], _resident_mib(pid)) for worker, pid in pids.items()}
+    tell(f"{run.snapshot().component('numbers').acked:,} tuples through the slow bolt")
+    return {names[worker]: (start[worker], peak[worker]) for worker in pids}
+
+
+def _resident_mib(pid: int) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    return round(pages * os.sysconf("SC_PAGE_SIZE") / _MIB, 1)

@@ -1,0 +1,73 @@
+"""The accounts of the endurance runs as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+
+from benchmarks.tables import promised
+
+
+def tables(report: Mapping[str, Any]) -> Group:
+    """Everything of the report that is worth a look."""
+    return Group(*_parts(report), promised(report))
+
+
+def _parts(report: Mapping[str, Any]) -> Iterator[Table]:
+    for run in report.get("chaos", {}).values():
+        yield _victims(run)
+    if "chaos" in report:
+        yield _accounts(report["chaos"])
+    if "slow" in report:
+        yield _slow(report["slow"])
+    if "poison" in report:
+        yield _poison(report["poison"])
+
+
+def _victims(run: Mapping[str, Any]) -> Table:
+    table = Table("victim", title=f"Killed, layout {run['layout']}", title_justify="left")
+    for name in ("kills", "touched", "successor s", "last ack s, median", "worst"):
+        table.add_column(name, justify="right")
+    for row in run["victims"]:
+        figures = (row["back_s"], row["median_s"], row["worst_s"])
+        table.add_row(
+            row["victim"], f"{row['kills']}", f"{row['touched']:,.0f}", *map(_seconds, figures)
+        )
+    return table
+
+
+def _accounts(runs: Mapping[str, Any]) -> Table:
+    table = Table("layout", title="Accounts of all tuples", title_justify="left")
+    names = ("tuples", "lost", "acked_early", "rate", "timeouts", "replays", "duplicates")
+    for name in names:
+        table.add_column(name.replace("_", " "), justify="right")
+    table.add_column("failures")
+    for layout, run in runs.items():
+        failures = ", ".join(f"{count:,} {cause}" for cause, count in run["failures"].items())
+        table.add_row(layout, *(f"{run[name]:,}" for name in names), failures)
+    return table
+
+
+def _slow(run: Mapping[str, Any]) -> Table:
+    table = Table("worker of", title="Behind a slow bolt: resident MiB", title_justify="left")
+    for name in ("start", "peak", "may grow by"):
+        table.add_column(name, justify="right")
+    for worker, sizes in run["memory_mib"].items():
+        table.add_row(worker, f"{sizes['start']}", f"{sizes['peak']}", f"{run['bound_mib']}")
+    return table
+
+
+def _poison(run: Mapping[str, Any]) -> Table:
+    table = Table("stream", title="Tuples/s, round by round", title_justify="left")
+    for number in range(1, len(run["clean"]) + 1):
+        table.add_column(f"{number}", justify="right")
+    for name in ("clean", "poisoned"):
+        table.add_row(name, *(f"{rate:,}" for rate in run[name]))
+    return table
+
+
+def _seconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"

@@ -1,0 +1,47 @@
+"""What has to hold, as bounds on figures that have names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.endurance.accounts import worst
+from benchmarks.figures import Target
+
+LAYOUTS = ("isolate", "pack")
+TARGETS = (
+    *(
+        target
+        for layout in LAYOUTS
+        for target in (
+            Target(f"chaos/{layout}/lost", at_most=0),
+            Target(f"chaos/{layout}/acked_early", at_most=0),
+            Target(f"chaos/{layout}/timeouts", at_most=0),
+            Target(f"chaos/{layout}/median_s", at_most=5),
+            Target(f"chaos/{layout}/worst_s", at_most=10),
+        )
+    ),
+    Target("slow/timeouts", at_most=0),
+    Target("slow/replays", at_most=0),
+    Target("slow/of_bound", at_most=1),
+    Target("poison/wrong", at_most=0),
+    Target("poison/rate", at_least=0.95),
+)
+
+
+def known(report: Mapping[str, Any]) -> dict[str, float]:
+    """The figures that a report has, by the names of the targets."""
+    figures = {}
+    for layout, run in report.get("chaos", {}).items():
+        figures |= {f"chaos/{layout}/{n}": run[n] for n in ("lost", "acked_early", "timeouts")}
+        for name in ("median_s", "worst_s"):
+            figures[f"chaos/{layout}/{name}"] = worst(run["victims"], name)
+    for part in ("slow", "poison"):
+        figures |= {f"{part}/{name}": value for name, value in report.get(part, {}).items()}
+    return figures
+
+
+def judged(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """All targets; what was not measured is neither met nor missed."""
+    figures = known(report)
+    return [target.judge(figures.get(target.figure)) for target in TARGETS]

@@ -1,0 +1,155 @@
+"""The topologies that have to endure, and what they note of every tuple."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.endurance.evidence import CAUSES, Book
+from benchmarks.gate import Gate
+from sunshower import Bolt, Context, Spout, Topology
+from sunshower.failures import Failure
+
+_GRAIN_S = 0.02  # a source has news so often; a tuple at a time would be a packet at a time
+_BURST = 256  # numbers noted as emitted before they are handed out
+_KEYS = 1_000
+POISON_EVERY = 10_000
+
+
+class Item(NamedTuple):
+    number: int
+    key: int
+
+
+class Numbers(Spout[Item]):
+    """Numbered items, `rate` a second by the clock that starts when the gate opens.
+
+    All tasks together give 0 … total - 1. Who is started again is behind, and hurries.
+    """
+
+    def __init__(self, gate: Gate, folder: Path, rate: float, total: int) -> None:
+        self._gate, self._folder = gate, folder
+        self._rate, self._total = rate, total
+
+    def open(self, context: Context) -> None:
+        self._first, self._step = context.index, context.parallelism
+        self._emitted = Book(self._folder, "emitted", context)
+        self._acked = Book(self._folder, "acked", context)
+        self._failed = Book(self._folder, "failed", context)
+
+    def records(self) -> Iterator[Item | None]:
+        while not self._gate.is_open:
+            yield None
+        start_s = self._gate.start_s
+        mine = range(self._first, self._total, self._step)
+        position = 0
+        while position < len(mine):
+            grains = (time.monotonic() - start_s) // _GRAIN_S
+            due = int(grains * _GRAIN_S * self._rate / self._step)
+            burst = mine[position : min(due, position + _BURST)]
+            if not burst:
+                yield None
+                continue
+            self._emitted.note_all(burst)
+            for number in burst:
+                yield Item(number, number % _KEYS)
+            position += len(burst)
+
+    def ack(self, message_id: int) -> None:
+        self._acked.note(self._first + message_id * self._step)
+
+    def fail(self, message_id: int, failure: Failure) -> None:
+        number = self._first + message_id * self._step
+        self._failed.note(number, CAUSES.index(failure.cause))
+
+
+def relay(item: Item) -> Iterator[Item]:
+    yield item
+
+
+class Sink(Bolt[Item, None]):
+    """Writes down what it has seen before any ack of it leaves."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._seen: list[int] = []
+
+    def prepare(self, context: Context) -> None:
+        self._sunk = Book(self._folder, "sunk", context)
+
+    def process(self, record: Item) -> None:
+        self._seen.append(record.number)
+
+    def flush(self) -> None:
+        self._sunk.note_all(self._seen)
+        self._seen.clear()
+
+
+class SlowSink(Sink):
+    """A sink that takes its time over each record."""
+
+    def __init__(self, folder: Path, pause_s: float) -> None:
+        super().__init__(folder)
+        self._pause_s = pause_s
+
+    def process(self, record: Item) -> None:
+        time.sleep(self._pause_s)
+        super().process(record)
+
+
+class Flood(Spout[Item]):
+    """Numbered items as fast as they are taken, and when the last good one was acked."""
+
+    def __init__(self, gate: Gate, total: int) -> None:
+        self._gate, self._total = gate, total
+        self._begun_s = self._last_s = 0.0
+        self._acks = 0
+
+    def open(self, context: Context) -> None:
+        self._first, self._step = context.index, context.parallelism
+
+    def records(self) -> Iterator[Item | None]:
+        while not self._gate.is_open:
+            yield None
+        self._begun_s = time.monotonic()
+        for number in range(self._first, self._total, self._step):
+            yield Item(number, number % POISON_EVERY)
+
+    def ack(self, message_id: int) -> None:
+        if (self._first + message_id * self._step) % POISON_EVERY:
+            self._acks += 1
+            self._last_s = time.monotonic()
+
+    def result(self) -> tuple[int, float, float]:
+        """(good items acked, when the first left, when the last was acked)."""
+        return self._acks, self._begun_s, self._last_s
+
+
+class Taster(Bolt[Item, None]):
+    """Raises on poison, if there is to be any."""
+
+    def __init__(self, *, poisoned: bool) -> None:
+        self._poisoned = poisoned
+
+    def process(self, record: Item) -> None:
+        if self._poisoned and not record.key:
+            raise ValueError(f"{record.number} is poison")
+
+
+def relayed(gate: Gate, folder: Path, rate: float, total: int) -> Topology:
+    """Two tasks each of spout, relay, sink and acker."""
+    topology = Topology("chaos", ackers=2)
+    numbers = topology.spout("numbers", Numbers(gate, folder, rate, total), parallelism=2)
+    items = numbers.shuffle().bolt("relay", relay, parallelism=2)
+    items.fields("key").bolt("sink", Sink(folder), parallelism=2)
+    return topology
+
+
+def slowed(gate: Gate, folder: Path, rate: float, total: int, pause_s: float) -> Topology:
+    """A spout whose bolt needs `pause_s` for each record."""
+    topology = Topology("slow")
+    numbers = topology.spout("numbers", Numbers(gate, folder, rate, total))
+    numbers.shuffle().bolt("sink", SlowSink(folder, pause_s))
+    return topology

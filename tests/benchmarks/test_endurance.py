@@ -1,0 +1,193 @@
+"""The endurance runs: what counts as lost, how long a kill is felt, and who dies next."""
+
+from __future__ import annotations
+
+import io
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from benchmarks.endurance.__main__ import NAMES, arguments
+from benchmarks.endurance.accounts import Accounts, Kill, by_kind, causes
+from benchmarks.endurance.evidence import CAUSES, ROW, Book, Rows, read
+from benchmarks.endurance.nemesis import KINDS, choose, victims
+from benchmarks.endurance.tables import tables
+from benchmarks.endurance.targets import TARGETS, judged
+from benchmarks.endurance.topologies import relayed
+from benchmarks.gate import Gate
+from sunshower import Cause, Context
+from sunshower.runtime.plan import Layout, Plan, make_plan
+
+S = 10**9
+
+
+def rows(*pairs: tuple[int, float]) -> Rows:
+    """(number, seconds) of each."""
+    return np.array([(number, int(seconds * S), 0) for number, seconds in pairs], ROW)
+
+
+def accounts(total: int, emitted: Rows, acked: Rows, sunk: Rows | None = None) -> Accounts:
+    return Accounts.of(total, emitted, acked if sunk is None else sunk, acked)
+
+
+def a_plan(folder: Path, layout: Layout) -> Plan:
+    return make_plan(relayed(Gate(folder), folder, 20_000, 40_000).graph(), layout)
+
+
+# ---- accounts -----------------------------------------------------------------------------------
+
+
+def test_lost_is_what_was_never_acked_or_what_no_sink_has_seen() -> None:
+    emitted = rows((0, 0), (1, 0), (2, 0))
+    found = accounts(3, emitted, acked=rows((0, 1), (1, 1)), sunk=rows((0, 1), (2, 1)))
+    assert found.lost == 2
+
+
+def test_what_was_never_emitted_is_lost_too() -> None:
+    assert accounts(3, rows((0, 0)), rows((0, 1))).lost == 2
+
+
+def test_an_ack_before_any_sink_has_seen_the_tuple_is_found() -> None:
+    emitted = rows((0, 0), (1, 0))
+    found = accounts(2, emitted, acked=rows((0, 2), (1, 2)), sunk=rows((0, 1), (1, 3)))
+    assert (found.lost, found.acked_early) == (0, 1)
+
+
+def test_first_times_count_and_further_rows_of_the_sink_are_duplicates() -> None:
+    emitted, twice = rows((0, 0), (0, 5)), rows((0, 9), (0, 1), (0, 3))
+    found = accounts(1, emitted, acked=rows((0, 10), (0, 2)), sunk=twice)
+    assert found.duplicates == 2
+    assert found.sunk.tolist() == [1 * S]
+    assert found.rate == 1 / 2
+
+
+def test_a_kill_is_felt_until_the_last_tuple_that_was_open_then_is_acked() -> None:
+    emitted = rows((0, 0), (1, 1), (2, 1), (3, 9))
+    found = accounts(4, emitted, acked=rows((0, 1.5), (1, 4), (2, 6.5), (3, 99)))
+    felt = found.felt(Kill("bolt", "relay[0]", 2 * S))
+    assert (felt.touched, felt.seconds) == (2, 4.5)
+
+
+def test_a_kill_that_touches_nothing_is_not_felt() -> None:
+    felt = accounts(1, rows((0, 0)), rows((0, 1))).felt(Kill("bolt", "relay[0]", 2 * S))
+    assert (felt.touched, felt.seconds) == (0, 0.0)
+
+
+def test_a_kill_whose_tuple_is_never_acked_is_felt_for_ever() -> None:
+    felt = accounts(1, rows((0, 0)), rows()).felt(Kill("bolt", "relay[0]", 2 * S))
+    assert felt.seconds == np.inf
+
+
+def test_kinds_have_their_median_and_their_worst() -> None:
+    found = accounts(3, rows((0, 0), (1, 0), (2, 0)), rows((0, 3), (1, 4), (2, 9)))
+    kills = [Kill("bolt", "x", at * S, back_s=1.0) for at in (1, 3, 5)]
+    (row,) = by_kind(map(found.felt, kills))
+    assert (row["victim"], row["kills"], row["back_s"]) == ("bolt", 3, 1.0)
+    assert (row["median_s"], row["worst_s"]) == (6.0, 8.0)
+
+
+def test_failures_are_counted_by_cause() -> None:
+    died, late = CAUSES.index(Cause.ACTOR_DIED), CAUSES.index(Cause.TIMEOUT)
+    failures = np.array([(0, 0, died), (1, 0, died), (0, 1, late)], ROW)
+    assert causes(failures) == {"actor died": 2, "timeout": 1}
+
+
+# ---- evidence -----------------------------------------------------------------------------------
+
+
+def test_rows_of_all_lives_are_read_and_other_books_are_not(tmp_path: Path) -> None:
+    context = Context("t", "sink", 1, 0, 1)
+    for numbers in ([1, 2], [2, 3]):
+        Book(tmp_path, "sunk", context).note_all(numbers)
+    Book(tmp_path, "acked", context).note(7, detail=5)
+    assert sorted(read(tmp_path, "sunk")["number"].tolist()) == [1, 2, 2, 3]
+    (row,) = read(tmp_path, "acked")
+    assert (row["number"], row["detail"]) == (7, 5)
+    assert len(read(tmp_path, "failed")) == 0
+
+
+# ---- who dies -----------------------------------------------------------------------------------
+
+
+def test_isolated_actors_are_told_apart_and_packed_ones_are_workers(tmp_path: Path) -> None:
+    isolated = victims(a_plan(tmp_path, Layout.ISOLATE), KINDS)
+    kinds = [victim.kind for victim in isolated]
+    counts = {"master": 1, "spout": 2, "bolt": 4, "acker": 2}
+    assert {kind: kinds.count(kind) for kind in kinds} == counts
+    packed = victims(a_plan(tmp_path, Layout.PACK), KINDS)
+    assert [victim.kind for victim in packed] == ["master", "worker", "worker"]
+
+
+def test_the_same_seed_kills_the_same_and_nobody_is_spared(tmp_path: Path) -> None:
+    found = victims(a_plan(tmp_path, Layout.ISOLATE), ["bolt", "spout", "acker"])
+
+    def first(seed: int, count: int) -> list[Any]:
+        return list(islice(choose(found, np.random.default_rng(seed)), count))
+
+    assert first(1, 30) == first(1, 30) != first(2, 30)
+    assert {victim.kind for victim in first(3, 3)} == {"bolt", "spout", "acker"}
+    assert set(first(4, 100)) == set(found)
+
+
+def test_without_victims_nobody_is_killed() -> None:
+    assert list(choose([], np.random.default_rng(1))) == []
+
+
+# ---- what is shown ------------------------------------------------------------------------------
+
+RUN = {
+    "layout": "pack",
+    "tuples": 9,
+    "lost": 1,
+    "acked_early": 0,
+    "rate": 5,
+    "timeouts": 0,
+    "replays": 2,
+    "duplicates": 3,
+    "failures": {"actor died": 2},
+    "victims": [
+        {"victim": "x", "kills": 1, "touched": 4, "back_s": None, "median_s": 6.0, "worst_s": 7.0}
+    ],
+}
+SLOW = {
+    "timeouts": 0,
+    "replays": 0,
+    "of_bound": 0.5,
+    "bound_mib": 14.0,
+    "memory_mib": {"sink": {"start": 1.0, "peak": 8.0}},
+}
+POISON = {"wrong": 0, "rate": 0.9, "clean": [10], "poisoned": [9]}
+REPORT = {"chaos": {"pack": RUN}, "slow": SLOW, "poison": POISON}
+
+
+def test_targets_are_judged_by_the_worst_kind_and_what_is_missing_is_said() -> None:
+    found = {target["figure"]: target["met"] for target in judged(REPORT)}
+    assert found["chaos/pack/lost"] is found["chaos/pack/median_s"] is False
+    assert found["chaos/pack/worst_s"] is found["slow/of_bound"] is True
+    assert found["poison/rate"] is False
+    assert found["chaos/isolate/lost"] is None
+    assert len(found) == len(TARGETS)
+
+
+def test_the_tables_show_every_part() -> None:
+    console = Console(file=io.StringIO(), width=160)
+    console.print(tables({**REPORT, "targets": judged(REPORT)}))
+    shown = console.file.getvalue()
+    for said in ("Killed, layout pack", "2 actor died", "resident", "poisoned", "missed by 20%"):
+        assert said in shown
+
+
+def test_all_is_run_unless_some_are_named() -> None:
+    assert arguments([]).what == list(NAMES)
+    assert arguments(["slow"]).what == ["slow"]
+
+
+@pytest.mark.parametrize("wrong", [["--seconds=1"], ["storm"], ["--victims", "cat"]])
+def test_a_wrong_option_is_refused(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        arguments(wrong)
+    assert "usage:" in capsys.readouterr().err

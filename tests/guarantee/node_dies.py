@@ -1,0 +1,50 @@
+"""A Ray of its own with two nodes, of which one is lost: run by test_deaths_on_ray.py.
+
+A program, because a process can belong to one Ray only, and the tests' one is in use.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.cluster_utils import Cluster
+
+from sunshower import Cause
+from sunshower.actors.cluster import RayCluster
+from sunshower.runtime.plan import Layout
+from tests.guarantee.deaths import check_nothing_is_lost, kill_in_the_middle, read, topology
+
+# By default Ray looks every 3 s, and believes in a node's death after five misses: 15 s.
+HEALTH = {"health_check_period_ms": 1_000, "health_check_failure_threshold": 3}
+HEAD: dict[str, Any] = {"num_cpus": 1, "include_dashboard": False, "_system_config": HEALTH}
+SECOND = "second"
+
+
+def answer() -> None:
+    """Has run on the second node, so it is known to take work."""
+
+
+def main(folder: Path) -> None:
+    nodes = Cluster(initialize_head=True, head_node_args=HEAD)
+    second = nodes.add_node(num_cpus=1, resources={SECOND: 1})
+    try:
+        with RayCluster(nodes.address) as cluster:
+            ray.get(ray.remote(resources={SECOND: 1})(answer).remote())
+            run = cluster.submit(topology(folder).graph(), Layout.ISOLATE)
+            places = ray.get(run._master.processes.remote())
+            there = {worker for worker, (node, _) in places.items() if node == second.node_id}
+            assert 0 < len(there) < len(places), f"the workers are not spread: {places}"
+            assert kill_in_the_middle(run, lambda: nodes.remove_node(second, False)) > 0
+            check_nothing_is_lost(run, folder)
+            assert run.snapshot().restarts == len(there)
+            assert {cause for cause, *_ in read(folder, "failed")} == {Cause.ACTOR_DIED}
+            run.stop()
+    finally:
+        nodes.shutdown()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

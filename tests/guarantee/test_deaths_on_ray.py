@@ -1,0 +1,110 @@
+"""Every kind of death on real Ray actors: SIGKILL in the middle, and nothing is lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import ray
+
+from sunshower import Cause
+from sunshower.actors.cluster import RayCluster, RayRun
+from sunshower.actors.names import NAMESPACE, worker_name
+from sunshower.runtime.plan import ACKER, Layout
+from tests.guarantee.deaths import (
+    check_nothing_is_lost,
+    kill_in_the_middle,
+    read,
+    topology,
+    until,
+    worker_of,
+)
+from tests.leftovers import left_behind, marked
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def running(cluster: RayCluster, folder: Path, layout: Layout) -> Iterator[RayRun]:
+    run = cluster.submit(topology(folder).graph(), layout)
+    try:
+        yield run
+    finally:
+        run.stop()
+
+
+def blamed(folder: Path) -> set[tuple[str, str, int]]:
+    """(cause, component, worker) of all failures that a spout has heard of."""
+    return {tuple(row) for row in read(folder, "failed")}
+
+
+@pytest.mark.parametrize("component", ["work", "store", ACKER])
+def test_death_of_a_bolt_or_an_acker_shard(
+    ray_cluster: RayCluster, tmp_path: Path, component: str
+) -> None:
+    with running(ray_cluster, tmp_path, Layout.ISOLATE) as run:
+        victim = worker_of(run.plan, component)
+        assert kill_in_the_middle(run, lambda: run.kill_worker(victim)) > 0
+        check_nothing_is_lost(run, tmp_path)
+        assert run.snapshot().restarts == 1
+    # (a report that was lost on its way to an acker does not say which of them)
+    assert (Cause.ACTOR_DIED, component) in {row[:2] for row in blamed(tmp_path)}
+    assert {cause for cause, *_ in blamed(tmp_path)} == {Cause.ACTOR_DIED}
+    assert {name for _, name, _ in blamed(tmp_path)} <= {component, ACKER}
+
+
+def test_death_of_a_spout(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    with running(ray_cluster, tmp_path, Layout.ISOLATE) as run:
+        victim = worker_of(run.plan, "numbers")
+        assert kill_in_the_middle(run, lambda: run.kill_worker(victim)) > 0
+        check_nothing_is_lost(run, tmp_path)
+        assert run.snapshot().restarts == 1
+    assert {cause for cause, *_ in blamed(tmp_path)} <= {Cause.ACTOR_DIED}, "nobody else's fault"
+
+
+def test_death_of_a_whole_worker(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    with running(ray_cluster, tmp_path, Layout.PACK) as run:
+        victim = worker_of(run.plan, "work")
+        assert kill_in_the_middle(run, lambda: run.kill_worker(victim)) > 0
+        check_nothing_is_lost(run, tmp_path)
+        assert run.snapshot().restarts == 1
+    assert {cause for cause, *_ in blamed(tmp_path)} == {Cause.ACTOR_DIED}
+    assert {worker for *_, worker in blamed(tmp_path)} <= {victim, -1}
+
+
+def test_calls_reach_a_successor_that_has_said_hello(
+    ray_cluster: RayCluster, tmp_path: Path
+) -> None:
+    with running(ray_cluster, tmp_path, Layout.ISOLATE) as run:
+        victim = worker_of(run.plan, "work")
+        actor = ray.get_actor(worker_name(run.id, victim), namespace=NAMESPACE)
+        ray.get(actor.peers.remote({}))
+        run.kill_worker(victim)
+        until(lambda: run.snapshot().restarts == 1)
+        ray.get(actor.peers.remote({}))  # else it would be ActorUnavailableError
+
+
+def test_death_of_a_node(tmp_path: Path) -> None:
+    environment = {**marked(), "PYTHONPATH": str(ROOT)}  # for its nodes' workers, too
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.guarantee.node_dies", tmp_path],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not left_behind(environment)
+
+
+def test_death_of_the_master(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    with running(ray_cluster, tmp_path, Layout.ISOLATE) as run:
+        assert kill_in_the_middle(run, run.kill_master) > 0
+        check_nothing_is_lost(run, tmp_path)
+        assert run.snapshot().restarts == 0
+    assert not blamed(tmp_path), "the master is not on the way of a tuple"
