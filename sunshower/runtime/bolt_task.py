@@ -22,6 +22,7 @@ from sunshower.runtime.batch import Anchors, Batch
 from sunshower.runtime.credits import ServiceTime
 from sunshower.runtime.edges import segment_xor
 from sunshower.runtime.ids import I64, U64
+from sunshower.runtime.luggage import Luggage
 from sunshower.runtime.metrics import Counts, TaskStats
 from sunshower.runtime.outlets import Outlets
 from sunshower.runtime.plan import Stream, Task
@@ -68,6 +69,19 @@ class BoltTask:
         """Get ready; called once, before the first batch."""
         if hasattr(self.bolt, "prepare"):
             self.bolt.prepare(context)
+
+    def pack(self, *, stays: bool) -> Luggage:
+        """What goes along into the next life."""
+        if stays:
+            return Luggage(instance=self.bolt)
+        return Luggage(state=self.bolt.snapshot() if hasattr(self.bolt, "snapshot") else None)
+
+    def unpack(self, luggage: Luggage, context: Context) -> None:
+        """Go on with `luggage`, instead of `prepare`."""
+        if luggage.instance is None:
+            self.prepare(context)
+            if hasattr(self.bolt, "restore"):
+                self.bolt.restore(luggage.state)
 
     def process(self, batch: Batch) -> None:
         """Take in a batch of at least one record."""

@@ -71,8 +71,8 @@ class KillReport:
 class Facts:
     """What the master sees, as far as the state depends on it."""
 
-    joined: bool  # every worker of the plan has said hello since it was made
-    arrived: bool  # and has told how it stands
+    joined: bool  # every worker has said hello in the present places
+    arrived: bool  # and its latest life has told how it stands
     quiet: bool  # spouts are at rest, nothing is pending, nothing on its way
     done: bool  # spouts are exhausted, nothing is pending, nothing on its way
 
@@ -97,7 +97,7 @@ class Lifecycle:
             return State.FAILED
         if book.draining:
             return State.FINISHED if facts.done and not book.killing else State.DRAINING
-        if book.next_places or (book.moves and not facts.arrived):
+        if book.next_places or (book.moves and not facts.joined):
             return State.REBALANCING
         if not facts.joined:
             return State.STARTING
@@ -143,7 +143,7 @@ class Lifecycle:
         waited = now >= self._since_s + book.wait_s
         if book.killing and (waited or facts.done or book.error is not None):
             book.killed = True
-        elif book.next_places and not book.packing and facts.joined and (waited or facts.quiet):
+        elif book.next_places and facts.arrived and (waited or facts.quiet):
             book.packing = True
 
     def move(self) -> None:

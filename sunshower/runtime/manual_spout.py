@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from sunshower.runtime.anchoring import Anchor, AnchoredSender
+from sunshower.runtime.luggage import Luggage
 from sunshower.runtime.pending import Released
 from sunshower.runtime.spout_task import SpoutTask
-from sunshower.topologies.components import DEFAULT
+from sunshower.topologies.components import DEFAULT, Context
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,6 @@ class NextTupleSpoutTask(SpoutTask):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._emissions: deque[Emission] = deque()
-        self._count = 0
         self._sender = AnchoredSender(self.outlets)
 
     def emit(self, now: float, limit: int) -> int:
@@ -60,11 +60,24 @@ class NextTupleSpoutTask(SpoutTask):
     def done(self) -> bool:
         return super().done and not self._emissions
 
+    def pack(self, *, stays: bool) -> Luggage:
+        luggage = super().pack(stays=True)
+        luggage.ahead = list(self._emissions)
+        if not stays:
+            luggage.instance, luggage.state = None, self.spout.snapshot()
+        return luggage
+
+    def unpack(self, luggage: Luggage, context: Context) -> None:
+        super().unpack(luggage, context)
+        if luggage.instance is None:
+            self.spout.restore(luggage.state)
+        self._emissions.extend(luggage.ahead)
+
     def put(self, emission: Emission) -> None:
         """Check an emit, and keep it until `next_tuple` has returned."""
         self._sender.check(emission.stream, emission.record, emission.task)
-        self._emissions.append(replace(emission, number=self._count))
-        self._count += 1
+        self._emissions.append(replace(emission, number=self._position))
+        self._position += 1
 
     def _tracked(self, emission: Emission) -> bool:
         return self._reports.tracked and emission.message_id is not None

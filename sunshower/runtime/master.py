@@ -1,32 +1,37 @@
-"""The master of one topology: who is alive, in which life, and whether all is done.
+"""The master of one topology: who is alive, in which life, where tasks are, and what is wished.
 
-    STARTING ──all workers said hello──▶ RUNNING ──all is done──▶ FINISHED
-        └───────────────┬───────────────────┘
-                        └──a task gave up──▶ FAILED
+The states are drawn in lifecycle.py. A rebalance goes like this:
 
-It is never on the way of a tuple: workers talk to each other directly. When it dies they go on;
-its successor reads the book and is told the rest by them.
+    come to rest ──nothing is pending, or the wait is over──▶ pack ──everybody has──▶ move ──▶ arrive
+
+Packing ends the life of every worker: its tasks' luggage is in the store, or stays in the process.
+To move is one write of the book: new places, and a floor that all new lives are above. Then every
+worker says hello as if it had just started. So a master that dies at any point leaves a book that
+says how far it has come, and a worker that dies is one that starts.
+
+The master is never on the way of a tuple: workers talk to each other directly. When it dies they go
+on; its successor reads the book and is told the rest by them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, field
 
 from sunshower.runtime.book import Book
+from sunshower.runtime.lifecycle import Command, Facts, KillReport, Lifecycle, State
 from sunshower.runtime.metrics import Counts, Snapshot, WorkerStats
-from sunshower.runtime.plan import Plan
+from sunshower.runtime.placement import placed, replan
+from sunshower.runtime.plan import Layout, Plan
 
 _SETTLE_S = 1.0  # untracked records may still be on their way: wait until nothing changes
 
 
-class State(StrEnum):
-    """Where a topology stands."""
+@dataclass(frozen=True)
+class Wish:
+    """What the spouts of a topology are to do."""
 
-    STARTING = "starting"
-    RUNNING = "running"
-    FINISHED = "finished"
-    FAILED = "failed"
+    active: bool = True  # emit at all
+    draining: bool = False  # replays only
 
 
 @dataclass(frozen=True)
@@ -35,26 +40,44 @@ class Welcome:
 
     life: int
     lives: dict[int, int]  # all workers that are known, and in which life each is
-    draining: bool  # spouts emit nothing new
+    wish: Wish = Wish()
+    places: list[int] | None = None  # the worker of each task, if not that of the plan
+    move: int = 0  # the rebalance whose luggage may be waiting; 0: none
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What the shell has to see to; said again until it is done."""
+
+    pack: dict[int, list[int]] = field(default_factory=dict)  # worker → tasks that leave it
+    again: list[int] = field(default_factory=list)  # workers that begin a new life in place
+    create: list[int] = field(default_factory=list)  # workers whose process has to be there
+    end: list[int] = field(default_factory=list)  # workers whose process is not needed any more
+    unload: bool = False  # the luggage in the store is not needed any more
 
 
 class Master:
-    """Decides; whoever carries it keeps `book` in a store after each call that changes it."""
+    """Decides; whoever carries it keeps `book` in a store after each call that changes it.
 
-    def __init__(self, plan: Plan, book: Book | None = None) -> None:
+    Whoever carries it also calls `look` while `restless`, and carries the `orders` out.
+    """
+
+    def __init__(self, plan: Plan, book: Book | None = None, now: float = 0.0) -> None:
         self.book = book or Book()
-        self._plan = plan
+        self._submitted = plan
+        self.plan = placed(plan, self.book.places)
+        self._lifecycle = Lifecycle(plan.graph.id, self.book, now)
         self._stats: dict[int, WorkerStats] = {}
+        self._packed: set[int] = set()
+        self._unloaded = False
         self._flow: tuple[int, int] = (0, 0)
         self._flow_since_s = 0.0
 
+    # ---- what is known ---------------------------------------------------------------------
+
     def state(self, now: float) -> State:
         """Where the topology stands."""
-        if self.book.error is not None:
-            return State.FAILED
-        if len(self.book.lives) < len(self._plan.workers):
-            return State.STARTING
-        return State.FINISHED if self._all_done(now) else State.RUNNING
+        return self._lifecycle.state(self._facts(now))
 
     @property
     def error(self) -> str | None:
@@ -63,22 +86,39 @@ class Master:
 
     @property
     def lives(self) -> dict[int, int]:
-        """All workers that are known, and in which life each is."""
-        return dict(self.book.lives)
+        """All workers that have said hello in the present places, and in which life each is."""
+        return {worker: life for worker, life in self.book.lives.items() if life > self.book.floor}
+
+    @property
+    def wish(self) -> Wish:
+        """What the spouts are to do now. Everybody must be told when it changes."""
+        book = self.book
+        return Wish(book.active and not book.next_places, book.draining)
+
+    def snapshot(self, now: float) -> Snapshot:
+        """The topology at this moment."""
+        book, stats = self.book, dict(self._stats)
+        topology = self.plan.graph.id
+        return Snapshot(topology, stats, book.restarts, dict(book.retired), self.state(now))
+
+    def report(self, now: float) -> KillReport:
+        """What there is to say after a kill."""
+        snapshot = self.snapshot(now)
+        spouts = {spout.id: snapshot.component(spout.id) for spout in self.plan.graph.spouts}
+        unsettled = sum(task.unsettled for task in snapshot.tasks())
+        return KillReport(spouts, unsettled, self._lifecycle.waited_s(now))
+
+    # ---- what workers tell -----------------------------------------------------------------
 
     def hello(self, worker: int) -> Welcome:
-        """A worker has started, for the first time or again. Everybody must be told `lives`."""
+        """A worker begins a life. Everybody must be told `lives`."""
         book = self.book
-        book.lives[worker] = book.lives.get(worker, 0) + 1
-        last = self._stats.pop(worker, None)
-        for task in last.tasks if last else ():
-            retired = book.retired.get(task.component, Counts())
-            book.retired[task.component] = retired + task.counts.closed()
-        return Welcome(book.lives[worker], self.lives, book.draining)
-
-    def drain(self) -> None:
-        """No spout emits anything new from now on, in whatever life. Everybody must be told."""
-        self.book.draining = True
+        if worker in self.lives:
+            book.restarts += 1
+        book.lives[worker] = max(book.lives.get(worker, 0), book.floor) + 1
+        self._packed.discard(worker)
+        self._retire(worker)
+        return Welcome(book.lives[worker], self.lives, self.wish, book.places, book.moves)
 
     def hear(self, stats: WorkerStats, now: float) -> None:
         """A worker tells how it stands. What a former life of it has sent is ignored."""
@@ -89,27 +129,119 @@ class Master:
         flow = (sum(t.counts.transferred for t in tasks), sum(t.counts.executed for t in tasks))
         if flow != self._flow:
             self._flow, self._flow_since_s = flow, now
+        if self.restless:
+            self.look(now)
+
+    def packed(self, stats: WorkerStats, now: float) -> None:
+        """A worker has ended its life for a rebalance; these were its last counters."""
+        self.hear(stats, now)
+        if self.book.packing and stats.incarnation == self.book.lives.get(stats.worker):
+            self._packed.add(stats.worker)
+        self.look(now)
 
     def broken(self, text: str) -> None:
         """A task has given up, and the topology with it. The first reason counts."""
         self.book.error = self.book.error or text
 
-    def snapshot(self, now: float) -> Snapshot:
-        """The topology at this moment."""
+    # ---- what people ask; each raises LifecycleError where it is not possible ---------------
+
+    def activate(self, active: bool, now: float) -> None:
+        """Let the spouts emit, or let them rest."""
+        self._lifecycle.allow(Command.ACTIVATE if active else Command.DEACTIVATE, self.state(now))
+        self._lifecycle.activate(active)
+
+    def drain(self, now: float) -> None:
+        """No spout emits anything fresh from now on, in whatever life."""
+        self._lifecycle.allow(Command.DRAIN, self.state(now))
+        self._lifecycle.drain()
+
+    def kill(self, wait_s: float | None, now: float) -> None:
+        """Drain for `wait_s` at most (None: the message timeout), then end."""
+        self._lifecycle.kill(self._wait_s(wait_s), now)
+        self.look(now)
+
+    def rebalance(
+        self, workers: int | None, layout: Layout | None, wait_s: float | None, now: float
+    ) -> None:
+        """Share the tasks out among so many workers. See `replan` for what is refused."""
+        self._lifecycle.allow(Command.REBALANCE, self.state(now))
+        places = replan(self.plan, workers, layout)
+        self._lifecycle.rebalance(places, self._wait_s(wait_s), now)
+
+    # ---- what follows from it ---------------------------------------------------------------
+
+    @property
+    def restless(self) -> bool:
+        """Whether something is under way that time, or `orders`, must bring on."""
         book = self.book
-        restarts = sum(book.lives.values()) - len(book.lives)
-        return Snapshot(
-            self._plan.graph.id, dict(self._stats), restarts, dict(book.retired), self.state(now)
+        kills = book.killing and not book.killed
+        moves = book.moves and (self.lives != book.lives or not self._unloaded)
+        return bool(kills or book.next_places or moves)
+
+    def look(self, now: float) -> None:
+        """Go on where a wait is over, or everybody has packed."""
+        self._lifecycle.look(self._facts(now), now)
+        if self.book.packing and self._packed >= set(self.plan.workers):
+            self._lifecycle.move()
+            self._packed, self._unloaded = set(), False
+            self.plan = placed(self._submitted, self.book.places)
+            for worker in self._stats.keys() - set(self.plan.workers):
+                self._retire(worker)
+
+    def orders(self) -> Orders:
+        """What has to be done now for a rebalance."""
+        book = self.book
+        if book.packing and book.next_places:
+            moving = zip(self.plan.tasks, book.next_places, strict=True)
+            leaving = [task for task, place in moving if task.worker != place]
+            unpacked = [worker for worker in self.plan.workers if worker not in self._packed]
+            return Orders({w: [t.id for t in leaving if t.worker == w] for w in unpacked})
+        if not book.moves:
+            return Orders()
+        unjoined = [worker for worker in self.plan.workers if worker not in self.lives]
+        return Orders(
+            again=[worker for worker in unjoined if worker in book.lives],
+            create=[worker for worker in unjoined if worker not in book.lives],
+            end=[worker for worker in book.lives if worker not in self.plan.workers],
+            unload=self._arrived and not self._unloaded,
         )
 
-    def _all_done(self, now: float) -> bool:
-        if set(self._stats) != set(self._plan.workers):
-            return False
-        spouts = {spout.id for spout in self._plan.spouts}
+    def ended(self, worker: int) -> None:
+        """The process of a worker that is not needed any more is gone."""
+        self.book.lives.pop(worker, None)
+        self._retire(worker)
+
+    def unloaded(self) -> None:
+        """The luggage was taken out of the store."""
+        self._unloaded = True
+
+    # ---- how --------------------------------------------------------------------------------
+
+    @property
+    def _arrived(self) -> bool:
+        return set(self._stats) == set(self.plan.workers) <= set(self.lives)
+
+    def _facts(self, now: float) -> Facts:
+        spouts = {spout.id for spout in self.plan.spouts}
         workers = self._stats.values()
-        if not all(t.done for worker in workers for t in worker.tasks if t.task in spouts):
-            return False
-        if not all(worker.idle for worker in workers):
-            return False
+        tasks = [task for worker in workers for task in worker.tasks if task.task in spouts]
         sent, executed = self._flow
-        return sent == executed or now - self._flow_since_s >= _SETTLE_S
+        still = sent == executed or now - self._flow_since_s >= _SETTLE_S
+        empty = self._arrived and still and all(worker.idle for worker in workers)
+        at_rest = all(worker.at_rest for worker in workers)
+        return Facts(
+            joined=set(self.plan.workers) <= set(self.lives),
+            arrived=self._arrived,
+            quiet=empty and at_rest and not any(task.counts.pending for task in tasks),
+            done=empty and all(task.done for task in tasks),
+        )
+
+    def _retire(self, worker: int) -> None:
+        """What a life that is over had done still counts."""
+        last = self._stats.pop(worker, None)
+        for task in last.tasks if last else ():
+            retired = self.book.retired.get(task.component, Counts())
+            self.book.retired[task.component] = retired + task.counts.closed()
+
+    def _wait_s(self, wait_s: float | None) -> float:
+        return self.plan.graph.config.message_timeout_s if wait_s is None else wait_s

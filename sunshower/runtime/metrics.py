@@ -68,6 +68,7 @@ class TaskStats:
     done: bool = False  # spouts: nothing left to emit, nothing pending
     first_replay_s: float | None = None  # when the first replay was complete, on the worker's clock
     done_s: float | None = None  # when the spout was done, on the worker's clock
+    unsettled: int = 0  # spouts: pending, or in line to be emitted again
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ class WorkerStats:
     idle: bool = False  # nothing in its inboxes and nothing on its way out
     lost: int = 0  # anchors of records in frames that did not arrive
     untracked: str | None = None  # the first failure of a record that nobody follows
+    at_rest: bool = False  # no spout here may emit
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class Snapshot:
     workers: Mapping[int, WorkerStats] = field(default_factory=dict)
     restarts: int = 0
     retired: Mapping[str, Counts] = field(default_factory=dict)  # what dead incarnations had done
-    state: str = "running"
+    state: str = "active"
 
     def tasks(self) -> Iterable[TaskStats]:
         """All tasks, worker by worker."""

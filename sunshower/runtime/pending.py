@@ -137,6 +137,11 @@ class Pending:
         slots = np.flatnonzero(self._deadline_s < _NEVER)
         return make_roots(self.incarnation, self._generation[slots], slots)
 
+    def lowest_number(self, default: int) -> int:
+        """The lowest number that is pending; `default` when nothing is."""
+        numbers = self._number[self._deadline_s < _NEVER]
+        return min(int(numbers.min()), default) if len(numbers) else default
+
     def _still_pending(self, roots: U64) -> U64:
         mine = incarnations_of(roots) == self.incarnation
         if not mine.all():

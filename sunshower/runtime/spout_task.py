@@ -24,6 +24,7 @@ from sunshower.failures import Cause, Failure
 from sunshower.runtime.batch import Anchors
 from sunshower.runtime.credits import ServiceTime
 from sunshower.runtime.ids import I64, U64, slots_of
+from sunshower.runtime.luggage import Luggage
 from sunshower.runtime.metrics import Counts, Latencies, TaskStats
 from sunshower.runtime.outlets import Outlets
 from sunshower.runtime.pending import Pending, Released
@@ -32,6 +33,7 @@ from sunshower.runtime.reports import Reports
 from sunshower.topologies.components import DEFAULT, Context, Spout
 
 _FIRST_REST_S = 0.001
+_END = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ class SpoutTask:
         self.pending = pending
         self.outlets = outlets
         self.exhausted = False
+        self.active = True  # whether it may emit at all
         self.latencies = Latencies()
         self.service = ServiceTime(config)
         self._reports = reports
@@ -81,12 +84,51 @@ class SpoutTask:
         self._done_s: float | None = None
         self.resting_until_s = 0.0  # the source had nothing: when to ask again
         self._rest_s = _FIRST_REST_S
+        self._position = 0  # records taken from the source, or emitted by next_tuple
         self._hears_ack = type(spout).ack is not Spout.ack
         self._hears_fail = type(spout).fail is not Spout.fail
 
     def open(self, context: Context) -> None:
         """Get ready; called once, before the first emit."""
         self.spout.open(context)
+
+    @property
+    def committed(self) -> int:
+        """The lowest number that is not settled: everything below it is acked, or given up."""
+        waiting = min((replay.number for replay in self._replays), default=self._position)
+        return self.pending.lowest_number(waiting)
+
+    def resume(self, position: int) -> None:
+        """Leave out the first `position` records of the source. Called before `open`."""
+        self._position = position
+
+    def pack(self, *, stays: bool) -> Luggage:
+        """What goes along into the next life. What is pending is in line to be emitted again."""
+        reason = "tasks changed places before it was processed"
+        self.failed(self.pending.all_roots(), Failure(Cause.REBALANCED, reason=reason))
+        waiting = list(self._replays)
+        if stays:
+            return Luggage(self._position, waiting, [], self.exhausted, None, self.spout)
+        return Luggage(self.committed)
+
+    def unpack(self, luggage: Luggage, context: Context) -> None:
+        """Go on with `luggage`, instead of `open`."""
+        self.resume(luggage.position)
+        if luggage.instance is None:
+            self.open(context)
+        self.exhausted |= luggage.exhausted
+        self._replays.extend(luggage.waiting)
+
+    def activate(self) -> None:
+        """Emit from now on. Storm: ISpout.activate."""
+        self.active = True
+        self.wake()
+        self.spout.activate()
+
+    def deactivate(self) -> None:
+        """Emit nothing from now on, no replays either: in Storm both come from nextTuple."""
+        self.active = False
+        self.spout.deactivate()
 
     def emit(self, now: float, limit: int) -> int:
         """Emit up to `limit` records, replays first. Returns how many."""
@@ -178,8 +220,8 @@ class SpoutTask:
         self.pending.postpone(roots, now + self._config.message_timeout_s)
 
     def drain(self) -> None:
-        """Emit nothing new from now on."""
-        self.exhausted = True
+        """Emit nothing fresh from now on; what fails is emitted again."""
+        self.exhausted = self.active = True
 
     def close(self) -> None:
         """The topology stops."""
@@ -204,6 +246,7 @@ class SpoutTask:
             self.done,
             self._first_replay_s,
             self._done_s,
+            unsettled=len(self.pending) + len(self._replays),
         )
 
     @property
@@ -233,19 +276,41 @@ class SpoutTask:
 class RecordsSpoutTask(SpoutTask):
     """The simple level: records() is drained in bulk; message ids are positions in it."""
 
-    _source: Iterator[Any]
-    _position = 0
+    _records: Iterator[Any]  # what is left of the source
+    _source: Iterator[Any]  # the same; it notes the end
 
     def open(self, context: Context) -> None:
         super().open(context)
+        self._records = iter(self._all_records())
+        if self._position:
+            self._records = self._without(self._records, self._position)
         self._source = self._watched()
 
+    def pack(self, *, stays: bool) -> Luggage:
+        luggage = super().pack(stays=stays)
+        luggage.source = self._records if stays else None
+        return luggage
+
+    def unpack(self, luggage: Luggage, context: Context) -> None:
+        if luggage.source is not None:
+            self._records, self._source = luggage.source, self._watched()
+        super().unpack(luggage, context)
+
     def _watched(self) -> Iterator[Any]:
-        yield from self._records()
+        yield from self._records
         self.exhausted = True
 
-    def _records(self) -> Iterator[Any]:
+    def _all_records(self) -> Iterator[Any]:
         return self.spout.records()
+
+    def _without(self, records: Iterator[Any], count: int) -> Iterator[Any]:
+        """What comes after the first `count` records; a None, "nothing now", is not counted."""
+        while count and (record := next(records, _END)) is not _END:
+            if record is None:
+                yield None
+            else:
+                count -= 1
+        yield from records
 
     @property
     def _replays_failed(self) -> bool:

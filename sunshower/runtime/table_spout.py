@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from sunshower.errors import BadEmit
+from sunshower.runtime.luggage import Luggage
 from sunshower.runtime.spout_task import RecordsSpoutTask, Replay
-from sunshower.topologies.components import DEFAULT
+from sunshower.topologies.components import DEFAULT, Context
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,8 +54,27 @@ class TablesSpoutTask(RecordsSpoutTask):
         super().drain()
         self._rest = None
 
-    def _records(self) -> Iterator[Any]:
+    def pack(self, *, stays: bool) -> Luggage:
+        luggage = super().pack(stays=stays)
+        luggage.ahead = [self._rest] if stays and self._rest is not None else []
+        return luggage
+
+    def unpack(self, luggage: Luggage, context: Context) -> None:
+        super().unpack(luggage, context)
+        self._rest = luggage.ahead[0] if luggage.ahead else None
+
+    def _all_records(self) -> Iterator[Any]:
         return self.spout.tables()
+
+    def _without(self, records: Iterator[Any], count: int) -> Iterator[Any]:
+        for table in records:
+            if not count or not isinstance(table, pa.Table):
+                yield table
+                continue
+            left_out = min(count, len(table))
+            count -= left_out
+            if left_out < len(table):
+                yield table.slice(left_out)
 
     def _next_piece(self, count: int) -> pa.Table | None:
         """Up to `count` rows that are there now, all of one table."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -14,6 +14,7 @@ from sunshower.runtime.bolt_task import AutomaticBoltTask, BoltTask
 from sunshower.runtime.channels import Channel, Inbox, LocalChannel, RemoteChannel
 from sunshower.runtime.credits import FIRST_WINDOW, ServiceTime
 from sunshower.runtime.ids import EdgeIds
+from sunshower.runtime.luggage import Luggage
 from sunshower.runtime.manual_bolt import ManualBoltTask
 from sunshower.runtime.manual_spout import NextTupleSpoutTask
 from sunshower.runtime.outlets import Outlet, Outlets, Route
@@ -58,9 +59,11 @@ def wire(
     life: int,
     generator: np.random.Generator,
     ready: Callable[[int], dict[RemoteChannel, None]],
+    luggage: Mapping[int, Luggage] | None = None,
 ) -> Wired:
     """Make the tasks of `worker` in its `life` (1, 2, …). `ready(peer)` is where a channel to
-    another worker's task puts itself when it has something to send."""
+    another worker's task puts itself when it has something to send; `luggage` may hold the objects
+    of tasks that have stayed."""
     tracked = plan.graph.config.tracked
     shards = [[acker.id for acker in ackers] for ackers in plan.shards]
     wired = Wired(Reports(Shards(shards) if tracked else None))
@@ -74,7 +77,10 @@ def wire(
         routed = guard(task, "prepare of a custom grouping", make)
         outlets = Outlets(task.id, routed, EdgeIds(generator))
         component = plan.component(task)
-        instance = guard(task, "the constructor", component.instance)
+        own = luggage.get(task.id) if luggage else None
+        instance = own.instance if own else None
+        if instance is None:
+            instance = guard(task, "the constructor", component.instance)
         config = plan.graph.config
         if component.level.is_spout:
             pending = Pending(plan.incarnation(task, life), config.spout_pending)

@@ -7,7 +7,7 @@ simulator or a test may do so in any order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from sunshower.runtime.credits import FIRST_WINDOW
 from sunshower.runtime.ids import U64, incarnations_of
 from sunshower.runtime.lanes import Inlet, Lane
 from sunshower.runtime.losses import Losses
+from sunshower.runtime.luggage import Luggage, pack_all
 from sunshower.runtime.metrics import WorkerStats
 from sunshower.runtime.packets import Answer, Packet, read_content
 from sunshower.runtime.plan import Plan
@@ -46,6 +47,7 @@ class Worker:
         generator: np.random.Generator,
         clock: Clock,
         inlet: Inlet | None = None,
+        luggage: Mapping[int, Luggage] | None = None,
     ) -> None:
         self.plan = plan
         self.worker = worker
@@ -59,12 +61,17 @@ class Worker:
             for peer in plan.workers
             if peer != worker
         }
-        self._wired = wire(plan, worker, life, generator, lambda peer: self._lanes[peer].ready)
+        self._luggage = luggage or {}
+        self._wired = wire(
+            plan, worker, life, generator, lambda peer: self._lanes[peer].ready, luggage
+        )
         self._losses = Losses(plan, self._wired)
         self._inflows: dict[tuple[int, int], Inflow] = {}
         self._bolts = list(reversed(self._wired.bolts.values()))  # downstream first
         self._spouts = list(self._wired.spouts.values())
         self._opened = False
+        self._active = True
+        self._packed: dict[int, Luggage] | None = None  # then nothing happens here any more
         self._bolt_turns = 0
         self._grant_at_s: float | None = None
 
@@ -72,6 +79,8 @@ class Worker:
 
     def peers(self, lives: Mapping[int, int]) -> None:
         """The workers that have said hello, and in which life each is."""
+        if self._packed is not None:
+            return
         now = self._clock.now()
         for peer, life in lives.items():
             lane = self._lanes.get(peer)
@@ -85,6 +94,8 @@ class Worker:
 
     def receive(self, data: bytes) -> None:
         """A packet that the inlet has accepted."""
+        if self._packed is not None:
+            return  # what is in it was given up, and is emitted again in the next life
         packet = read_content(data, self.plan.streams)
         self.peers({packet.sender: packet.life})  # it may overtake the master's news of a new life
         if packet.life != self._lanes[packet.sender].peer_incarnation:
@@ -108,20 +119,47 @@ class Worker:
 
     def answered(self, peer: int, seq: int, answer: Answer | None) -> None:
         """What the peer said to a packet; None when the call itself failed."""
+        if self._packed is not None:
+            return
         lost = self._lanes[peer].answered(seq, answer, self._clock.now())
         cause = Cause.BAD_FRAME if answer is not None else Cause.ACTOR_DIED
         self._losses.lost(lost, cause)
 
+    def activate(self, active: bool) -> None:
+        """Let the spouts emit, or let them rest; everything else goes on."""
+        if active is self._active:
+            return
+        self._active = active
+        for spout in self._spouts:
+            if not self._opened:
+                spout.active = active
+            elif active:
+                guard(spout.task, "activate", spout.activate)
+            else:
+                guard(spout.task, "deactivate", spout.deactivate)
+
     def drain(self) -> None:
-        """Emit no more; finish what is open."""
+        """Emit nothing fresh; finish what is open."""
         for spout in self._spouts:
             spout.drain()
+
+    def pack(self, leaving: Container[int]) -> dict[int, Luggage]:
+        """The end of this life, for a rebalance; `leaving` tasks are closed. See luggage.py.
+
+        A second call packs nothing anew; tasks that were never opened have nothing to pack.
+        """
+        if self._packed is None:
+            tasks = (*self._spouts, *self._wired.bolts.values())
+            self._packed = pack_all(tasks, leaving) if self._opened else {}
+        return self._packed
 
     # ---- work -----------------------------------------------------------------------------
 
     def step(self) -> float | None:
         """Do a slice of work. Returns 0 if there is more to do, the seconds to wait for the next
         thing that is due, or None if nothing is."""
+        if self._packed is not None:
+            return None
         if not self._opened:
             self._open()
         now = self._clock.now()
@@ -135,6 +173,8 @@ class Worker:
 
     def outgoing(self) -> Iterator[tuple[int, int, bytes]]:
         """(peer, seq, bytes) of each packet to be sent now; `answered` wants the answers."""
+        if self._packed is not None:
+            return
         now = self._clock.now()
         for peer, lane in self._lanes.items():
             while (packet := lane.next_packet(now)) is not None:
@@ -165,6 +205,7 @@ class Worker:
             self.idle,
             self._losses.count,
             next(filter(None, untracked), None),
+            at_rest=not any(spout.active for spout in self._spouts),
         )
 
     def results(self, component: str) -> list[Any]:
@@ -187,10 +228,16 @@ class Worker:
         self._opened = True
         for bolt in self._wired.bolts.values():
             where = context(self.plan, bolt.task)
-            guard(bolt.task, "prepare", partial(bolt.prepare, where))
+            own = self._luggage.get(bolt.task.id)
+            begin = partial(bolt.unpack, own) if own else bolt.prepare
+            guard(bolt.task, "prepare", partial(begin, where))
         for spout in self._spouts:
             where = context(self.plan, spout.task)
-            guard(spout.task, "open", partial(spout.open, where))
+            own = self._luggage.get(spout.task.id)
+            begin = partial(spout.unpack, own) if own else spout.open
+            guard(spout.task, "open", partial(begin, where))
+            if self._active:
+                guard(spout.task, "activate", spout.activate)
 
     def _run_one(self, now: float) -> bool:
         if self._bolt_turns < _BOLTS_BEFORE_SPOUT and self._run_bolt():
@@ -225,7 +272,8 @@ class Worker:
         """Whether there is room for what the spout might emit, and everybody to send it to."""
         room = spout.pending.room or not self._wired.reports.tracked
         wired = all(lane.peer_incarnation is not None for lane in self._lanes.values())
-        return bool(room and wired and not spout.done and not spout.outlets.full)
+        may = spout.active and not spout.done and not spout.outlets.full
+        return bool(room and wired and may)
 
     def _run_spout(self, spout: SpoutTask, now: float) -> bool:
         if spout.resting_until_s > now:

@@ -48,7 +48,7 @@ def test_topology_is_starting_until_everybody_has_said_hello(master: Master) -> 
         master.hello(worker)
         assert master.state(0.0) is State.STARTING
     master.hello(ACKER)
-    assert master.state(0.0) is State.RUNNING
+    assert master.state(0.0) is State.ACTIVE
 
 
 def test_each_hello_is_a_new_life_and_is_told_all_lives(master: Master) -> None:
@@ -75,19 +75,19 @@ def test_finished_is_when_all_are_done_idle_and_nothing_is_between_them(master: 
 def test_topology_runs_while_somebody_works(master: Master, last: WorkerStats) -> None:
     everybody(master)
     master.hear(last, 0.0)
-    assert master.state(99.0) is State.RUNNING
+    assert master.state(99.0) is State.ACTIVE
 
 
 def test_untracked_records_on_their_way_are_waited_for(master: Master) -> None:
     everybody(master, sent=9, executed=8, now=5.0)
-    assert master.state(5.9) is State.RUNNING
+    assert master.state(5.9) is State.ACTIVE
     assert master.state(6.0) is State.FINISHED, "nothing has changed for a second"
 
 
 def test_worker_that_is_restarted_is_waited_for(master: Master) -> None:
     everybody(master)
     master.hello(BOLT)
-    assert master.state(99.0) is State.RUNNING
+    assert master.state(99.0) is State.ACTIVE
     master.hear(stats(BOLT, life=2, executed=9), 99.0)
     assert master.state(99.0) is State.FINISHED
 
