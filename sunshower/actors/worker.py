@@ -23,13 +23,16 @@ from typing import Any
 import ray
 from ray import cloudpickle
 
-from sunshower.actors.names import NAMESPACE, master_name, silent, worker_name
+from sunshower.actors.names import NAMESPACE, luggage_key, master_name, silent, worker_name
+from sunshower.actors.store import RayStore
 from sunshower.clock import SystemClock
-from sunshower.errors import SunshowerError
+from sunshower.errors import SunshowerError, TopologyFailed
 from sunshower.runtime.ids import seeded
 from sunshower.runtime.lanes import Inlet
-from sunshower.runtime.master import Welcome
+from sunshower.runtime.luggage import Luggage
+from sunshower.runtime.master import Welcome, Wish
 from sunshower.runtime.packets import Answer
+from sunshower.runtime.placement import placed
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.worker import Worker
 
@@ -66,9 +69,10 @@ class WorkerActor:
         """A packet of a peer. The answer says whether it will be processed."""
         if not self._thread.is_alive():
             return int(Answer.STALE)
-        answer = self._inlet.answer(packet)
+        inlet = self._inlet
+        answer = inlet.answer(packet)
         if answer is Answer.ACCEPTED:
-            self._put(lambda: self._core.receive(packet))
+            self._put(partial(self._receive, inlet, packet))
         return int(answer)
 
     def peers(self, lives: dict[int, int]) -> None:
@@ -85,9 +89,17 @@ class WorkerActor:
         found: list[Any] = self._ask(lambda: self._core.results(component))
         return found
 
-    def drain(self) -> None:
-        """Let the spouts emit no more."""
-        self._put(lambda: self._core.drain())  # noqa: PLW0108 -- the core may not be there yet
+    def wish(self, wish: Wish) -> None:
+        """What the spouts are to do from now on."""
+        self._put(partial(self._obey, wish))
+
+    def pack(self, move: int, leaving: list[int]) -> None:
+        """End this life for rebalance number `move`; luggage of tasks that leave is stored."""
+        self._put(partial(self._pack, move, leaving))
+
+    def again(self, move: int) -> None:
+        """Rebalance number `move` has got so far that new lives begin."""
+        self._put(partial(self._begin_again, move))
 
     def stop(self) -> None:
         """Close all tasks and end the loop. A second call does nothing."""
@@ -102,15 +114,9 @@ class WorkerActor:
 
     def _live(self, plan: bytes, welcome: Welcome) -> None:
         try:
-            generator = seeded(secrets.randbits(128))
-            plan_here: Plan = cloudpickle.loads(plan)
-            self._core = Worker(
-                plan_here, self._worker, welcome.life, generator, SystemClock(), self._inlet
-            )
-            self._core.peers(welcome.lives)
-            if welcome.draining:
-                self._core.drain()
-            self._loop(plan_here.graph.config.slice_s)
+            self._submitted: Plan = cloudpickle.loads(plan)
+            self._begin(welcome, {})
+            self._loop(self._submitted.graph.config.slice_s)
         except SunshowerError as error:
             silent(self._master.broken).remote(str(error))
         except BaseException:
@@ -118,6 +124,56 @@ class WorkerActor:
                 f"worker {self._worker} hit a defect of sunshower itself; please report this:\n"
                 + traceback.format_exc()
             )
+
+    def _begin(self, welcome: Welcome, luggage: dict[int, Luggage]) -> None:
+        """A new core: the process has started, or tasks have changed places."""
+        plan = placed(self._submitted, welcome.places)
+        if welcome.move:
+            self._fetch_luggage(plan, welcome.move, luggage)
+        self._move = welcome.move
+        generator = seeded(secrets.randbits(128))
+        place = (plan, self._worker, welcome.life, generator, SystemClock())
+        self._core = Worker(*place, self._inlet, luggage)
+        self._core.peers(welcome.lives)
+        self._obey(welcome.wish)
+
+    def _fetch_luggage(self, plan: Plan, move: int, luggage: dict[int, Luggage]) -> None:
+        store = RayStore()
+        for task in plan.tasks_on(self._worker):
+            if task.id not in luggage:
+                packed = store.read(luggage_key(self._run, move, task.id))
+                if packed is not None:
+                    luggage[task.id] = cloudpickle.loads(packed)
+
+    def _obey(self, wish: Wish) -> None:
+        self._core.activate(wish.active)
+        if wish.draining:
+            self._core.drain()
+
+    def _pack(self, move: int, leaving: list[int]) -> None:
+        if self._move >= move:
+            return  # that was long ago
+        store = RayStore()
+        for task, luggage in self._core.pack(leaving).items():
+            key = luggage_key(self._run, move, task)
+            if task in leaving and store.read(key) is None:  # a former life may have been here
+                store.write(key, _pickle(self._core.plan, task, luggage))
+        silent(self._master.packed).remote(self._core.stats())
+
+    def _begin_again(self, move: int) -> None:
+        if self._move >= move:
+            return
+        luggage = self._core.pack(())
+        _, welcome = ray.get(self._master.hello.remote(self._worker, self._process))
+        mine = {task.id for task in placed(self._submitted, welcome.places).tasks_on(self._worker)}
+        self._peers = {}
+        self._inlet = Inlet(self._worker, welcome.life)
+        self._begin(welcome, {task: own for task, own in luggage.items() if task in mine})
+        self._forget_told()
+
+    def _receive(self, inlet: Inlet, packet: bytes) -> None:
+        if inlet is self._core.inlet:  # and not that of a life that is over
+            self._core.receive(packet)
 
     def _loop(self, slice_s: float) -> None:
         sent_s = 0.0
@@ -140,12 +196,12 @@ class WorkerActor:
                 name = worker_name(self._run, peer)
                 self._peers[peer] = ray.get_actor(name, namespace=NAMESPACE)
             answer = self._peers[peer].deliver.remote(packet).future()
-            answer.add_done_callback(partial(self._answered, peer, seq))
+            answer.add_done_callback(partial(self._answered, self._core, peer, seq))
 
-    def _answered(self, peer: int, seq: int, call: Future[int]) -> None:
+    def _answered(self, core: Worker, peer: int, seq: int, call: Future[int]) -> None:
         """On a thread of Ray's: only into the mailbox."""
         answer = None if call.exception() else Answer(call.result())
-        self._put(lambda: self._core.answered(peer, seq, answer))
+        self._put(lambda: core.answered(peer, seq, answer))
 
     def _tell(self, now: float, wait_s: float | None) -> float | None:
         """Tell the master what has changed, now and then. Returns how long to wait at most."""
@@ -155,8 +211,9 @@ class WorkerActor:
             return wait_s if wait_s == 0 else min(left_s, left_s if wait_s is None else wait_s)
         stats = self._core.stats()
         counts = [(task.counts, task.done) for task in stats.tasks]
-        if (counts, finished, stats.idle) != self._told:
-            self._told, self._told_finished = (counts, finished, stats.idle), finished
+        if (counts, finished, stats.idle, stats.at_rest) != self._told:
+            self._told = (counts, finished, stats.idle, stats.at_rest)
+            self._told_finished = finished
             self._tell_at_s = now + _TELL_S
             silent(self._master.hear).remote(stats)
         return wait_s
@@ -184,6 +241,18 @@ class WorkerActor:
 
         self._put(fact)
         return answer.result(timeout=30)
+
+
+def _pickle(plan: Plan, task: int, luggage: Luggage) -> bytes:
+    try:
+        data: bytes = cloudpickle.dumps(luggage)
+    except Exception as error:
+        component = next(t.component for t in plan.tasks if t.id == task)
+        raise TopologyFailed(
+            f"{component!r} cannot move to another process: what its snapshot() returned, or a "
+            f"message id, cannot be pickled ({type(error).__name__}: {error}). Return plain values"
+        ) from error
+    return data
 
 
 WorkerClass = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0)(WorkerActor)

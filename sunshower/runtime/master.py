@@ -2,7 +2,7 @@
 
 The states are drawn in lifecycle.py. A rebalance goes like this:
 
-    come to rest ──nothing is pending, or the wait is over──▶ pack ──everybody has──▶ move ──▶ arrive
+    come to rest ──nothing is pending, or the wait is over──▶ pack ──all have──▶ move ──▶ arrive
 
 Packing ends the life of every worker: its tasks' luggage is in the store, or stays in the process.
 To move is one write of the book: new places, and a floor that all new lives are above. Then every

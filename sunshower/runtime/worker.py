@@ -23,7 +23,7 @@ from sunshower.runtime.credits import FIRST_WINDOW
 from sunshower.runtime.ids import U64, incarnations_of
 from sunshower.runtime.lanes import Inlet, Lane
 from sunshower.runtime.losses import Losses
-from sunshower.runtime.luggage import Luggage, pack_all
+from sunshower.runtime.luggage import Luggage, Packer, pack_all
 from sunshower.runtime.metrics import WorkerStats
 from sunshower.runtime.packets import Answer, Packet, read_content
 from sunshower.runtime.plan import Plan
@@ -149,7 +149,7 @@ class Worker:
         A second call packs nothing anew; tasks that were never opened have nothing to pack.
         """
         if self._packed is None:
-            tasks = (*self._spouts, *self._wired.bolts.values())
+            tasks: list[Packer] = [*self._spouts, *self._wired.bolts.values()]
             self._packed = pack_all(tasks, leaving) if self._opened else {}
         return self._packed
 
@@ -217,10 +217,11 @@ class Worker:
     def close(self) -> None:
         """The topology stops: every task is told, whatever the others say to it."""
         if self._opened:
-            for spout in self._spouts:
-                guard(spout.task, "close", spout.close)
-            for bolt in self._wired.bolts.values():
-                guard(bolt.task, "cleanup", bolt.close)
+            left = {id for id, own in (self._packed or {}).items() if own.instance is None}
+            tasks: list[Packer] = [*self._spouts, *self._wired.bolts.values()]
+            for task in tasks:
+                if task.task.id not in left:  # which are closed, and open elsewhere
+                    guard(task.task, "close or cleanup", task.close)
 
     # ---- how ------------------------------------------------------------------------------
 
