@@ -115,20 +115,18 @@ class RayRun:
     def __init__(self, run: str, plan: Plan | None = None) -> None:
         self.id = run
         self.topology = topology_of(run)
-        self._master: Any = None
-        if plan is None:
-            self._master = _actor(master_name(run))
-            plan = self.overview().plan
-        self._plan = plan
+        self._master: Any = _actor(master_name(run)) if plan is None else None
+        self._submitted = plan
 
     def start(self, active: bool = True) -> None:
         """Create the actors; return when every worker has said hello."""
+        plan = self.plan
         try:
-            RayStore().write(plan_key(self.id), _pickle(self._plan))
+            RayStore().write(plan_key(self.id), _pickle(plan))
             self._master = MasterClass.options(**detached(master_name(self.id))).remote(
                 self.id, active, time.time()
             )
-            for worker in self._plan.workers:
+            for worker in plan.workers:
                 WorkerClass.options(**detached(worker_name(self.id, worker))).remote(
                     self.id, worker
                 )
@@ -136,7 +134,7 @@ class RayRun:
                 self._wait_until(lambda: self.snapshot().state != State.STARTING, _START_S)
                 return
             raise ClusterError(
-                f"not all {len(self._plan.workers)} workers of {self.topology!r} started in "
+                f"not all {len(plan.workers)} workers of {self.topology!r} started in "
                 f"{_START_S:g} s: is there memory for as many processes? Try fewer, or layout pack"
             )
         except BaseException:
@@ -146,11 +144,11 @@ class RayRun:
     @property
     def plan(self) -> Plan:
         """See the port."""
+        if self._submitted is None:
+            return self.overview().plan
         if self._master is not None:
-            places = self._call_master("places")
-            if places is not None:
-                self._plan = placed(self._plan, places)
-        return self._plan
+            self._submitted = placed(self._submitted, self._call_master("places"))
+        return self._submitted
 
     def snapshot(self) -> Snapshot:
         """See the port."""
@@ -341,9 +339,13 @@ def _start_ray(address: str | None, quiet: bool) -> None:
             **({} if address else local),
         )
     except Exception as error:
-        where = f"the Ray at {address}" if address else "a local Ray"
+        if address:
+            raise ClusterError(
+                f"no Ray cluster answers at {address!r}: {_first_line(error)}. Start one here with "
+                "`ray start --head`, or name one with --address HOST:PORT or RAY_ADDRESS"
+            ) from error
         raise ClusterError(
-            f"cannot {'reach' if address else 'start'} {where}: {_first_line(error)}. "
+            f"cannot start a local Ray: {_first_line(error)}. "
             "`sunshower doctor` says what this machine lacks"
         ) from error
 
