@@ -94,6 +94,7 @@ class Network:
         self.nodes: dict[int, Node] = {}
         self.fates: Counter[str] = Counter()
         self.acts = 0
+        self.alarms: list[float] = []  # when somebody else wants to go on
         self.hellos: list[float] = []  # when each worker said hello, the first ones included
         self.watch: list[Callable[[Worker], None]] = [check_invariants]
         self._seconds_max = seconds_max  # a run that is not finished by then is stuck
@@ -140,7 +141,8 @@ class Network:
         if can:
             can[int(self.random.integers(len(can)))]()
             return
-        soonest = min([*(node.wake_s for node in self.nodes.values()), *self._down.values()])
+        wakes = [node.wake_s for node in self.nodes.values()]
+        soonest = min([*wakes, *self._down.values(), *self.alarms])
         assert soonest < self._seconds_max, f"seed {self.seed}: stuck\n{self.describe()}"
         self.clock.advance(max(0.0, soonest - self.clock.now()) + 1e-9)
 

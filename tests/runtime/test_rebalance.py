@@ -1,0 +1,71 @@
+"""Theorems about rebalances, for many seeds: nothing is lost, whoever dies; see steered.py."""
+
+from __future__ import annotations
+
+from sunshower.clock import ManualClock
+from sunshower.runtime.lifecycle import State
+from sunshower.runtime.plan import Layout, make_plan
+from tests.runtime.example import Book, everything
+from tests.runtime.steered import Steered
+from tests.runtime.test_two_workers import check, seeds
+
+NUMBERS = 24
+
+
+def network(seed: int, layout: Layout = Layout.PACK) -> tuple[Steered, Book]:
+    clock = ManualClock()
+    book = Book(NUMBERS, clock)
+    graph = everything(book, ackers=[None, 2, 3][seed % 3])
+    return Steered(make_plan(graph, layout), seed, clock=clock), book
+
+
+def some_acts(net: Steered, most: int) -> None:
+    for _ in range(int(net.random.integers(1, most))):
+        if not net.finished:
+            net.act()
+
+
+def rebalance(net: Steered, workers: int | None, layout: Layout | None, wait_s: float) -> None:
+    if net.state not in (State.FINISHED, State.REBALANCING):
+        net.steer(lambda master: master.rebalance(workers, layout, wait_s, net.clock.now()))
+
+
+@seeds(60)
+def test_tasks_change_places_and_nothing_is_lost_or_done_twice(seed: int) -> None:
+    net, book = network(seed)
+    net.until(lambda: net.state is State.ACTIVE)
+    for workers in net.random.integers(1, 6, 2).tolist():
+        some_acts(net, 60)
+        rebalance(net, workers, None, 100)
+        net.until(lambda: net.finished or net.state is not State.REBALANCING)
+    net.run()
+    check(net, book)
+    assert not book.failures, f"seed {seed}: everything had time to come to rest"
+    assert net.master.book.moves, f"seed {seed}: it was over before anything moved"
+    assert set(net.nodes) == set(net.master.plan.workers)
+
+
+@seeds(60)
+def test_what_is_pending_when_the_wait_is_over_is_emitted_again(seed: int) -> None:
+    net, book = network(seed)
+    net.until(lambda: net.state is State.ACTIVE)
+    some_acts(net, 60)
+    rebalance(net, None, list(Layout)[seed % 2], 0)
+    net.run()
+    check(net, book)
+
+
+@seeds(100)
+def test_master_and_workers_may_die_at_any_moment_of_it(seed: int) -> None:
+    net, book = network(seed)
+    net.until(lambda: net.state is State.ACTIVE)
+    some_acts(net, 60)
+    rebalance(net, int(net.random.integers(1, 6)), None, [0, 5][seed % 2])
+    some_acts(net, 80)
+    if seed % 3 != 1:
+        net.kill_master()
+    if seed % 3 != 0 and net.nodes:
+        net.crash(int(net.random.choice(list(net.nodes))))
+    net.run()
+    check(net, book)
+    assert set(net.nodes) == set(net.master.plan.workers)
