@@ -69,3 +69,20 @@ def test_master_and_workers_may_die_at_any_moment_of_it(seed: int) -> None:
     net.run()
     check(net, book)
     assert set(net.nodes) == set(net.master.plan.workers)
+
+
+@seeds(40)
+def test_kill_ends_a_topology_in_the_middle_of_a_rebalance_when_its_wait_is_over(seed: int) -> None:
+    net, _ = network(seed)
+    net.until(lambda: net.state is State.ACTIVE)
+    some_acts(net, 60)
+    rebalance(net, int(net.random.integers(1, 6)), None, [0, 100][seed % 2])
+    some_acts(net, 40)
+    begin_s = net.clock.now()
+    net.steer(lambda master: master.kill(3.0, net.clock.now()))
+    net.until(lambda: net.state is State.KILLED)
+    assert net.clock.now() < begin_s + 3.2
+    report = net.master.report(net.clock.now())
+    assert report.seconds < 3.2
+    if report.seconds < 3.0:
+        assert report.unsettled == 0, f"seed {seed}: it did not wait for what was pending"
