@@ -4,6 +4,9 @@ Ray calls the methods below on the main thread. While a topology runs none of th
 packet is answered at once however long user code takes (`results` and `stop`, asked when all is
 done, wait for the loop). The loop owns the core: no lock anywhere, only a mailbox.
 (Measured against self-calls, one per slice of work, which cost 0.6 ms each: +19 % tuples/s.)
+
+Ray ends a worker with SIGTERM when its node shuts down, and user code may be in the middle of
+anything: no task is closed then, and the others see a death like any other.
 """
 
 from __future__ import annotations

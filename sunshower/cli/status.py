@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sunshower.cli.complaints import complaint
 from sunshower.cli.reach import Address, Name, reach
-from sunshower.errors import ClusterError
+from sunshower.errors import ClusterError, TopologyFailed
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -58,7 +59,8 @@ def status(name: Name, as_json: AsJson = False, address: Address = "auto") -> No
     console.print(Display(found.plan.graph).table(snapshot, title, average_s=up_s))
     console.print(_workers(found))
     for trouble in filter(None, (found.error, snapshot.untracked)):
-        console.print(trouble, style="bold red", highlight=False, markup=False, soft_wrap=True)
+        text = complaint(TopologyFailed(trouble))
+        console.print(text, style="bold red", highlight=False, markup=False, soft_wrap=True)
 
 
 def _row(name: str, found: Overview) -> list[str]:

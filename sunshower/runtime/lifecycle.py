@@ -110,7 +110,7 @@ class Lifecycle:
         if state in POSSIBLE[command]:
             return
         others = [str(other) for other, states in POSSIBLE.items() if state in states]
-        reason = f" ({self._book.error})" if self._book.error else ""
+        reason = f" ({self._book.error.splitlines()[0]})" if self._book.error else ""
         raise LifecycleError(
             f"topology {self._topology!r} is {state}{reason}, and {command} is not possible then; "
             f"possible are: {', '.join(others)}"

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from sunshower.runtime.book import Book
 from sunshower.runtime.lifecycle import Command, Facts, KillReport, Lifecycle, State
 from sunshower.runtime.metrics import Counts, Snapshot, WorkerStats
-from sunshower.runtime.placement import placed, replan
+from sunshower.runtime.placement import placed, places_of, replan
 from sunshower.runtime.plan import Layout, Plan
 
 _SETTLE_S = 1.0  # untracked records may still be on their way: wait until nothing changes
@@ -166,7 +166,8 @@ class Master:
         """Share the tasks out among so many workers. See `replan` for what is refused."""
         self._lifecycle.allow(Command.REBALANCE, self.state(now))
         places = replan(self.plan, workers, layout)
-        self._lifecycle.rebalance(places, self._wait_s(wait_s), now)
+        if places != places_of(self.plan):
+            self._lifecycle.rebalance(places, self._wait_s(wait_s), now)
 
     # ---- what follows from it ---------------------------------------------------------------
 

@@ -23,7 +23,9 @@ def placed(plan: Plan, places: Sequence[int] | None) -> Plan:
     if places is None:
         return plan
     tasks = zip(plan.tasks, places, strict=True)
-    return replace(plan, tasks=tuple(replace(task, worker=worker) for task, worker in tasks))
+    layout = Layout.ISOLATE if len(set(places)) == len(places) else Layout.PACK
+    moved = tuple(replace(task, worker=worker) for task, worker in tasks)
+    return replace(plan, layout=layout, tasks=moved)
 
 
 def places_of(plan: Plan) -> list[int]:

@@ -126,6 +126,8 @@ def test_isolated_tasks_can_be_packed() -> None:
     old = plan(2, 3, layout=Layout.ISOLATE)
     new = placed(old, replan(old, 2, Layout.PACK))
     assert sorted(per_worker(new).values()) == [2, 3]
+    assert (old.layout, new.layout) == (Layout.ISOLATE, Layout.PACK)
+    assert len(placed(old, replan(new, 3)).workers) == 3
 
 
 def test_isolate_takes_no_other_number_of_workers() -> None:
