@@ -17,6 +17,7 @@ SunshowerError                 one paragraph: the thing, the place, the way out
 ├── SourceError                an input file that is missing, unreadable or undecodable
 ├── LoadError                  a topology file that cannot be found, imported or understood
 ├── ClusterError               Ray, or a worker on it, could not do what was asked
+│   └── LifecycleError         a topology cannot do that in the state it is in
 └── TopologyFailed             a running topology gave up; carries the failure that ended it
 """
 
@@ -89,6 +90,10 @@ class LoadError(SunshowerError):
 
 class ClusterError(SunshowerError):
     """Ray, or a worker on it, could not do what was asked."""
+
+
+class LifecycleError(ClusterError):
+    """A topology cannot do that in the state it is in; the message says what it can."""
 
 
 class TopologyFailed(SunshowerError):

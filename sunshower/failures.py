@@ -17,6 +17,7 @@ class Cause(StrEnum):
     OVERLOAD = "overload"  # there was no room left for what a cycle kept on making
     BLOCKED = "blocked"  # user code did not return; its process was ended
     QUARANTINED = "quarantined"  # its task kept raising or dying: it is not run any more
+    REBALANCED = "rebalanced"  # tasks changed places before it was processed
 
 
 # The tuple, or the code that it was given to, is suspect; of the others the machinery is to blame.

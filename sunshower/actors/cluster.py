@@ -8,7 +8,7 @@ import os
 import signal
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,12 +17,22 @@ from ray import cloudpickle
 
 from sunshower.actors import blackbox
 from sunshower.actors.master import MasterClass
-from sunshower.actors.names import NAMESPACE, master_name, plan_key, worker_name
+from sunshower.actors.names import (
+    NAMESPACE,
+    detached,
+    master_name,
+    plan_key,
+    run_of,
+    topology_of,
+    worker_name,
+)
 from sunshower.actors.store import RayStore
 from sunshower.actors.worker import WorkerClass
-from sunshower.errors import ClusterError, TopologyError, TopologyFailed
-from sunshower.runtime.master import State
+from sunshower.errors import ClusterError, SunshowerError, TopologyError, TopologyFailed
+from sunshower.runtime.lifecycle import KillReport, State
 from sunshower.runtime.metrics import Snapshot
+from sunshower.runtime.overview import Overview
+from sunshower.runtime.placement import placed
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.topologies.graph import Graph
 
@@ -32,30 +42,60 @@ _POLL_S = 0.1
 _START_S = 60.0  # for all workers to say hello
 _CALL_S = 30.0
 _OBJECT_STORE_BYTES = 256 << 20
+Look = Callable[[Snapshot], None]
 
 
 class RayCluster:
     """A local Ray that ends with this object, or a running one at `address`.
 
-    Use it as a context manager. Raises ClusterError when Ray cannot be started or reached.
+    Use it as a context manager: at its end what was submitted is stopped, unless it is `detached`.
+    Raises ClusterError when Ray cannot be started or reached.
     """
 
-    def __init__(self, address: str | None = None, *, quiet: bool = True) -> None:
+    def __init__(
+        self, address: str | None = None, *, quiet: bool = True, detached: bool = False
+    ) -> None:
         self._owned = not ray.is_initialized()
+        self._detached = detached
         self._runs: list[RayRun] = []
         if self._owned:
             _start_ray(address, quiet)
 
-    def submit(self, graph: Graph, layout: Layout = Layout.PACK) -> RayRun:
-        """Start a topology and wait until all its workers are there."""
-        run = RayRun(make_plan(graph, layout))
+    def submit(self, graph: Graph, layout: Layout = Layout.PACK, *, active: bool = True) -> RayRun:
+        """Start a topology and wait until all its workers are there.
+
+        Raises ClusterError when one of that name is there.
+        """
+        if graph.id in self.runs():
+            raise ClusterError(
+                f"a topology {graph.id!r} is there already: `sunshower status {graph.id}` shows "
+                f"it, `sunshower kill {graph.id}` ends and removes it"
+            )
+        run = RayRun(f"{graph.id}-{uuid.uuid4().hex[:8]}", make_plan(graph, layout))
         self._runs.append(run)
-        run.start()
+        run.start(active)
         return run
 
+    def runs(self) -> dict[str, str]:
+        """Topology → run, of all that are there, whoever has submitted them."""
+        actors = ray.util.list_named_actors(all_namespaces=True)
+        names = [actor["name"] for actor in actors if actor["namespace"] == NAMESPACE]
+        return {topology_of(run): run for name in names if (run := run_of(name))}
+
+    def find(self, topology: str) -> RayRun:
+        """A topology that was submitted by somebody. Its plan is without user code."""
+        runs = self.runs()
+        if topology not in runs:
+            there = f"there are: {', '.join(sorted(runs))}" if runs else "none is there"
+            raise ClusterError(
+                f"there is no topology {topology!r} on this cluster; {there}. "
+                "Start one with `sunshower submit FILE.py`"
+            )
+        return RayRun(runs[topology])
+
     def close(self) -> None:
-        """Stop every topology that was submitted here, and the Ray that was started here."""
-        for run in self._runs:
+        """Stop what was submitted here, unless detached, and the Ray that was started here."""
+        for run in () if self._detached else self._runs:
             run.stop()
         if self._owned:
             ray.shutdown()
@@ -75,40 +115,55 @@ class RayCluster:
 class RayRun:
     """One submitted topology: a master and its workers, detached actors with names."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.id = f"{plan.graph.id}-{uuid.uuid4().hex[:8]}"
-        self._master: Any = None
-        self._workers: dict[int, Any] = {}
+    def __init__(self, run: str, plan: Plan | None = None) -> None:
+        self.id = run
+        self.topology = topology_of(run)
+        self._master: Any = _actor(master_name(run)) if plan is None else None
+        self._submitted = plan
 
-    def start(self) -> None:
+    def start(self, active: bool = True) -> None:
         """Create the actors; return when every worker has said hello."""
-        place: dict[str, Any] = {"namespace": NAMESPACE, "lifetime": "detached"}
+        plan = self.plan
         try:
-            RayStore().write(plan_key(self.id), _pickle(self.plan))
-            self._master = MasterClass.options(name=master_name(self.id), **place).remote(self.id)
-            for worker in self.plan.workers:
-                name = worker_name(self.id, worker)
-                options = {"name": name, "scheduling_strategy": "SPREAD", **place}  # over all nodes
-                actor = WorkerClass.options(**options).remote(self.id, worker)
-                self._workers[worker] = actor
+            RayStore().write(plan_key(self.id), _pickle(plan))
+            self._master = MasterClass.options(**detached(master_name(self.id))).remote(
+                self.id, active, time.time()
+            )
+            for worker in plan.workers:
+                WorkerClass.options(**detached(worker_name(self.id, worker))).remote(
+                    self.id, worker
+                )
             with contextlib.suppress(TimeoutError):
                 self._wait_until(lambda: self.snapshot().state != State.STARTING, _START_S)
                 return
             raise ClusterError(
-                f"not all {len(self.plan.workers)} workers of {self.plan.graph.id!r} started in "
+                f"not all {len(plan.workers)} workers of {self.topology!r} started in "
                 f"{_START_S:g} s: is there memory for as many processes? Try fewer, or layout pack"
             )
         except BaseException:
             self.stop()
             raise
 
+    @property
+    def plan(self) -> Plan:
+        """See the port."""
+        if self._submitted is None:
+            return self.overview().plan
+        if self._master is not None:
+            self._submitted = placed(self._submitted, self._call_master("places"))
+        return self._submitted
+
     def snapshot(self) -> Snapshot:
         """See the port."""
-        snapshot, error = self._call(self._master.status)
+        snapshot, error = self._call_master("status")
         if error is not None:
             raise TopologyFailed(error)
         found: Snapshot = snapshot
+        return found
+
+    def overview(self) -> Overview:
+        """All that there is to show of it, also when it has failed."""
+        found: Overview = self._call_master("overview")
         return found
 
     def finished(self) -> bool:
@@ -124,54 +179,95 @@ class RayRun:
 
     def results(self, component: str) -> list[Any]:
         """See the port. Tasks by ascending id."""
+        tasks = self.plan.tasks_of(component)
         found: dict[int, list[Any]] = {}
-        for worker in {task.worker for task in self.plan.tasks_of(component)}:
-            found[worker] = self._call(self._workers[worker].results, component)
-        return [found[task.worker].pop(0) for task in self.plan.tasks_of(component)]
+        for worker in {task.worker for task in tasks}:
+            actor = _actor(worker_name(self.id, worker))
+            found[worker] = self._call(actor.results, component)
+        return [found[task.worker].pop(0) for task in tasks]
 
     def kill_worker(self, worker: int) -> int:
         """See the port. The worker must be on this machine."""
-        return _kill(f"worker {worker}", *self._call(self._master.processes)[worker])
+        return _kill(f"worker {worker}", *self._call_master("processes")[worker])
 
     def kill_master(self) -> int:
         """See the port. The master must be on this machine."""
-        return _kill("the master", *self._call(self._master.process))
+        return _kill("the master", *self._call_master("process"))
+
+    def activate(self) -> None:
+        """See the port."""
+        self._call_master("activate", True)
+
+    def deactivate(self) -> None:
+        """See the port."""
+        self._call_master("activate", False)
 
     def drain(self) -> None:
         """See the port."""
-        self._call(self._master.drain)
+        self._call_master("drain")
+
+    def rebalance(
+        self,
+        workers: int | None = None,
+        layout: Layout | None = None,
+        wait_s: float | None = None,
+        *,
+        look: Look | None = None,
+    ) -> None:
+        """See the port. `look` is shown how things stand while it takes."""
+        self._call_master("rebalance", workers, layout, wait_s)
+        self._wait_until(lambda: self._look(look).state != State.REBALANCING, None)
+
+    def kill(self, wait_s: float | None = None, *, look: Look | None = None) -> KillReport:
+        """See the port. `look` is shown how things stand while it takes."""
+        self._call_master("kill", wait_s)
+        self._wait_until(lambda: self._look(look).state == State.KILLED, None)
+        report: KillReport = self._call_master("report")
+        self.stop()
+        return report
 
     def stop(self) -> None:
         """See the port."""
-        workers, self._workers = list(self._workers.values()), {}
+        master, self._master = self._master, None
+        if master is None:
+            return
+        workers = list(living_workers(self.id))
         with contextlib.suppress(Exception):
             calls = [worker.stop.remote() for worker in workers]
             for error in (e for said in ray.get(calls, timeout=_CALL_S) for e in said):
                 _log.warning("%s", error.story)
-        for actor in (*workers, self._master):
-            if actor is not None:
-                with contextlib.suppress(Exception):
-                    ray.kill(actor)
         blackbox.remove_all(self.id)
-        if self._master is not None:
+        for actor in (*workers, master):
             with contextlib.suppress(Exception):
-                RayStore().remove(f"{self.id}/")
-        self._master = None
+                ray.kill(actor)
+        with contextlib.suppress(Exception):
+            RayStore().remove(f"{self.id}/")
+
+    def _look(self, look: Look | None) -> Snapshot:
+        snapshot = self.snapshot()
+        if look is not None:
+            look(snapshot)
+        return snapshot
+
+    def _call_master(self, what: str, *args: Any) -> Any:
+        if self._master is None:
+            raise ClusterError(f"topology {self.topology!r} was stopped; submit it again")
+        return self._call(getattr(self._master, what), *args)
 
     def _call(self, method: Any, *args: Any) -> Any:
-        if self._master is None:
-            raise ClusterError(f"topology {self.plan.graph.id!r} was stopped; submit it again")
         try:
             return ray.get(method.remote(*args), timeout=_CALL_S)
         except ray.exceptions.RayTaskError as error:
             cause = error.cause
+            if isinstance(cause, SunshowerError):
+                raise cause from None
             raise TopologyFailed(
-                f"topology {self.plan.graph.id!r} was asked something and user code raised "
+                f"topology {self.topology!r} was asked something and user code raised "
                 f"{type(cause).__name__}: {cause}"
             ) from error
         except ray.exceptions.RayError as error:
             raise ClusterError(
-                f"topology {self.plan.graph.id!r} does not answer: {_first_line(error)}. Its "
+                f"topology {self.topology!r} does not answer: {_first_line(error)}. Its "
                 "actors may have been killed or the node is out of memory; submit it again"
             ) from error
 
@@ -181,6 +277,22 @@ class RayRun:
             if end_s is not None and time.monotonic() >= end_s:
                 raise TimeoutError
             time.sleep(_POLL_S)
+
+
+def living_workers(run: str) -> Iterator[Any]:
+    """The actors of a run's workers, in whatever places they are."""
+    first = worker_name(run, 0)[:-1]
+    for actor in ray.util.list_named_actors(all_namespaces=True):
+        if actor["namespace"] == NAMESPACE and actor["name"].startswith(first):
+            with contextlib.suppress(ClusterError):  # it has just ended
+                yield _actor(actor["name"])
+
+
+def _actor(name: str) -> Any:
+    try:
+        return ray.get_actor(name, namespace=NAMESPACE)
+    except ValueError:
+        raise ClusterError(f"there is no actor {name!r} any more: was it stopped?") from None
 
 
 def _kill(who: str, node: str, pid: int) -> int:
@@ -233,9 +345,13 @@ def _start_ray(address: str | None, quiet: bool) -> None:
             **({} if address else local),
         )
     except Exception as error:
-        where = f"the Ray at {address}" if address else "a local Ray"
+        if address:
+            raise ClusterError(
+                f"no Ray cluster answers at {address!r}: {_first_line(error)}. Start one here with "
+                "`ray start --head`, or name one with --address HOST:PORT or RAY_ADDRESS"
+            ) from error
         raise ClusterError(
-            f"cannot {'reach' if address else 'start'} {where}: {_first_line(error)}. "
+            f"cannot start a local Ray: {_first_line(error)}. "
             "`sunshower doctor` says what this machine lacks"
         ) from error
 

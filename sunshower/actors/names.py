@@ -17,6 +17,16 @@ def worker_name(run: str, worker: int) -> str:
     return f"{run}/worker-{worker}"
 
 
+def run_of(master: str) -> str | None:
+    """The run whose master has this name; None for the name of anybody else."""
+    return master.removesuffix("/master") if master.endswith("/master") else None
+
+
+def topology_of(run: str) -> str:
+    """The topology that a run is of: its id is the topology's, a hyphen, and something random."""
+    return run.rpartition("-")[0]
+
+
 def plan_key(run: str) -> str:
     """Where the store has a run's plan."""
     return f"{run}/plan"
@@ -25,6 +35,21 @@ def plan_key(run: str) -> str:
 def book_key(run: str) -> str:
     """Where the store has the book of a run's master."""
     return f"{run}/book"
+
+
+def luggage_key(run: str, move: int, task: int) -> str:
+    """Where the store has what a task takes along in a rebalance of a run."""
+    return f"{luggage_keys(run)}{move}/{task}"
+
+
+def luggage_keys(run: str) -> str:
+    """What the keys of all luggage of a run begin with."""
+    return f"{run}/luggage/"
+
+
+def detached(name: str) -> dict[str, Any]:
+    """The options of an actor that outlives whoever has created it."""
+    return {"name": name, "namespace": NAMESPACE, "lifetime": "detached"}
 
 
 def silent(method: Any) -> Any:

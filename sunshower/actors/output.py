@@ -19,8 +19,7 @@ from typing import Any
 
 import ray
 
-from sunshower.actors.cluster import RayRun
-from sunshower.actors.names import NAMESPACE, worker_name
+from sunshower.actors.cluster import RayRun, living_workers
 
 Hear = Callable[[int, bool, list[str]], None]  # process id, is it standard error, lines
 _NAME = "sunshower"
@@ -44,9 +43,8 @@ class WorkerOutput:
         is still busy, as in `sunshower run … | less`.
         """
         self._marks = 0
-        names = [worker_name(run.id, worker) for worker in run.plan.workers]
         with contextlib.suppress(Exception):  # a worker that is gone says nothing more
-            actors = [ray.get_actor(name, namespace=NAMESPACE) for name in names]
+            actors = list(living_workers(run.id))
             calls = [actor.__ray_call__.remote(_print_mark, self._mark) for actor in actors]
             ray.get(calls, timeout=patience_s)
             return self._wait_for_marks(2 * len(actors), patience_s)

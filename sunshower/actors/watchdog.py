@@ -12,23 +12,27 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 
 from sunshower.runtime.blackbox import Recorder
 
 _LOOKS = 8  # within one limit: an overrun is found an eighth late at most
 
 
-def start(recorder: Recorder, watched: threading.Thread, limit_s: float) -> None:
-    """Watch the thread that runs user code from now on, until the process ends."""
+def start(recorder: Callable[[], Recorder], watched: threading.Thread, limit_s: float) -> None:
+    """Watch the thread that runs user code from now on, until the process ends.
+
+    `recorder` says where it notes what it runs: a rebalance makes a new one.
+    """
     threading.Thread(
         target=_watch, args=(recorder, watched, limit_s), name="watchdog", daemon=True
     ).start()
 
 
-def _watch(recorder: Recorder, watched: threading.Thread, limit_s: float) -> None:
+def _watch(recorder: Callable[[], Recorder], watched: threading.Thread, limit_s: float) -> None:
     while watched.is_alive():
         watched.join(limit_s / _LOOKS)
-        if recorder.overdue(time.monotonic(), limit_s):
+        if recorder().overdue(time.monotonic(), limit_s):
             frame = sys._current_frames().get(watched.ident or 0)
-            recorder.testify("".join(traceback.format_stack(frame)))
+            recorder().testify("".join(traceback.format_stack(frame)))
             os.kill(os.getpid(), signal.SIGKILL)

@@ -4,6 +4,9 @@ Ray calls the methods below on the main thread. While a topology runs none of th
 packet is answered at once however long user code takes (`results` and `stop`, asked when all is
 done, wait for the loop). The loop owns the core: no lock anywhere, only a mailbox.
 (Measured against self-calls, one per slice of work, which cost 0.6 ms each: +19 % tuples/s.)
+
+Ray ends a worker with SIGTERM when its node shuts down, and user code may be in the middle of
+anything: no task is closed then, and the others see a death like any other.
 """
 
 from __future__ import annotations
@@ -25,14 +28,18 @@ import ray
 from ray import cloudpickle
 
 from sunshower.actors import blackbox, watchdog
-from sunshower.actors.names import NAMESPACE, master_name, silent, worker_name
+from sunshower.actors.names import NAMESPACE, luggage_key, master_name, silent, worker_name
+from sunshower.actors.store import RayStore
 from sunshower.clock import SystemClock
-from sunshower.errors import SunshowerError
+from sunshower.errors import SunshowerError, TopologyFailed
+from sunshower.runtime.blackbox import Recorder
 from sunshower.runtime.ids import seeded
 from sunshower.runtime.lanes import Inlet
-from sunshower.runtime.master import Welcome
+from sunshower.runtime.luggage import Luggage
+from sunshower.runtime.master import Welcome, Wish
 from sunshower.runtime.obituary import Obituary
 from sunshower.runtime.packets import Answer
+from sunshower.runtime.placement import placed
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.usercode import TaskError
 from sunshower.runtime.worker import Worker
@@ -58,6 +65,7 @@ class WorkerActor:
         self._process = (ray.get_runtime_context().get_node_id(), os.getpid())
         self._obituary = blackbox.find(run, worker)
         self._inlet: Inlet | None = None
+        self._recorder = Recorder()
         gc.freeze()  # and seldom: batches in flight make many young objects (+40 % words/s)
         gc.set_threshold(100_000, 20, 50)
         self._thread = threading.Thread(target=self._live, name="sunshower", daemon=True)
@@ -67,11 +75,12 @@ class WorkerActor:
 
     def deliver(self, packet: bytes) -> int:
         """A packet of a peer. The answer says whether it will be processed."""
-        if self._inlet is None or not self._thread.is_alive():
+        inlet = self._inlet
+        if inlet is None or not self._thread.is_alive():
             return int(Answer.STALE)
-        answer = self._inlet.answer(packet)
+        answer = inlet.answer(packet)
         if answer is Answer.ACCEPTED:
-            self._put(lambda: self._core.receive(packet))
+            self._put(partial(self._receive, inlet, packet))
         return int(answer)
 
     def reachable(self) -> None:
@@ -91,9 +100,17 @@ class WorkerActor:
         found: list[Any] = self._ask(lambda: self._core.results(component))
         return found
 
-    def drain(self) -> None:
-        """Let the spouts emit no more."""
-        self._put(lambda: self._core.drain())  # noqa: PLW0108 -- the core may not be there yet
+    def wish(self, wish: Wish) -> None:
+        """What the spouts are to do from now on."""
+        self._put(partial(self._obey, wish))
+
+    def pack(self, move: int, leaving: list[int]) -> None:
+        """End this life for rebalance number `move`; luggage of tasks that leave is stored."""
+        self._put(partial(self._pack, move, leaving))
+
+    def again(self, move: int) -> None:
+        """Rebalance number `move` has got so far that new lives begin."""
+        self._put(partial(self._begin_again, move))
 
     def stop(self) -> list[TaskError]:
         """Close all tasks and end the loop. A second call does nothing.
@@ -114,21 +131,11 @@ class WorkerActor:
     def _live(self) -> None:
         try:
             plan, welcome = self._say_hello()
-            self._inlet = Inlet(self._worker, welcome.life)
-            generator = seeded(secrets.randbits(128))
-            plan_here: Plan = cloudpickle.loads(plan)
-            recorder = blackbox.make(self._run, plan_here, self._worker, welcome.life)
-            watchdog.start(recorder, threading.current_thread(), plan_here.graph.config.block_max_s)
-            here = (plan_here, self._worker, welcome.life, generator, SystemClock())
-            self._core = Worker(
-                *here,
-                self._inlet,
-                recorder,
-                delay_s=welcome.delay_s,
-                quarantined=welcome.quarantined,
-            )
-            self._core.welcome(welcome, self._obituary)
-            self._loop(plan_here.graph.config.slice_s)
+            self._submitted: Plan = cloudpickle.loads(plan)
+            config = self._submitted.graph.config
+            watchdog.start(lambda: self._recorder, threading.current_thread(), config.block_max_s)
+            self._begin(welcome, {})
+            self._loop(config.slice_s)
         except SunshowerError as error:
             silent(self._master.broken).remote(str(error))
         except BaseException:
@@ -148,6 +155,64 @@ class WorkerActor:
         hello = self._master.hello.remote(self._worker, self._process, self._obituary)
         said: tuple[bytes, Welcome] = ray.get(hello)
         return said
+
+    def _begin(self, welcome: Welcome, luggage: dict[int, Luggage]) -> None:
+        """A new core: the process has started, or tasks have changed places."""
+        plan = placed(self._submitted, welcome.places)
+        if welcome.move:
+            self._fetch_luggage(plan, welcome.move, luggage)
+        self._move = welcome.move
+        self._inlet = Inlet(self._worker, welcome.life)
+        self._recorder = blackbox.make(self._run, plan, self._worker, welcome.life)
+        generator = seeded(secrets.randbits(128))
+        self._core = Worker(
+            plan,
+            self._worker,
+            welcome.life,
+            generator,
+            SystemClock(),
+            self._inlet,
+            self._recorder,
+            delay_s=welcome.delay_s,
+            quarantined=welcome.quarantined,
+            luggage=luggage,
+        )
+        self._core.welcome(welcome, self._obituary)
+
+    def _fetch_luggage(self, plan: Plan, move: int, luggage: dict[int, Luggage]) -> None:
+        store = RayStore()
+        for task in plan.tasks_on(self._worker):
+            if task.id not in luggage:
+                packed = store.read(luggage_key(self._run, move, task.id))
+                if packed is not None:
+                    luggage[task.id] = cloudpickle.loads(packed)
+
+    def _obey(self, wish: Wish) -> None:
+        self._core.wish(wish)
+
+    def _pack(self, move: int, leaving: list[int]) -> None:
+        if self._move >= move:
+            return  # that was long ago
+        store = RayStore()
+        for task, luggage in self._core.pack(leaving).items():
+            key = luggage_key(self._run, move, task)
+            if task in leaving and store.read(key) is None:  # a former life may have been here
+                store.write(key, _pickle(self._core.plan, task, luggage))
+        silent(self._master.packed).remote(self._core.stats())
+
+    def _begin_again(self, move: int) -> None:
+        if self._move >= move:
+            return
+        luggage, self._obituary = self._core.pack(()), None
+        _, welcome = self._say_hello()
+        mine = {task.id for task in placed(self._submitted, welcome.places).tasks_on(self._worker)}
+        self._peers = {}
+        self._begin(welcome, {task: own for task, own in luggage.items() if task in mine})
+        self._forget_told()
+
+    def _receive(self, inlet: Inlet, packet: bytes) -> None:
+        if inlet is self._core.inlet:  # and not that of a life that is over
+            self._core.receive(packet)
 
     def _loop(self, slice_s: float) -> None:
         sent_s = 0.0
@@ -170,12 +235,12 @@ class WorkerActor:
                 name = worker_name(self._run, peer)
                 self._peers[peer] = ray.get_actor(name, namespace=NAMESPACE)
             answer = self._peers[peer].deliver.remote(packet).future()
-            answer.add_done_callback(partial(self._answered, peer, seq))
+            answer.add_done_callback(partial(self._answered, self._core, peer, seq))
 
-    def _answered(self, peer: int, seq: int, call: Future[int]) -> None:
+    def _answered(self, core: Worker, peer: int, seq: int, call: Future[int]) -> None:
         """On a thread of Ray's: only into the mailbox."""
         answer = None if call.exception() else Answer(call.result())
-        self._put(lambda: self._core.answered(peer, seq, answer))
+        self._put(lambda: core.answered(peer, seq, answer))
 
     def _tell(self, now: float, wait_s: float | None) -> float | None:
         """Tell the master what has changed, now and then. Returns how long to wait at most."""
@@ -186,8 +251,9 @@ class WorkerActor:
         self._log()
         stats = self._core.stats()
         counts = [(task.counts, task.done, task.health) for task in stats.tasks]
-        if (counts, finished, stats.idle) != self._told:
-            self._told, self._told_finished = (counts, finished, stats.idle), finished
+        if (counts, finished, stats.idle, stats.at_rest) != self._told:
+            self._told = (counts, finished, stats.idle, stats.at_rest)
+            self._told_finished = finished
             self._tell_at_s = now + _TELL_S
             silent(self._master.hear).remote(stats)
         return wait_s
@@ -224,4 +290,18 @@ class WorkerActor:
         return answer.result(timeout=30)
 
 
-WorkerClass = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0)(WorkerActor)
+def _pickle(plan: Plan, task: int, luggage: Luggage) -> bytes:
+    try:
+        data: bytes = cloudpickle.dumps(luggage)
+    except Exception as error:
+        component = next(t.component for t in plan.tasks if t.id == task)
+        raise TopologyFailed(
+            f"{component!r} cannot move to another process: what its snapshot() returned, or a "
+            f"message id, cannot be pickled ({type(error).__name__}: {error}). Return plain values"
+        ) from error
+    return data
+
+
+WorkerClass = ray.remote(
+    num_cpus=0, scheduling_strategy="SPREAD", max_restarts=-1, max_task_retries=0
+)(WorkerActor)

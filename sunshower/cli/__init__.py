@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -11,6 +12,9 @@ from sunshower.cli.complaints import complaint
 from sunshower.cli.describe import describe
 from sunshower.cli.doctor import doctor
 from sunshower.cli.run import run
+from sunshower.cli.status import list_, status
+from sunshower.cli.steering import activate, deactivate, kill, rebalance
+from sunshower.cli.submit import submit
 from sunshower.demo.command import demo
 from sunshower.errors import SunshowerError
 
@@ -24,6 +28,11 @@ app = typer.Typer(
 )
 for command in (run, describe, demo, doctor):
     app.command(no_args_is_help=command in (run, describe))(command)
+on_cluster = partial(app.command, rich_help_panel="On a cluster")
+on_cluster(no_args_is_help=True)(submit)
+on_cluster("list")(list_)
+for steer in (status, activate, deactivate, rebalance, kill):
+    on_cluster(no_args_is_help=True)(steer)
 
 
 def _show_version(wanted: bool) -> None:

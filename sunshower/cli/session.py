@@ -17,7 +17,7 @@ from sunshower.cli.display import Display, duration
 from sunshower.cli.interrupts import Interrupts
 from sunshower.cli.screen import Screen, bad_news
 from sunshower.errors import ClusterError, SunshowerError
-from sunshower.runtime.master import State
+from sunshower.runtime.lifecycle import State
 from sunshower.runtime.metrics import Snapshot
 from sunshower.runtime.plan import Layout
 from sunshower.topologies.graph import Graph

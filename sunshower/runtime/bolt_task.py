@@ -21,6 +21,7 @@ from sunshower.runtime.batch import Anchors, Batch
 from sunshower.runtime.credits import ServiceTime
 from sunshower.runtime.edges import segment_xor
 from sunshower.runtime.ids import I64, U64
+from sunshower.runtime.luggage import Luggage
 from sunshower.runtime.metrics import Counts, TaskStats
 from sunshower.runtime.outlets import NotSent, Outlets
 from sunshower.runtime.plan import Stream
@@ -89,12 +90,31 @@ class BoltTask(Supervised):
         guard(self.task, "prepare of a custom grouping", self.outlets.prepare)
         if hasattr(bolt, "prepare"):
             guard(self.task, "prepare", partial(bolt.prepare, context))
+        self._adopt(bolt)
+
+    def _adopt(self, bolt: Any) -> None:
         self.bolt = bolt
         self._call = getattr(bolt, "process", bolt)
         self._flushes = getattr(type(bolt), "flush", Bolt.flush) is not Bolt.flush
 
     def resume(self, context: Context) -> None:
         self.prepare(context)
+
+    def pack(self, *, stays: bool, now: float) -> Luggage:
+        """What goes along into the next life."""
+        if stays:
+            return Luggage(instance=self.bolt)
+        return Luggage(state=self.bolt.snapshot() if hasattr(self.bolt, "snapshot") else None)
+
+    def unpack(self, luggage: Luggage, context: Context) -> None:
+        """Go on with `luggage`, instead of `prepare`."""
+        if luggage.instance is not None:
+            guard(self.task, "prepare of a custom grouping", self.outlets.prepare)
+            self._adopt(luggage.instance)
+            return
+        self.prepare(context)
+        if hasattr(self.bolt, "restore"):
+            guard(self.task, "restore", partial(self.bolt.restore, luggage.state))
 
     def process(self, batch: Batch) -> None:
         """Take in a batch of at least one record."""
@@ -211,8 +231,8 @@ class BoltTask(Supervised):
 class AutomaticBoltTask(BoltTask):
     """Functions of a record, and Bolt.process."""
 
-    def prepare(self, context: Context) -> None:
-        super().prepare(context)
+    def _adopt(self, bolt: Any) -> None:
+        super()._adopt(bolt)
         self._yields = is_generator(self._call)
         self._schema = self.outlets.default_schema
 

@@ -14,15 +14,25 @@ from sunshower.runtime.usercode import TaskError
 class Book:
     """Kept in a store. What workers can tell again (their counters) is not in it."""
 
-    lives: dict[int, int] = field(default_factory=dict)  # worker → how often it has said hello
+    lives: dict[int, int] = field(default_factory=dict)  # worker → its latest life
     retired: dict[str, Counts] = field(default_factory=dict)  # what dead incarnations had done
     quarantined: dict[int, TaskError] = field(default_factory=dict)  # task → why
     positions: dict[int, int] = field(default_factory=dict)  # spout task → TaskStats.committed
     drawn: dict[int, int] = field(default_factory=dict)  # spout task → TaskStats.drawn
     suspects: dict[int, dict[int, int]] = field(default_factory=dict)  # spout task → message →
     # how often the task's own process died while it was executing a record of it
-    draining: bool = False  # spouts emit nothing new
+    restarts: int = 0  # hellos of workers that were there already
+    active: bool = True  # spouts emit
+    draining: bool = False  # spouts emit nothing fresh
+    killing: bool = False  # and that is the end of it
+    killed: bool = False
     error: str | None = None  # why the topology gave up
+    wait_s: float = 0.0  # how long a kill or a rebalance waits for what is pending
+    places: list[int] | None = None  # the worker of each task, once that is not the plan's any more
+    next_places: list[int] | None = None  # likewise, while a rebalance is under way
+    packing: bool = False  # tasks that will move are put into the store
+    moves: int = 0  # rebalances that were carried out
+    floor: int = 0  # lives up to this one are of former places
 
     def to_bytes(self) -> bytes:
         """The book as MessagePack."""

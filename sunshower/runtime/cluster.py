@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from sunshower.runtime.lifecycle import KillReport
 from sunshower.runtime.metrics import Snapshot
 from sunshower.runtime.plan import Layout, Plan
 from sunshower.topologies.graph import Graph
@@ -37,8 +38,27 @@ class Run(Protocol):
     def kill_master(self) -> int:
         """End the master's process likewise. Returns its process id."""
 
+    def activate(self) -> None:
+        """Let the spouts emit. Raises LifecycleError, as all of these, where it is too late."""
+
+    def deactivate(self) -> None:
+        """Let the spouts rest: nothing is emitted, not even again; acks and failures go on."""
+
     def drain(self) -> None:
-        """Let the spouts emit no more; what is open is finished."""
+        """Let the spouts emit nothing fresh; what is open is finished."""
+
+    def rebalance(
+        self, workers: int | None = None, layout: Layout | None = None, wait_s: float | None = None
+    ) -> None:
+        """Share the tasks out among so many workers, and return when they are there.
+
+        Spouts rest until nothing is pending, at most `wait_s` (default: the message timeout); what
+        is pending then is emitted again. Raises LifecycleError before anything happens, when the
+        state does not allow it or a task can neither stay nor move: see placement.py.
+        """
+
+    def kill(self, wait_s: float | None = None) -> KillReport:
+        """Drain, at most `wait_s` (default: the message timeout), then stop. Says what was done."""
 
     def stop(self) -> None:
         """Close every task and end every worker. A second call does nothing.
@@ -50,5 +70,5 @@ class Run(Protocol):
 class Cluster(Protocol):
     """Where topologies run."""
 
-    def submit(self, graph: Graph, layout: Layout = Layout.PACK) -> Run:
-        """Start a topology. Raises ClusterError when that cannot be done."""
+    def submit(self, graph: Graph, layout: Layout = Layout.PACK, *, active: bool = True) -> Run:
+        """Start a topology, active or not. Raises ClusterError when that cannot be done."""

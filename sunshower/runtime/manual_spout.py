@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sunshower.runtime.anchoring import Anchor, AnchoredSender
+from sunshower.runtime.luggage import Luggage
 from sunshower.runtime.pending import Released
 from sunshower.runtime.retries import Replay
 from sunshower.runtime.spout_task import SpoutTask
-from sunshower.runtime.usercode import RAISED, Raised, blame
-from sunshower.topologies.components import DEFAULT
+from sunshower.runtime.usercode import RAISED, Raised, blame, guard
+from sunshower.topologies.components import DEFAULT, Context
 from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter
 
 
@@ -64,6 +66,20 @@ class NextTupleSpoutTask(SpoutTask):
     @property
     def done(self) -> bool:
         return super().done and not self._emissions
+
+    def pack(self, *, stays: bool, now: float) -> Luggage:
+        luggage = super().pack(stays=True, now=now)
+        luggage.ahead, luggage.drawn = list(self._emissions), self._count
+        if not stays:
+            luggage.instance, luggage.state = None, self.spout.snapshot()
+        return luggage
+
+    def unpack(self, luggage: Luggage, context: Context) -> None:
+        super().unpack(luggage, context)
+        if luggage.instance is None:
+            guard(self.task, "restore", partial(self.spout.restore, luggage.state))
+        self._emissions.extend(luggage.ahead)
+        self._count = luggage.drawn
 
     def put(self, emission: Emission) -> None:
         """Check an emit, and keep it until `next_tuple` has returned."""

@@ -84,6 +84,7 @@ class TaskStats:
     health: Health = WELL
     committed: int = 0  # spouts: all messages below this number are settled
     drawn: int = 0  # spouts: no message from this number on was drawn
+    unsettled: int = 0  # spouts: pending, or in line to be emitted again
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ class WorkerStats:
     idle: bool = False  # nothing in its inboxes and nothing on its way out
     lost: int = 0  # anchors of records in frames that did not arrive
     untracked: str | None = None  # the first failure of a record that nobody follows
+    at_rest: bool = False  # no spout here may emit
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ class Snapshot:
     workers: Mapping[int, WorkerStats] = field(default_factory=dict)
     restarts: int = 0
     retired: Mapping[str, Counts] = field(default_factory=dict)  # what dead incarnations had done
-    state: str = "running"
+    state: str = "active"
     degraded: Mapping[int, TaskError] = field(default_factory=dict)  # quarantined task → why
 
     def tasks(self) -> Iterable[TaskStats]:

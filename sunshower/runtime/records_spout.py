@@ -10,6 +10,7 @@ import numpy as np
 
 from sunshower.runtime.batch import Anchors
 from sunshower.runtime.ids import I64
+from sunshower.runtime.luggage import Luggage
 from sunshower.runtime.outlets import NotSent
 from sunshower.runtime.pending import Released
 from sunshower.runtime.position import SKIP_RECORDS, Position, skip
@@ -23,7 +24,8 @@ from sunshower.topologies.retry import DEAD_LETTERS
 class RecordsSpoutTask(SpoutTask):
     """Message ids are positions in the source."""
 
-    _source: Iterator[Any]
+    _left: Iterator[Any]  # what is left of the source
+    _source: Iterator[Any]  # the same; it notes the end
     _broken: Raised | None = None  # what the source has raised, after records to be emitted first
 
     def __init__(self, *args: Any) -> None:
@@ -48,7 +50,25 @@ class RecordsSpoutTask(SpoutTask):
     def open(self, context: Context) -> None:
         super().open(context)
         self._position.rewind()
+        self._left = self._records()
         self._source = self._watched()
+
+    def pack(self, *, stays: bool, now: float) -> Luggage:
+        stays = stays and not self.supervision.in_a_row  # a source that has raised has ended
+        luggage = super().pack(stays=stays, now=now)
+        if stays:
+            luggage.place, luggage.source = self._position, self._left
+        return luggage
+
+    def unpack(self, luggage: Luggage, context: Context) -> None:
+        if luggage.source is None or luggage.place is None:
+            self.begin_at(luggage.committed, luggage.drawn)
+            self.replays.inherit(luggage.blames)
+            self.open(context)
+        else:
+            super().unpack(luggage, context)
+            self._position, self._left = luggage.place, luggage.source
+            self._source = self._watched()
 
     def resume(self, context: Context) -> None:
         """Its source has ended with the exception: a new spout begins where the old one was."""
@@ -58,7 +78,7 @@ class RecordsSpoutTask(SpoutTask):
         self.open(context)
 
     def _watched(self) -> Iterator[Any]:
-        yield from self._records()
+        yield from self._left
         self.exhausted = True
 
     def _records(self) -> Iterator[Any]:
@@ -72,6 +92,7 @@ class RecordsSpoutTask(SpoutTask):
         return skipped
 
     def drain(self) -> None:
+        self.active = True  # replays go on
         self._position.stop()
         self._stop_at_end()
 

@@ -99,6 +99,12 @@ class Replays:
             blame.times = count
             self._former[number] = count
 
+    def inherit(self, blames: Mapping[int, Blame]) -> None:
+        """What counted against messages in a former life that will be drawn anew."""
+        for number, blame in blames.items():
+            times = self.line.retry.attempts if blame.dead else blame.times
+            self.remember({number: times}, blame.failure)
+
     @property
     def haunted(self) -> bool:
         """Whether any message that is still to be drawn has failed in a former life."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
@@ -122,6 +123,21 @@ class Retries:
     def failed_by_machinery(self, number: int) -> bool:
         """Whether the machinery has failed this message, and it is not settled."""
         return number in self._machinery
+
+    @property
+    def waiting(self) -> list[Replay]:
+        """All that is in line, in the order in which it is due."""
+        return [*self._ready, *(replay for _, _, replay in sorted(self._waiting))]
+
+    @property
+    def blames(self) -> dict[int, Blame]:
+        """Message number → what counts against it."""
+        return self._blames
+
+    def adopt(self, waiting: Iterable[Replay], blames: Mapping[int, Blame]) -> None:
+        """Go on with the line of a former life; nobody waits any longer."""
+        self._ready.extend(waiting)
+        self._blames.update(blames)
 
     def settle(self, number: int) -> bool:
         """A message is done, and forgotten. Returns whether it was a dead letter."""

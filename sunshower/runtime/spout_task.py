@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,7 @@ from sunshower.runtime.bolt_task import untracked
 from sunshower.runtime.congestion import Congestion
 from sunshower.runtime.credits import ServiceTime
 from sunshower.runtime.ids import U64, slots_of
+from sunshower.runtime.luggage import Luggage
 from sunshower.runtime.metrics import Counts, Latencies, TaskStats
 from sunshower.runtime.outlets import Outlets
 from sunshower.runtime.pending import F64, Pending, Released
@@ -35,21 +36,13 @@ from sunshower.runtime.replays import Replays
 from sunshower.runtime.reports import Reports
 from sunshower.runtime.retries import Replay, Retries
 from sunshower.runtime.supervision import Supervised, Supervision
+from sunshower.runtime.sweeps import Sweeps
 from sunshower.runtime.usercode import RAISED, TaskError, blame, guard, no_way
 from sunshower.topologies.components import Context, Spout
 from sunshower.topologies.retry import DeadLetter
 
 _FIRST_REST_S = 0.001
 _NO_LIMIT = 1 << 62
-
-
-@dataclass(frozen=True, slots=True)
-class Sweep:
-    """Roots that a death may have touched: those still pending at `due_s` have failed."""
-
-    due_s: float
-    roots: U64
-    failure: Failure
 
 
 class SpoutTask(Supervised):
@@ -71,12 +64,13 @@ class SpoutTask(Supervised):
         self.pending = pending
         self.outlets = outlets
         self.exhausted = False
+        self.active = True  # whether it may emit at all
         self.latencies = Latencies()
         self.service = ServiceTime(config)
         self.replays = Replays(self.task, retries, config.replay_share, self)
         self._reports = reports
         self._config = config
-        self._sweeps: list[Sweep] = []
+        self._sweeps = Sweeps(config.sweep_grace_s)
         self._acked = self._failed = 0
         self._first_replay_s: float | None = None
         self._done_s: float | None = None
@@ -96,6 +90,9 @@ class SpoutTask(Supervised):
         spout = guard(self.task, "the constructor", self._make)
         guard(self.task, "prepare of a custom grouping", self.outlets.prepare)
         guard(self.task, "open", partial(spout.open, context))
+        self._adopt(spout)
+
+    def _adopt(self, spout: Spout[Any]) -> None:
         self.spout = spout
         self.replays.keeps = spout.replay
         self._hears_ack = type(spout).ack is not Spout.ack
@@ -127,6 +124,39 @@ class SpoutTask(Supervised):
     def skip(self) -> int:
         """Pass over some of what is settled. Returns how many records: 0 if none is there now."""
         raise NotImplementedError
+
+    def pack(self, *, stays: bool, now: float) -> Luggage:
+        """What goes along into the next life. What is pending is in line to be emitted again."""
+        reason = "tasks changed places before it was processed"
+        self.failed(self.pending.all_roots(), Failure(Cause.REBALANCED, reason=reason), now)
+        luggage = Luggage(self.committed, self.drawn, blames=self.replays.line.blames)
+        if stays:
+            luggage.waiting, luggage.instance = self.replays.line.waiting, self.spout
+            luggage.exhausted = self.exhausted
+        return luggage
+
+    def unpack(self, luggage: Luggage, context: Context) -> None:
+        """Go on with `luggage`, instead of `open`."""
+        if luggage.instance is None:
+            self.open(context)
+        else:
+            guard(self.task, "prepare of a custom grouping", self.outlets.prepare)
+            self._adopt(luggage.instance)
+        self.exhausted |= luggage.exhausted
+        self.replays.line.adopt(luggage.waiting, luggage.blames)
+
+    def activate(self) -> None:
+        """Emit from now on. Storm: ISpout.activate."""
+        self.active = True
+        self.wake()
+        if self.spout is not None:
+            self.hear("activate", self.spout.activate)
+
+    def deactivate(self) -> None:
+        """Emit nothing from now on, no replays either: in Storm both come from nextTuple."""
+        self.active = False
+        if self.spout is not None:
+            self.hear("deactivate", self.spout.deactivate)
 
     def emit(self, now: float, limit: int) -> int:
         """Emit up to `limit` records, replays first. Returns how many.
@@ -162,7 +192,7 @@ class SpoutTask(Supervised):
     @property
     def next_look_s(self) -> float:
         """The time of the next deadline or sweep."""
-        return min([self.pending.next_deadline_s, *(sweep.due_s for sweep in self._sweeps)])
+        return min(self.pending.next_deadline_s, self._sweeps.due_s)
 
     def look(self, now: float) -> None:
         """Fail what is overdue, and what a death has touched and nobody has completed."""
@@ -171,11 +201,8 @@ class SpoutTask(Supervised):
             due, asking = self._progress.overdue(self.pending, due, now)
             self._reports.ask(asking)
         self._time_out(due, now)
-        if self._sweeps and self.next_look_s <= now:
-            ripe = [sweep for sweep in self._sweeps if sweep.due_s <= now]
-            self._sweeps = [sweep for sweep in self._sweeps if sweep.due_s > now]
-            for sweep in ripe:
-                self.failed(sweep.roots, sweep.failure, now)
+        for sweep in self._sweeps.ripe(now):
+            self.failed(sweep.roots, sweep.failure, now)
 
     def heard_of(self, roots: U64, ages_s: F64, now: float) -> None:
         """An acker's answer: how long ago each was last heard of. See progress.py."""
@@ -190,8 +217,7 @@ class SpoutTask(Supervised):
         roots = self.pending.all_roots()
         if residues is not None:
             roots = roots[np.isin(slots_of(roots) % stride, sorted(residues))]
-        if len(roots):
-            self._sweeps.append(Sweep(now + self._config.sweep_grace_s, roots, failure))
+        self._sweeps.mark(now, roots, failure)
 
     def complete(self, roots: U64, now: float) -> None:
         """The ackers say that these trees are done."""
@@ -250,8 +276,8 @@ class SpoutTask(Supervised):
         self.exhausted = True
 
     def drain(self) -> None:
-        """Emit nothing new from now on."""
-        self.exhausted = True
+        """Emit nothing fresh from now on; what fails is emitted again."""
+        self.exhausted = self.active = True
 
     def close(self) -> TaskError | None:
         return None if self.spout is None else self.hear("close", self.spout.close)
@@ -280,6 +306,7 @@ class SpoutTask(Supervised):
             self.supervision.health,
             self.committed,
             self.drawn,
+            unsettled=len(self.pending) + len(self.replays.line),
         )
 
     def message_id(self, replay: Replay) -> Any:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from sunshower.errors import BadEmit
 from sunshower.runtime.ids import I64
+from sunshower.runtime.luggage import Luggage
 from sunshower.runtime.records_spout import RecordsSpoutTask
 from sunshower.runtime.retries import Replay
 from sunshower.runtime.usercode import RAISED, blame
@@ -96,6 +97,16 @@ class TablesSpoutTask(RecordsSpoutTask):
         super()._stop_at_end()
         if self._position.at_end:
             self._rest = None
+
+    def pack(self, *, stays: bool, now: float) -> Luggage:
+        luggage = super().pack(stays=stays, now=now)
+        if luggage.instance is not None and self._rest is not None:
+            luggage.ahead = [self._rest]
+        return luggage
+
+    def unpack(self, luggage: Luggage, context: Context) -> None:
+        super().unpack(luggage, context)
+        self._rest = luggage.ahead[0] if luggage.ahead else None
 
     def _next_piece(self, count: int) -> pa.Table | None:
         """Up to `count` rows that are there now, all of one table."""

@@ -7,7 +7,7 @@ simulator or a test may do so in any order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -24,18 +24,19 @@ from sunshower.runtime.channels import Inflow, RemoteChannel
 from sunshower.runtime.credits import FIRST_WINDOW
 from sunshower.runtime.lanes import Inlet, Lane
 from sunshower.runtime.losses import Losses
-from sunshower.runtime.master import Welcome
+from sunshower.runtime.luggage import Luggage, Packer, pack_all
+from sunshower.runtime.master import Welcome, Wish
 from sunshower.runtime.metrics import WorkerStats
 from sunshower.runtime.mutation import process_unchanged
 from sunshower.runtime.obituary import Obituary
+from sunshower.runtime.opening import Opening
 from sunshower.runtime.packets import Answer, Packet, read_content
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.relay import Relay
 from sunshower.runtime.spout_task import SpoutTask
 from sunshower.runtime.supervision import Supervision
-from sunshower.runtime.ticks import Ticker, tickers
 from sunshower.runtime.usercode import Raised, TaskError, failure_of
-from sunshower.runtime.wiring import context, wire
+from sunshower.runtime.wiring import wire
 
 _GRANT_S = 0.05  # what was processed is granted after this long, however little it is
 _BOLTS_BEFORE_SPOUT = 8  # slices of bolts in a row before a spout gets one
@@ -56,9 +57,10 @@ class Worker:
         *,
         delay_s: float = 0.0,
         quarantined: Mapping[int, TaskError] | None = None,
+        luggage: Mapping[int, Luggage] | None = None,
     ) -> None:
         """`delay_s`: before the tasks open (ackers and mail do not wait); `quarantined`: the tasks
-        whose user code is not run in this life, and why."""
+        whose user code is not run in this life, and why; `luggage`: of tasks that go on."""
         self.plan = plan
         self.worker = worker
         self.life = life
@@ -88,9 +90,10 @@ class Worker:
         self._inflows: dict[tuple[int, int], Inflow] = {}
         self._bolts = list(reversed(self._wired.bolts.values()))  # downstream first
         self._spouts = list(self._wired.spouts.values())
-        self._waiting: list[BoltTask | SpoutTask] = [*self._wired.bolts.values(), *self._spouts]
-        self._tickers = list[Ticker]()  # of the tasks that are open and have a tick
+        tasks = (*self._wired.bolts.values(), *self._spouts)
+        self._opening = Opening(plan, self._call, clock, tasks, luggage or {})
         self._closed = False
+        self._packed: dict[int, Luggage] | None = None  # then nothing happens here any more
         self._bolt_turns = 0
         self._grant_at_s: float | None = None
 
@@ -111,12 +114,13 @@ class Worker:
         self.peers(welcome.lives)
         for lane in self._lanes.values():  # the master's news of this life may not reach everybody
             lane.content.greets = self.life > 1
-        if welcome.draining:
-            self.drain()
+        self.wish(welcome.wish)
 
     def peers(self, lives: Mapping[int, int], obituaries: Iterable[Obituary] = ()) -> None:
         """The workers that have said hello, and in which life each is; and what is known of the
         ends of former lives."""
+        if self._packed is not None:
+            return
         now = self._clock.now()
         for obituary in obituaries:
             if obituary.life > self._mourned.get(obituary.worker, 0):
@@ -134,6 +138,8 @@ class Worker:
 
     def receive(self, data: bytes) -> None:
         """A packet that the inlet has accepted."""
+        if self._packed is not None:
+            return  # what is in it was given up, and is emitted again in the next life
         packet = read_content(data, self.plan.streams)
         self.peers({packet.sender: packet.life})  # it may overtake the master's news of a new life
         if packet.life != self._lanes[packet.sender].peer_incarnation:
@@ -158,28 +164,53 @@ class Worker:
 
     def answered(self, peer: int, seq: int, answer: Answer | None) -> None:
         """What the peer said to a packet; None when the call itself failed."""
+        if self._packed is not None:
+            return
         now = self._clock.now()
         lost = self._lanes[peer].answered(seq, answer, now)
         cause = Cause.BAD_FRAME if answer is Answer.REFUSED else Cause.ACTOR_DIED
         self._losses.lost(lost, peer, cause, now)
 
+    def wish(self, wish: Wish) -> None:
+        """What the spouts are to do from now on."""
+        if wish.active is not self._opening.active:
+            self._opening.active = wish.active
+            for spout in self._spouts:
+                change = spout.activate if wish.active else spout.deactivate
+                self._call(spout.task, "activate or deactivate", change)
+        if wish.draining:
+            self.drain()
+
     def drain(self) -> None:
-        """Emit no more; finish what is open."""
+        """Emit nothing fresh; finish what is open."""
         for spout in self._spouts:
             spout.drain()
+
+    def pack(self, leaving: Container[int]) -> dict[int, Luggage]:
+        """The end of this life, for a rebalance; `leaving` tasks are closed. See luggage.py.
+
+        A second call packs nothing anew; tasks that were never opened have nothing to pack.
+        """
+        if self._packed is None:
+            tasks: list[Packer] = [spout for spout in self._spouts if spout.spout is not None]
+            tasks += [bolt for bolt in self._wired.bolts.values() if bolt.bolt is not None]
+            self._packed = pack_all(tasks, leaving, self._clock.now())
+        return self._packed
 
     # ---- work -----------------------------------------------------------------------------
 
     def step(self) -> float | None:
         """Do a slice of work. Returns 0 if there is more to do, the seconds to wait for the next
         thing that is due, or None if nothing is."""
+        if self._packed is not None:
+            return None
         now = self._clock.now()
-        if self._waiting:
-            self._try_waiting(now)
+        if self._opening.waiting:
+            self._opening.look(now)
         for spout in self._spouts:
             if spout.next_look_s <= now:
                 self._call(spout.task, "looking", partial(spout.look, now))
-        if self._tickers:
+        if self._opening.tickers:
             self._tick(now)
         worked = self._run_one(now)
         if self._wired.overload:
@@ -190,6 +221,8 @@ class Worker:
 
     def outgoing(self) -> Iterator[tuple[int, int, bytes]]:
         """(peer, seq, bytes) of each packet to be sent now; `answered` wants the answers."""
+        if self._packed is not None:
+            return
         now = self._clock.now()
         for peer, lane in self._lanes.items():
             while (packet := lane.next_packet(now)) is not None:
@@ -221,6 +254,7 @@ class Worker:
             self.idle,
             self._losses.count,
             next(filter(None, untracked), None),
+            at_rest=not any(spout.active for spout in self._spouts),
         )
 
     def results(self, component: str) -> list[Any]:
@@ -242,29 +276,15 @@ class Worker:
     def close(self) -> list[TaskError]:
         """The topology stops: every open task is told. Returns what they had to say against it."""
         self._closed = True
-        said = [task.close() for task in (*self._spouts, *self._wired.bolts.values())]
+        tasks = [*self._spouts, *self._wired.bolts.values()]
+        left = {id for id, own in (self._packed or {}).items() if own.instance is None}  # elsewhere
+        said = [task.close() for task in tasks if task.task.id not in left]
         return [error for error in said if error is not None]
 
     # ---- how ------------------------------------------------------------------------------
 
-    def _try_waiting(self, now: float) -> None:
-        """Open the tasks whose time has come, for the first time or again."""
-        for task in self._waiting:
-            if task.supervision.retry_s <= now:
-                try:
-                    where = context(self.plan, task.task, getattr(task, "committed", 0))
-                    self._call(task.task, "the opening", partial(task.resume, where))
-                except Raised as raised:
-                    task.supervision.raised(raised, self._clock.now())
-                else:
-                    task.supervision.tried()
-                    self._tickers += tickers(self.plan, task, self._tickers, self._clock.now())
-            if isinstance(task, SpoutTask) and task.supervision.is_quarantined:
-                task.abandon()
-        self._waiting = [task for task in self._waiting if task.supervision.waits]
-
     def _tick(self, now: float) -> None:
-        for ticker in self._tickers:
+        for ticker in self._opening.tickers:
             task = ticker.task
             if ticker.take(now) and task.supervision.runs:
                 self._call(task.task, "tick", partial(task.hear, "tick", task.tick))
@@ -313,8 +333,8 @@ class Worker:
     def _may_emit(self, spout: SpoutTask) -> bool:
         """Whether the others have room for what the spout might emit, and all are there."""
         wired = all(lane.peer_incarnation is not None for lane in self._lanes.values())
-        runs = not spout.supervision.waits
-        return wired and runs and not spout.done and not spout.outlets.full
+        may = spout.active and not spout.supervision.waits
+        return wired and may and not spout.done and not spout.outlets.full
 
     def _run_spout(self, spout: SpoutTask, now: float) -> bool:
         if spout.next_emit_s > now:
@@ -327,7 +347,7 @@ class Worker:
             emitted: int = self._call(spout.task, "the emitting", partial(spout.emit, now, limit))
         except Raised as raised:
             spout.supervision.raised(raised, self._clock.now())
-            self._waiting.append(spout)
+            self._opening.waiting.append(spout)
             return True
         if spout.supervision.in_a_row:
             spout.supervision.went_well(now, progress=emitted > 0)
@@ -341,10 +361,10 @@ class Worker:
     def _until_next(self, now: float) -> float | None:
         times = [spout.next_look_s for spout in self._spouts]
         times += [lane.retry_s for lane in self._lanes.values() if lane.retry_s is not None]
-        times += [ticker.look_s(now) for ticker in self._tickers]
+        times += [ticker.look_s(now) for ticker in self._opening.tickers]
         times += [at for at in (self._grant_at_s,) if at is not None]
         times += [spout.next_emit_s for spout in self._spouts if self._may_emit(spout)]
-        times += [task.supervision.retry_s for task in self._waiting]
+        times += [task.supervision.retry_s for task in self._opening.waiting]
         soonest = min(times, default=np.inf)
         return None if soonest == np.inf else max(soonest - now, 0.0005)
 

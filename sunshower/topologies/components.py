@@ -171,6 +171,26 @@ class Spout(Generic[Out_co]):
         may exceed: deaths do not count. With `next_tuple` and `replay = False` that is up to you.
         """
 
+    def activate(self) -> None:
+        """Called after `open`, and when a topology that was deactivated is activated again."""
+
+    def deactivate(self) -> None:
+        """Called when the topology is deactivated: nothing is asked until `activate`.
+
+        ack and fail go on. Storm: org.apache.storm.spout.ISpout.
+        """
+
+    def snapshot(self) -> Any:
+        """Optional, of `next_tuple`: all that this task must know to go on in another process.
+
+        Called before `close` when a rebalance moves the task; any value that pickle can carry.
+        """
+        raise NotImplementedError
+
+    def restore(self, state: Any) -> None:
+        """What `snapshot` has returned elsewhere. Called after `open`."""
+        raise NotImplementedError
+
     def close(self) -> None:
         """Called when the topology stops. Not called when the process is killed."""
 
@@ -228,6 +248,18 @@ class Bolt(Generic[In_contra, Out_co]):
         If it raises, the whole batch fails.
         """
 
+    def snapshot(self) -> Any:
+        """Optional: all that this task must know to go on in another process.
+
+        Called before `cleanup` when a rebalance moves the task; any value that pickle can carry.
+        A class without it stays where it is.
+        """
+        raise NotImplementedError
+
+    def restore(self, state: Any) -> None:
+        """What `snapshot` has returned elsewhere. Called after `prepare`."""
+        raise NotImplementedError
+
     def cleanup(self) -> None:
         """Called when the topology stops. Not called when the process is killed."""
 
@@ -266,6 +298,14 @@ class BatchBolt(Generic[In_contra, Out_co]):
 
     def flush(self) -> None:
         """As Bolt.flush."""
+
+    def snapshot(self) -> Any:
+        """As Bolt.snapshot."""
+        raise NotImplementedError
+
+    def restore(self, state: Any) -> None:
+        """As Bolt.restore."""
+        raise NotImplementedError
 
     def cleanup(self) -> None:
         """As Bolt.cleanup."""

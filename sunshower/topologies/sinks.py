@@ -65,6 +65,12 @@ class JsonLines(Bolt[Any, None]):
         self._file.write("".join(lines))
         self._file.flush()
 
+    def snapshot(self) -> None:
+        """Nothing: after each flush all is in the file."""
+
+    def restore(self, state: Any) -> None:
+        """Nothing, likewise."""
+
     def cleanup(self) -> None:
         self.flush()
         self._file.close()
@@ -85,6 +91,12 @@ class Stdout(Bolt[Any, None]):
         lines, self._lines = self._lines, []
         sys.stdout.write("".join(lines))
         sys.stdout.flush()
+
+    def snapshot(self) -> None:
+        """Nothing: after each flush all is out."""
+
+    def restore(self, state: Any) -> None:
+        """Nothing, likewise."""
 
 
 def _named(record: Any, fields: Sequence[str] | None) -> dict[str, Any]:

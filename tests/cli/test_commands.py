@@ -11,6 +11,10 @@ from tests.conftest import Sunshower
 
 Capture = pytest.CaptureFixture[str]
 
+COMMANDS = [
+    *("run", "describe", "demo", "doctor", "submit", "list", "status"),
+    *("activate", "deactivate", "rebalance", "kill"),
+]
 WORDS = """
     def show(number: Number) -> None: ...
 
@@ -27,11 +31,11 @@ def test_version(sunshower: Sunshower, capsys: Capture) -> None:
 def test_help_lists_the_commands(sunshower: Sunshower, capsys: Capture) -> None:
     assert sunshower("--help") == 0
     text = capsys.readouterr().out
-    for command in ("run", "describe", "demo", "doctor"):
+    for command in COMMANDS:
         assert f" {command} " in text
 
 
-@pytest.mark.parametrize("command", ["run", "describe", "demo", "doctor"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_explains_itself(command: str, sunshower: Sunshower, capsys: Capture) -> None:
     assert sunshower(command, "-h") == 0
     assert "Usage:" in capsys.readouterr().out

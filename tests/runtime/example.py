@@ -151,6 +151,15 @@ class Numbers(Spout[Number]):
         self.book.fail(failure)
         self.left.append((message_id.n, message_id.attempt + 1))
 
+    def snapshot(self) -> Any:
+        return self.left, self.open_ids
+
+    def restore(self, state: Any) -> None:
+        """The process may die, and its successor restore the same again: less what is acked."""
+        left, self.open_ids = state
+        done = {number.n for number in self.book.acked}
+        self.left = [(n, attempt) for n, attempt in left if n not in done]
+
     def _settle(self, number: Number) -> None:
         if number not in self.open_ids:
             self.book.mistakes.append(f"{number} was not open in life {self.me}")
@@ -180,6 +189,12 @@ class Ticks(Spout[Tick]):
 
     last_s = 0.0
 
+    def snapshot(self) -> float:
+        return self.last_s
+
+    def restore(self, state: float) -> None:
+        self.last_s = state
+
     def __init__(self, book: Book) -> None:
         self.book = book
 
@@ -191,7 +206,15 @@ class Ticks(Spout[Tick]):
             out.emit(Tick(self.last_s))
 
 
-class Split(Bolt[Number, Part]):
+class Forgetful:
+    """What it holds belongs to trees that are given up when it moves."""
+
+    def snapshot(self) -> None: ...
+
+    def restore(self, state: None) -> None: ...
+
+
+class Split(Forgetful, Bolt[Number, Part]):
     streams: ClassVar[dict[str, type[Odd]]] = {"odds": Odd}
 
     def process(self, record: Number) -> Iterator[Part | OnStream]:
@@ -201,7 +224,7 @@ class Split(Bolt[Number, Part]):
             yield OnStream("odds", Odd(record.n, record, 0))
 
 
-class Join(Bolt[Any, Pair]):
+class Join(Forgetful, Bolt[Any, Pair]):
     """Pairs whatever two parts come one after the other; some parts anchor twice."""
 
     waiting: Tuple[Part] | None = None
@@ -229,6 +252,10 @@ class Join(Bolt[Any, Pair]):
 class Rows(BatchBolt[Odd, Odd]):
     """Each number n becomes n % 3 rows."""
 
+    def snapshot(self) -> None: ...
+
+    def restore(self, state: None) -> None: ...
+
     def process(self, table: pa.Table) -> Derived:
         counts = np.array(table["n"]) % 3
         parents = np.repeat(np.arange(len(table)), counts)
@@ -241,7 +268,7 @@ def keep(count: Count) -> list[Count]:
     return [count]
 
 
-class Store(Bolt[Any, None]):
+class Store(Forgetful, Bolt[Any, None]):
     def __init__(self, book: Book) -> None:
         self.book = book
 

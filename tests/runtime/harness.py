@@ -18,9 +18,12 @@ import numpy as np
 
 from sunshower.clock import ManualClock
 from sunshower.runtime.blackbox import BlackBox, read
-from sunshower.runtime.master import Master
+from sunshower.runtime.luggage import Luggage
+from sunshower.runtime.master import Master, Welcome
+from sunshower.runtime.obituary import Obituary
 from sunshower.runtime.packets import Answer
-from sunshower.runtime.plan import Plan
+from sunshower.runtime.placement import placed
+from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.spout_task import SpoutTask
 from sunshower.runtime.worker import Worker
 
@@ -100,6 +103,7 @@ class Network:
         self.nodes: dict[int, Node] = {}
         self.fates: Counter[str] = Counter()
         self.acts = 0
+        self.alarms: list[float] = []  # when somebody else wants to go on
         self.hellos: list[float] = []  # when each worker said hello, the first ones included
         self.watch: list[Callable[[Worker], None]] = [check_invariants]
         self._seconds_max = seconds_max  # a run that is not finished by then is stuck
@@ -147,7 +151,8 @@ class Network:
         if can:
             can[int(self.random.integers(len(can)))]()
             return
-        soonest = min([*(node.wake_s for node in self.nodes.values()), *self._down.values()])
+        wakes = [node.wake_s for node in self.nodes.values()]
+        soonest = min([*wakes, *self._down.values(), *self.alarms])
         assert soonest < self._seconds_max, f"seed {self.seed}: stuck\n{self.describe()}"
         self.clock.advance(max(0.0, soonest - self.clock.now()) + 1e-9)
 
@@ -206,14 +211,21 @@ class Network:
                 yield partial(self._start, worker)
 
     def _start(self, worker: int) -> None:
-        """Life 1, or the next one: hello to the master, who tells everybody."""
+        """Life 1, or the next one after a death."""
         self._down.pop(worker, None)
-        self.hellos.append(self.clock.now())
         obituary = read(self._boxes[worker], worker) if worker in self._boxes else None
-        welcome = self.master.hello(worker, self.clock.now(), obituary)
-        self._boxes[worker] = bytearray(BlackBox.size_of(self.plan, worker))
+        self.nodes[worker] = Node(self._begin(worker, obituary, {}))
+
+    def _begin(self, worker: int, obituary: Obituary | None, luggage: dict[int, Luggage]) -> Worker:
+        """Hello to the master, who tells everybody."""
+        now = self.clock.now()
+        self.hellos.append(now)
+        welcome = self.master.hello(worker, now, obituary)
+        plan = placed(self.plan, welcome.places)
+        self._fetch(plan.tasks_on(worker), welcome, luggage)
+        self._boxes[worker] = bytearray(BlackBox.size_of(plan, worker))
         core = Worker(
-            self.plan,
+            plan,
             worker,
             welcome.life,
             self.random,
@@ -221,13 +233,18 @@ class Network:
             recorder=BlackBox(self._boxes[worker], welcome.life),
             delay_s=welcome.delay_s,
             quarantined=welcome.quarantined,
+            luggage=luggage,
         )
         core.welcome(welcome, obituary)
         obituaries = list(self.master.obituaries.values())
-        for node in self.nodes.values():
-            if welcome.life == 1 or self.random.random() >= self._faults.unheard:
+        for other, node in self.nodes.items():
+            heard = welcome.life == 1 or self.random.random() >= self._faults.unheard
+            if other != worker and heard:
                 node.post(partial(node.core.peers, welcome.lives, obituaries))
-        self.nodes[worker] = Node(core)
+        return core
+
+    def _fetch(self, tasks: list[Task], welcome: Welcome, luggage: dict[int, Luggage]) -> None:
+        """What of the luggage of a worker's tasks is in the store; see steered.py."""
 
     def _work(self, node: Node) -> None:
         while node.mail:

@@ -146,10 +146,10 @@ def test_killed_while_draining_it_emits_again_what_was_open_and_nothing_new(leve
     lives = topology(level(1000), 5)
     work(lives, until=20)
     lives.core.drain()
-    lives.master.drain()
+    lives.master.drain(lives.clock.now())
     drawn = lives.tell().drawn
     lives.start()
-    lives.core._try_waiting(lives.clock.now())
+    lives.core._opening.look(lives.clock.now())
     lives.core._wired.bolts[2].bolt.held = ()
     work(lives)
     assert seen(lives) == list(range(5, drawn))
@@ -161,7 +161,7 @@ def test_killed_after_it_was_drained_it_is_done_at_once(level: Any) -> None:
     lives = topology(level(1000))
     work(lives, until=20)
     lives.core.drain()
-    lives.master.drain()
+    lives.master.drain(lives.clock.now())
     work(lives)
     assert lives.tell().done
     lives.start()

@@ -1,0 +1,144 @@
+"""`sunshower list` and `sunshower status`: what is there on a cluster, and how one of it stands."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sunshower.cli.complaints import complaint
+from sunshower.cli.reach import Address, Name, reach
+from sunshower.errors import ClusterError, TopologyFailed
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from sunshower.runtime.overview import Overview
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+
+
+def list_(address: Address = "auto") -> None:
+    """List all topologies of a cluster, those that have finished or failed among them.
+
+    These are kept, with their counters and results, until `sunshower kill NAME` removes them.
+    """
+    from rich.console import Console
+
+    table = _table("topology", "state", "up", "workers", "tasks", "acked", "failed", "restarts")
+    with reach(address) as cluster:
+        names = sorted(cluster.runs())
+        for name in names:
+            try:
+                table.add_row(*_row(name, cluster.find(name).overview()))
+            except ClusterError:  # somebody has just removed it, or its master is away
+                table.add_row(name, "does not answer")
+    if names:
+        Console().print(table)
+    else:
+        typer.echo("No topology is there. Start one with: sunshower submit FILE.py")
+
+
+def status(name: Name, as_json: AsJson = False, address: Address = "auto") -> None:
+    """Show a topology: its state, counters by component, and what runs where."""
+    from rich.console import Console
+
+    from sunshower.cli.display import Display
+
+    with reach(address) as cluster:
+        found = cluster.find(name).overview()
+    up_s = time.time() - found.since_s
+    if as_json:
+        typer.echo(json.dumps(_as_json(found, up_s)))
+        return
+    console, snapshot = Console(), found.snapshot
+    title = f"{name}  ·  {snapshot.state}  ·  up {_span(up_s)}  ·  restarts: {snapshot.restarts}"
+    console.print(Display(found.plan.graph).table(snapshot, title, average_s=up_s))
+    console.print(_workers(found))
+    for trouble in filter(None, (found.error, snapshot.untracked)):
+        text = complaint(TopologyFailed(trouble))
+        console.print(text, style="bold red", highlight=False, markup=False, soft_wrap=True)
+
+
+def _row(name: str, found: Overview) -> list[str]:
+    snapshot = found.snapshot
+    spouts = [snapshot.component(spout.id) for spout in found.plan.graph.spouts]
+    numbers = (
+        len(found.plan.workers),
+        len(found.plan.tasks),
+        sum(counts.acked for counts in spouts),
+        sum(counts.failed for counts in spouts),
+        snapshot.restarts,
+    )
+    up = _span(time.time() - found.since_s)
+    return [name, snapshot.state, up, *(f"{number:,}" for number in numbers)]
+
+
+def _workers(found: Overview) -> Table:
+    table = _table("worker", "life", "node", "process", "tasks")
+    for worker in _worker_facts(found):
+        tasks = ", ".join(worker["tasks"])
+        cells = (worker["worker"], worker["life"], (worker["node"] or "")[:8], worker["process"])
+        table.add_row(*("" if cell is None else str(cell) for cell in cells), tasks)
+    return table
+
+
+def _worker_facts(found: Overview) -> list[dict[str, Any]]:
+    facts = []
+    for worker in found.plan.workers:
+        node, process = found.processes.get(worker, (None, None))
+        stats = found.snapshot.workers.get(worker)
+        facts.append(
+            {
+                "worker": worker,
+                "life": stats.incarnation if stats else None,
+                "node": node,
+                "process": process,
+                "tasks": [f"{t.component}[{t.index}]" for t in found.plan.tasks_on(worker)],
+            }
+        )
+    return facts
+
+
+def _as_json(found: Overview, up_s: float) -> dict[str, Any]:
+    snapshot = found.snapshot
+    components = {}
+    for component in found.plan.graph.components.values():
+        latencies = snapshot.latencies(component.id)
+        components[component.id] = {
+            "parallelism": component.parallelism,
+            **asdict(snapshot.component(component.id)),
+            "p50_s": latencies.percentile(50),
+            "p99_s": latencies.percentile(99),
+        }
+    return {
+        "topology": snapshot.topology,
+        "state": snapshot.state,
+        "up_s": up_s,
+        "restarts": snapshot.restarts,
+        "error": found.error,
+        "untracked": snapshot.untracked,
+        "components": components,
+        "workers": _worker_facts(found),
+    }
+
+
+def _table(*headings: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table
+
+
+def _span(seconds: float) -> str:
+    """`42 s`, `3 min`, `5 h`, `12 d`."""
+    for unit, length_s in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length_s:
+            return f"{seconds / length_s:.0f} {unit}"
+    return f"{seconds:.0f} s"

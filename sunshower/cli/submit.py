@@ -1,0 +1,54 @@
+"""`sunshower submit`: a topology onto a running cluster, where it stays when we are gone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from sunshower.cli.reach import Address, reach
+from sunshower.cli.run import LayoutName, Settings, Target, Workers, parse_settings
+
+Inactive = Annotated[
+    bool,
+    typer.Option("--inactive", help="Let the spouts emit nothing until `sunshower activate`."),
+]
+
+
+def submit(
+    target: Target,
+    layout: LayoutName = "pack",
+    workers: Workers = None,
+    settings: Settings = None,
+    inactive: Inactive = False,
+    address: Address = "auto",
+) -> None:
+    """Start a topology on a running Ray cluster, and return when all its workers are there.
+
+    Its code travels along: workers need neither the file nor this process. What sinks print goes
+    into Ray's log files. It stays until `sunshower kill NAME`, also when it has finished or failed.
+    """
+    from rich.console import Console
+
+    from sunshower.cli.loading import load
+
+    changes = parse_settings([*(settings or ()), *([f"workers={workers}"] if workers else ())])
+    loaded = load(target)
+    graph = loaded.topology.graph()
+    graph = replace(graph, config=replace(graph.config, **changes))
+
+    from sunshower.actors.shipping import ship
+    from sunshower.runtime.plan import Layout
+
+    with reach(address) as cluster:
+        ship(loaded.modules)
+        run = cluster.submit(graph, Layout(layout), active=not inactive)
+        count = len(run.plan.workers)
+        Console().print(
+            f"{graph.id} is {'inactive' if inactive else 'active'} on {count} "
+            f"worker{'s'[: count != 1]}. `sunshower status {graph.id}` shows it, "
+            f"`sunshower kill {graph.id}` ends it.",
+            highlight=False,
+            soft_wrap=True,
+        )

@@ -1,0 +1,59 @@
+"""Tasks that wait to be opened: for the first time, after an error, or with luggage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+from sunshower.clock import Clock
+from sunshower.runtime.bolt_task import BoltTask
+from sunshower.runtime.calls import Calls
+from sunshower.runtime.luggage import Luggage
+from sunshower.runtime.plan import Plan
+from sunshower.runtime.spout_task import SpoutTask
+from sunshower.runtime.ticks import Ticker, tickers
+from sunshower.runtime.usercode import Raised
+from sunshower.runtime.wiring import context
+
+
+class Opening:
+    """When each is to be opened, says its supervision; see supervision.py."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        call: Calls,
+        clock: Clock,
+        tasks: Iterable[BoltTask | SpoutTask],
+        luggage: Mapping[int, Luggage],
+    ) -> None:
+        self.waiting = list(tasks)
+        self.active = True  # whether spouts are told so when they are open
+        self.tickers = list[Ticker]()  # of the tasks that are open and have a tick
+        self._plan = plan
+        self._call = call
+        self._clock = clock
+        self._luggage = dict(luggage)
+
+    def look(self, now: float) -> None:
+        """Open those whose time has come; give up those that are quarantined."""
+        for task in self.waiting:
+            if task.supervision.retry_s <= now:
+                try:
+                    self._open(task)
+                except Raised as raised:
+                    task.supervision.raised(raised, self._clock.now())
+            if isinstance(task, SpoutTask) and task.supervision.is_quarantined:
+                task.abandon()
+        self.waiting = [task for task in self.waiting if task.supervision.waits]
+
+    def _open(self, task: BoltTask | SpoutTask) -> None:
+        where = context(self._plan, task.task, getattr(task, "committed", 0))
+        own = self._luggage.get(task.task.id)
+        begin = partial(task.unpack, own) if own else task.resume
+        self._call(task.task, "the opening", partial(begin, where))
+        task.supervision.tried()
+        self._luggage.pop(task.task.id, None)
+        if isinstance(task, SpoutTask) and self.active:
+            self._call(task.task, "activate", task.activate)
+        self.tickers += tickers(self._plan, task, self.tickers, self._clock.now())

@@ -1,0 +1,212 @@
+"""A topology on Ray is deactivated, activated, rebalanced and killed while it works."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from sunshower import Bolt, Context, Counter, JsonLines, Number, Spout, SpoutCollector, Topology
+from sunshower.actors.cluster import RayCluster, RayRun
+from sunshower.errors import ClusterError, LifecycleError
+from sunshower.runtime.lifecycle import State
+from sunshower.runtime.metrics import Snapshot
+from sunshower.runtime.plan import Layout
+
+TOTAL = 100_000
+
+
+class Seen(NamedTuple):
+    n: int
+
+
+def check(number: Number) -> Iterator[Seen]:
+    yield Seen(number.value)
+
+
+class Numbers(Spout[Number]):
+    """Ids of its own and no records(): only what snapshot() says can move."""
+
+    def open(self, context: Context) -> None:
+        self.n, self.step = context.index, context.parallelism
+
+    def next_tuple(self, out: SpoutCollector[Number]) -> None:
+        if self.n >= TOTAL:
+            out.finish()
+        else:
+            out.emit(Number(self.n), self.n)
+            self.n += self.step
+
+    def snapshot(self) -> int:
+        return self.n
+
+    def restore(self, state: int) -> None:
+        self.n = state
+
+
+class Tally(Bolt[Any, None]):
+    """Its count is the same after every move, or a record was lost."""
+
+    def prepare(self, context: Context) -> None:
+        self.seen: set[int] = set()
+
+    def process(self, record: Any) -> None:
+        self.seen.add(record.n)
+
+    def result(self) -> set[int]:
+        return self.seen
+
+
+class MovingTally(Tally):
+    def snapshot(self) -> set[int]:
+        return self.seen
+
+    def restore(self, state: set[int]) -> None:
+        self.seen = state
+
+
+def tally(spout: Any, bolt: Any = MovingTally, **settings: Any) -> Topology:
+    topology = Topology("tally", spout_pending=64, **settings)
+    seen = topology.spout("numbers", spout, parallelism=2).shuffle().bolt("check", check, 3)
+    seen.fields("n").bolt("tally", bolt, parallelism=3)
+    return topology
+
+
+@contextmanager
+def submitted(cluster: RayCluster, topology: Topology, **how: Any) -> Iterator[RayRun]:
+    run = cluster.submit(topology.graph(), **how)
+    try:
+        yield run
+    finally:
+        run.stop()
+
+
+def until(run: RayRun, enough: Callable[[Snapshot], bool]) -> Snapshot:
+    end_s = time.monotonic() + 60
+    while not enough(snapshot := run.snapshot()):
+        assert time.monotonic() < end_s, f"it never came to that: {snapshot}"
+    return snapshot
+
+
+def acked(snapshot: Snapshot) -> int:
+    return snapshot.component("numbers").acked
+
+
+@pytest.mark.parametrize("spout", [Counter(TOTAL), Numbers], ids=["records", "next_tuple"])
+def test_nothing_is_lost_when_workers_come_and_go_under_load(
+    spout: Any, ray_cluster: RayCluster
+) -> None:
+    states: list[str] = []
+
+    def look(snapshot: Snapshot) -> None:
+        states.extend([snapshot.state] if snapshot.state not in states[-1:] else [])
+
+    with submitted(ray_cluster, tally(spout), active=False) as run:
+        look(run.snapshot())
+        assert acked(run.snapshot()) == 0
+        run.activate()
+        look(until(run, lambda snapshot: acked(snapshot) > 0))
+        assert run.plan.workers == [0, 1]
+        run.rebalance(workers=3, look=look)
+        assert run.plan.workers == [0, 1, 2]
+        until(run, lambda snapshot: len(snapshot.workers) == 3)
+        run.deactivate()
+        look(run.snapshot())
+        run.rebalance(workers=2, look=look)
+        assert len(run.plan.workers) == 2
+        before = until(run, lambda snapshot: len(snapshot.workers) == 2)
+        assert acked(before) < TOTAL, "all was done before the tasks moved: raise TOTAL"
+        run.activate()
+        assert run.wait(60)
+        snapshot = run.snapshot()
+        assert set().union(*run.results("tally")) == set(range(TOTAL))
+        assert acked(snapshot) == snapshot.component("numbers").emitted == TOTAL
+        assert snapshot.restarts == 0
+    assert states == [
+        State.INACTIVE, State.ACTIVE, State.REBALANCING, State.ACTIVE,
+        State.INACTIVE, State.REBALANCING, State.INACTIVE,
+    ]  # fmt: skip
+
+
+def test_kill_waits_for_what_is_pending_and_says_what_was_done(ray_cluster: RayCluster) -> None:
+    with submitted(ray_cluster, tally(Counter())) as run:
+        until(run, lambda snapshot: acked(snapshot) > 0)
+        report = run.kill()
+        assert report.spouts["numbers"].acked == report.spouts["numbers"].emitted > 0
+        assert report.unsettled == 0
+        with pytest.raises(ClusterError, match="was stopped"):
+            run.snapshot()
+    assert "tally" not in ray_cluster.runs()
+
+
+def forget(number: Number) -> None:
+    import threading
+
+    threading.Event().wait(0.05)
+
+
+def test_kill_without_a_wait_reports_what_was_pending(ray_cluster: RayCluster) -> None:
+    topology = Topology("slow", spout_pending=200)
+    topology.spout("numbers", Counter()).shuffle().bolt("forget", forget)
+    with submitted(ray_cluster, topology) as run:
+        until(run, lambda snapshot: snapshot.component("numbers").pending > 0)
+        report = run.kill(wait_s=0)
+        assert report.unsettled > 0
+        assert report.seconds < 5
+
+
+def test_master_that_is_killed_during_a_rebalance_is_followed_by_one_that_goes_on(
+    ray_cluster: RayCluster,
+) -> None:
+    with submitted(ray_cluster, tally(Counter(TOTAL))) as run:
+        until(run, lambda snapshot: acked(snapshot) > 0)
+        run._call_master("rebalance", 3, None, None)
+        run.kill_master()
+        until(run, lambda snapshot: snapshot.state != State.REBALANCING)
+        assert run.plan.workers == [0, 1, 2]
+        assert run.wait(60)
+        assert set().union(*run.results("tally")) == set(range(TOTAL))
+        assert acked(run.snapshot()) >= TOTAL
+
+
+def test_worker_that_is_killed_while_all_come_to_rest_joins_the_new_places(
+    ray_cluster: RayCluster, tmp_path: Path
+) -> None:
+    topology = Topology("tally", spout_pending=64)
+    topology.spout("numbers", Counter(TOTAL)).shuffle().bolt("store", JsonLines(tmp_path / "all"))
+    with submitted(ray_cluster, topology) as run:
+        until(run, lambda snapshot: acked(snapshot) > 0)
+        run._call_master("rebalance", None, Layout.ISOLATE, None)
+        run.kill_worker(0)
+        until(run, lambda snapshot: snapshot.state != State.REBALANCING)
+        assert len(run.plan.workers) == len(run.plan.tasks)
+        assert run.wait(60)
+    stored = set((tmp_path / "all").read_text().splitlines())
+    assert len(stored) == TOTAL
+
+
+def test_state_in_memory_that_cannot_move_is_named_before_anything_happens(
+    ray_cluster: RayCluster,
+) -> None:
+    with submitted(ray_cluster, tally(Counter(), Tally)) as run:
+        with pytest.raises(LifecycleError, match=r"tally\[1\] on worker 1 .* snapshot\(\)"):
+            run.rebalance(workers=1)
+        assert run.snapshot().state == State.ACTIVE
+        until(run, lambda snapshot: acked(snapshot) > 0)
+
+
+def test_a_name_that_is_there_cannot_be_submitted_again(ray_cluster: RayCluster) -> None:
+    with submitted(ray_cluster, tally(Counter(5))) as run:
+        assert run.wait(60)
+        with pytest.raises(ClusterError, match="sunshower kill tally"):
+            ray_cluster.submit(tally(Counter(5)).graph())
+        found = ray_cluster.find("tally")
+        assert found.overview().snapshot.state == State.FINISHED
+        with pytest.raises(LifecycleError, match=r"is finished.*possible are: drain, kill"):
+            found.activate()
+        with pytest.raises(ClusterError, match="there are: tally"):
+            ray_cluster.find("other")

@@ -1,0 +1,156 @@
+"""The commands for a running cluster, each in a process of its own, as somebody would type them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cli.conftest import Write
+from tests.conftest import Sunshower
+from tests.house.reading import ROOT
+
+if TYPE_CHECKING:
+    from sunshower.actors.cluster import RayCluster
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+Capture = pytest.CaptureFixture[str]
+
+NUMBERS = """
+    from spelling import double
+
+    def twice(number: Number) -> Iterator[Number]:
+        yield Number(double(number.value))
+
+    def drop(number: Number) -> None: ...
+
+    topology = Topology("numbers", spout_pending=64)
+    doubled = topology.spout("count", Counter({total}), 2).shuffle().bolt("twice", twice, 2)
+    doubled.shuffle().bolt("drop", drop, parallelism=2)
+"""
+
+
+@pytest.fixture
+def command(ray_cluster: RayCluster) -> Iterator[Command]:
+    """`sunshower …` against the Ray of this test; when it is over nothing may be left there."""
+    import ray
+
+    address = ray.get_runtime_context().gcs_address
+
+    def run(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, "-m", "sunshower", *map(str, arguments), "--address", address]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "150"}
+        done = subprocess.run(
+            words, capture_output=True, text=True, check=False, env=environment, timeout=120
+        )
+        assert done.returncode == status, done.stderr
+        assert "Traceback" not in done.stderr
+        return done
+
+    yield run
+    for topology in ray_cluster.runs():
+        ray_cluster.find(topology).stop()
+
+
+def file(write: Write, folder: Path, total: str = "") -> Path:
+    """A topology with a neighbour: code that no worker can import by name."""
+    (folder / "spelling.py").write_text("def double(n):\n    return 2 * n\n")
+    return write(NUMBERS.format(total=total))
+
+
+@pytest.mark.ray
+def test_a_topology_lives_on_a_cluster_from_submit_to_kill(
+    command: Command, write: Write, tmp_path: Path
+) -> None:
+    def status() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(command("status", "numbers", "--json").stdout)
+        return found
+
+    path = file(write, tmp_path)
+    said = command("submit", path, "--inactive", "--set", "message_timeout_s=20").stdout
+    assert "numbers is inactive on 2 workers" in said
+    path.unlink()  # the code is where it is needed
+    (tmp_path / "spelling.py").unlink()
+    assert status()["components"]["count"]["emitted"] == 0
+
+    assert "numbers is active" in command("activate", "numbers").stdout
+    assert "inactive" not in command("list").stdout
+    while not (found := status())["components"]["drop"]["executed"]:
+        assert found["state"] == "active"
+    assert found["components"]["count"]["parallelism"] == 2
+    assert [len(worker["tasks"]) for worker in found["workers"]] == [4, 4]
+
+    said = command("rebalance", "numbers", "--workers", 3).stdout
+    assert "numbers has 3 workers (before: 2)" in said
+    assert "count × 2" in command("status", "numbers").stdout
+    assert "numbers is inactive" in command("deactivate", "numbers").stdout
+    assert status()["state"] == "inactive"
+    assert len({worker["process"] for worker in status()["workers"]}) == 3
+
+    done = command("kill", "numbers", "--wait", 20)
+    assert "Draining numbers" in done.stderr
+    assert "nothing was pending any more" in done.stdout
+    assert "No topology is there" in command("list").stdout
+
+
+@pytest.mark.ray
+def test_what_has_finished_is_listed_until_it_is_killed(
+    command: Command, write: Write, tmp_path: Path
+) -> None:
+    path = file(write, tmp_path, total="500")
+    command("submit", path)
+    while "finished" not in (said := command("list").stdout):
+        assert "numbers" in said
+    assert "1,000" in said or "500" in said
+    complaint = command("deactivate", "numbers", status=1).stderr
+    assert "'numbers' is finished" in complaint
+    assert "possible are: drain, kill" in complaint
+    assert "is there already" in command("submit", path, status=1).stderr
+    assert "without a last word" in command("kill", "numbers", "--now").stdout
+    assert "No topology is there" in command("list").stdout
+
+
+@pytest.mark.ray
+def test_a_topology_that_gave_up_says_why_until_it_is_killed(
+    command: Command, write: Write
+) -> None:
+    path = write("""
+        def invert(number: Number) -> None:
+            1 / number.value
+
+        topology = Topology("inverses", attempts_max=2)
+        topology.spout("numbers", Counter(3)).shuffle().bolt("invert", invert)
+    """)
+    command("submit", path, "--inactive")
+    command("activate", "inverses")
+    while "failed" not in command("status", "inverses", "--json").stdout.partition("restarts")[0]:
+        pass
+    assert "ZeroDivisionError" in command("status", "inverses").stdout
+    assert "ZeroDivisionError" in command("activate", "inverses", status=1).stderr
+    assert "inverses is gone" in command("kill", "inverses").stdout
+
+
+@pytest.mark.ray
+def test_a_name_that_nobody_knows(command: Command) -> None:
+    for word in ("status", "activate", "deactivate", "kill", "rebalance"):
+        complaint = command(word, "nobody", status=1).stderr
+        assert "there is no topology 'nobody' on this cluster; none is there" in complaint
+
+
+@pytest.mark.parametrize("command", ["list", "status t", "kill t", "submit"])
+def test_a_cluster_that_is_not_there(
+    command: str, write: Write, sunshower: Sunshower, capsys: Capture
+) -> None:
+    words = command.split()
+    if command == "submit":
+        words.append(str(write('topology = Topology("t")\ntopology.spout("n", Counter(1))')))
+    assert sunshower(*words, "--address", "127.0.0.1:1") == 1
+    complaint = capsys.readouterr().err
+    assert "no Ray answers at 127.0.0.1:1" in complaint
+    assert "ray start --head" in complaint
