@@ -16,7 +16,7 @@ from sunshower.runtime.pending import Released
 from sunshower.runtime.position import SKIP_RECORDS, Position, skip
 from sunshower.runtime.retries import Replay
 from sunshower.runtime.spout_task import SpoutTask
-from sunshower.runtime.usercode import RAISED, Raised, blame
+from sunshower.runtime.usercode import RAISED, Raised, blame, guard
 from sunshower.topologies.components import DEFAULT, Context
 from sunshower.topologies.retry import DEAD_LETTERS
 
@@ -24,6 +24,7 @@ from sunshower.topologies.retry import DEAD_LETTERS
 class RecordsSpoutTask(SpoutTask):
     """Message ids are positions in the source."""
 
+    _source_name = "records"  # of the user's method
     _left: Iterator[Any]  # what is left of the source
     _source: Iterator[Any]  # the same; it notes the end
     _broken: Raised | None = None  # what the source has raised, after records to be emitted first
@@ -50,7 +51,7 @@ class RecordsSpoutTask(SpoutTask):
     def open(self, context: Context) -> None:
         super().open(context)
         self._position.rewind()
-        self._left = self._records()
+        self._left = guard(self.task, self._source_name, self._records)
         self._source = self._watched()
 
     def pack(self, *, stays: bool, now: float) -> Luggage:
@@ -146,7 +147,7 @@ class RecordsSpoutTask(SpoutTask):
         try:
             fresh.extend(islice(there_now, self._position.room(count)))
         except RAISED as error:
-            self._broken = blame(self.task, "records", error)
+            self._broken = blame(self.task, self._source_name, error)
         bad = self.outlets.check(DEFAULT, fresh)
         if bad is not None:
             misfit = self.outlets.misfit_error(DEFAULT, fresh[bad])

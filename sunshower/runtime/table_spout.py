@@ -33,6 +33,7 @@ class Piece:
 class TablesSpoutTask(RecordsSpoutTask):
     """Cuts what tables() yields into pieces that there is room for."""
 
+    _source_name = "tables"
     _rest: pa.Table | None = None  # of the table that was drawn last
 
     def emit(self, now: float, limit: int) -> int:
@@ -90,7 +91,7 @@ class TablesSpoutTask(RecordsSpoutTask):
         try:
             return self._next_piece(count)
         except RAISED as error:
-            self._broken = blame(self.task, "tables", error)
+            self._broken = blame(self.task, self._source_name, error)
             return None
 
     def _stop_at_end(self) -> None:

@@ -90,7 +90,7 @@ class Worker:
         self._inflows: dict[tuple[int, int], Inflow] = {}
         self._bolts = list(reversed(self._wired.bolts.values()))  # downstream first
         self._spouts = list(self._wired.spouts.values())
-        tasks = (*self._wired.bolts.values(), *self._spouts)
+        tasks: list[BoltTask | SpoutTask] = [*self._wired.bolts.values(), *self._spouts]
         self._opening = Opening(plan, self._call, clock, tasks, luggage or {})
         self._closed = False
         self._packed: dict[int, Luggage] | None = None  # then nothing happens here any more
