@@ -44,6 +44,7 @@ from sunshower.runtime.plan import Plan
 from sunshower.runtime.usercode import TaskError
 from sunshower.runtime.worker import Worker
 
+_READY_S = 0.1  # how often to look whether the loop has ended before it began
 _TELL_S = 0.25  # how often the master hears, while anything changes
 _LOG = logging.getLogger("sunshower")
 
@@ -65,6 +66,7 @@ class WorkerActor:
         self._process = (ray.get_runtime_context().get_node_id(), os.getpid())
         self._obituary = blackbox.find(run, worker)
         self._inlet: Inlet | None = None
+        self._ready = threading.Event()
         self._recorder = Recorder()
         gc.freeze()  # and seldom: batches in flight make many young objects (+40 % words/s)
         gc.set_threshold(100_000, 20, 50)
@@ -75,6 +77,8 @@ class WorkerActor:
 
     def deliver(self, packet: bytes) -> int:
         """A packet of a peer. The answer says whether it will be processed."""
+        while self._inlet is None and self._thread.is_alive():
+            self._ready.wait(_READY_S)  # the sender knows this life before it has begun
         inlet = self._inlet
         if inlet is None or not self._thread.is_alive():
             return int(Answer.STALE)
@@ -163,6 +167,7 @@ class WorkerActor:
             self._fetch_luggage(plan, welcome.move, luggage)
         self._move = welcome.move
         self._inlet = Inlet(self._worker, welcome.life)
+        self._ready.set()
         self._recorder = blackbox.make(self._run, plan, self._worker, welcome.life)
         generator = seeded(secrets.randbits(128))
         self._core = Worker(

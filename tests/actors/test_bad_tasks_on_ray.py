@@ -72,7 +72,7 @@ def test_bolt_whose_process_always_dies_is_quarantined_and_the_others_finish(
         ((id, error),) = snapshot.degraded.items()
         assert id == task.id
         assert "the process of its worker died 3 times in a row" in error.text
-        assert snapshot.state == "running", "one record is not processed: that is up to its spout"
+        assert snapshot.state == "active", "one record is not processed: that is up to its spout"
     finally:
         run.stop()
 

@@ -124,7 +124,8 @@ def test_nothing_is_lost_when_workers_come_and_go_under_load(
         assert run.wait(60)
         snapshot = run.snapshot()
         assert set().union(*run.results("tally")) == set(range(TOTAL))
-        assert acked(snapshot) == snapshot.component("numbers").emitted == TOTAL
+        counts = snapshot.component("numbers")  # a call to a worker may fail, and is no death
+        assert acked(snapshot) == counts.emitted - counts.replayed == TOTAL
         assert snapshot.restarts == 0
     assert states == [
         State.INACTIVE, State.ACTIVE, State.REBALANCING, State.ACTIVE,
@@ -136,7 +137,8 @@ def test_kill_waits_for_what_is_pending_and_says_what_was_done(ray_cluster: RayC
     with submitted(ray_cluster, tally(Counter())) as run:
         until(run, lambda snapshot: acked(snapshot) > 0)
         report = run.kill()
-        assert report.spouts["numbers"].acked == report.spouts["numbers"].emitted > 0
+        counts = report.spouts["numbers"]
+        assert counts.acked == counts.emitted - counts.replayed > 0
         assert report.unsettled == 0
         with pytest.raises(ClusterError, match="was stopped"):
             run.snapshot()

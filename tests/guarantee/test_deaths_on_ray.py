@@ -82,10 +82,10 @@ def test_calls_reach_a_successor_that_has_said_hello(
     with running(ray_cluster, tmp_path, Layout.ISOLATE) as run:
         victim = worker_of(run.plan, "work")
         actor = ray.get_actor(worker_name(run.id, victim), namespace=NAMESPACE)
-        ray.get(actor.peers.remote({}))
+        ray.get(actor.peers.remote({}, []))
         run.kill_worker(victim)
         until(lambda: run.snapshot().restarts == 1)
-        ray.get(actor.peers.remote({}))  # else it would be ActorUnavailableError
+        ray.get(actor.peers.remote({}, []))  # else it would be ActorUnavailableError
 
 
 def test_death_of_a_node(tmp_path: Path) -> None:
