@@ -11,10 +11,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
-from sunshower import Bolt, Collector, Context, Failure, Number, Spout, Topology, Tuple
+from sunshower import (
+    Bolt,
+    Collector,
+    Context,
+    DeadLetter,
+    Failure,
+    Number,
+    Spout,
+    Topology,
+    Tuple,
+)
 from sunshower.clock import ManualClock
 from sunshower.runtime.plan import Layout, make_plan
-from tests.runtime.harness import Faults, Network
+from tests.runtime.harness import Faults, Killed, Network
 
 TOTAL = 40
 Work = Callable[[int, int], None]  # number, how often it was here before: may raise
@@ -42,6 +52,8 @@ class Journal:
         self.acked_s: defaultdict[int, list[float]] = defaultdict(list)
         self.worked_s: defaultdict[int, list[float]] = defaultdict(list)
         self.stored: Counter[int] = Counter()
+        self.letters: list[DeadLetter] = []
+        self.testify: Callable[[str], None] = print  # into the black box of the worker's process
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
@@ -87,6 +99,9 @@ class Worker(Bolt[Number, Done]):
         self.journal.worked_s[number].append(self.journal.clock.now())
         try:
             self.work(number, before)
+        except Blocked:  # what a watchdog does, who finds it here
+            self.journal.testify("in work, at the line that never returned")
+            raise Killed from None
         except Refuse as refusal:
             out.fail(tuple, str(refusal))
         except Forget:
@@ -96,12 +111,20 @@ class Worker(Bolt[Number, Done]):
             out.ack(tuple)
 
 
-class Store(Bolt[Done, None]):
+class Store(Bolt[Any, None]):
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
 
-    def process(self, record: Done) -> None:
-        self.journal.stored[record.value] += 1
+    def process(self, record: Any) -> None:
+        self.journal.stored[record[0]] += 1
+
+
+class Letters(Bolt[DeadLetter, None]):
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+
+    def process(self, record: DeadLetter) -> None:
+        self.journal.letters.append(record)
 
 
 class Refuse(Exception):
@@ -110,6 +133,10 @@ class Refuse(Exception):
 
 class Forget(Exception):
     """Neither ack nor fail the tuple."""
+
+
+class Blocked(Exception):
+    """Never return."""
 
 
 def all_is_well(number: int, before: int) -> None: ...
@@ -127,6 +154,7 @@ class Stage:
         faults: Faults | None = None,
         total: int = TOTAL,
         spout: dict[str, Any] | None = None,
+        network: type[Network] = Network,
         **settings: Any,
     ) -> None:
         clock = ManualClock()
@@ -136,21 +164,33 @@ class Stage:
         topology = Topology("stage", **settings)
         self.declare(topology, work, spout or {})
         plan = make_plan(topology.graph(), layout)
-        self.net = Network(plan, seed, clock=clock, faults=faults)
+        self.net: Any = network(plan, seed, clock=clock, faults=faults)
 
     def declare(self, topology: Topology, work: Work, spout: dict[str, Any]) -> None:
         """Spout and bolts."""
         numbers = topology.spout("numbers", Numbers(self.journal, self.total), **spout)
         done = numbers.shuffle().bolt("work", Worker(self.journal, work))
         done.shuffle().bolt("store", Store(self.journal))
+        if "retry" in spout:
+            letters = numbers.stream("dead_letters", DeadLetter)
+            letters.shuffle().bolt("letters", Letters(self.journal))
 
     def run(self) -> Journal:
-        """To the end: every number is acked, and none before it was stored."""
+        """To the end: every number is acked, and none before it was stored, or is a dead letter."""
         self.net.run()
         missing = set(range(self.total)) - set(self.journal.acked_s)
         assert not missing, f"never acked: {sorted(missing)}"
-        assert not set(range(self.total)) - set(self.journal.stored), "acked, but not stored"
+        kept = {*self.journal.stored, *(letter.message_id for letter in self.journal.letters)}
+        assert not set(range(self.total)) - kept, "acked, but neither stored nor a dead letter"
         return self.journal
+
+    def watch_over(self, component: str) -> None:
+        """Let what blocks there testify, whichever life of its worker it is."""
+
+        def box(text: str) -> None:
+            self.net.nodes[self.worker_of(component)].core._call._recorder.testify(text)
+
+        self.journal.testify = box
 
     def worker_of(self, component: str) -> int:
         """Where its first task lives."""

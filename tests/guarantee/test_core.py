@@ -5,12 +5,19 @@ What the spout hears (cause, place, attempt), and how long it is until the tuple
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
-from sunshower import Cause
+from sunshower import Bolt, Cause, Context, Number, Retry, Topology
+from sunshower.errors import TopologyFailed
+from sunshower.runtime.lifecycle import State
 from sunshower.runtime.plan import ACKER, Layout
-from tests.guarantee.stage import Forget, Refuse, Stage, Work
-from tests.runtime.harness import Faults
+from tests.guarantee.stage import Blocked, Forget, Letters, Numbers, Refuse, Stage, Store, Work
+from tests.runtime.harness import Faults, Killed
+from tests.runtime.steered import Steered
 
 TIMEOUT_S, GRACE_S, RESTART_S = 30.0, 1.0, 0.6  # RESTART_S: what the harness takes at most
 BACK_OFF_S = 0.15  # 0.1 s and half of it more, before the second attempt
@@ -129,3 +136,188 @@ def test_frame_that_comes_twice(seed: int) -> None:
     journal = Stage(seed=seed, faults=Faults(repeat=0.5), total=200).run()
     assert not journal.heard
     assert set(journal.stored.values()) == {1}
+
+
+@SEEDS
+def test_death_of_a_spout(seed: int) -> None:
+    stage = Stage(seed=seed, total=200)
+    stage.until_acked(100)
+    settled = stage.net.master.book.positions.get(stage.net.plan.spouts[0].id, 0)
+    killed_s = stage.crash("numbers")
+    journal = stage.run()
+    again = [number for number, times in journal.acked_s.items() if len(times) > 1]
+    assert min(again, default=settled) >= settled, "what was settled is not emitted again"
+    assert not journal.heard, "the new life knows nothing of the old one's trees"
+    assert min(
+        s for times in journal.acked_s.values() for s in times if s > killed_s
+    ) - killed_s < (RESTART_S + A_MOMENT_S)
+
+
+@SEEDS
+def test_death_of_the_master(seed: int) -> None:
+    stage = Stage(seed=seed, network=Steered)
+    stage.until_acked(stage.total // 2)
+    stage.net.kill_master()
+    journal = stage.run()
+    assert not journal.heard
+    assert set(journal.stored.values()) == {1}
+    assert stage.net.state is State.FINISHED
+
+
+@SEEDS
+def test_rebalance_that_does_not_wait(seed: int) -> None:
+    stage = Stage(seed=seed, network=Steered, layout=Layout.PACK, total=400)
+    stage.until_acked(20)
+    stage.net.steer(lambda master: master.rebalance(4, None, 0.0, stage.net.clock.now()))
+    journal = stage.run()
+    assert {heard.failure.cause for heard in journal.heard} <= {Cause.REBALANCED}
+
+
+def always(wrong: BaseException, number: int = 3) -> Work:
+    def work(seen: int, before: int) -> None:
+        if seen == number:
+            raise wrong
+
+    return work
+
+
+PATIENT = Retry(attempts=3, dead_letters=True)
+
+
+@SEEDS
+def test_attempts_used_up_with_dead_letters(seed: int) -> None:
+    stage = Stage(always(ValueError("poison")), seed=seed, spout={"retry": PATIENT})
+    journal = stage.run()
+    (letter,) = journal.letters
+    assert (letter.message_id, letter.record, letter.attempts) == (3, {"value": 3}, 3)
+    assert (letter.cause, letter.component, letter.task) == (Cause.EXCEPTION, "work", 0)
+    assert "in work\n    raise wrong" in letter.traceback
+    assert len(journal.worked_s[3]) == 3
+    assert [heard.failure.attempt for heard in journal.heard] == [1, 2, 3]
+    assert set(journal.stored) == set(range(stage.total)) - {3}
+
+
+def test_attempts_used_up_without_dead_letters() -> None:
+    stage = Stage(always(ValueError("poison")), attempts_max=3)
+    with pytest.raises(TopologyFailed, match=r"message 3 .* failed 3 times(.|\n)*raise wrong"):
+        stage.run()
+    assert len(stage.journal.worked_s[3]) == 3
+
+
+@SEEDS
+def test_record_that_kills_its_process(seed: int) -> None:
+    stage = Stage(always(Killed()), seed=seed, spout={"retry": PATIENT})
+    journal = stage.run()
+    (letter,) = journal.letters
+    assert (letter.message_id, letter.attempts, letter.component) == (3, 3, "work")
+    assert letter.cause == Cause.ACTOR_DIED
+    assert "while executing it" in letter.reason
+    assert len(journal.worked_s[3]) == 3
+
+
+@SEEDS
+def test_code_that_does_not_return(seed: int) -> None:
+    stage = Stage(always(Blocked()), seed=seed, spout={"retry": PATIENT})
+    stage.watch_over("work")
+    (letter,) = stage.run().letters
+    assert (letter.message_id, letter.attempts, letter.cause) == (3, 3, Cause.BLOCKED)
+    assert letter.traceback == "in work, at the line that never returned"
+
+
+class Unready(Bolt[Number, None]):
+    """Its prepare raises, always."""
+
+    def prepare(self, context: Context) -> None:
+        raise OSError("no such disk")
+
+    def process(self, record: Number) -> None: ...
+
+
+class Degraded(Stage):
+    """Half of the topology can never work."""
+
+    def declare(self, topology: Topology, work: Work, spout: dict[str, Any]) -> None:
+        numbers = topology.spout("numbers", Numbers(self.journal, self.total), **spout)
+        numbers.shuffle().bolt("work", Unready)
+        numbers.stream("dead_letters").shuffle().bolt("letters", Letters(self.journal))
+        more = topology.spout("more", Numbers(type(self.journal)(self.journal.clock), 10))
+        more.shuffle().bolt("store", Store(self.journal))
+
+
+@SEEDS
+def test_quarantined_task(seed: int) -> None:
+    stage = Degraded(seed=seed, spout={"retry": PATIENT})
+    journal = stage.run()
+    assert {heard.failure.cause for heard in journal.heard} == {Cause.QUARANTINED}
+    letter = journal.letters[0]
+    assert (letter.cause, letter.component, letter.attempts) == (Cause.QUARANTINED, "work", 3)
+    assert "no such disk" in letter.traceback
+    assert set(journal.stored) == set(range(10)), "its neighbours go on"
+    for node in stage.net.nodes.values():
+        stage.net.master.hear(node.core.stats(), stage.net.clock.now())
+    (error,) = stage.net.master.snapshot(stage.net.clock.now()).degraded.values()
+    assert "no such disk" in error.text
+
+
+class Twins(Bolt[Number, Number]):
+    """In a cycle with itself: every number becomes two, for ever."""
+
+    def process(self, record: Number) -> Iterator[Number]:
+        yield record
+        yield record
+
+
+class Cycle(Stage):
+    """A topology that makes more than it takes in."""
+
+    def declare(self, topology: Topology, work: Work, spout: dict[str, Any]) -> None:
+        numbers = topology.spout("numbers", Numbers(self.journal, self.total), **spout)
+        twins = numbers.shuffle().bolt("work", Twins)
+        twins.shuffle().into("work")
+
+
+@SEEDS
+def test_cycle_that_has_no_room_left(seed: int) -> None:
+    limits = {"window_records_max": 100, "frame_records_max": 50}
+    stage = Cycle(seed=seed, layout=Layout.PACK, total=5, **limits)
+    stage.net.until(lambda: len(stage.journal.heard) >= 5)
+    assert {heard.failure.cause for heard in stage.journal.heard} == {Cause.OVERLOAD}
+    assert stage.journal.told_of(0).component == "work"
+    assert "window_records_max" in stage.journal.told_of(0).reason
+
+
+class Foreign(Bolt[Number, tuple[Any, ...]]):
+    """What it yields cannot leave its process."""
+
+    def process(self, record: Number) -> Iterator[Any]:
+        yield (object() if record.value == 3 else record.value,)
+
+
+class Border(Stage):
+    """A record that cannot travel."""
+
+    def declare(self, topology: Topology, work: Work, spout: dict[str, Any]) -> None:
+        numbers = topology.spout("numbers", Numbers(self.journal, self.total), **spout)
+        sent = numbers.shuffle().bolt("work", Foreign, fields=("value",))
+        sent.shuffle().bolt("store", Store(self.journal))
+        letters = numbers.stream("dead_letters").shuffle()
+        letters.bolt("letters", Letters(self.journal))
+
+
+@SEEDS
+def test_record_that_cannot_travel(seed: int) -> None:
+    stage = Border(seed=seed, spout={"retry": PATIENT})
+    (letter,) = stage.run().letters
+    assert (letter.message_id, letter.attempts, letter.component) == (3, 3, "work")
+    assert letter.cause == Cause.EXCEPTION
+    assert "cannot travel" in letter.reason
+
+
+@SEEDS
+def test_at_most_once(seed: int) -> None:
+    stage = Stage(seed=seed, ackers=0, total=400, faults=replace(Faults(), drop=0.05))
+    stage.net.run()
+    journal = stage.journal
+    assert not journal.heard
+    assert 0 < len(journal.stored) <= 400
+    assert set(journal.stored.values()) == {1}, "nothing is processed twice"
