@@ -24,7 +24,7 @@ from typing import Any
 import ray
 from ray import cloudpickle
 
-from sunshower.actors import blackbox, watchdog
+from sunshower.actors import blackbox, niceness, watchdog
 from sunshower.actors.names import NAMESPACE, master_name, silent, worker_name
 from sunshower.clock import SystemClock
 from sunshower.errors import SunshowerError
@@ -114,6 +114,7 @@ class WorkerActor:
     def _live(self) -> None:
         try:
             plan, welcome = self._say_hello()
+            niceness.step_back()
             self._inlet = Inlet(self._worker, welcome.life)
             generator = seeded(secrets.randbits(128))
             plan_here: Plan = cloudpickle.loads(plan)
