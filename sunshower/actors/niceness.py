@@ -7,6 +7,7 @@ after 1.9 to 2.9 s, and the next kill before all was well. With this it comes af
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -24,5 +25,6 @@ def step_back() -> None:
         os.nice(_STEP)
         return
     for thread in map(int, os.listdir(_THREADS)):
-        nicer = min(os.getpriority(os.PRIO_PROCESS, thread) + _STEP, _NICEST)
-        os.setpriority(os.PRIO_PROCESS, thread, nicer)
+        with contextlib.suppress(ProcessLookupError):  # a thread may have ended in between
+            nicer = min(os.getpriority(os.PRIO_PROCESS, thread) + _STEP, _NICEST)
+            os.setpriority(os.PRIO_PROCESS, thread, nicer)
