@@ -13,6 +13,7 @@ from typing import Any
 RESULTS = Path(__file__).parents[1] / "results" / "endurance.json"
 NAMES = ("chaos", "slow", "poison")
 RATE = 20_000  # tuples a second of the chaos
+_PATIENCE_S = 20.0  # for a quiet machine; then the results say how busy it was
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
@@ -41,7 +42,7 @@ def main() -> int:
 
     from benchmarks.endurance.tables import tables
     from benchmarks.endurance.targets import judged
-    from benchmarks.machine import describe
+    from benchmarks.machine import describe, wait_for_quiet
     from benchmarks.measure import BenchmarkError
     from sunshower.errors import SunshowerError
 
@@ -55,6 +56,7 @@ def main() -> int:
 
     settings = {"seconds": options.seconds, "seed": options.seed, "rate": RATE}
     report: dict[str, Any] = {**describe(), "settings": {**settings, "victims": options.victims}}
+    report["busy_cores"] = round(wait_for_quiet(_PATIENCE_S), 2)  # with other work, before it began
     try:
         report |= experiments(options, tell)
     except (BenchmarkError, SunshowerError) as error:

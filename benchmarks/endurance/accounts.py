@@ -32,7 +32,7 @@ class Felt:
     """What one kill has cost."""
 
     kill: Kill
-    touched: int  # tuples that were open at that moment
+    touched: int  # tuples that were open at some moment from the kill until the successor was back
     seconds: float  # until the last of them was acked
 
 
@@ -68,8 +68,12 @@ class Accounts:
         return len(done) / ((done.max() - self.emitted.min()) / 1e9) if len(done) else 0.0
 
     def felt(self, kill: Kill) -> Felt:
-        """How long `kill` was felt; infinite when a tuple that it touched was never acked."""
-        touched = self.acked[(self.emitted < kill.at_ns) & (self.acked > kill.at_ns)]
+        """How long `kill` was felt; infinite when a tuple that it touched was never acked.
+
+        What was emitted while the victim was away is touched, too: it may be sent there.
+        """
+        back_ns = kill.at_ns + int((kill.back_s or 0) * 1e9)
+        touched = self.acked[(self.emitted <= back_ns) & (self.acked > kill.at_ns)]
         last = int(touched.max(initial=kill.at_ns))
         seconds = np.inf if last == NEVER else (last - kill.at_ns) / 1e9
         return Felt(kill, len(touched), float(seconds))

@@ -56,6 +56,8 @@ def chaos(
         "rate": round(accounts.rate),
         "kills": len(kills),
         "restarts": snapshot.restarts,
+        "quarantined": len(snapshot.degraded),
+        "dead_letters": snapshot.component("numbers").dead,
         "failures": causes(failures),
         "timeouts": causes(failures).get("timeout", 0),
         "replays": snapshot.component("numbers").replayed,
@@ -68,13 +70,17 @@ def chaos(
 def _hail(
     run: RayRun, seconds: float, kinds: Sequence[str], generator: np.random.Generator, tell: Tell
 ) -> list[Kill]:
-    """Kill every 2 s, give or take; who takes longer to come back is waited for."""
+    """Kill every 2 s, give or take. Who takes longer to come back is waited for; the kills after it
+    are that much later, and never closer to each other."""
     begun_s = time.monotonic()
-    turns = range(1, int(seconds / EVERY_S))
-    kills = []
-    for turn, victim in zip(turns, choose(victims(run.plan, kinds), generator), strict=False):
-        due_s = begun_s + turn * EVERY_S + generator.uniform(-_JITTER_S, _JITTER_S)
-        time.sleep(max(due_s - time.monotonic(), 0))
+    kills: list[Kill] = []
+    due_s = begun_s
+    for victim in choose(victims(run.plan, kinds), generator):
+        due_s = max(due_s + EVERY_S, time.monotonic())
+        if due_s >= begun_s + seconds:
+            break
+        at_s = due_s + generator.uniform(-_JITTER_S, _JITTER_S)
+        time.sleep(max(at_s - time.monotonic(), 0))
         kills.append(strike(run, victim, tell))
     time.sleep(max(begun_s + seconds - time.monotonic(), 0))
     return kills

@@ -21,7 +21,7 @@ from sunshower.runtime.plan import ACKER, Layout, Plan
 
 KINDS = ("bolt", "spout", "acker", "worker", "master")
 _PATIENCE_S = 20.0  # for a victim that is just being born
-_POLL_S = 0.02
+_POLL_S = 0.1  # the master has better things to do than to answer
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from benchmarks.endurance.accounts import worst
 from benchmarks.figures import Target
 
 LAYOUTS = ("isolate", "pack")
+_COUNTS = ("lost", "acked_early", "timeouts", "quarantined", "dead_letters")
 TARGETS = (
     *(
         target
@@ -17,6 +18,8 @@ TARGETS = (
             Target(f"chaos/{layout}/lost", at_most=0),
             Target(f"chaos/{layout}/acked_early", at_most=0),
             Target(f"chaos/{layout}/timeouts", at_most=0),
+            Target(f"chaos/{layout}/quarantined", at_most=0),
+            Target(f"chaos/{layout}/dead_letters", at_most=0),
             Target(f"chaos/{layout}/median_s", at_most=5),
             Target(f"chaos/{layout}/worst_s", at_most=10),
         )
@@ -33,7 +36,7 @@ def known(report: Mapping[str, Any]) -> dict[str, float]:
     """The figures that a report has, by the names of the targets."""
     figures = {}
     for layout, run in report.get("chaos", {}).items():
-        figures |= {f"chaos/{layout}/{n}": run[n] for n in ("lost", "acked_early", "timeouts")}
+        figures |= {f"chaos/{layout}/{n}": run[n] for n in _COUNTS}
         for name in ("median_s", "worst_s"):
             figures[f"chaos/{layout}/{name}"] = worst(run["victims"], name)
     for part in ("slow", "poison"):

@@ -333,7 +333,7 @@ def _start_ray(address: str | None, quiet: bool) -> None:
             "max_direct_call_object_size": 4 << 20,  # packets ride in the call itself
             "task_events_report_interval_ms": 0,  # nobody reads them: 15 % off each call
             "gcs_rpc_server_reconnect_timeout_s": 5,  # if somebody kills Ray, do not hang 60 s
-            "worker_niceness": 0,  # Ray's 15 yields to anything else on the machine
+            "worker_niceness": 0,  # niceness.py goes down from here, and less than Ray's 15
         },
     }
     try:

@@ -27,7 +27,7 @@ from typing import Any
 import ray
 from ray import cloudpickle
 
-from sunshower.actors import blackbox, watchdog
+from sunshower.actors import blackbox, niceness, watchdog
 from sunshower.actors.names import NAMESPACE, luggage_key, master_name, silent, worker_name
 from sunshower.actors.store import RayStore
 from sunshower.clock import SystemClock
@@ -135,6 +135,7 @@ class WorkerActor:
     def _live(self) -> None:
         try:
             plan, welcome = self._say_hello()
+            niceness.step_back()
             self._submitted: Plan = cloudpickle.loads(plan)
             config = self._submitted.graph.config
             watchdog.start(lambda: self._recorder, threading.current_thread(), config.block_max_s)

@@ -223,7 +223,7 @@ class BoltTask(Supervised):
             roots, mades, _ = anchors.with_edges(made)
             self._reports.ack(roots, batch.edges ^ mades)
             return
-        good = np.setdiff1d(np.arange(len(batch)), list(failures))
+        good = np.delete(np.arange(len(batch)), list(failures))
         roots, mades, _ = anchors.select(good).with_edges(made[good])
         self._reports.ack(roots, Anchors(batch.edges, batch.offsets).select(good).roots ^ mades)
 

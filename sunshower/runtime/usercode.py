@@ -83,13 +83,14 @@ def guard(task: Task, what: str, call: Callable[[], T]) -> T:
 
 def failure_of(task: Task, error: BaseException) -> Failure:
     """An exception of user code that one tuple, or one batch, is to blame for."""
+    told = traceback.TracebackException.from_exception(error)  # once: it is most of the cost
     return Failure(
         Cause.EXCEPTION,
         task.component,
         task.index,
-        "".join(traceback.format_exception_only(error)).strip(),
+        "".join(told.format_exception_only()).strip(),
         type(error).__qualname__,
-        "".join(traceback.format_exception(error)),
+        "".join(told.format()),
         task.worker,
     )
 

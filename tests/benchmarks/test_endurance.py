@@ -72,6 +72,13 @@ def test_a_kill_is_felt_until_the_last_tuple_that_was_open_then_is_acked() -> No
     assert (felt.touched, felt.seconds) == (2, 4.5)
 
 
+def test_what_is_emitted_while_the_victim_is_away_is_touched_too() -> None:
+    emitted = rows((0, 2.5), (1, 3.5))
+    found = accounts(2, emitted, acked=rows((0, 5), (1, 99)))
+    felt = found.felt(Kill("bolt", "relay[0]", 2 * S, back_s=1.0))
+    assert (felt.touched, felt.seconds) == (1, 3.0)
+
+
 def test_a_kill_that_touches_nothing_is_not_felt() -> None:
     felt = accounts(1, rows((0, 0)), rows((0, 1))).felt(Kill("bolt", "relay[0]", 2 * S))
     assert (felt.touched, felt.seconds) == (0, 0.0)
@@ -144,6 +151,8 @@ RUN = {
     "tuples": 9,
     "lost": 1,
     "acked_early": 0,
+    "quarantined": 0,
+    "dead_letters": 0,
     "rate": 5,
     "timeouts": 0,
     "replays": 2,

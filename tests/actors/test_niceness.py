@@ -1,0 +1,42 @@
+"""A process that is born lets others go first, with all that it does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/task").exists(), reason="threads have no niceness of their own here"
+)
+# Prints the niceness of each thread after `step_back` was called so often; one is younger.
+PROGRAM = """
+import os, sys, threading
+from sunshower.actors.niceness import step_back
+
+end = threading.Event()
+threads = [threading.Thread(target=end.wait) for _ in range(2)]
+threads[0].start()
+for _ in range(int(sys.argv[1])):
+    step_back()
+threads[1].start()
+print(*(os.getpriority(os.PRIO_PROCESS, int(thread)) for thread in os.listdir("/proc/self/task")))
+end.set()
+"""
+
+
+def niceness(times: int) -> list[int]:
+    command = [sys.executable, "-c", PROGRAM, f"{times}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [int(word) for word in done.stdout.split()]
+
+
+def test_all_threads_step_back_and_those_to_come() -> None:
+    before = niceness(0)[0]
+    assert niceness(1) == 3 * [min(before + 10, 19)]
+
+
+def test_niceness_has_an_end() -> None:
+    assert niceness(3) == 3 * [19]
