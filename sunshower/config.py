@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from sunshower.errors import ConfigError
@@ -48,6 +48,10 @@ class Config:
     restart_backoff_s: float = 0.5  # before a worker goes on that keeps dying; doubled each time
 
     def __post_init__(self) -> None:
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            if not isinstance(value, int | float | None) and value != "auto":
+                raise ConfigError(f"{setting.name} is {value!r}; it must be a number")
         for name in (
             "message_timeout_s",
             "slice_s",

@@ -15,7 +15,7 @@ from sunshower.failures import Failure
 _GRAIN_S = 0.02  # a source has news so often; a tuple at a time would be a packet at a time
 _BURST = 256  # numbers noted as emitted before they are handed out
 _KEYS = 1_000
-POISON_EVERY = 10_000
+POISON_EVERY = 100_000
 
 
 class Item(NamedTuple):

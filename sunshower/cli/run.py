@@ -66,7 +66,8 @@ def run(
 
     Ctrl-C (or SIGTERM) once: the spouts emit no more, and what is under way is finished. Twice:
     everything ends at once. What Stdout sinks print goes to the standard output, the display to the
-    standard error.
+    standard error. The exit status is 0 when every tuple was processed, or is among the dead
+    letters where the topology has some.
     """
     from sunshower.cli.loading import load
 

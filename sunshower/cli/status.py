@@ -47,6 +47,7 @@ def status(name: Name, as_json: AsJson = False, address: Address = "auto") -> No
     from rich.console import Console
 
     from sunshower.cli.display import Display
+    from sunshower.cli.summary import troubles
 
     with reach(address) as cluster:
         found = cluster.find(name).overview()
@@ -58,6 +59,8 @@ def status(name: Name, as_json: AsJson = False, address: Address = "auto") -> No
     title = f"{name}  ·  {snapshot.state}  ·  up {_span(up_s)}  ·  restarts: {snapshot.restarts}"
     console.print(Display(found.plan.graph).table(snapshot, title, average_s=up_s))
     console.print(_workers(found))
+    for line in troubles(snapshot):
+        console.print(line, style="red", highlight=False, markup=False, soft_wrap=True)
     for trouble in filter(None, (found.error, snapshot.untracked)):
         text = complaint(TopologyFailed(trouble))
         console.print(text, style="bold red", highlight=False, markup=False, soft_wrap=True)
@@ -74,7 +77,8 @@ def _row(name: str, found: Overview) -> list[str]:
         snapshot.restarts,
     )
     up = _span(time.time() - found.since_s)
-    return [name, snapshot.state, up, *(f"{number:,}" for number in numbers)]
+    state = f"{snapshot.state}, degraded" if snapshot.degraded else snapshot.state
+    return [name, state, up, *(f"{number:,}" for number in numbers)]
 
 
 def _workers(found: Overview) -> Table:
@@ -121,6 +125,7 @@ def _as_json(found: Overview, up_s: float) -> dict[str, Any]:
         "restarts": snapshot.restarts,
         "error": found.error,
         "untracked": snapshot.untracked,
+        "degraded": [error.story for error in snapshot.degraded.values()],
         "components": components,
         "workers": _worker_facts(found),
     }

@@ -78,6 +78,10 @@ def kill(name: Name, wait_s: Wait = None, now: Now = False, address: Address = "
 
     Its spouts emit nothing fresh, and what is pending may finish; then every task is closed.
     """
+    if now and wait_s is not None:
+        raise typer.BadParameter(
+            "--now does not wait: leave one of the two away", param_hint="--wait"
+        )
     from rich.console import Console
 
     from sunshower.actors.stopping import kill as end
@@ -87,7 +91,7 @@ def kill(name: Name, wait_s: Wait = None, now: Now = False, address: Address = "
         if now:
             end(run)
             run.stop()
-            typer.echo(f"{name} is gone, without a last word.")
+            typer.echo(f"{name} is gone; nothing was finished.")
             return
         report = run.kill(wait_s, look=progress(Console(stderr=True), f"Draining {name}"))
     _tell(Console(), name, report)

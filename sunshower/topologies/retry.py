@@ -60,6 +60,9 @@ class Retry:
             raise ConfigError(
                 f"Retry: attempts is {self.attempts!r}; it must be a whole number of at least 1"
             )
+        for name in ("initial_s", "factor", "max_s", "jitter"):
+            if not isinstance(getattr(self, name), int | float):
+                raise ConfigError(f"Retry: {name} is {getattr(self, name)!r}; it must be a number")
         if not 0 < self.initial_s <= self.max_s < math.inf:
             raise ConfigError(
                 f"Retry: initial_s is {self.initial_s!r} and max_s {self.max_s!r}; the first wait "
@@ -69,7 +72,7 @@ class Retry:
             raise ConfigError(f"Retry: factor is {self.factor!r}; it must be at least 1")
         if not 0 <= self.jitter <= 1:
             raise ConfigError(f"Retry: jitter is {self.jitter!r}; it must be from 0 to 1")
-        if not isinstance(self.dead_letters, bool | str | PurePath):
+        if not isinstance(self.dead_letters, bool | str | PurePath) or self.dead_letters == "":
             raise ConfigError(
                 f"Retry: dead_letters is {self.dead_letters!r}; give False to halt, True for a "
                 "stream of the spout, or the path of a JSON lines file"

@@ -38,13 +38,16 @@ class Topology:
         check_id(id, "topology")
         self.id = id
         changes: dict[str, Any] = settings
+        known = [setting.name for setting in fields_of(Config)]
+        if unknown := [name for name in settings if name not in known]:
+            raise ConfigError(
+                f"topology {id!r}: there is no setting {unknown[0]!r}; the settings are: "
+                f"{', '.join(known)}"
+            )
         try:
             self.config = replace(config or Config(), **changes)
-        except TypeError as error:
-            known = ", ".join(setting.name for setting in fields_of(Config))
-            raise ConfigError(
-                f"topology {id!r}: {error}; the settings, nearly all of them numbers, are: {known}"
-            ) from None
+        except ConfigError as error:
+            raise ConfigError(f"topology {id!r}: {error}") from None
         self._components: dict[str, Component] = {}
 
     def spout(

@@ -112,7 +112,7 @@ def test_what_has_finished_is_listed_until_it_is_killed(
     assert "'numbers' is finished" in complaint
     assert "possible are: drain, kill" in complaint
     assert "is there already" in command("submit", path, status=1).stderr
-    assert "without a last word" in command("kill", "numbers", "--now").stdout
+    assert "nothing was finished" in command("kill", "numbers", "--now").stdout
     assert "No topology is there" in command("list").stdout
 
 

@@ -79,7 +79,7 @@ def test_setting_that_does_not_exist() -> None:
 
 
 def test_setting_that_is_no_number() -> None:
-    refused(ConfigError, lambda: Topology("t", workers="two"), "'t'", "str", "numbers")
+    refused(ConfigError, lambda: Topology("t", workers="two"), "'t'", "workers", "'two'", "number")
 
 
 def test_setting_out_of_range() -> None:
