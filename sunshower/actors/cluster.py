@@ -237,7 +237,7 @@ class RayRun:
             for error in (e for said in ray.get(calls, timeout=_CALL_S) for e in said):
                 _log.warning("%s", error.story)
         blackbox.remove_all(self.id)
-        for actor in (*workers, master):
+        for actor in (master, *living_workers(self.id)):  # or it may start another one meanwhile
             with contextlib.suppress(Exception):
                 ray.kill(actor)
         with contextlib.suppress(Exception):

@@ -26,7 +26,7 @@ def close(run: RayRun) -> list[TaskError]:
 
 def kill(run: RayRun) -> None:
     """End every actor at once. No task is closed; user code that hangs cannot delay it."""
-    for worker in living_workers(run.id):
-        ray.kill(worker)
     with contextlib.suppress(ValueError):  # gone already
         ray.kill(ray.get_actor(master_name(run.id), namespace=NAMESPACE))
+    for worker in living_workers(run.id):
+        ray.kill(worker)

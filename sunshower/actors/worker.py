@@ -67,6 +67,7 @@ class WorkerActor:
         self._obituary = blackbox.find(run, worker)
         self._inlet: Inlet | None = None
         self._ready = threading.Event()
+        self._greeting = False  # hello is said, and the new life has not begun
         self._recorder = Recorder()
         gc.freeze()  # and seldom: batches in flight make many young objects (+40 % words/s)
         gc.set_threshold(100_000, 20, 50)
@@ -77,7 +78,7 @@ class WorkerActor:
 
     def deliver(self, packet: bytes) -> int:
         """A packet of a peer. The answer says whether it will be processed."""
-        while self._inlet is None and self._thread.is_alive():
+        while self._greeting and self._thread.is_alive():
             self._ready.wait(_READY_S)  # the sender knows this life before it has begun
         inlet = self._inlet
         if inlet is None or not self._thread.is_alive():
@@ -157,6 +158,8 @@ class WorkerActor:
         """
         me = ray.get_runtime_context().current_actor
         ray.get(me.reachable.options(max_task_retries=-1).remote())
+        self._ready.clear()
+        self._greeting = True  # not before: what waits in `deliver` holds `reachable` up
         hello = self._master.hello.remote(self._worker, self._process, self._obituary)
         said: tuple[bytes, Welcome] = ray.get(hello)
         return said
@@ -168,6 +171,7 @@ class WorkerActor:
             self._fetch_luggage(plan, welcome.move, luggage)
         self._move = welcome.move
         self._inlet = Inlet(self._worker, welcome.life)
+        self._greeting = False
         self._ready.set()
         self._recorder = blackbox.make(self._run, plan, self._worker, welcome.life)
         generator = seeded(secrets.randbits(128))
@@ -210,6 +214,7 @@ class WorkerActor:
         if self._move >= move:
             return
         luggage, self._obituary = self._core.pack(()), None
+        self._log()
         _, welcome = self._say_hello()
         mine = {task.id for task in placed(self._submitted, welcome.places).tasks_on(self._worker)}
         self._peers = {}

@@ -27,6 +27,7 @@ class Book:
     killing: bool = False  # and that is the end of it
     killed: bool = False
     error: str | None = None  # why the topology gave up
+    untracked: str | None = None  # the first failure, in lives that are over, that nobody follows
     wait_s: float = 0.0  # how long a kill or a rebalance waits for what is pending
     places: list[int] | None = None  # the worker of each task, once that is not the plan's any more
     next_places: list[int] | None = None  # likewise, while a rebalance is under way

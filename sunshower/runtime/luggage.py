@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.plan import Task
 from sunshower.runtime.position import Position
 from sunshower.runtime.retries import Blame, Replay
-from sunshower.runtime.usercode import Raised, TaskError, guard
+from sunshower.runtime.usercode import Raised, TaskError
+
+if TYPE_CHECKING:  # calls.py knows bolt tasks, and these know this
+    from sunshower.runtime.calls import Calls
 
 
 @dataclass(slots=True)
@@ -27,6 +30,7 @@ class Luggage:
     exhausted: bool = False
     state: Any = None  # what snapshot() has returned
     instance: Any = None  # the user's object, opened
+    hands: Any = None  # manual bolts: the collector, which the object may have kept
     place: Position | None = None  # in the source
     source: Iterator[Any] | None = None  # what is left of its records() or tables()
 
@@ -40,7 +44,9 @@ class Packer(Protocol):
     def close(self) -> TaskError | None: ...
 
 
-def pack_all(tasks: Iterable[Packer], leaving: Container[int], now: float) -> dict[int, Luggage]:
+def pack_all(
+    tasks: Iterable[Packer], leaving: Container[int], now: float, call: Calls
+) -> dict[int, Luggage]:
     """Task id → luggage. Those whose object stays behind, such as `leaving` ones, are closed.
 
     Raises TopologyFailed for what user code raises in snapshot().
@@ -49,9 +55,9 @@ def pack_all(tasks: Iterable[Packer], leaving: Container[int], now: float) -> di
     for task in tasks:
         pack = partial(task.pack, stays=task.task.id not in leaving, now=now)
         try:
-            packed[task.task.id] = guard(task.task, "snapshot", pack)
+            packed[task.task.id] = call(task.task, "snapshot", pack)
         except Raised as raised:
             raise TopologyFailed(raised.error.story) from raised.__cause__
         if packed[task.task.id].instance is None:
-            task.close()
+            call(task.task, "close", task.close)
     return packed

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,9 @@ from sunshower.failures import Cause, Failure
 from sunshower.runtime.anchoring import Anchor, AnchoredSender, Unsent
 from sunshower.runtime.batch import Batch
 from sunshower.runtime.bolt_task import BoltTask
+from sunshower.runtime.luggage import Luggage
 from sunshower.runtime.usercode import RAISED, no_way
-from sunshower.topologies.components import DEFAULT, Tuple
+from sunshower.topologies.components import DEFAULT, Context, Tuple
 
 
 class State(Enum):
@@ -55,12 +57,23 @@ class InputTuple(Anchor):
         return f"Tuple({self.record!r} from {self.component}.{self.stream}, task {self.task})"
 
 
+class Hands:
+    """The Collector that a bolt is handed: the same one in all lives of its object."""
+
+    def __init__(self, task: ManualBoltTask) -> None:
+        self.task = task
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.task, name)
+
+
 class ManualBoltTask(BoltTask):
     """Calls execute for each input, and carries out at the end of the batch what it asked for."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._sender = AnchoredSender(self.outlets)
+        self._hands = Hands(self)
         self._settled: list[InputTuple] = []
         self._failures: list[tuple[InputTuple, Failure]] = []
         self.postponed: list[int] = []  # roots whose timeout is to be reset
@@ -77,7 +90,7 @@ class ManualBoltTask(BoltTask):
             if self.note is not None:
                 self.note(batch.roots[at])
             try:
-                self.bolt.execute(tuple, self)
+                self.bolt.execute(tuple, self._hands)
             except RAISED as error:
                 self._fail_unfinished(tuple, self.failure(error))
         self._carry_out()
@@ -88,7 +101,7 @@ class ManualBoltTask(BoltTask):
             outputs = self._made_by_tick()
         finally:
             self._carry_out()
-        self._send_by_stream(outputs, None)
+        self._send_of_tick(partial(self._send_by_stream, outputs, None))
 
     def _fail_unfinished(self, tuple: InputTuple, failure: Failure) -> None:
         """It raised: not even its own ack counts."""
@@ -137,6 +150,18 @@ class ManualBoltTask(BoltTask):
                     self._reports.fail(np.array(tuple.roots, np.uint64), failure)
                 else:
                     self._fail_unfinished(tuple, failure)
+
+    def pack(self, *, stays: bool, now: float) -> Luggage:
+        luggage = super().pack(stays=stays, now=now)
+        if stays:
+            luggage.hands = self._hands
+        return luggage
+
+    def unpack(self, luggage: Luggage, context: Context) -> None:
+        super().unpack(luggage, context)
+        if luggage.hands is not None:  # the bolt may have kept its collector
+            self._hands = luggage.hands
+            self._hands.task = self
 
     # What the user calls: the Collector of topologies/components.py.
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from sunshower.failures import Failure
 from sunshower.runtime.anchoring import Anchor, AnchoredSender
 from sunshower.runtime.luggage import Luggage
 from sunshower.runtime.pending import Released
@@ -54,6 +56,8 @@ class NextTupleSpoutTask(SpoutTask):
             fresh.append(self._emissions.popleft())
         if len(fresh) < wanted and not self._emissions:  # the source has nothing now
             replays = limit - len(fresh)
+        taken = sum(map(self._tracked, fresh))
+        replays = min(replays, self.pending.room - taken)  # all that is in line is tracked
         again, letters = self.replays.take(replays, len(fresh))
         sending = [r.payload._replace(attempt=r.attempt) for r in (*again, *letters)]
         self._send(sending + fresh, now)
@@ -76,10 +80,14 @@ class NextTupleSpoutTask(SpoutTask):
 
     def unpack(self, luggage: Luggage, context: Context) -> None:
         super().unpack(luggage, context)
-        if luggage.instance is None:
-            guard(self.task, "restore", partial(self.spout.restore, luggage.state))
         self._emissions.extend(luggage.ahead)
         self._count = luggage.drawn
+
+    def _restore(self, state: Any) -> None:
+        guard(self.task, "restore", partial(self.spout.restore, state))
+
+    def accuse(self, times: Mapping[int, int], failure: Failure) -> None:
+        """Its numbers begin anew with each process: which messages those were, nobody knows."""
 
     def put(self, emission: Emission) -> None:
         """Check an emit, and keep it until `next_tuple` has returned."""

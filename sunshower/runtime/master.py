@@ -124,6 +124,7 @@ class Master:
             dict(book.retired),
             state,
             dict(book.quarantined),
+            book.untracked,
         )
 
     def report(self, now: float) -> KillReport:
@@ -161,7 +162,7 @@ class Master:
 
     def hear(self, stats: WorkerStats, now: float) -> None:
         """A worker tells how it stands. What a former life of it has sent is ignored."""
-        if stats.incarnation != self.book.lives.get(stats.worker):
+        if stats.incarnation != self.lives.get(stats.worker):  # not of former places either
             return
         self._stats[stats.worker] = stats
         for task in stats.tasks:
@@ -182,7 +183,7 @@ class Master:
     def packed(self, stats: WorkerStats, now: float) -> None:
         """A worker has ended its life for a rebalance; these were its last counters."""
         self.hear(stats, now)
-        if self.book.packing and stats.incarnation == self.book.lives.get(stats.worker):
+        if self.book.packing and stats.incarnation == self.lives.get(stats.worker):
             self._packed.add(stats.worker)
         self.look(now)
 
@@ -234,7 +235,7 @@ class Master:
             self._packed, self._unloaded = set(), False
             self.plan = placed(self._submitted, self.book.places)
             self._lives = Lives(self.plan)
-            for worker in self._stats.keys() - set(self.plan.workers):
+            for worker in list(self._stats):  # into the book: who comes next may have to tell
                 self._retire(worker)
 
     def orders(self) -> Orders:
@@ -307,7 +308,8 @@ class Master:
         if obituary is None or obituary.life != self.book.lives.get(worker) or not obituary.roots:
             return
         self.obituaries[worker] = obituary
-        for task, numbers in obituary.numbers.items():
+        named = {s.id for s in self.plan.spouts if self.plan.component(s).level.counts_records}
+        for task, numbers in ((t, n) for t, n in obituary.numbers.items() if t in named):
             counts = self.book.suspects.setdefault(task, {})
             for number in numbers:
                 counts[number] = counts.get(number, 0) + 1
@@ -315,6 +317,7 @@ class Master:
     def _retire(self, worker: int) -> None:
         """What a life that is over had done still counts."""
         last = self._stats.pop(worker, None)
+        self.book.untracked = self.book.untracked or (last.untracked if last else None)
         for task in last.tasks if last else ():
             retired = self.book.retired.get(task.component, Counts())
             self.book.retired[task.component] = retired + task.counts.closed()

@@ -110,6 +110,7 @@ class Snapshot:
     retired: Mapping[str, Counts] = field(default_factory=dict)  # what dead incarnations had done
     state: str = "active"
     degraded: Mapping[int, TaskError] = field(default_factory=dict)  # quarantined task → why
+    untracked_before: str | None = None  # as WorkerStats.untracked, of lives that are over
 
     def tasks(self) -> Iterable[TaskStats]:
         """All tasks, worker by worker."""
@@ -119,7 +120,8 @@ class Snapshot:
     @property
     def untracked(self) -> str | None:
         """What to tell about failed records that could not be replayed; None if there are none."""
-        return next(filter(None, (worker.untracked for worker in self.workers.values())), None)
+        told = (self.untracked_before, *(worker.untracked for worker in self.workers.values()))
+        return next(filter(None, told), None)
 
     def component(self, component: str) -> Counts:
         """The sum over a component's tasks, dead incarnations included."""

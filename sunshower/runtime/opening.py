@@ -35,6 +35,11 @@ class Opening:
         self._clock = clock
         self._luggage = dict(luggage)
 
+    @property
+    def luggage_left(self) -> Mapping[int, Luggage]:
+        """The luggage of tasks that are not open yet: it goes along once more."""
+        return self._luggage
+
     def look(self, now: float) -> None:
         """Open those whose time has come; give up those that are quarantined."""
         for task in self.waiting:
@@ -51,9 +56,10 @@ class Opening:
         where = context(self._plan, task.task, getattr(task, "committed", 0))
         own = self._luggage.get(task.task.id)
         begin = partial(task.unpack, own) if own else task.resume
+        before = getattr(task, "spout", None)
         self._call(task.task, "the opening", partial(begin, where))
         task.supervision.tried()
         self._luggage.pop(task.task.id, None)
-        if isinstance(task, SpoutTask) and self.active:
+        if isinstance(task, SpoutTask) and self.active and task.spout is not before:
             self._call(task.task, "activate", task.activate)
         self.tickers += tickers(self._plan, task, self.tickers, self._clock.now())

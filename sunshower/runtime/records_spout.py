@@ -68,8 +68,11 @@ class RecordsSpoutTask(SpoutTask):
             self.open(context)
         else:
             super().unpack(luggage, context)
+            draining = self._position.end < np.inf  # wished before it was unpacked
             self._position, self._left = luggage.place, luggage.source
             self._source = self._watched()
+            if draining:
+                self._position.stop()
 
     def resume(self, context: Context) -> None:
         """Its source has ended with the exception: a new spout begins where the old one was."""

@@ -139,11 +139,15 @@ class SpoutTask(Supervised):
         """Go on with `luggage`, instead of `open`."""
         if luggage.instance is None:
             self.open(context)
+            self._restore(luggage.state)  # may raise: then all of this is done again
         else:
             guard(self.task, "prepare of a custom grouping", self.outlets.prepare)
             self._adopt(luggage.instance)
         self.exhausted |= luggage.exhausted
         self.replays.line.adopt(luggage.waiting, luggage.blames)
+
+    def _restore(self, state: Any) -> None:
+        """Give a new spout what its `snapshot` had returned elsewhere."""
 
     def activate(self) -> None:
         """Emit from now on. Storm: ISpout.activate."""

@@ -188,13 +188,12 @@ class Worker:
 
     def pack(self, leaving: Container[int]) -> dict[int, Luggage]:
         """The end of this life, for a rebalance; `leaving` tasks are closed. See luggage.py.
-
-        A second call packs nothing anew; tasks that were never opened have nothing to pack.
-        """
+        A second call packs nothing anew."""
         if self._packed is None:
             tasks: list[Packer] = [spout for spout in self._spouts if spout.spout is not None]
             tasks += [bolt for bolt in self._wired.bolts.values() if bolt.bolt is not None]
-            self._packed = pack_all(tasks, leaving, self._clock.now())
+            now, left = self._clock.now(), self._opening.luggage_left
+            self._packed = {**left, **pack_all(tasks, leaving, now, self._call)}
         return self._packed
 
     # ---- work -----------------------------------------------------------------------------

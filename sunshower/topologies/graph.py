@@ -30,6 +30,11 @@ class Level(Enum):
     def is_spout(self) -> bool:
         return self in (Level.RECORDS, Level.TABLES, Level.NEXT_TUPLE)
 
+    @property
+    def counts_records(self) -> bool:
+        """Whether a message has the same number in every life of its spout."""
+        return self in (Level.RECORDS, Level.TABLES)
+
 
 @dataclass(frozen=True)
 class StreamSpec:
