@@ -10,6 +10,8 @@ class Clock(Protocol):
     """Seconds on a clock that never goes back; where it starts means nothing."""
 
     def now(self) -> float: ...
+    def sleep(self, seconds: float) -> None:
+        """Let time pass, for whoever calls."""
 
 
 class SystemClock:
@@ -17,6 +19,9 @@ class SystemClock:
 
     def now(self) -> float:
         return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
 
 
 class ManualClock:
@@ -32,3 +37,6 @@ class ManualClock:
         """Move on by `seconds` (≥ 0)."""
         assert seconds >= 0, f"a monotonic clock cannot go back by {seconds} s"
         self._now_s += seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.advance(seconds)

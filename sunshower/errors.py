@@ -18,6 +18,8 @@ SunshowerError                 one paragraph: the thing, the place, the way out
 ├── LoadError                  a topology file that cannot be found, imported or understood
 ├── ClusterError               Ray, or a worker on it, could not do what was asked
 │   └── LifecycleError         a topology cannot do that in the state it is in
+├── ExperimentError            an experiment, a fault or a history that makes no sense
+├── InjectedError              what a fault of an experiment raises in user code's place
 └── TopologyFailed             a running topology gave up; carries the failure that ended it
 """
 
@@ -94,6 +96,14 @@ class ClusterError(SunshowerError):
 
 class LifecycleError(ClusterError):
     """A topology cannot do that in the state it is in; the message says what it can."""
+
+
+class ExperimentError(SunshowerError):
+    """An experiment, a fault or a history that makes no sense."""
+
+
+class InjectedError(SunshowerError):
+    """What a fault of an experiment raises in user code's place."""
 
 
 class TopologyFailed(SunshowerError):

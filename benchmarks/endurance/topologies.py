@@ -16,6 +16,7 @@ _GRAIN_S = 0.02  # a source has news so often; a tuple at a time would be a pack
 _BURST = 256  # numbers noted as emitted before they are handed out
 _KEYS = 1_000
 POISON_EVERY = 100_000
+FIRST_POISON = POISON_EVERY // 2  # not the first record of a run, whose batches are still small
 
 
 class Item(NamedTuple):
@@ -115,10 +116,10 @@ class Flood(Spout[Item]):
             yield None
         self._begun_s = time.monotonic()
         for number in range(self._first, self._total, self._step):
-            yield Item(number, number % POISON_EVERY)
+            yield Item(number, (number + FIRST_POISON) % POISON_EVERY)
 
     def ack(self, message_id: int) -> None:
-        if (self._first + message_id * self._step) % POISON_EVERY:
+        if (self._first + message_id * self._step + FIRST_POISON) % POISON_EVERY:
             self._acks += 1
             self._last_s = time.monotonic()
 
@@ -134,7 +135,7 @@ class Taster(Bolt[Item, None]):
         self._poisoned = poisoned
 
     def process(self, record: Item) -> None:
-        if self._poisoned and not record.key:
+        if not record.key and self._poisoned:  # in this order: both streams pay for the look
             raise ValueError(f"{record.number} is poison")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from sunshower.runtime.havoc import Havoc
+from sunshower.runtime.history import Entry
 from sunshower.runtime.lifecycle import KillReport
 from sunshower.runtime.metrics import Snapshot
 from sunshower.runtime.plan import Layout, Plan
@@ -38,6 +40,36 @@ class Run(Protocol):
     def kill_master(self) -> int:
         """End the master's process likewise. Returns its process id."""
 
+    def pause_worker(self, worker: int) -> None:
+        """Stop a worker's process where it stands: it neither works nor answers until resumed."""
+
+    def resume_worker(self, worker: int) -> None:
+        """Let it go on where it stood. One that was killed meanwhile is left alone."""
+
+    def pause_master(self) -> None:
+        """The same for the master. What asks it something meanwhile waits."""
+
+    def resume_master(self) -> None:
+        """Let it go on."""
+
+    def nodes(self) -> dict[str, list[int]]:
+        """The workers on each machine."""
+
+    def kill_node(self, node: str) -> list[int]:
+        """SIGKILL for every process of this run on a machine, the master's if it is there.
+
+        Returns the process ids. Raises ClusterError for a machine that cannot be reached.
+        """
+
+    def disturb(self, havoc: Havoc) -> None:
+        """From now on these disturbances, instead of those before; `Havoc()` heals."""
+
+    def now(self) -> float:
+        """The time on the clock of the history."""
+
+    def history(self) -> list[Entry]:
+        """What has happened so far, by time; empty unless submitted with a `sample`."""
+
     def activate(self) -> None:
         """Let the spouts emit. Raises LifecycleError, as all of these, where it is too late."""
 
@@ -70,5 +102,15 @@ class Run(Protocol):
 class Cluster(Protocol):
     """Where topologies run."""
 
-    def submit(self, graph: Graph, layout: Layout = Layout.PACK, *, active: bool = True) -> Run:
-        """Start a topology, active or not. Raises ClusterError when that cannot be done."""
+    def submit(
+        self,
+        graph: Graph,
+        layout: Layout = Layout.PACK,
+        *,
+        active: bool = True,
+        sample: int | None = None,
+    ) -> Run:
+        """Start a topology, active or not. Raises ClusterError when that cannot be done.
+
+        `sample`: keep a history, and the edges of every so manieth tree; see history.py.
+        """
