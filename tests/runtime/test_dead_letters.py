@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sunshower import Bolt, Cause, Context, DeadLetter, Failure, Retry, Spout, Topology
+from sunshower import Bolt, Cause, Config, Context, DeadLetter, Failure, Retry, Spout, Topology
 from sunshower.clock import ManualClock
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.inline import Finished, run_inline
@@ -348,3 +349,14 @@ def test_worker_hands_over_a_few_lines_and_at_its_end_how_many_there_were() -> N
     assert len(lines) == 5 + 1 + 2, "the last two are 10 s apart"
     assert lines[5] == "2 more failures of spout 'numbers' in picky within 10 s"
     assert worker.notices() == []
+
+
+def test_small_window_of_who_reads_the_letters_does_not_throttle_the_spout() -> None:
+    plan = make_plan(replace(topology(Recorded()).graph(), config=Config(workers=1)), Layout.PACK)
+    worker = Worker(plan, 0, 1, np.random.default_rng(0), ManualClock())
+    (spout,) = worker._wired.spouts.values()
+    channels = {channel.target: channel for channel in spout.outlets._channels}
+    for component, window in (("picky", 5_000), ("mourns", 16)):
+        (task,) = plan.tasks_of(component)
+        channels[task.id].used, channels[task.id].window = True, window
+    assert spout.outlets.window == 5_000
