@@ -1,0 +1,109 @@
+"""Figures to files and back: matplotlib without a screen, and colours that everybody can tell."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sunshower.errors import ExperimentError
+from sunshower.faults.outcome import Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's palette: told apart with every kind of colour blindness. Nothing is said by colour
+# alone: whatever has one of these also has a line style, a marker, a hatch or a word.
+INK = "#1a1a1a"
+GREY = "#6b6b6b"
+PALE = "#e9e9e9"
+BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+SKY, PURPLE, YELLOW = "#56B4E9", "#CC79A7", "#F0E442"
+FILLS = (ORANGE, SKY, GREEN, VERMILION, PURPLE, YELLOW, BLUE, "#bbbbbb")
+HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "||||", "----", "++++")
+MARKS = {Verdict.HOLDS: "o", Verdict.UNKNOWN: "s", Verdict.BROKEN: "X"}
+TONES = {Verdict.HOLDS: GREEN, Verdict.UNKNOWN: ORANGE, Verdict.BROKEN: VERMILION}
+
+_LOOKS: dict[str, Any] = {
+    "font.size": 9,
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so it is the same everywhere
+    "axes.titlesize": 9,
+    "axes.titlelocation": "left",
+    "axes.titlecolor": INK,
+    "axes.edgecolor": GREY,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.formatter.use_mathtext": True,
+    "axes.formatter.limits": (-4, 7),
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "hatch.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "svg.fonttype": "path",  # the same letters on every machine, whatever fonts it has
+    "savefig.facecolor": "white",
+}
+_DOTS_PER_INCH = 150
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One picture, ready for a page and for files."""
+
+    name: str  # of its files, without suffix
+    caption: str  # what is to be seen, in words
+    svg: str  # an <svg> element
+    png: bytes
+
+
+def draw(name: str, caption: str, paint: Callable[[], Figure]) -> Chart:
+    """What `paint` makes, with the looks of all our charts. Raises ExperimentError without
+    matplotlib.
+    """
+    matplotlib = _matplotlib()
+    # Of ids only those with the same salt meet on a page, so charts cannot cut each other's lines.
+    with matplotlib.rc_context({**_LOOKS, "svg.hashsalt": name}):
+        figure = paint()
+        svg, png = io.StringIO(), io.BytesIO()
+        figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
+        figure.savefig(png, format="png", dpi=_DOTS_PER_INCH)
+    return Chart(name, caption, _element(svg.getvalue()), png.getvalue())
+
+
+def new_figure(width_in: float, height_in: float) -> Figure:
+    """An empty figure; call it inside what is handed to `draw`."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width_in, height_in))
+
+
+def needs(what: str, error: ImportError) -> ExperimentError:
+    """The error for a missing part of the extra `experiments`."""
+    return ExperimentError(
+        f"a report needs {what}, which is not installed ({error}); install it with: "
+        "pip install 'sunshower[experiments]'"
+    )
+
+
+def _matplotlib() -> Any:
+    try:
+        import matplotlib as found
+        import matplotlib.figure
+    except ImportError as error:
+        raise needs("matplotlib", error) from None
+    return found
+
+
+def _element(document: str) -> str:
+    """The <svg> of an SVG file: as wide as its place, without what only files need."""
+    element = document[document.index("<svg") :]
+    element = re.sub(r"<metadata>.*?</metadata>", "", element, count=1, flags=re.DOTALL)
+    opening, rest = element.split(">", 1)
+    opening = re.sub(r'\s(width|height)="[^"]*"', "", opening)
+    return f"{opening}>{rest}".strip()
