@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 
 import msgpack
 
+from sunshower.runtime.havoc import Havoc
 from sunshower.runtime.metrics import Counts
 from sunshower.runtime.usercode import TaskError
 
@@ -34,6 +35,7 @@ class Book:
     packing: bool = False  # tasks that will move are put into the store
     moves: int = 0  # rebalances that were carried out
     floor: int = 0  # lives up to this one are of former places
+    havoc: Havoc = field(default_factory=Havoc)  # what an experiment does to it now
 
     def to_bytes(self) -> bytes:
         """The book as MessagePack."""
@@ -46,4 +48,6 @@ class Book:
         fields = msgpack.unpackb(data, strict_map_key=False)
         retired = {component: Counts(**counts) for component, counts in fields["retired"].items()}
         quarantined = {task: TaskError(**why) for task, why in fields["quarantined"].items()}
-        return Book(**{**fields, "retired": retired, "quarantined": quarantined})
+        havoc = Havoc.from_fields(fields["havoc"])
+        whole = {"retired": retired, "quarantined": quarantined, "havoc": havoc}
+        return Book(**{**fields, **whole})

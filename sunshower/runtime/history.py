@@ -26,7 +26,7 @@ task, as in `Pending`; the pair (task, number) names a message across lives of `
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
@@ -63,9 +63,9 @@ class Entry:
     at_s: float  # on the cluster's clock; of a simulated worker, the simulator's, not its own
     what: What
     task: int = NO_TASK
-    roots: U64 = NO_IDS
-    values: U64 | I64 = NOTHING
-    attempts: I64 = NOTHING
+    roots: U64 = field(default_factory=lambda: NO_IDS)
+    values: U64 | I64 = field(default_factory=lambda: NOTHING)
+    attempts: I64 = field(default_factory=lambda: NOTHING)
     detail: Any = None
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from sunshower.runtime.book import Book
+from sunshower.runtime.havoc import Havoc
 from sunshower.runtime.lifecycle import Command, Facts, KillReport, Lifecycle, State
 from sunshower.runtime.lives import Lives
 from sunshower.runtime.metrics import Counts, Snapshot, TaskStats, WorkerStats
@@ -32,10 +33,11 @@ _SETTLE_S = 1.0  # untracked records may still be on their way: wait until nothi
 
 @dataclass(frozen=True)
 class Wish:
-    """What the spouts of a topology are to do."""
+    """What the spouts of a topology are to do, and what is to disturb it."""
 
     active: bool = True  # emit at all
     draining: bool = False  # replays only
+    havoc: Havoc = field(default_factory=Havoc)
 
 
 @dataclass(frozen=True)
@@ -109,9 +111,9 @@ class Master:
 
     @property
     def wish(self) -> Wish:
-        """What the spouts are to do now. Everybody must be told when it changes."""
+        """What the workers are to do now. Everybody must be told when it changes."""
         book = self.book
-        return Wish(book.active and not book.next_places, book.draining)
+        return Wish(book.active and not book.next_places, book.draining, book.havoc)
 
     def snapshot(self, now: float) -> Snapshot:
         """The topology at this moment."""
@@ -216,6 +218,10 @@ class Master:
         places = replan(self.plan, workers, layout)
         if places != places_of(self.plan):
             self._lifecycle.rebalance(places, self._wait_s(wait_s), now)
+
+    def disturb(self, havoc: Havoc) -> None:
+        """From now on this havoc, instead of what was; `Havoc()` heals. Possible in every state."""
+        self.book.havoc = havoc
 
     # ---- what follows from it ---------------------------------------------------------------
 

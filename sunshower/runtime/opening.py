@@ -53,7 +53,8 @@ class Opening:
         self.waiting = [task for task in self.waiting if task.supervision.waits]
 
     def _open(self, task: BoltTask | SpoutTask) -> None:
-        where = context(self._plan, task.task, getattr(task, "committed", 0))
+        committed = getattr(task, "committed", 0)
+        where = context(self._plan, task.task, committed, self._clock, task.scribe)
         own = self._luggage.get(task.task.id)
         begin = partial(task.unpack, own) if own else task.resume
         before = getattr(task, "spout", None)

@@ -12,6 +12,7 @@ from sunshower.errors import BadEmit
 from sunshower.records import Schema
 from sunshower.runtime.batch import Anchors, Batch
 from sunshower.runtime.channels import Channel
+from sunshower.runtime.history import Scribe
 from sunshower.runtime.ids import U64, EdgeIds
 from sunshower.runtime.routing import Router, Share, pick, prepare
 from sunshower.runtime.usercode import RAISED
@@ -50,10 +51,17 @@ class NotSent(Exception):
 class Outlets:
     """All output streams of one task."""
 
-    def __init__(self, task: int, outlets: Mapping[str, Outlet], edges: EdgeIds) -> None:
+    def __init__(
+        self,
+        task: int,
+        outlets: Mapping[str, Outlet],
+        edges: EdgeIds,
+        scribe: Scribe | None = None,
+    ) -> None:
         self._task = task
         self._outlets = outlets
         self._edges = edges
+        self._scribe = scribe
         routes = [route for outlet in outlets.values() for route in outlet.routes]
         self._channels = {channel for route in routes for channel in route.channels}
         self.emitted = 0  # emit calls, as Storm counts them

@@ -21,6 +21,7 @@ from typing import Any
 
 from sunshower.config import Config
 from sunshower.failures import Cause, Failure
+from sunshower.runtime.history import Scribe
 from sunshower.runtime.plan import Task
 from sunshower.runtime.usercode import Raised, TaskError, guard
 from sunshower.topologies.components import Context
@@ -151,6 +152,7 @@ class Supervised:
         self.task = supervision.task
         self.supervision = supervision
         self.untracked: str | None = None  # the first record that failed and nobody follows
+        self.scribe: Scribe | None = None  # told of what happens, in an experiment
 
     def resume(self, context: Context) -> None:
         """Its time has come: be opened, or asked again. Raises Raised when user code does."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import numpy as np
 
+from sunshower.clock import Clock, SystemClock
 from sunshower.runtime.acker_task import AckerTask
 from sunshower.runtime.batch import Batch
 from sunshower.runtime.batch_bolt import BatchBoltTask
@@ -14,6 +17,7 @@ from sunshower.runtime.blackbox import Recorder
 from sunshower.runtime.bolt_task import AutomaticBoltTask, BoltTask
 from sunshower.runtime.channels import Channel, Inbox, LocalChannel, RemoteChannel
 from sunshower.runtime.credits import FIRST_WINDOW, ServiceTime
+from sunshower.runtime.history import Scribe, What
 from sunshower.runtime.ids import EdgeIds
 from sunshower.runtime.manual_bolt import ManualBoltTask
 from sunshower.runtime.manual_spout import NextTupleSpoutTask
@@ -25,10 +29,10 @@ from sunshower.runtime.reports import Reports, Shards
 from sunshower.runtime.retries import Retries
 from sunshower.runtime.routing import make_router
 from sunshower.runtime.spout_task import SpoutTask
-from sunshower.runtime.supervision import Supervision
+from sunshower.runtime.supervision import Supervised, Supervision
 from sunshower.runtime.table_spout import TablesSpoutTask
 from sunshower.runtime.usercode import TaskError
-from sunshower.topologies.components import Context
+from sunshower.topologies.components import Context, tell_nobody
 from sunshower.topologies.graph import Level, Subscription
 from sunshower.topologies.retry import Retry
 
@@ -86,11 +90,13 @@ def wire(
     recorder: Recorder | None = None,
     first_try_s: float = 0.0,
     quarantined: Mapping[int, TaskError] | None = None,
+    scribe: Scribe | None = None,
 ) -> Wired:
     """Make the tasks of `worker` in its `life` (1, 2, …); user code is only made when they open.
 
     `ready(peer)` is where a channel to another worker's task puts itself when it has something to
-    send. `first_try_s`: when tasks may be opened; `quarantined`: those that never are, and why.
+    send. `first_try_s`: when tasks may be opened; `quarantined`: those that never are, and why;
+    `scribe`: told of what happens.
     """
     recorder = recorder or Recorder()
     gone = quarantined or {}
@@ -106,7 +112,7 @@ def wire(
             wired.ackers[task.id] = AckerTask(task.id, strides, timed=timed)
             continue
         routed = _outlets(plan, task, wired, generator, ready)
-        outlets = Outlets(task.id, routed, EdgeIds(generator))
+        outlets = Outlets(task.id, routed, EdgeIds(generator), scribe)
         component = plan.component(task)
         config = plan.graph.config_of(component)
         care = Supervision(task, config, first_try_s, gone.get(task.id))
@@ -127,16 +133,33 @@ def wire(
                 ServiceTime(config),
                 plan.streams,
             )
+    supervised: list[Supervised] = [*wired.spouts.values(), *wired.bolts.values()]
+    for one in supervised:
+        one.scribe = scribe
     return wired
 
 
-def context(plan: Plan, task: Task, committed: int = 0) -> Context:
-    """What a task is told about its place, and how much of its source is settled."""
+def context(
+    plan: Plan,
+    task: Task,
+    committed: int = 0,
+    clock: Clock | None = None,
+    scribe: Scribe | None = None,
+) -> Context:
+    """What a task is told about its place, and how much of its source is settled.
+
+    `clock`: the one that the worker runs by; None: the machine's. `scribe`: told of what user code
+    says that it has written out.
+    """
     tasks = {id: [t.id for t in plan.tasks_of(id)] for id in plan.graph.components}
     parallelism = plan.component(task).parallelism
-    return Context(
-        plan.graph.id, task.component, task.id, task.index, parallelism, tasks, committed
-    )
+    place = (plan.graph.id, task.component, task.id, task.index, parallelism)
+    tell = tell_nobody if scribe is None else partial(_wrote, scribe, task.id)
+    return Context(*place, tasks, committed, clock or SystemClock(), tell)
+
+
+def _wrote(scribe: Scribe, task: int, key: Any, value: Any) -> None:
+    scribe.note(What.WROTE, task, detail=(key, value))
 
 
 def _outlets(

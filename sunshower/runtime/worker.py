@@ -16,30 +16,32 @@ import numpy as np
 from sunshower.clock import Clock
 from sunshower.errors import Unserialisable
 from sunshower.failures import Cause
-from sunshower.runtime.batch import Batch, join
+from sunshower.runtime.batch import Batch
 from sunshower.runtime.blackbox import Recorder
 from sunshower.runtime.bolt_task import BoltTask
 from sunshower.runtime.calls import Calls
 from sunshower.runtime.channels import Inflow, RemoteChannel
 from sunshower.runtime.credits import FIRST_WINDOW
+from sunshower.runtime.disturbances import Disturbances
+from sunshower.runtime.havoc import Fate
+from sunshower.runtime.history import Scribe, What
 from sunshower.runtime.lanes import Inlet, Lane
 from sunshower.runtime.losses import Losses
 from sunshower.runtime.luggage import Luggage, Packer, pack_all
 from sunshower.runtime.master import Welcome, Wish
 from sunshower.runtime.metrics import WorkerStats
-from sunshower.runtime.mutation import process_unchanged
 from sunshower.runtime.obituary import Obituary
 from sunshower.runtime.opening import Opening
 from sunshower.runtime.packets import Answer, Packet, read_content
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.relay import Relay
+from sunshower.runtime.slices import Slices
 from sunshower.runtime.spout_task import SpoutTask
 from sunshower.runtime.supervision import Supervision
-from sunshower.runtime.usercode import Raised, TaskError, failure_of
+from sunshower.runtime.usercode import TaskError
 from sunshower.runtime.wiring import wire
 
 _GRANT_S = 0.05  # what was processed is granted after this long, however little it is
-_BOLTS_BEFORE_SPOUT = 8  # slices of bolts in a row before a spout gets one
 
 
 class Worker:
@@ -58,9 +60,11 @@ class Worker:
         delay_s: float = 0.0,
         quarantined: Mapping[int, TaskError] | None = None,
         luggage: Mapping[int, Luggage] | None = None,
+        scribe: Scribe | None = None,
     ) -> None:
         """`delay_s`: before the tasks open (ackers and mail do not wait); `quarantined`: the tasks
-        whose user code is not run in this life, and why; `luggage`: of tasks that go on."""
+        whose user code is not run in this life, and why; `luggage`: of tasks that go on; `scribe`:
+        keeps a history of what happens here."""
         self.plan = plan
         self.worker = worker
         self.life = life
@@ -83,19 +87,23 @@ class Worker:
             recorder=recorder,
             first_try_s=clock.now() + delay_s,
             quarantined=quarantined,
+            scribe=scribe,
         )
         self._mourned: dict[int, int] = {}  # worker → its last life whose obituary was heard
         self._relay = Relay(plan, self._wired, self._lanes, self._call, clock)
         self._losses = Losses(plan, self._wired)
         self._inflows: dict[tuple[int, int], Inflow] = {}
-        self._bolts = list(reversed(self._wired.bolts.values()))  # downstream first
         self._spouts = list(self._wired.spouts.values())
         tasks: list[BoltTask | SpoutTask] = [*self._wired.bolts.values(), *self._spouts]
         self._opening = Opening(plan, self._call, clock, tasks, luggage or {})
+        own = (self._wired, self._config, self._call, clock, self._opening)
+        self._slices = Slices(*own, self._lanes, self._relay)
+        self._disturbances = Disturbances(plan, worker, generator)
         self._closed = False
         self._packed: dict[int, Luggage] | None = None  # then nothing happens here any more
-        self._bolt_turns = 0
         self._grant_at_s: float | None = None
+        if scribe is not None:
+            scribe.note(What.BORN, detail=(worker, life))
 
     # ---- facts ----------------------------------------------------------------------------
 
@@ -172,7 +180,8 @@ class Worker:
         self._losses.lost(lost, peer, cause, now)
 
     def wish(self, wish: Wish) -> None:
-        """What the spouts are to do from now on."""
+        """What the spouts are to do from now on, and what disturbs the tasks here."""
+        self._disturbances.wish(wish.havoc)
         if wish.active is not self._opening.active:
             self._opening.active = wish.active
             for spout in self._spouts:
@@ -210,8 +219,8 @@ class Worker:
             if spout.next_look_s <= now:
                 self._call(spout.task, "looking", partial(spout.look, now))
         if self._opening.tickers:
-            self._tick(now)
-        worked = self._run_one(now)
+            self._slices.tick(now)
+        worked = self._slices.run_one(now)
         if self._wired.overload:
             self._losses.overloaded()
         self._relay.dispatch()
@@ -227,6 +236,10 @@ class Worker:
             while (packet := lane.next_packet(now)) is not None:
                 yield (peer, *packet)
         self._relay.dispatch()  # of records that could not travel
+
+    def fate(self, peer: int) -> Fate:
+        """What an experiment does to a packet that leaves for `peer` now; ask once for each."""
+        return self._disturbances.fate(peer)
 
     @property
     def idle(self) -> bool:
@@ -244,7 +257,7 @@ class Worker:
         """The worker at this moment."""
         spouts = [spout.stats() for spout in self._spouts]
         bolts = [bolt.stats() for bolt in self._wired.bolts.values()]
-        tasks = (*self._bolts, *self._spouts)
+        tasks = (*self._wired.bolts.values(), *self._spouts)
         untracked = [self._losses.untracked, *(task.untracked for task in tasks)]
         return WorkerStats(
             self.worker,
@@ -282,95 +295,15 @@ class Worker:
 
     # ---- how ------------------------------------------------------------------------------
 
-    def _tick(self, now: float) -> None:
-        for ticker in self._opening.tickers:
-            task = ticker.task
-            if ticker.take(now) and task.supervision.runs:
-                self._call(task.task, "tick", partial(task.hear, "tick", task.tick))
-                self._pass_on_postponed(task)
-
-    def _run_one(self, now: float) -> bool:
-        if self._bolt_turns < _BOLTS_BEFORE_SPOUT and self._run_bolt():
-            self._bolt_turns += 1
-            return True
-        self._bolt_turns = 0
-        return self._run_spouts(now) or self._run_bolt()
-
-    def _run_bolt(self) -> bool:
-        """The bolt furthest downstream that has something to do and room for what comes of it."""
-        for bolt in self._bolts:
-            inbox = self._wired.inboxes[bolt.task.id]
-            if not inbox.entries or bolt.outlets.full or bolt.supervision.waits:
-                continue
-            limit = self._call.limit(bolt)
-            entries = inbox.take_several(limit) if bolt.joins else [inbox.take(limit)]
-            batch = join([entry[0] for entry in entries])
-            before = self._clock.now()
-            self._process(bolt, batch)
-            bolt.service.measure(len(batch), self._clock.now() - before)
-            for part, origin, seq in entries:
-                origin.processed(len(part), seq, bolt.service.window)
-            self._pass_on_postponed(bolt)
-            return True
-        return False
-
-    def _process(self, bolt: BoltTask, batch: Batch) -> None:
-        if bolt.supervision.is_quarantined:
-            bolt.refuse(batch, bolt.supervision.failure)
-            return
-        process = partial(process_unchanged, bolt) if self._config.check_mutation else bolt.process
-        try:
-            self._call(bolt.task, "the processing", partial(process, batch), batch.roots)
-        except Raised as raised:  # not where a single input could be blamed: all of them are
-            bolt.supervision.note(raised)
-            bolt.refuse(batch, failure_of(bolt.task, raised.__cause__ or raised))
-
-    def _run_spouts(self, now: float) -> bool:
-        turns = [self._run_spout(spout, now) for spout in self._spouts if self._may_emit(spout)]
-        return any(turns)
-
-    def _may_emit(self, spout: SpoutTask) -> bool:
-        """Whether the others have room for what the spout might emit, and all are there."""
-        wired = all(lane.peer_incarnation is not None for lane in self._lanes.values())
-        may = spout.active and not spout.supervision.waits
-        return wired and may and not spout.done and not spout.outlets.full
-
-    def _run_spout(self, spout: SpoutTask, now: float) -> bool:
-        if spout.next_emit_s > now:
-            return False
-        limit = min(spout.service.slice_records, spout.outlets.window)
-        try:
-            if spout.behind and self._call(spout.task, "records or tables", spout.skip):
-                spout.wake()
-                return True
-            emitted: int = self._call(spout.task, "the emitting", partial(spout.emit, now, limit))
-        except Raised as raised:
-            spout.supervision.raised(raised, self._clock.now())
-            self._opening.waiting.append(spout)
-            return True
-        if spout.supervision.in_a_row:
-            spout.supervision.went_well(now, progress=emitted > 0)
-        if emitted:
-            spout.service.measure(emitted, self._clock.now() - now)
-            spout.wake()
-        else:
-            spout.rest(now)
-        return emitted > 0
-
     def _until_next(self, now: float) -> float | None:
         times = [spout.next_look_s for spout in self._spouts]
         times += [lane.retry_s for lane in self._lanes.values() if lane.retry_s is not None]
         times += [ticker.look_s(now) for ticker in self._opening.tickers]
         times += [at for at in (self._grant_at_s,) if at is not None]
-        times += [spout.next_emit_s for spout in self._spouts if self._may_emit(spout)]
+        times += [spout.next_emit_s for spout in self._spouts if self._slices.may_emit(spout)]
         times += [task.supervision.retry_s for task in self._opening.waiting]
         soonest = min(times, default=np.inf)
         return None if soonest == np.inf else max(soonest - now, 0.0005)
-
-    def _pass_on_postponed(self, bolt: Any) -> None:
-        if roots := getattr(bolt, "postponed", None):
-            self._relay.postpone(np.array(roots, np.uint64))
-            bolt.postponed = []
 
     def _hear_grants(self, packet: Packet) -> None:
         for source, target, seq, window in packet.grants:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
 
+from sunshower.clock import Clock, SystemClock
 from sunshower.failures import Failure
 from sunshower.records import Schema
 
@@ -22,9 +23,17 @@ Out_co = TypeVar("Out_co", covariant=True)
 DEFAULT = "default"
 
 
+def tell_nobody(key: Any, value: Any) -> None:
+    """There is no history: nothing happens."""
+
+
 @dataclass(frozen=True)
 class Context:
-    """Where a task finds itself. `index` counts the tasks of one component from 0."""
+    """Where a task finds itself. `index` counts the tasks of one component from 0.
+
+    `clock` is the one that the topology runs by: what looks at the time there, and not at the
+    machine's, runs unchanged in a simulator, where hours pass in a second.
+    """
 
     topology: str
     component: str
@@ -33,6 +42,17 @@ class Context:
     parallelism: int
     tasks: Mapping[str, Sequence[int]] = field(default_factory=dict)  # component id → task ids
     committed: int = 0  # of records() and tables(): settled in former lives; they are passed over
+    clock: Clock = field(default_factory=SystemClock, compare=False, repr=False)
+    tell: Callable[[Any, Any], None] = field(default=tell_nobody, compare=False, repr=False)
+
+    def wrote(self, key: Any, value: Any = None) -> None:
+        """Say that this task has just written something out: a file, a database, a counter.
+
+        An experiment keeps it in its history, at once and in order, to judge by it whether anything
+        is missing there or came twice; without one this does nothing. Both are plain values, such
+        as an id and a count.
+        """
+        self.tell(key, value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ GUESTS = {"trident", "kafka", "spark_integration"}  # deleting one leaves the re
 # a module of the standard library needs one only where it is somebody's business alone.
 DOORS: dict[str, set[str]] = {
     "ray": {"actors", "spark_integration"},
-    "numpy": {"runtime", "records", "topologies"},
+    "numpy": {"runtime", "records", "topologies", "faults"},
     "msgpack": {"runtime", "records", "topologies"},
     "pyarrow": {"runtime", "records", "topologies", "spark_integration"},
     "typer": {"cli"},

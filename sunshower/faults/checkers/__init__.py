@@ -1,0 +1,1 @@
+"""Checkers: from a history to a verdict, without looking at anything else."""

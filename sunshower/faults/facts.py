@@ -1,0 +1,67 @@
+"""What a checker knows beside the history: the plan's promises, and how the run came to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from sunshower.faults.history import name_of, task_names
+from sunshower.runtime.plan import Plan
+
+
+class Ending(StrEnum):
+    """How a run ended."""
+
+    FINISHED = "finished"  # the spouts are exhausted, and everything is settled
+    HALTED = "halted"  # the topology gave up, and said why
+    STUCK = "stuck"  # patience was over, and it was not finished
+    GONE = "gone"  # the cluster could not go on
+
+
+@dataclass(frozen=True)
+class Model:
+    """A numbered source: 0 … total - 1 shared out among `tasks`, as `faults.workload` does it."""
+
+    total: int
+    tasks: int
+    written: bool = False  # the sink says the number of each item that it has seen
+
+    def number(self, index: int, message: int) -> int:
+        """The item that is message `message` of the source's task `index`."""
+        return index + message * self.tasks
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All of them; plain values."""
+
+    tasks: Mapping[int, str]  # task id → its name
+    spouts: tuple[int, ...]  # task ids; incarnation i belongs to spouts[i % len(spouts)]
+    counted: frozenset[int] = frozenset()  # spouts whose messages keep their numbers in all lives
+    indexes: Mapping[int, int] = field(default_factory=dict)  # task id → its index
+    tracked: bool = True
+    pending_max: int = 32_768  # roots in flight, per spout task
+    sample: int = 1  # of every so manieth tree the edges are in the history
+    total: int | None = None  # messages in the source, if that is known
+    model: Model | None = None
+    ending: Ending = Ending.FINISHED
+    error: str | None = None  # why it did not finish
+    drained: bool = False  # the source was stopped, and had more
+
+
+def facts_of(plan: Plan, *, sample: int = 1) -> Facts:
+    """What a plan says; the rest is added with `replace` when it is known."""
+    counted = {task.id for task in plan.spouts if plan.component(task).level.counts_records}
+    return Facts(
+        tasks=task_names(plan),
+        spouts=tuple(task.id for task in plan.spouts),
+        counted=frozenset(counted),
+        indexes={task.id: task.index for task in plan.tasks},
+        tracked=plan.graph.config.tracked,
+        pending_max=plan.graph.config.spout_slots,
+        sample=sample,
+    )
+
+
+__all__ = ["Ending", "Facts", "Model", "facts_of", "name_of"]

@@ -1,0 +1,174 @@
+"""The history of one run as columns: what checkers and reports look things up in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sunshower.runtime.history import Entry, What
+from sunshower.runtime.ids import I64, NO_IDS, U64
+from sunshower.runtime.plan import Plan, Task
+
+F64 = NDArray[np.float64]
+_NUMBER_BITS = 40
+_SINGLE = frozenset({What.WROTE, What.BORN, What.BEGUN, What.ENDED})  # entries without columns
+
+
+@dataclass(frozen=True)
+class Rows:
+    """All that happened of one kind, one row for each tuple, in the order of the history.
+
+    `at_s`, `order` and `tasks` have shape (n,); so have the others where their kind has them (see
+    runtime/history.py), else they are empty.
+    """
+
+    entries: Sequence[Entry]
+    counts: I64  # rows of each entry
+    at_s: F64  # from the start of the run
+    order: I64  # where the row's entry is in the whole history: what is lower was before
+    tasks: I64
+    roots: U64
+    values: U64 | I64  # message numbers, or edges
+    attempts: I64
+
+    def __len__(self) -> int:
+        return len(self.at_s)
+
+    @cached_property
+    def messages(self) -> I64:
+        """One number for each pair of task and message number."""
+        return message_keys(self.tasks, self.values.view(np.int64))
+
+    @cached_property
+    def details(self) -> list[Any]:
+        """What each row has beside its columns: a cause, a target task, (key, value), words."""
+        found: list[Any] = []
+        for entry, count in zip(self.entries, self.counts.tolist(), strict=True):
+            each = entry.what is What.FAILED or entry.what is What.EMITTED
+            found.extend(entry.detail if each and entry.detail else [entry.detail] * count)
+        return found
+
+    @cached_property
+    def targets(self) -> I64:
+        """Of SENT: the task that each edge leads to."""
+        return np.repeat(np.array([e.detail for e in self.entries], np.int64), self.counts)
+
+
+@dataclass(frozen=True)
+class Band:
+    """One fault on the time line."""
+
+    words: str
+    begun_s: float  # from the start of the run
+    ended_s: float | None  # None: it was still on at the end of the history
+
+
+class History:
+    """Every entry of one run, by time.
+
+    `tasks`: task id → its name, such as relay[0]. `begun_s`: when the run began, on the clock of
+    the entries. `cut`: why the history is known to be incomplete.
+    """
+
+    def __init__(
+        self,
+        entries: Iterable[Entry],
+        tasks: Mapping[int, str],
+        begun_s: float = 0.0,
+        cut: str | None = None,
+    ) -> None:
+        self.entries: tuple[Entry, ...] = tuple(sorted(entries, key=lambda entry: entry.at_s))
+        self.tasks = tasks
+        self.begun_s = begun_s
+        self.cut = cut
+        self._rows: dict[What, Rows] = {}
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @property
+    def seconds(self) -> float:
+        """When the last thing happened, from the start of the run."""
+        return self.entries[-1].at_s - self.begun_s if self.entries else 0.0
+
+    def rows(self, what: What) -> Rows:
+        """All of one kind."""
+        if what not in self._rows:
+            self._rows[what] = self._gather(what)
+        return self._rows[what]
+
+    @cached_property
+    def faults(self) -> tuple[Band, ...]:
+        """Every fault, in the order in which they began."""
+        ends: dict[str, list[float]] = {}
+        ended = self.rows(What.ENDED)
+        for words, at_s in zip(ended.details, ended.at_s.tolist(), strict=True):
+            ends.setdefault(words, []).append(at_s)
+        begun = self.rows(What.BEGUN)
+        found: list[Band] = []
+        for words, at_s in zip(begun.details, begun.at_s.tolist(), strict=True):
+            mine = ends.get(words)
+            found.append(Band(words, at_s, mine.pop(0) if mine else None))
+        return tuple(found)
+
+    def name(self, task: int) -> str:
+        """A task's name."""
+        return self.tasks.get(task, f"task {task}")
+
+    @cached_property
+    def _by_what(self) -> dict[What, list[tuple[int, Entry]]]:
+        found: dict[What, list[tuple[int, Entry]]] = {what: [] for what in What}
+        for place, entry in enumerate(self.entries):
+            found[entry.what].append((place, entry))
+        return found
+
+    def _gather(self, what: What) -> Rows:
+        places = [place for place, _ in self._by_what[what]]
+        entries = [entry for _, entry in self._by_what[what]]
+        single = what in _SINGLE
+        counts = np.array([1 if single else len(e.values) for e in entries], np.int64)
+        at_s = np.array([entry.at_s for entry in entries], np.float64)
+        at_s -= self.begun_s
+        return Rows(
+            entries,
+            counts,
+            np.repeat(at_s, counts),
+            np.repeat(np.array(places, np.int64), counts),
+            np.repeat(np.array([entry.task for entry in entries], np.int64), counts),
+            _joined([entry.roots for entry in entries], np.uint64),
+            _joined([entry.values for entry in entries], np.int64),
+            _joined([entry.attempts for entry in entries], np.int64),
+        )
+
+
+def message_keys(tasks: I64, numbers: I64) -> I64:
+    """One number for each pair of task and message number."""
+    return (tasks << _NUMBER_BITS) + numbers
+
+
+def message_of(key: int) -> tuple[int, int]:
+    """(task, message number) of what `message_keys` has made."""
+    return key >> _NUMBER_BITS, key & ((1 << _NUMBER_BITS) - 1)
+
+
+def task_names(plan: Plan) -> dict[int, str]:
+    """Task id → its name, for all tasks of a plan."""
+    return {task.id: name_of(task) for task in plan.tasks}
+
+
+def name_of(task: Task) -> str:
+    """A task's name, such as relay[0]."""
+    return f"{task.component}[{task.index}]"
+
+
+def _joined(arrays: list[Any], dtype: Any) -> Any:
+    """All in a row; of `dtype` when there is nothing."""
+    return np.concatenate(arrays) if arrays else np.zeros(0, dtype)
+
+
+__all__ = ["NO_IDS", "Band", "History", "Rows", "message_keys", "message_of", "task_names"]
