@@ -47,6 +47,7 @@ _LOOKS: dict[str, Any] = {
     "legend.frameon": False,
     "legend.fontsize": 8,
     "svg.fonttype": "path",  # the same letters on every machine, whatever fonts it has
+    "svg.hashsalt": "sunshower",  # the same picture gives the same file
     "savefig.facecolor": "white",
 }
 _DOTS_PER_INCH = 150
@@ -58,22 +59,30 @@ class Chart:
 
     name: str  # of its files, without suffix
     caption: str  # what is to be seen, in words
-    svg: str  # an <svg> element
+    svg: str  # a whole SVG file
     png: bytes
+
+    @property
+    def element(self) -> str:
+        """The picture as a part of a page: as wide as its place, its ids its own."""
+        found = self.svg[self.svg.index("<svg") :].strip()
+        opening, rest = found.split(">", 1)
+        opening = re.sub(r'\s(width|height|xmlns(:\w+)?|version)="[^"]*"', "", opening)
+        rest = re.sub(r"<metadata>.*?</metadata>", "", rest, count=1, flags=re.DOTALL)
+        return f"{opening}>" + re.sub(r'(\sid="|url\(#|href="#)', rf"\g<1>{self.name}-", rest)
 
 
 def draw(name: str, caption: str, paint: Callable[[], Figure]) -> Chart:
     """What `paint` makes, with the looks of all our charts. Raises ExperimentError without
     matplotlib.
     """
-    matplotlib = _matplotlib()
-    # Of ids only those with the same salt meet on a page, so charts cannot cut each other's lines.
-    with matplotlib.rc_context({**_LOOKS, "svg.hashsalt": name}):
+    mpl = _matplotlib()
+    with mpl.rc_context(_LOOKS):
         figure = paint()
         svg, png = io.StringIO(), io.BytesIO()
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
         figure.savefig(png, format="png", dpi=_DOTS_PER_INCH)
-    return Chart(name, caption, _element(svg.getvalue()), png.getvalue())
+    return Chart(name, caption, svg.getvalue(), png.getvalue())
 
 
 def new_figure(width_in: float, height_in: float) -> Figure:
@@ -81,6 +90,11 @@ def new_figure(width_in: float, height_in: float) -> Figure:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width_in, height_in))
+
+
+def shortened(words: str, letters_max: int = 34) -> str:
+    """The same, if need be without its end: a label must not take the room of its chart."""
+    return words if len(words) <= letters_max else f"{words[: letters_max - 1]}…"
 
 
 def needs(what: str, error: ImportError) -> ExperimentError:
@@ -93,17 +107,8 @@ def needs(what: str, error: ImportError) -> ExperimentError:
 
 def _matplotlib() -> Any:
     try:
-        import matplotlib as found
+        import matplotlib as mpl
         import matplotlib.figure
     except ImportError as error:
         raise needs("matplotlib", error) from None
-    return found
-
-
-def _element(document: str) -> str:
-    """The <svg> of an SVG file: as wide as its place, without what only files need."""
-    element = document[document.index("<svg") :]
-    element = re.sub(r"<metadata>.*?</metadata>", "", element, count=1, flags=re.DOTALL)
-    opening, rest = element.split(">", 1)
-    opening = re.sub(r'\s(width|height)="[^"]*"', "", opening)
-    return f"{opening}>{rest}".strip()
+    return mpl

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from sunshower.faults.report.columns import F64, Column, causes, column, ends, matches, messages
-from sunshower.runtime.history import Entry, What
+from sunshower.faults.history import Band, History, Rows
+from sunshower.faults.report.attempts import F64, ends, firsts, messages, places
+from sunshower.runtime.history import What
 from sunshower.runtime.ids import I64
 
 _BINS_MAX = 240
 _BINS_MIN = 12
 _EVENTS_PER_BIN = 4  # at least, on the average: with fewer, a rate is nothing but noise
-
-
-@dataclass(frozen=True)
-class Band:
-    """A fault from its begin to its end, in seconds from the start of the run."""
-
-    label: str
-    begun_s: float
-    ended_s: float | None  # None: the history ends before
-
-    @property
-    def is_moment(self) -> bool:
-        """Whether it is over as soon as it has begun, as a kill is."""
-        return self.ended_s == self.begun_s
 
 
 @dataclass(frozen=True)
@@ -47,35 +33,29 @@ class Series:
 
     @property
     def seconds(self) -> float:
-        """From the first entry to the last one."""
+        """How long it is."""
         return float(self.edges_s[-1])
 
 
-def make_series(entries: Sequence[Entry], seconds: float | None = None) -> Series:
-    """All series of a history that is in the order of time.
-
-    Time 0 is the first entry. `seconds`: how long the run took; by default until the last entry.
-    """
-    start_s = entries[0].at_s if entries else 0.0
-    last_s = max((entry.at_s for entry in entries), default=0.0) - start_s
-    emitted = _shifted(column(entries, What.EMITTED), start_s)
-    completed = _shifted(column(entries, What.COMPLETED), start_s)
-    failed = _shifted(column(entries, What.FAILED), start_s)
-    edges_s = bins(max(last_s, seconds or 0.0), len(emitted) + len(completed) + len(failed))
+def make_series(history: History, seconds: float | None = None) -> Series:
+    """All series of a history. `seconds`: how long it is; by default until the last entry."""
+    emitted, completed, failed = map(history.rows, (What.EMITTED, What.COMPLETED, What.FAILED))
+    edges_s = bins(
+        max(history.seconds, seconds or 0.0), len(emitted) + len(completed) + len(failed)
+    )
     widths_s = np.diff(edges_s)
-    names = messages(entries, emitted)
-    first_s, replayed = _firsts(emitted, names)
+    first_s, is_replay = firsts(emitted.at_s, messages(emitted))
     p50_s, p99_s = _latencies(edges_s, emitted, completed, first_s)
     return Series(
         edges_s,
         _counts(edges_s, emitted.at_s) / widths_s,
         _counts(edges_s, completed.at_s) / widths_s,
-        _counts(edges_s, emitted.at_s[replayed]) / widths_s,
+        _counts(edges_s, emitted.at_s[is_replay]) / widths_s,
         _pending(edges_s, emitted.at_s, ends(emitted, (completed, failed))),
         p50_s,
         p99_s,
-        _failures(edges_s, failed, causes(entries)),
-        tuple(bands(entries, start_s)),
+        _failures(edges_s, failed.at_s, list(map(str, failed.details))),
+        history.faults,
     )
 
 
@@ -85,57 +65,21 @@ def bins(seconds: float, events: int) -> F64:
     return np.linspace(0.0, max(seconds, 1e-3), count + 1)
 
 
-def bands(entries: Sequence[Entry], start_s: float) -> list[Band]:
-    """The faults of a history. Of several with the same words, the first to begin ends first."""
-    found: list[Band] = []
-    open_: dict[str, deque[int]] = {}
-    for entry in entries:
-        label, at_s = str(entry.detail), entry.at_s - start_s
-        if entry.what is What.BEGUN:
-            open_.setdefault(label, deque()).append(len(found))
-            found.append(Band(label, at_s, None))
-        elif entry.what is What.ENDED and open_.get(label):
-            place = open_[label].popleft()
-            found[place] = Band(label, found[place].begun_s, at_s)
-    return found
-
-
-def _shifted(column: Column, start_s: float) -> Column:
-    return Column(column.at_s - start_s, column.tasks, column.roots, column.numbers)
-
-
 def _bin_of(edges_s: F64, at_s: F64) -> I64:
-    places = np.searchsorted(edges_s, at_s, side="right") - 1
-    return np.clip(places, 0, len(edges_s) - 2).astype(np.int64)
+    found = np.searchsorted(edges_s, at_s, side="right") - 1
+    return np.clip(found, 0, len(edges_s) - 2).astype(np.int64)
 
 
 def _counts(edges_s: F64, at_s: F64) -> I64:
     return np.bincount(_bin_of(edges_s, at_s), minlength=len(edges_s) - 1)
 
 
-def _firsts(emitted: Column, names: I64) -> tuple[F64, I64]:
-    """For each emission when its message was emitted first; and which emissions are replays."""
-    if not len(emitted):
-        return emitted.at_s, names
-    order = np.lexsort((emitted.at_s, names))
-    begins = np.flatnonzero(np.diff(names[order], prepend=-1))
-    first_s = np.empty(len(emitted))
-    first_s[order] = np.repeat(
-        emitted.at_s[order][begins], np.diff(begins, append=len(order))
-    )
-    is_replay = np.ones(len(emitted), bool)
-    is_replay[order[begins]] = False
-    return first_s, np.flatnonzero(is_replay)
-
-
-def _latencies(
-    edges_s: F64, emitted: Column, completed: Column, first_s: F64
-) -> tuple[F64, F64]:
+def _latencies(edges_s: F64, emitted: Rows, completed: Rows, first_s: F64) -> tuple[F64, F64]:
     """The 50th and 99th percentile in each bin of completion."""
-    places = matches(completed.roots, emitted.roots)
-    known = places >= 0  # a history that was sampled or cut may lack an emission
+    where = places(completed.roots, emitted.roots)
+    known = where >= 0  # a history that was sampled or cut may lack an emission
     at_s = completed.at_s[known]
-    waited_s = at_s - first_s[places[known]]
+    waited_s = at_s - first_s[where[known]]
     bin_of = _bin_of(edges_s, at_s)
     order = np.lexsort((waited_s, bin_of))
     sizes = np.bincount(bin_of, minlength=len(edges_s) - 1)
@@ -162,9 +106,9 @@ def _pending(edges_s: F64, begun_s: F64, ended_s: F64) -> I64:
     return np.maximum.reduceat(open_, begins)
 
 
-def _failures(edges_s: F64, failed: Column, causes: Sequence[str]) -> dict[str, I64]:
+def _failures(edges_s: F64, at_s: F64, causes: Sequence[str]) -> dict[str, I64]:
     names, which = np.unique(np.array(causes, str), return_inverse=True)
-    bin_of = _bin_of(edges_s, failed.at_s)
+    bin_of = _bin_of(edges_s, at_s)
     found = {
         str(name): np.bincount(bin_of[which == index], minlength=len(edges_s) - 1)
         for index, name in enumerate(names)

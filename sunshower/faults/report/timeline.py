@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sunshower.faults.history import Band
+from sunshower.faults.report.attempts import F64
 from sunshower.faults.report.drawing import (
     BLUE,
     FILLS,
@@ -21,9 +23,9 @@ from sunshower.faults.report.drawing import (
     Chart,
     draw,
     new_figure,
+    shortened,
 )
-from sunshower.faults.report.columns import F64
-from sunshower.faults.report.series import Band, Series
+from sunshower.faults.report.series import Series
 from sunshower.runtime.ids import I64
 
 if TYPE_CHECKING:
@@ -34,11 +36,10 @@ _WIDTH_IN = 10.0
 _PANEL_IN = 1.1
 _TOP_IN, _GAP_IN, _BOTTOM_IN, _RIGHT_IN = 0.28, 0.36, 0.48, 0.25
 _LETTER_IN = 0.08  # as wide as a letter is on the average, or wider
-_LEGEND_IN = 0.22  # a row of the causes, below everything
+_LEGEND_IN = 0.24  # a row of the causes, below everything
 _LEGEND_COLUMNS = 4
 _LANE_IN = 0.24
 _LANES_MAX = 10
-_LABEL_MAX = 34  # characters
 _MOMENTS_MAX = 40  # drawn through all panels; more would be nothing but grey
 _CAUSES_MAX = len(FILLS)
 _LOG_FROM = 50.0  # the ratio between the largest and the least latency
@@ -65,32 +66,36 @@ def lanes(bands: Sequence[Band]) -> list[Lane]:
     """A row for each fault, those with the same words together; if these are too many, for each
     first word; if these are too many still, the last row has all the rest.
     """
-    rows = _grouped(bands, lambda label: label)
+    rows = _grouped(bands, lambda words: words)
     if len(rows) > _LANES_MAX:
-        rows = _grouped(bands, lambda label: label.partition(" ")[0])
+        rows = _grouped(bands, lambda words: words.partition(" ")[0])
     if len(rows) > _LANES_MAX:
         rest = [band for label in list(rows)[_LANES_MAX - 1 :] for band in rows.pop(label)]
         rows["other faults"] = sorted(rest, key=lambda band: band.begun_s)
     return [Lane(_label(name, len(found)), tuple(found)) for name, found in rows.items()]
 
 
-def _grouped(bands: Sequence[Band], name: Any) -> dict[str, list[Band]]:
+def is_moment(band: Band) -> bool:
+    """Whether a fault is over as soon as it has begun, as a kill is."""
+    return band.ended_s == band.begun_s
+
+
+def _grouped(bands: Sequence[Band], name: Callable[[str], str]) -> dict[str, list[Band]]:
     rows: dict[str, list[Band]] = {}
     for band in bands:
-        rows.setdefault(name(band.label), []).append(band)
+        rows.setdefault(name(band.words), []).append(band)
     return rows
 
 
 def _label(name: str, count: int) -> str:
-    short = name if len(name) <= _LABEL_MAX else f"{name[: _LABEL_MAX - 1]}…"
-    return f"{short} ×{count}" if count > 1 else short
+    return f"{shortened(name)} ×{count}" if count > 1 else shortened(name)
 
 
 def covered(bands: Sequence[Band], end_s: float) -> list[tuple[float, float]]:
     """The times in which some lasting fault was there, as intervals that do not touch."""
     found: list[tuple[float, float]] = []
     for band in sorted(bands, key=lambda band: band.begun_s):
-        if band.is_moment:
+        if is_moment(band):
             continue
         until_s = end_s if band.ended_s is None else band.ended_s
         if found and band.begun_s <= found[-1][1]:
@@ -103,7 +108,9 @@ def covered(bands: Sequence[Band], end_s: float) -> list[tuple[float, float]]:
 def _paint(series: Series) -> Figure:
     rows = lanes(series.bands)
     panels = (_throughput, _pending, _latency, _replays, _failures)
-    heights = [max(1, len(rows)) * _LANE_IN, *(_PANEL_IN for _ in panels)]
+    filled = (True, True, bool(series.completed_per_s.any()), bool(series.replays_per_s.any()))
+    heights = [max(1, len(rows)) * _LANE_IN]
+    heights += [_PANEL_IN if some else _LANE_IN for some in (*filled, bool(series.failures))]
     letters = max((len(row.label) for row in rows), default=0)
     figure, axes = _stack(
         heights,
@@ -151,7 +158,7 @@ def _faults(ax: Axes, rows: list[Lane], end_s: float) -> None:
     for row, lane in enumerate(rows):
         ax.axhline(row + 0.5, color=PALE, linewidth=0.8, zorder=0)
         style = row % len(FILLS)
-        spans = [band for band in lane.bands if not band.is_moment]
+        spans = [band for band in lane.bands if not is_moment(band)]
         ax.broken_barh(
             [(b.begun_s, (end_s if b.ended_s is None else b.ended_s) - b.begun_s) for b in spans],
             (row + 0.15, 0.7),
@@ -160,7 +167,7 @@ def _faults(ax: Axes, rows: list[Lane], end_s: float) -> None:
             linewidth=0.5,
             hatch=HATCHES[style],
         )
-        moments = [band.begun_s for band in lane.bands if band.is_moment]
+        moments = [band.begun_s for band in lane.bands if is_moment(band)]
         ax.plot(
             moments, [row + 0.5] * len(moments), linestyle="none", marker="v", markersize=6,
             markerfacecolor=FILLS[style], markeredgecolor=INK, markeredgewidth=0.6, clip_on=False,
@@ -170,7 +177,7 @@ def _faults(ax: Axes, rows: list[Lane], end_s: float) -> None:
 def _shade(ax: Axes, series: Series) -> None:
     for begun_s, ended_s in covered(series.bands, series.seconds):
         ax.axvspan(begun_s, ended_s, color="#000000", alpha=0.08, linewidth=0, zorder=0)
-    moments = sorted({band.begun_s for band in series.bands if band.is_moment})
+    moments = sorted({band.begun_s for band in series.bands if is_moment(band)})
     if len(moments) <= _MOMENTS_MAX:
         for at_s in moments:
             ax.axvline(at_s, color=GREY, linewidth=0.7, linestyle=(0, (4, 3)), zorder=0.5)
@@ -236,7 +243,7 @@ def _failures(ax: Axes, series: Series) -> None:
         return
     _from_zero(ax)
     ax.legend(
-        loc="upper left", bbox_to_anchor=(0, -0.34), ncols=_LEGEND_COLUMNS, borderaxespad=0,
+        loc="upper left", bbox_to_anchor=(0, -0.42), ncols=_LEGEND_COLUMNS, borderaxespad=0,
         handlelength=2.4, columnspacing=1.4,
     )  # fmt: skip
 
