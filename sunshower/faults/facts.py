@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from sunshower.faults.history import name_of, task_names
+from sunshower.faults.history import task_names
 from sunshower.runtime.plan import Plan
 
 
@@ -39,7 +39,8 @@ class Facts:
     tasks: Mapping[int, str]  # task id → its name
     spouts: tuple[int, ...]  # task ids; incarnation i belongs to spouts[i % len(spouts)]
     counted: frozenset[int] = frozenset()  # spouts whose messages keep their numbers in all lives
-    indexes: Mapping[int, int] = field(default_factory=dict)  # task id → its index
+    told: frozenset[int] = frozenset()  # spouts that are told of failures, and replay as they like
+    places: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # task → index, worker
     tracked: bool = True
     pending_max: int = 32_768  # roots in flight, per spout task
     sample: int = 1  # of every so manieth tree the edges are in the history
@@ -52,16 +53,14 @@ class Facts:
 
 def facts_of(plan: Plan, *, sample: int = 1) -> Facts:
     """What a plan says; the rest is added with `replace` when it is known."""
-    counted = {task.id for task in plan.spouts if plan.component(task).level.counts_records}
+    spouts = [(task.id, plan.component(task)) for task in plan.spouts]
     return Facts(
         tasks=task_names(plan),
         spouts=tuple(task.id for task in plan.spouts),
-        counted=frozenset(counted),
-        indexes={task.id: task.index for task in plan.tasks},
+        counted=frozenset(id for id, spout in spouts if spout.level.counts_records),
+        told=frozenset(id for id, spout in spouts if not spout.implementation.replay),
+        places={task.id: (task.index, task.worker) for task in plan.tasks},
         tracked=plan.graph.config.tracked,
         pending_max=plan.graph.config.spout_slots,
         sample=sample,
     )
-
-
-__all__ = ["Ending", "Facts", "Model", "facts_of", "name_of"]

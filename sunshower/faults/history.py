@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sunshower.faults.accounts import Accounts
 from sunshower.runtime.history import Entry, What
-from sunshower.runtime.ids import I64, NO_IDS, U64
+from sunshower.runtime.ids import I64, U64
 from sunshower.runtime.plan import Plan, Task
 
 F64 = NDArray[np.float64]
 _NUMBER_BITS = 40
+_NUMBER_MASK = (1 << _NUMBER_BITS) - 1
 _SINGLE = frozenset({What.WROTE, What.BORN, What.BEGUN, What.ENDED})  # entries without columns
 
 
@@ -116,6 +118,11 @@ class History:
             found.append(Band(words, at_s, mine.pop(0) if mine else None))
         return tuple(found)
 
+    @cached_property
+    def accounts(self) -> Accounts:
+        """What became of each message."""
+        return Accounts.of(self)
+
     def name(self, task: int) -> str:
         """A task's name."""
         return self.tasks.get(task, f"task {task}")
@@ -151,9 +158,19 @@ def message_keys(tasks: I64, numbers: I64) -> I64:
     return (tasks << _NUMBER_BITS) + numbers
 
 
-def message_of(key: int) -> tuple[int, int]:
-    """(task, message number) of what `message_keys` has made."""
-    return key >> _NUMBER_BITS, key & ((1 << _NUMBER_BITS) - 1)
+def tasks_of(messages: I64) -> I64:
+    """The task of each of what `message_keys` has made."""
+    return messages >> _NUMBER_BITS
+
+
+def numbers_of(messages: I64) -> I64:
+    """The message number of each."""
+    return messages & _NUMBER_MASK
+
+
+def message_of(message: int) -> tuple[int, int]:
+    """(task, message number) of one."""
+    return message >> _NUMBER_BITS, message & _NUMBER_MASK
 
 
 def task_names(plan: Plan) -> dict[int, str]:
@@ -169,6 +186,3 @@ def name_of(task: Task) -> str:
 def _joined(arrays: list[Any], dtype: Any) -> Any:
     """All in a row; of `dtype` when there is nothing."""
     return np.concatenate(arrays) if arrays else np.zeros(0, dtype)
-
-
-__all__ = ["NO_IDS", "Band", "History", "Rows", "message_keys", "message_of", "task_names"]

@@ -114,8 +114,8 @@ class NextTupleSpoutTask(SpoutTask):
         tracked = [emission for emission in emissions if self._tracked(emission)]
         attempts = [emission.attempt for emission in tracked]
         numbers = np.array([emission.number for emission in tracked], np.int64)
-        timeout_s = self._config.message_timeout_s
-        roots = self.pending.take(tracked, numbers, attempts, now, timeout_s)
+        ids = [emission.message_id for emission in tracked]
+        roots = self._take(tracked, numbers, attempts, now, ids)
         anchors = [Anchor([root]) for root in roots.tolist()]
         unused = iter(anchors)
         for emission in emissions:

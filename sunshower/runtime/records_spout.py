@@ -174,8 +174,7 @@ class RecordsSpoutTask(SpoutTask):
             except NotSent as refused:
                 self._note_untracked(refused.errors.values())
             return
-        timeout_s = self._config.message_timeout_s
-        roots = self.pending.take(payloads, numbers, attempts, now, timeout_s)
+        roots = self._take(payloads, numbers, attempts, now)
         errors: dict[int, BaseException] = {}
         try:
             made = self.outlets.send(stream, records, Anchors(roots))

@@ -1,0 +1,202 @@
+"""How often each message got there: at least once, at most once, exactly once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from sunshower.faults.checkers.port import Weighed
+from sunshower.faults.evidence import trees
+from sunshower.faults.facts import Ending, Facts, Model
+from sunshower.faults.history import History, message_of, numbers_of, tasks_of
+from sunshower.runtime.history import What
+from sunshower.runtime.ids import I64, incarnations_of
+
+
+@dataclass(frozen=True)
+class AtLeastOnce:
+    """No message of the source is unaccounted for.
+
+    Each that was emitted is completed at the end, as a dead letter if need be; no number is left
+    out; with `written`, the sink has written each item of the numbered source (default: if it is
+    the sink of `faults.workload`).
+    """
+
+    written: bool | None = None
+    name: ClassVar[str] = "at-least-once"
+
+    def check(self, history: History, facts: Facts) -> Weighed:
+        lost, excused = unaccounted(history, facts)
+        ended = facts.ending is Ending.FINISHED
+        broken: list[str] = []
+        unknown: list[str] = []
+        if len(lost):
+            said = f"{len(lost)} messages were emitted and never completed"
+            (broken if ended else unknown).append(said)
+        if not ended:
+            unknown.append(f"the run did not finish: {facts.error}")
+        elif facts.tracked:
+            broken += _never_emitted(history, facts)
+        model = facts.model
+        if model is not None and (model.written if self.written is None else self.written):
+            if missing := _unwritten(history, facts, model):
+                said = f"{len(missing)} items were never written, such as {missing[0]}"
+                (broken if ended else unknown).append(said)
+        elif not facts.tracked:
+            unknown.append("nothing is tracked (ackers=0), and no sink says what it has written")
+        count = len(history.accounts.messages)
+        return Weighed(
+            f"each of {count} messages was completed",
+            broken,
+            unknown,
+            trees(history, lost.tolist()),
+            {"lost": len(lost), "left_behind": excused},
+        )
+
+
+@dataclass(frozen=True)
+class AtMostOnce:
+    """Nothing was emitted twice, and the sink has written no key twice."""
+
+    name: ClassVar[str] = "at-most-once"
+
+    def check(self, history: History, facts: Facts) -> Weighed:
+        accounts = history.accounts
+        twice = accounts.messages[accounts.emits > 1]
+        written = Counter(key for key, _ in history.rows(What.WROTE).details)
+        repeated = [key for key, times in written.items() if times > 1]
+        broken = []
+        if len(twice):
+            broken.append(f"{len(twice)} messages were emitted more than once")
+        if repeated:
+            broken.append(f"{len(repeated)} keys were written twice, such as {repeated[0]!r}")
+        silent = not written and not facts.tracked
+        return Weighed(
+            "nothing came twice",
+            broken,
+            ["no sink says what it has written"] if silent else (),
+            trees(history, twice.tolist()),
+        )
+
+
+@dataclass(frozen=True)
+class ExactlyOnce:
+    """The sink holds what a model says.
+
+    `model`: key → the value that was written last; without, each item of the numbered source must
+    have been written once.
+    """
+
+    model: Mapping[Any, Any] | None = None
+    name: ClassVar[str] = "exactly-once"
+
+    def check(self, history: History, facts: Facts) -> Weighed:
+        details = history.rows(What.WROTE).details
+        if self.model is not None:
+            wrong = _differences(self.model, dict(details))
+        elif facts.model is not None:
+            times = Counter(key for key, _ in details)
+            wrong = _differences(dict.fromkeys(range(facts.model.total), 1), times)
+        else:
+            return Weighed("", unknown=["nobody says what should be written: give a model"])
+        if facts.ending is not Ending.FINISHED:
+            doubt = f"the run did not finish: {facts.error}"
+            return Weighed("", unknown=[doubt, *wrong[:1]], evidence=wrong)
+        said = [f"{len(wrong)} keys are not as in the model, such as: {wrong[0]}"] if wrong else []
+        return Weighed("the sink is equal to the model", said, (), wrong[:20])
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """Counted, and never wrong: what was written, or else completed, more than once."""
+
+    name: ClassVar[str] = "duplicates"
+
+    def check(self, history: History, facts: Facts) -> Weighed:
+        count = duplicates(history)
+        return Weighed(f"{count} came once more than needed", figures={"duplicates": count})
+
+
+def duplicates(history: History) -> int:
+    """Writes beyond the first of each key; where nobody writes, completions beyond the first."""
+    keys = [key for key, _ in history.rows(What.WROTE).details]
+    if keys:
+        return len(keys) - len(set(keys))
+    completed = history.rows(What.COMPLETED)
+    return len(completed) - len(np.unique(completed.messages))
+
+
+def unaccounted(history: History, facts: Facts) -> tuple[I64, int]:
+    """Messages that were emitted and not completed, and how many others are excused.
+
+    Of a `next_tuple` spout that has died, what was open is forgotten with it; and one that replays
+    by itself has heard of each failure.
+    """
+    lost = history.accounts.open
+    if not len(lost):
+        return lost, 0
+    excused = np.zeros(len(lost), np.bool_)
+    emitted = history.rows(What.EMITTED)
+    for task in facts.spouts:
+        mine = tasks_of(lost) == task
+        if not mine.any():
+            continue
+        if task in facts.told:
+            excused |= mine & np.isin(lost, history.rows(What.FAILED).messages)
+        if task not in facts.counted:
+            here = emitted.tasks == task
+            lives = incarnations_of(emitted.roots[here]) // len(facts.spouts)
+            latest = max(int(lives.max()), _latest_life(history, facts, task))
+            still = emitted.messages[here][lives == latest]
+            excused |= mine & ~np.isin(lost, still)
+    return lost[~excused], int(excused.sum())
+
+
+def _latest_life(history: History, facts: Facts, task: int) -> int:
+    worker = facts.places[task][1] if task in facts.places else None
+    born = history.rows(What.BORN).details
+    return max((life for place, life in born if place == worker), default=0)
+
+
+def _never_emitted(history: History, facts: Facts) -> list[str]:
+    """What is wrong with the numbers of the messages of a run that has finished."""
+    messages = history.accounts.messages
+    found = []
+    for task in sorted(facts.counted):
+        numbers = numbers_of(messages[tasks_of(messages) == task])
+        if len(numbers) and numbers[-1] != len(numbers) - 1:
+            missing = np.setdiff1d(np.arange(int(numbers[-1])), numbers)
+            found.append(
+                f"{history.name(task)} has left out {len(missing)} messages, such as {missing[0]}"
+            )
+    if facts.total is not None and not facts.drained and len(messages) < facts.total:
+        found.append(f"of {facts.total} messages of the source {len(messages)} were emitted")
+    return found
+
+
+def _unwritten(history: History, facts: Facts, model: Model) -> list[int]:
+    """Items that no sink has written, and that are no dead letters."""
+    written = {key for key, _ in history.rows(What.WROTE).details}
+    buried = history.rows(What.BURIED)
+    letters = {
+        model.number(facts.places[task][0], number)
+        for task, number in zip(buried.tasks.tolist(), buried.values.tolist(), strict=True)
+    }
+    wanted: range | set[int] = range(model.total)
+    if facts.drained:
+        emitted = map(message_of, history.accounts.messages.tolist())
+        wanted = {model.number(facts.places[task][0], number) for task, number in emitted}
+    return sorted(set(wanted) - written - letters)
+
+
+def _differences(wanted: Mapping[Any, Any], found: Mapping[Any, Any]) -> list[str]:
+    wrong = [
+        f"{key!r} is {found.get(key)!r}, not {value!r}"
+        for key, value in wanted.items()
+        if found.get(key) != value
+    ]
+    return wrong + [f"{key!r} is there, and not in the model" for key in found if key not in wanted]

@@ -1,0 +1,119 @@
+"""Whether the acker told the truth: the edges of a tree against the verdict on its root."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sunshower.faults.checkers.port import Weighed
+from sunshower.faults.evidence import messages_of, trees
+from sunshower.faults.facts import Facts
+from sunshower.faults.history import History, Rows
+from sunshower.runtime.history import What
+from sunshower.runtime.ids import I64, U64, slots_of
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True)
+class NoPrematureAck:
+    """A root was complete only when every edge of its tree had been acked, and none refused.
+
+    Every edge that was sent for it counts, so children of children do. Judges the trees of the
+    sample.
+    """
+
+    name: ClassVar[str] = "no-premature-ack"
+
+    def check(self, history: History, facts: Facts) -> Weighed:
+        roots, when = completions(history, facts.sample)
+        sent, acked, refused = map(history.rows, (What.SENT, What.ACKED, What.REFUSED))
+        done = _at(roots, when, sent.roots)  # by edge: when its tree was complete
+        judged = done >= 0
+        keys = keys_of(sent)[judged]
+        ack = firsts(keys_of(acked), acked.order, keys)
+        early = (ack < 0) | (ack > done[judged])
+        refusal = _at(roots, when, refused.roots)
+        refused_too = (refusal >= 0) & (refused.order < refusal)
+        wrong = np.union1d(sent.roots[judged][early], refused.roots[refused_too])
+        said = f"{len(wrong)} of {len(roots)} trees were complete before all their edges were acked"
+        judged_none = not len(keys) and len(history.rows(What.COMPLETED)) > 0
+        return Weighed(
+            f"{len(roots)} trees with {len(keys)} edges were complete, none too early",
+            [said] if len(wrong) else (),
+            ["no tree of those completed is in the sample"] if judged_none else (),
+            trees(history, messages_of(history, wrong)),
+            {"trees": len(roots), "edges": len(keys)},
+        )
+
+
+@dataclass(frozen=True)
+class EachEdgeOnce:
+    """An edge reaches user code once, at the task it was sent to, and is acked once, after that."""
+
+    name: ClassVar[str] = "each-edge-once"
+
+    def check(self, history: History, facts: Facts) -> Weighed:
+        sent, delivered, acked = map(history.rows, (What.SENT, What.DELIVERED, What.ACKED))
+        arrivals = keys_of(delivered)
+        handed = firsts(arrivals, delivered.order, keys_of(acked))
+        wrong = {
+            "reached a bolt twice": delivered.roots[_repeated(arrivals)],
+            "were acked twice": acked.roots[_repeated(keys_of(acked))],
+            "were acked before they reached the bolt": acked.roots[
+                (handed < 0) | (handed > acked.order)
+            ],
+            "reached a bolt that they were not sent to": delivered.roots[_astray(sent, delivered)],
+        }
+        roots = np.unique(np.concatenate(list(wrong.values())))
+        return Weighed(
+            f"{len(arrivals)} edges reached their bolts once",
+            [f"{len(roots)} edges {what}" for what, roots in wrong.items() if len(roots)],
+            () if len(arrivals) else ["no edge has reached a bolt"],
+            trees(history, messages_of(history, roots)),
+        )
+
+
+def completions(history: History, sample: int) -> tuple[U64, I64]:
+    """The roots in the sample that were complete, ascending, and when (as `order`), first."""
+    completed = history.rows(What.COMPLETED)
+    kept = slots_of(completed.roots) % sample == 0
+    roots, at = np.unique(completed.roots[kept], return_index=True)
+    return roots, completed.order[kept][at]
+
+
+def keys_of(rows: Rows) -> U64:
+    """One number for each pair of root and edge: trees that share a record share its edge."""
+    keys: U64 = (rows.roots * _ODD) ^ rows.values.view(np.uint64)
+    return keys
+
+
+def firsts(keys: U64, order: I64, wanted: U64) -> I64:
+    """When each of `wanted` is first among `keys`; -1 for never. `order` is ascending."""
+    there, at = np.unique(keys, return_index=True)
+    return _at(there, order[at], wanted)
+
+
+def _at(keys: U64, values: I64, wanted: U64) -> I64:
+    """The value of each wanted key, -1 where there is none. `keys` are unique and ascending."""
+    if not len(keys):
+        return np.full(len(wanted), -1)
+    places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[places] == wanted, values[places], -1)
+
+
+def _repeated(keys: U64) -> NDArray[np.bool_]:
+    """Which are not the first of their kind."""
+    again = np.ones(len(keys), np.bool_)
+    again[np.unique(keys, return_index=True)[1]] = False
+    return again
+
+
+def _astray(sent: Rows, delivered: Rows) -> NDArray[np.bool_]:
+    """Which have come to another task than they were sent to."""
+    meant = firsts(keys_of(sent), sent.targets, keys_of(delivered))
+    astray: NDArray[np.bool_] = (meant >= 0) & (meant != delivered.tasks)
+    return astray

@@ -1,0 +1,92 @@
+"""Healing: whether all goes on after the last fault, and how long each one was felt."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sunshower.faults.checkers.port import Weighed
+from sunshower.faults.evidence import trees
+from sunshower.faults.facts import Ending, Facts
+from sunshower.faults.history import History
+from sunshower.faults.outcome import Recovery
+from sunshower.runtime.history import What
+
+
+@dataclass(frozen=True)
+class Liveness:
+    """After the last fault something is completed, and within `within_s` everything is."""
+
+    within_s: float = 60.0
+    name: ClassVar[str] = "liveness"
+
+    def check(self, history: History, facts: Facts) -> Weighed:
+        if not history.faults or any(band.ended_s is None for band in history.faults):
+            return Weighed("", unknown=["the history has no end of the last fault"])
+        healed_s = max(band.ended_s or 0.0 for band in history.faults)
+        completed = history.rows(What.COMPLETED if facts.tracked else What.WROTE)
+        last_s = float(completed.at_s[-1]) if len(completed) else -math.inf
+        took_s = max(0.0, last_s - healed_s)
+        broken, unknown = [], []
+        if facts.ending is Ending.STUCK:
+            broken.append(f"it is stuck: {facts.error}")
+        elif facts.ending is not Ending.FINISHED:
+            unknown.append(f"the run did not finish: {facts.error}")
+        elif took_s > self.within_s:
+            broken.append(f"all was completed {took_s:.3f} s after the last fault, and not within "
+                          f"{self.within_s:g} s")  # fmt: skip
+        if not broken and last_s < healed_s:
+            unknown.append("nothing was left to be completed after the last fault")
+        lost = history.accounts.open.tolist() if broken else []
+        return Weighed(
+            f"all was completed {took_s:.3f} s after the last fault",
+            broken,
+            unknown,
+            trees(history, lost),
+            {"settled_s": took_s},
+        )
+
+
+@dataclass(frozen=True)
+class Recovers:
+    """After each fault, what was open when it ended is completed within `within_s`."""
+
+    within_s: float = 30.0
+    name: ClassVar[str] = "recovery"
+
+    def check(self, history: History, facts: Facts) -> Weighed:
+        found = recoveries(history)
+        times = [one.recovered_s - one.ended_s for one in found if one.recovered_s is not None]
+        never = [one.fault for one in found if one.recovered_s is None]
+        broken = [
+            f"after {one.fault} it took {one.recovered_s - one.ended_s:.3f} s, and not "
+            f"{self.within_s:g} s"
+            for one in found
+            if one.recovered_s is not None and one.recovered_s - one.ended_s > self.within_s
+        ]
+        unknown = [] if found else ["there was no fault to recover from"]
+        said = [f"after {fault} it never was whole again" for fault in never]
+        if facts.ending in (Ending.FINISHED, Ending.STUCK):
+            broken += said
+        else:
+            unknown += said
+        worst_s = max(times, default=0.0)
+        return Weighed(
+            f"after each of {len(found)} faults, within {worst_s:.3f} s",
+            broken,
+            unknown,
+            figures={"worst_s": worst_s},
+        )
+
+
+def recoveries(history: History) -> tuple[Recovery, ...]:
+    """How long each fault was felt; of one that has no end in the history nobody can say."""
+    found = []
+    for band in history.faults:
+        if band.ended_s is not None:
+            touched = history.accounts.touched(band.ended_s)
+            last_s = float(touched.max(initial=band.ended_s))
+            whole_s = None if math.isinf(last_s) else last_s
+            found.append(Recovery(band.words, band.begun_s, band.ended_s, whole_s))
+    return tuple(found)
