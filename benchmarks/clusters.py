@@ -14,8 +14,9 @@ from benchmarks import control, corpus, gate, machine, topologies
 from benchmarks.gate import Gate
 from benchmarks.measure import BenchmarkError, Outcome
 from sunshower import Topology
-from sunshower.actors.cluster import RayCluster, RayRun
+from sunshower.actors.cluster import RayCluster
 from sunshower.actors.names import NAMESPACE, master_name, worker_name
+from sunshower.actors.run import RayRun
 from sunshower.actors.shipping import ship
 from sunshower.runtime.metrics import Snapshot
 from sunshower.runtime.plan import Layout

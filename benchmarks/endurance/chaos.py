@@ -16,7 +16,8 @@ from benchmarks.endurance.nemesis import choose, strike, victims
 from benchmarks.endurance.topologies import relayed
 from benchmarks.gate import Gate
 from benchmarks.measure import BenchmarkError, Tell
-from sunshower.actors.cluster import RayCluster, RayRun
+from sunshower.actors.cluster import RayCluster
+from sunshower.actors.run import RayRun
 from sunshower.runtime.plan import Layout
 
 EVERY_S = 2.0

@@ -14,8 +14,8 @@ import ray
 
 from benchmarks.endurance.accounts import Kill
 from benchmarks.measure import Tell
-from sunshower.actors.cluster import RayRun
 from sunshower.actors.names import NAMESPACE, master_name, worker_name
+from sunshower.actors.run import RayRun
 from sunshower.errors import ClusterError
 from sunshower.runtime.plan import ACKER, Layout, Plan
 

@@ -13,7 +13,8 @@ from benchmarks.endurance.evidence import read
 from benchmarks.endurance.topologies import slowed
 from benchmarks.gate import Gate
 from benchmarks.measure import BenchmarkError, Tell
-from sunshower.actors.cluster import RayCluster, RayRun
+from sunshower.actors.cluster import RayCluster
+from sunshower.actors.run import RayRun
 from sunshower.config import Config
 from sunshower.runtime.plan import Layout
 

@@ -42,9 +42,14 @@ def remove(run: str, worker: int) -> None:
 
 
 def remove_all(run: str) -> None:
-    """Take away all boxes of a run on this node, also of workers that were killed."""
-    shutil.rmtree(_path(run, 0).parent, ignore_errors=True)
+    """Take away all files of a run on this node, also of workers that were killed."""
+    shutil.rmtree(folder_of(run), ignore_errors=True)
+
+
+def folder_of(run: str) -> Path:
+    """Where a run's files are on this node."""
+    return Path(tempfile.gettempdir(), f"sunshower-{os.getuid()}", run)
 
 
 def _path(run: str, worker: int) -> Path:
-    return Path(tempfile.gettempdir(), f"sunshower-{os.getuid()}", run, f"worker-{worker}")
+    return folder_of(run) / f"worker-{worker}"

@@ -27,6 +27,7 @@ from sunshower.actors.names import (
 from sunshower.actors.store import RayStore
 from sunshower.actors.worker import WorkerClass
 from sunshower.runtime.book import Book
+from sunshower.runtime.havoc import Havoc
 from sunshower.runtime.lifecycle import KillReport, State
 from sunshower.runtime.master import Master, Welcome, Wish
 from sunshower.runtime.metrics import Snapshot, WorkerStats
@@ -91,6 +92,10 @@ class MasterActor:
     def drain(self) -> None:
         """Let all spouts emit nothing fresh, likewise."""
         self._change(lambda: self._master.drain(time.monotonic()))
+
+    def disturb(self, havoc: Havoc) -> None:
+        """Let this havoc disturb all workers, likewise."""
+        self._change(lambda: self._master.disturb(havoc))
 
     def kill(self, wait_s: float | None) -> None:
         """Drain, and be killed after that."""

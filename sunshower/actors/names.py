@@ -17,6 +17,12 @@ def worker_name(run: str, worker: int) -> str:
     return f"{run}/worker-{worker}"
 
 
+def worker_of(name: str) -> int | None:
+    """The worker with this name; None for a master's."""
+    number = name.rpartition("/worker-")[-1]
+    return int(number) if number != name else None
+
+
 def run_of(master: str) -> str | None:
     """The run whose master has this name; None for the name of anybody else."""
     return master.removesuffix("/master") if master.endswith("/master") else None
@@ -35,6 +41,16 @@ def plan_key(run: str) -> str:
 def book_key(run: str) -> str:
     """Where the store has the book of a run's master."""
     return f"{run}/book"
+
+
+def archive_key(run: str) -> str:
+    """Where the store has where a run's history is kept, if it is."""
+    return f"{run}/archive"
+
+
+def paused_key(run: str) -> str:
+    """Where the store has a mark when a process of a run was paused."""
+    return f"{run}/paused"
 
 
 def luggage_key(run: str, move: int, task: int) -> str:

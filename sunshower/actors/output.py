@@ -19,7 +19,7 @@ from typing import Any
 
 import ray
 
-from sunshower.actors.cluster import RayRun, living_workers
+from sunshower.actors.run import RayRun, living_workers
 
 Hear = Callable[[int, bool, list[str]], None]  # process id, is it standard error, lines
 _NAME = "sunshower"

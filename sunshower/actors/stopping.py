@@ -6,8 +6,8 @@ import contextlib
 
 import ray
 
-from sunshower.actors.cluster import RayRun, living_workers
 from sunshower.actors.names import NAMESPACE, master_name
+from sunshower.actors.run import RayRun, living_workers
 from sunshower.runtime.usercode import TaskError
 
 _CLOSE_S = 30.0

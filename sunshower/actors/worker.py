@@ -27,12 +27,15 @@ from typing import Any
 import ray
 from ray import cloudpickle
 
-from sunshower.actors import blackbox, niceness, watchdog
-from sunshower.actors.names import NAMESPACE, luggage_key, master_name, silent, worker_name
+from sunshower.actors import archive, blackbox, niceness, watchdog
+from sunshower.actors.archive import Pen
+from sunshower.actors.names import NAMESPACE, luggage_key, master_name, silent
+from sunshower.actors.post import Post
 from sunshower.actors.store import RayStore
 from sunshower.clock import SystemClock
 from sunshower.errors import SunshowerError, TopologyFailed
 from sunshower.runtime.blackbox import Recorder
+from sunshower.runtime.history import Scribe
 from sunshower.runtime.ids import seeded
 from sunshower.runtime.lanes import Inlet
 from sunshower.runtime.luggage import Luggage
@@ -58,7 +61,6 @@ class WorkerActor:
         self._mailbox: deque[Callable[[], Any]] = deque()
         self._mail = threading.Event()
         self._stopped = False
-        self._peers: dict[int, Any] = {}
         self._told: Any = None
         self._told_finished = False
         self._tell_at_s = 0.0
@@ -69,6 +71,7 @@ class WorkerActor:
         self._ready = threading.Event()
         self._greeting = False  # hello is said, and the new life has not begun
         self._recorder = Recorder()
+        self._pen: Pen | None = None  # where a history is kept
         gc.freeze()  # and seldom: batches in flight make many young objects (+40 % words/s)
         gc.set_threshold(100_000, 20, 50)
         self._thread = threading.Thread(target=self._live, name="sunshower", daemon=True)
@@ -138,6 +141,7 @@ class WorkerActor:
             plan, welcome = self._say_hello()
             niceness.step_back()
             self._submitted: Plan = cloudpickle.loads(plan)
+            self._archive = archive.find(self._run)
             config = self._submitted.graph.config
             watchdog.start(lambda: self._recorder, threading.current_thread(), config.block_max_s)
             self._begin(welcome, {})
@@ -174,20 +178,30 @@ class WorkerActor:
         self._greeting = False
         self._ready.set()
         self._recorder = blackbox.make(self._run, plan, self._worker, welcome.life)
-        generator = seeded(secrets.randbits(128))
+        generator, clock = seeded(secrets.randbits(128)), SystemClock()
         self._core = Worker(
             plan,
             self._worker,
             welcome.life,
             generator,
-            SystemClock(),
+            clock,
             self._inlet,
             self._recorder,
             delay_s=welcome.delay_s,
             quarantined=welcome.quarantined,
             luggage=luggage,
+            scribe=self._new_scribe(welcome.life, clock),
         )
+        self._post = Post(self._run, self._core, self._put)
         self._core.welcome(welcome, self._obituary)
+
+    def _new_scribe(self, life: int, clock: SystemClock) -> Scribe | None:
+        if self._archive is None:
+            return None
+        if self._pen is not None:
+            self._pen.close()
+        self._pen = Pen(self._archive, self._worker, life)
+        return Scribe(clock, self._pen.put, self._archive.sample)
 
     def _fetch_luggage(self, plan: Plan, move: int, luggage: dict[int, Luggage]) -> None:
         store = RayStore()
@@ -217,7 +231,6 @@ class WorkerActor:
         self._log()
         _, welcome = self._say_hello()
         mine = {task.id for task in placed(self._submitted, welcome.places).tasks_on(self._worker)}
-        self._peers = {}
         self._begin(welcome, {task: own for task, own in luggage.items() if task in mine})
         self._forget_told()
 
@@ -234,31 +247,20 @@ class WorkerActor:
             now = time.monotonic()
             if wait_s != 0 or now - sent_s >= slice_s:
                 sent_s = now
-                self._send()
-                wait_s = self._tell(now, wait_s)
+                if self._pen is not None:
+                    self._pen.check()
+                late_s = self._post.send(now)
+                wait_s = _sooner(late_s, self._tell(now, wait_s))
             if wait_s != 0 and not self._mailbox:
                 self._mail.wait(wait_s)
                 self._mail.clear()
-
-    def _send(self) -> None:
-        for peer, seq, packet in self._core.outgoing():
-            if peer not in self._peers:
-                name = worker_name(self._run, peer)
-                self._peers[peer] = ray.get_actor(name, namespace=NAMESPACE)
-            answer = self._peers[peer].deliver.remote(packet).future()
-            answer.add_done_callback(partial(self._answered, self._core, peer, seq))
-
-    def _answered(self, core: Worker, peer: int, seq: int, call: Future[int]) -> None:
-        """On a thread of Ray's: only into the mailbox."""
-        answer = None if call.exception() else Answer(call.result())
-        self._put(lambda: core.answered(peer, seq, answer))
 
     def _tell(self, now: float, wait_s: float | None) -> float | None:
         """Tell the master what has changed, now and then. Returns how long to wait at most."""
         finished = self._core.finished
         if now < self._tell_at_s and finished is self._told_finished:
             left_s = self._tell_at_s - now
-            return wait_s if wait_s == 0 else min(left_s, left_s if wait_s is None else wait_s)
+            return _sooner(wait_s, left_s)
         self._log()
         stats = self._core.stats()
         counts = [(task.counts, task.done, task.health) for task in stats.tasks]
@@ -299,6 +301,11 @@ class WorkerActor:
 
         self._put(fact)
         return answer.result(timeout=30)
+
+
+def _sooner(one_s: float | None, other_s: float | None) -> float | None:
+    """The shorter of two waits; None is one without end."""
+    return min((wait_s for wait_s in (one_s, other_s) if wait_s is not None), default=None)
 
 
 def _pickle(plan: Plan, task: int, luggage: Luggage) -> bytes:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import ModuleType
 
-from sunshower.actors.cluster import RayCluster, RayRun
+from sunshower.actors.cluster import RayCluster
 from sunshower.actors.output import WorkerOutput, worker_output
+from sunshower.actors.run import RayRun
 from sunshower.actors.shipping import ship
 from sunshower.actors.stopping import close, kill
 from sunshower.cli.display import Display, duration

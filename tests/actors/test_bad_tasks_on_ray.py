@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from sunshower import Bolt, Cause, Context, Counter, Failure, Number, Spout, Topology
-from sunshower.actors.cluster import RayCluster, RayRun
+from sunshower.actors.cluster import RayCluster
+from sunshower.actors.run import RayRun
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.metrics import Snapshot
 from sunshower.runtime.plan import ACKER, Layout

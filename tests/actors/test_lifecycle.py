@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from sunshower import Bolt, Context, Counter, JsonLines, Number, Spout, SpoutCollector, Topology
-from sunshower.actors.cluster import RayCluster, RayRun
+from sunshower.actors.cluster import RayCluster
+from sunshower.actors.run import RayRun
 from sunshower.errors import ClusterError, LifecycleError
 from sunshower.runtime.lifecycle import State
 from sunshower.runtime.metrics import Snapshot

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 
 from sunshower import Counter, Number, Topology
-from sunshower.actors.cluster import RayCluster, RayRun
+from sunshower.actors.cluster import RayCluster
+from sunshower.actors.run import RayRun
 from sunshower.runtime.metrics import Counts
 
 TOTAL = 200_000

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from sunshower import Counter, Number, Topology
-from sunshower.actors.cluster import RayCluster, RayRun
+from sunshower.actors.cluster import RayCluster
+from sunshower.actors.run import RayRun
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.plan import Layout
 

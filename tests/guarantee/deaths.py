@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sunshower import Bolt, Context, Failure, Number, Spout, Topology
-from sunshower.actors.cluster import RayRun
+from sunshower.actors.run import RayRun
 from sunshower.runtime.plan import Plan
 
 TOTAL = 60_000

@@ -12,8 +12,9 @@ import pytest
 import ray
 
 from sunshower import Cause
-from sunshower.actors.cluster import RayCluster, RayRun
+from sunshower.actors.cluster import RayCluster
 from sunshower.actors.names import NAMESPACE, worker_name
+from sunshower.actors.run import RayRun
 from sunshower.runtime.plan import ACKER, Layout
 from tests.guarantee.deaths import (
     check_nothing_is_lost,

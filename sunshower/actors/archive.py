@@ -1,0 +1,109 @@
+"""A run's history as files: each life of a worker appends to one of its own.
+
+An entry is in the file when `put` returns, and a SIGKILL takes nothing back: the kernel has it. So
+whatever a worker tells anybody, it has written down before. (Measured: a write of 44 bytes takes
+1.9 µs and one of 24 kB 23 µs; into a mapped file 0.5 and 71 µs, as each fresh page is a fault.)
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+from ray import cloudpickle
+
+from sunshower.actors.blackbox import folder_of
+from sunshower.actors.names import archive_key
+from sunshower.actors.store import RayStore
+from sunshower.errors import ClusterError, ExperimentError
+from sunshower.runtime.archive import decode, encode
+from sunshower.runtime.history import Entry
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")  # another one: another machine, another clock
+
+
+@dataclass(frozen=True)
+class Archive:
+    """Where a run's history is, and how much of it is kept."""
+
+    folder: str
+    sample: int
+    machine: str
+
+    def read(self) -> list[Entry]:
+        """All entries so far, by time. Raises ClusterError where the files are not."""
+        self.check_machine("this program")
+        entries: list[Entry] = []
+        for path in sorted(Path(self.folder).iterdir()):
+            with path.open("rb") as file:
+                entries += decode(file)
+        return sorted(entries, key=lambda entry: entry.at_s)
+
+    def check_machine(self, who: str) -> None:
+        """Raises ClusterError for whoever is elsewhere, or comes too late."""
+        if not (_machine() == self.machine and Path(self.folder).is_dir()):
+            raise ClusterError(
+                f"{who} cannot reach the history in {self.folder}: it is kept on the machine that "
+                "submitted the topology, by its clock, until the topology is stopped. With workers "
+                "on several machines, submit without `sample`"
+            )
+
+
+class Pen:
+    """Writes the entries of one life of a worker. Raises ClusterError on another machine."""
+
+    def __init__(self, archive: Archive, worker: int, life: int) -> None:
+        archive.check_machine(f"worker {worker}")
+        self._path = Path(archive.folder, f"worker-{worker}-{life}")
+        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._error: str | None = None
+
+    def put(self, entry: Entry) -> None:
+        """Write an entry; after one that did not fit, nothing more: see `check`."""
+        if self._error is None:
+            data = encode(entry)
+            try:
+                if os.write(self._file, data) < len(data):
+                    self._error = "the disk is full"
+            except OSError as error:
+                self._error = error.strerror
+
+    def check(self) -> None:
+        """Before anything is told to anybody. Raises ClusterError when entries are missing."""
+        if self._error is not None:
+            raise ClusterError(
+                f"the history cannot be written to {self._path}: {self._error}. Make room, set "
+                "TMPDIR to a larger disk, or submit with a larger `sample`"
+            )
+
+    def close(self) -> None:
+        """Nothing is written any more."""
+        os.close(self._file)
+
+
+def create(run: str, sample: int) -> None:
+    """Make room for a run's history here. It goes away with the run's black boxes."""
+    if sample < 1:
+        raise ExperimentError(f"a history with sample {sample}: it must be at least 1, all trees")
+    folder = folder_of(run) / "history"
+    try:
+        folder.mkdir(mode=0o700, parents=True)
+    except OSError as error:
+        raise ClusterError(
+            f"the history cannot be kept in {folder}: {error.strerror}. Set TMPDIR to a folder "
+            "where you may write"
+        ) from error
+    made = Archive(str(folder), sample, _machine())
+    RayStore().write(archive_key(run), cloudpickle.dumps(made))
+
+
+def find(run: str) -> Archive | None:
+    """Where a run's history is; None if none is kept."""
+    found = RayStore().read(archive_key(run))
+    return cloudpickle.loads(found) if found is not None else None
+
+
+def _machine() -> str:
+    return _BOOT.read_text(encoding="ascii").strip() if _BOOT.exists() else platform.node()

@@ -1,0 +1,71 @@
+"""The processes of a run, wherever they are, and signals to them.
+
+Ray itself is asked for them, not the master: that one may be dead, or paused.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from sunshower.errors import ClusterError
+
+_CALL_S = 30.0
+
+
+class Process(NamedTuple):
+    """A living process of a run."""
+
+    node: str  # Ray's id of it
+    pid: int
+
+
+def processes_of(run: str) -> dict[str, Process]:
+    """The name of each actor that is there now → its process."""
+    from ray._private import state  # no public way without Ray's dashboard: see the pin of ray
+
+    return {
+        actor["Name"]: Process(actor["Address"]["NodeID"], actor["Pid"])
+        for actor in state.actors(actor_state_name="ALIVE").values()
+        if actor["Name"].startswith(f"{run}/")
+    }
+
+
+def send(number: int, processes: list[Process]) -> list[int]:
+    """Send a signal to each of these processes, on one machine at once.
+
+    Returns the ids of those that were still there. Raises ClusterError for a machine that cannot
+    be reached.
+    """
+    here = ray.get_runtime_context().get_node_id()
+    pids: dict[str, list[int]] = {}
+    for process in processes:
+        pids.setdefault(process.node, []).append(process.pid)
+    reached = _send_here(number, pids.pop(here, []))
+    calls = [_on(node).remote(number, there) for node, there in pids.items()]
+    try:
+        return reached + [pid for found in ray.get(calls, timeout=_CALL_S) for pid in found]
+    except ray.exceptions.RayError as error:
+        raise ClusterError(
+            f"no signal reaches the processes on {', '.join(pids)}: that machine does not answer"
+        ) from error
+
+
+def _send_here(number: int, pids: list[int]) -> list[int]:
+    reached = []
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue  # it has just died
+        reached.append(pid)
+    return reached
+
+
+def _on(node: str) -> Any:
+    """`_send_here`, as a task on another machine."""
+    there = NodeAffinitySchedulingStrategy(node, soft=False)
+    return ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(_send_here)

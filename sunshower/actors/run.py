@@ -1,0 +1,310 @@
+"""A topology that was submitted to Ray: the body of the `Run` port that production uses."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import ray
+
+from sunshower.actors import archive, blackbox
+from sunshower.actors.master import MasterClass
+from sunshower.actors.names import (
+    NAMESPACE,
+    detached,
+    master_name,
+    paused_key,
+    plan_key,
+    topology_of,
+    worker_name,
+    worker_of,
+)
+from sunshower.actors.processes import Process, processes_of, send
+from sunshower.actors.shipping import pickled
+from sunshower.actors.starting import first_line
+from sunshower.actors.store import RayStore
+from sunshower.actors.worker import WorkerClass
+from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
+from sunshower.runtime.havoc import Havoc
+from sunshower.runtime.history import Entry
+from sunshower.runtime.lifecycle import KillReport, State
+from sunshower.runtime.metrics import Snapshot
+from sunshower.runtime.overview import Overview
+from sunshower.runtime.placement import placed
+from sunshower.runtime.plan import Layout, Plan
+
+_log = logging.getLogger(__name__)
+
+_POLL_S = 0.1
+_START_S = 60.0  # for all workers to say hello
+_CALL_S = 30.0
+Look = Callable[[Snapshot], None]
+
+
+class RayRun:
+    """One submitted topology: a master and its workers, detached actors with names."""
+
+    def __init__(self, run: str, plan: Plan | None = None) -> None:
+        self.id = run
+        self.topology = topology_of(run)
+        self._master: Any = _actor(master_name(run)) if plan is None else None
+        self._submitted = plan
+        self._master_is_paused = False
+
+    def start(self, active: bool = True, sample: int | None = None) -> None:
+        """Create the actors; return when every worker has said hello."""
+        plan = self.plan
+        try:
+            RayStore().write(plan_key(self.id), pickled(plan))
+            if sample is not None:
+                archive.create(self.id, sample)
+            self._master = MasterClass.options(**detached(master_name(self.id))).remote(
+                self.id, active, time.time()
+            )
+            for worker in plan.workers:
+                WorkerClass.options(**detached(worker_name(self.id, worker))).remote(
+                    self.id, worker
+                )
+            with contextlib.suppress(TimeoutError):
+                self._wait_until(lambda: self.snapshot().state != State.STARTING, _START_S)
+                return
+            raise ClusterError(
+                f"not all {len(plan.workers)} workers of {self.topology!r} started in "
+                f"{_START_S:g} s: is there memory for as many processes? Try fewer, or layout pack"
+            )
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def plan(self) -> Plan:
+        """See the port. Also while the master is paused."""
+        if self._submitted is None:
+            return self.overview().plan
+        if self._master is not None and not self._master_is_paused:
+            self._submitted = placed(self._submitted, self._call_master("places"))
+        return self._submitted
+
+    def snapshot(self) -> Snapshot:
+        """See the port."""
+        snapshot, error = self._call_master("status")
+        if error is not None:
+            raise TopologyFailed(error)
+        found: Snapshot = snapshot
+        return found
+
+    def overview(self) -> Overview:
+        """All that there is to show of it, also when it has failed."""
+        found: Overview = self._call_master("overview")
+        return found
+
+    def finished(self) -> bool:
+        """See the port."""
+        return self.snapshot().state == State.FINISHED
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """See the port."""
+        with contextlib.suppress(TimeoutError):
+            self._wait_until(self.finished, timeout_s)
+            return True
+        return False
+
+    def results(self, component: str) -> list[Any]:
+        """See the port. Tasks by ascending id."""
+        tasks = self.plan.tasks_of(component)
+        found: dict[int, list[Any]] = {}
+        for worker in {task.worker for task in tasks}:
+            actor = _actor(worker_name(self.id, worker))
+            found[worker] = self._call(actor.results, component)
+        return [found[task.worker].pop(0) for task in tasks]
+
+    def kill_worker(self, worker: int) -> int:
+        """See the port."""
+        return self._signal(signal.SIGKILL, worker_name(self.id, worker))
+
+    def kill_master(self) -> int:
+        """See the port."""
+        return self._signal(signal.SIGKILL, master_name(self.id))
+
+    def pause_worker(self, worker: int) -> None:
+        """See the port. To Ray it is alive, and calls to it wait."""
+        self._pause(worker_name(self.id, worker))
+
+    def resume_worker(self, worker: int) -> None:
+        """See the port."""
+        self._resume(worker_name(self.id, worker))
+
+    def pause_master(self) -> None:
+        """See the port. Who asks it something waits for half a minute: then ClusterError."""
+        _ = self.plan  # known from now on
+        self._pause(master_name(self.id))
+        self._master_is_paused = True
+
+    def resume_master(self) -> None:
+        """See the port."""
+        self._resume(master_name(self.id))
+        self._master_is_paused = False
+
+    def nodes(self) -> dict[str, list[int]]:
+        """See the port. By Ray's ids of the machines; workers that are being born are nowhere."""
+        found: dict[str, list[int]] = {}
+        for name, process in self._processes().items():
+            if (worker := worker_of(name)) is not None:
+                found.setdefault(process.node, []).append(worker)
+        return {node: sorted(workers) for node, workers in found.items()}
+
+    def kill_node(self, node: str) -> list[int]:
+        """See the port."""
+        there = [process for process in self._processes().values() if process.node == node]
+        if not there:
+            raise ClusterError(
+                f"topology {self.topology!r} has no process on a machine {node!r}; "
+                f"it has workers on: {', '.join(self.nodes()) or 'none'}"
+            )
+        return send(signal.SIGKILL, there)
+
+    def disturb(self, havoc: Havoc) -> None:
+        """See the port. Workers hear of it within milliseconds, unless they are paused."""
+        self._call_master("disturb", havoc)
+
+    def now(self) -> float:
+        """See the port: this machine's monotonic clock."""
+        return time.monotonic()
+
+    def history(self) -> list[Entry]:
+        """See the port. To be asked before the topology is stopped; raises ClusterError."""
+        self._check_not_stopped()
+        found = archive.find(self.id)
+        return found.read() if found is not None else []
+
+    def activate(self) -> None:
+        """See the port."""
+        self._call_master("activate", True)
+
+    def deactivate(self) -> None:
+        """See the port."""
+        self._call_master("activate", False)
+
+    def drain(self) -> None:
+        """See the port."""
+        self._call_master("drain")
+
+    def rebalance(
+        self,
+        workers: int | None = None,
+        layout: Layout | None = None,
+        wait_s: float | None = None,
+        *,
+        look: Look | None = None,
+    ) -> None:
+        """See the port. `look` is shown how things stand while it takes."""
+        self._call_master("rebalance", workers, layout, wait_s)
+        self._wait_until(lambda: self._look(look).state != State.REBALANCING, None)
+
+    def kill(self, wait_s: float | None = None, *, look: Look | None = None) -> KillReport:
+        """See the port. `look` is shown how things stand while it takes."""
+        self._call_master("kill", wait_s)
+        self._wait_until(lambda: self._look(look).state == State.KILLED, None)
+        report: KillReport = self._call_master("report")
+        self.stop()
+        return report
+
+    def stop(self) -> None:
+        """See the port."""
+        master, self._master = self._master, None
+        if master is None:
+            return
+        with contextlib.suppress(Exception):  # who is paused hears nothing, and would stay
+            if RayStore().read(paused_key(self.id)) is not None:
+                send(signal.SIGCONT, list(processes_of(self.id).values()))
+        workers = list(living_workers(self.id))
+        with contextlib.suppress(Exception):
+            calls = [worker.stop.remote() for worker in workers]
+            for error in (e for said in ray.get(calls, timeout=_CALL_S) for e in said):
+                _log.warning("%s", error.story)
+        for actor in (master, *living_workers(self.id)):  # or it may start another one meanwhile
+            with contextlib.suppress(Exception):
+                ray.kill(actor)
+        blackbox.remove_all(self.id)  # also what is kept of a history
+        with contextlib.suppress(Exception):
+            RayStore().remove(f"{self.id}/")
+
+    def _look(self, look: Look | None) -> Snapshot:
+        snapshot = self.snapshot()
+        if look is not None:
+            look(snapshot)
+        return snapshot
+
+    def _pause(self, name: str) -> None:
+        RayStore().write(paused_key(self.id), b"")  # so that whoever stops it resumes it first
+        self._signal(signal.SIGSTOP, name)
+
+    def _resume(self, name: str) -> None:
+        process = self._processes().get(name)
+        if process is not None:
+            send(signal.SIGCONT, [process])
+
+    def _signal(self, number: int, name: str) -> int:
+        process = self._processes().get(name)
+        reached = send(number, [process]) if process is not None else []
+        if not reached:
+            raise ClusterError(
+                f"there is no process of {name!r} now: it has just died, and Ray starts another one"
+            )
+        return reached[0]
+
+    def _processes(self) -> dict[str, Process]:
+        self._check_not_stopped()
+        return processes_of(self.id)
+
+    def _check_not_stopped(self) -> None:
+        if self._master is None:
+            raise ClusterError(f"topology {self.topology!r} was stopped; submit it again")
+
+    def _call_master(self, what: str, *args: Any) -> Any:
+        self._check_not_stopped()
+        return self._call(getattr(self._master, what), *args)
+
+    def _call(self, method: Any, *args: Any) -> Any:
+        try:
+            return ray.get(method.remote(*args), timeout=_CALL_S)
+        except ray.exceptions.RayTaskError as error:
+            cause = error.cause
+            if isinstance(cause, SunshowerError):
+                raise cause from None
+            raise TopologyFailed(
+                f"topology {self.topology!r} was asked something and user code raised "
+                f"{type(cause).__name__}: {cause}"
+            ) from error
+        except ray.exceptions.RayError as error:
+            raise ClusterError(
+                f"topology {self.topology!r} does not answer: {first_line(error)}. Its "
+                "actors may have been killed or the node is out of memory; submit it again"
+            ) from error
+
+    def _wait_until(self, done: Callable[[], bool], timeout_s: float | None) -> None:
+        end_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while not done():
+            if end_s is not None and time.monotonic() >= end_s:
+                raise TimeoutError
+            time.sleep(_POLL_S)
+
+
+def living_workers(run: str) -> Iterator[Any]:
+    """The actors of a run's workers, in whatever places they are."""
+    first = worker_name(run, 0)[:-1]
+    for actor in ray.util.list_named_actors(all_namespaces=True):
+        if actor["namespace"] == NAMESPACE and actor["name"].startswith(first):
+            with contextlib.suppress(ClusterError):  # it has just ended
+                yield _actor(actor["name"])
+
+
+def _actor(name: str) -> Any:
+    try:
+        return ray.get_actor(name, namespace=NAMESPACE)
+    except ValueError:
+        raise ClusterError(f"there is no actor {name!r} any more: was it stopped?") from None

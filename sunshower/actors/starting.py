@@ -1,0 +1,55 @@
+"""How Ray is started on this machine, or one that runs elsewhere is joined."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+import ray
+
+from sunshower.actors.names import NAMESPACE
+from sunshower.errors import ClusterError
+
+_OBJECT_STORE_BYTES = 256 << 20
+
+
+def start_ray(address: str | None, quiet: bool) -> None:
+    """A local Ray, or the running one at `address`. Raises ClusterError."""
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # two equal lines of a sink are two lines
+    local: dict[str, Any] = {
+        "include_dashboard": False,
+        "object_store_memory": _OBJECT_STORE_BYTES,
+        "_system_config": {
+            "timeout_ms_task_wait_for_death_info": 50,  # a death is heard of in 0.5 s, not 1.4 s
+            "max_direct_call_object_size": 4 << 20,  # packets ride in the call itself
+            "task_events_report_interval_ms": 0,  # nobody reads them: 15 % off each call
+            "gcs_rpc_server_reconnect_timeout_s": 5,  # if somebody kills Ray, do not hang 60 s
+            "worker_niceness": 0,  # niceness.py goes down from here, and less than Ray's 15
+        },
+    }
+    try:
+        ray.init(
+            address=address or "local",
+            namespace=NAMESPACE,
+            log_to_driver=not quiet,
+            logging_level=logging.ERROR,
+            **({} if address else local),
+        )
+    except Exception as error:
+        if address:
+            raise ClusterError(
+                f"no Ray cluster answers at {address!r}: {first_line(error)}. Start one here with "
+                "`ray start --head`, or name one with --address HOST:PORT or RAY_ADDRESS"
+            ) from error
+        raise ClusterError(
+            f"cannot start a local Ray: {first_line(error)}. "
+            "`sunshower doctor` says what this machine lacks"
+        ) from error
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception is and says, in one line: Ray's go on with a stack."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else ''}"
