@@ -26,6 +26,7 @@ from sunshower.faults.outcome import Finding, Outcome, Recovery, Verdict, graves
 
 PLAN, HISTORY, RESULTS = "plan.json", "history.jsonl", "results.json"
 SUMMARY, REPORT, LATEST = "summary.json", "report.html", "latest"
+_PLAN_NAMES = ("experiment", "cluster", "seed", "parameters", "command", "begun", "ended")
 _TIME = "%Y-%m-%dT%H-%M-%S"
 
 
@@ -38,7 +39,12 @@ class RunFolder:
     @cached_property
     def plan(self) -> dict[str, Any]:
         """What was asked for. Raises ExperimentError when that cannot be read."""
-        return _read(self.path / PLAN)
+        found = _read(self.path / PLAN)
+        if missing := [name for name in _PLAN_NAMES if name not in found]:
+            raise ExperimentError(
+                f"{self.path / PLAN} is not what a run writes: it has no {', '.join(missing)}"
+            )
+        return found
 
     @property
     def name(self) -> str:
@@ -74,20 +80,25 @@ class RunFolder:
         """What a single run came to. Raises ExperimentError when it did not come to its end."""
         if not (self.path / RESULTS).is_file():
             raise ExperimentError(
-                f"the run {self.path} did not come to its end: it has no {RESULTS}. "
-                f"Run it again: {self.plan.get('command', 'sunshower experiment run')}"
+                f"the run {self.path} did not come to its end: it has no {RESULTS}. What there is "
+                f"of its history: sunshower experiment show {self.path} --report. Run it again: "
+                f"{self.plan['command']}"
             )
         return _outcome(_read(self.path / RESULTS), self.path / RESULTS)
 
-    def write(self, name: str, content: str | bytes | Mapping[str, Any]) -> Path:
+    @property
+    def results(self) -> dict[str, Any]:
+        """What it came to, as plain values; of several runs, their summary."""
+        return _read(self.path / (SUMMARY if self.is_group else RESULTS))
+
+    def write(self, name: str, content: str | bytes | Mapping[str, Any]) -> None:
         """Write one of its files as a whole or not at all; values become JSON."""
         path, draft = self.path / name, self.path / f".{name}.draft"
         if isinstance(content, Mapping):
             content = json.dumps(content, indent=2, ensure_ascii=False, default=repr) + "\n"
         draft.write_bytes(content if isinstance(content, bytes) else content.encode())
         draft.replace(path)
-        self.__dict__.pop("plan", None)
-        return path
+        self.__dict__.pop("plan", None)  # what was read of it before
 
 
 def new_folder(root: Path, experiment: str, now: datetime) -> RunFolder:
@@ -145,6 +156,19 @@ def find(root: Path, run: str | None) -> RunFolder:
     names = sorted({one.path.parent.name for one in all_runs(root)})
     there = f"its experiments are: {', '.join(names)}" if names else "it has no runs at all"
     raise ExperimentError(f"there is no run {run!r} in {root}; {there}")
+
+
+def find_both(root: Path, one: str, other: str) -> tuple[RunFolder, RunFolder]:
+    """Two runs. Raises ExperimentError, which names both when neither is there."""
+    found, errors = [], []
+    for run in (one, other):
+        try:
+            found.append(find(root, run))
+        except ExperimentError as error:
+            errors.append(str(error))
+    if errors:
+        raise ExperimentError("; and ".join(dict.fromkeys(errors)))
+    return found[0], found[1]
 
 
 def _read(path: Path) -> dict[str, Any]:

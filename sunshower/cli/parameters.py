@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -81,22 +82,20 @@ def _parted(option: str, defaults: Mapping[str, Any], hint: str, form: str) -> t
 def value_of(name: str, text: str, default: Any, hint: str) -> Any:
     """`text` as a value of the same type as `default`; of any type where that is None.
 
-    Raises typer.BadParameter.
+    A number may be whole or not, whatever the default is. Raises typer.BadParameter.
     """
-    value = _WORDS.get(text.lower(), text)
-    if isinstance(value, str) and not isinstance(default, str):
-        try:
-            value = json.loads(text)
-        except ValueError:
-            value = text
-    if default is None or value is None or type(value) is type(default):
-        return value
-    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if isinstance(default, int) and isinstance(value, float) and not isinstance(default, bool):
-        return value  # a count may be a rate elsewhere: the experiment itself judges
     if isinstance(default, str):
         return text
+    value: Any = text
+    if text.lower() in _WORDS:
+        value = _WORDS[text.lower()]
+    else:
+        with suppress(ValueError):
+            value = json.loads(text)
+    if default is None or value is None or type(value) is type(default):
+        return value
+    if {type(value), type(default)} == {int, float}:
+        return float(value)
     raise typer.BadParameter(
         f"{name} is {_kind(default)} such as {default!r}, not {text!r}", param_hint=hint
     )

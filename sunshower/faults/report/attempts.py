@@ -1,4 +1,4 @@
-"""What became of each emission: which message it was of, when that came first, when it was over."""
+"""What became of each emission: when its message came first, and when it was over itself."""
 
 from __future__ import annotations
 
@@ -15,29 +15,13 @@ F64: TypeAlias = NDArray[np.float64]
 BOOLS: TypeAlias = NDArray[np.bool_]
 
 
-def messages(emitted: Rows) -> I64:
-    """For each emission which message it is of, as numbers from 0 on: replays share theirs.
-
-    A message is known by its task and its number, or by the id that a next_tuple spout gave it.
-    """
-    found = emitted.messages.copy()
-    if any(entry.detail is not None for entry in emitted.entries):
-        places: dict[tuple[int, str], int] = {}
-        for row, id in enumerate(emitted.details):
-            if id is not None:
-                name = (int(emitted.tasks[row]), repr(id))
-                found[row] = ~places.setdefault(name, len(places))  # below 0: no message's number
-    _, numbered = np.unique(found, return_inverse=True)
-    return numbered.astype(np.int64)
-
-
-def firsts(at_s: F64, names: I64) -> tuple[F64, BOOLS]:
+def firsts(at_s: F64, messages: I64) -> tuple[F64, BOOLS]:
     """For each emission when its message was emitted first, and whether that was before: a replay.
 
     Shapes (n,), as both arguments have.
     """
-    order = np.lexsort((at_s, names))
-    begins = np.flatnonzero(np.diff(names[order], prepend=-1))
+    order = np.lexsort((at_s, messages))
+    begins = np.flatnonzero(np.diff(messages[order], prepend=-1))
     first_s = np.empty(len(at_s))
     first_s[order] = np.repeat(at_s[order][begins], np.diff(begins, append=len(order)))
     is_replay = np.ones(len(at_s), bool)

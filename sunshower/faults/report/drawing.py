@@ -74,9 +74,11 @@ class Chart:
 
 def draw(name: str, caption: str, paint: Callable[[], Figure]) -> Chart:
     """What `paint` makes, with the looks of all our charts. Raises ExperimentError without
-    matplotlib.
+    the extra `experiments`.
     """
-    mpl = _matplotlib()
+    check_installed()
+    import matplotlib as mpl
+
     with mpl.rc_context(_LOOKS):
         figure = paint()
         svg, png = io.StringIO(), io.BytesIO()
@@ -97,18 +99,13 @@ def shortened(words: str, letters_max: int = 34) -> str:
     return words if len(words) <= letters_max else f"{words[: letters_max - 1]}…"
 
 
-def needs(what: str, error: ImportError) -> ExperimentError:
-    """The error for a missing part of the extra `experiments`."""
-    return ExperimentError(
-        f"a report needs {what}, which is not installed ({error}); install it with: "
-        "pip install 'sunshower[experiments]'"
-    )
-
-
-def _matplotlib() -> Any:
+def check_installed() -> None:
+    """Raise ExperimentError, with the way out, without the extra `experiments`."""
     try:
-        import matplotlib as mpl
-        import matplotlib.figure
+        import jinja2  # noqa: F401
+        import matplotlib.figure  # noqa: F401
     except ImportError as error:
-        raise needs("matplotlib", error) from None
-    return mpl
+        raise ExperimentError(
+            f"a report of an experiment needs matplotlib and Jinja ({error}); install them with: "
+            "pip install 'sunshower[experiments]'"
+        ) from None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sunshower.faults.outcome import Outcome, Verdict, gravest
-from sunshower.faults.report.drawing import Chart, needs
+from sunshower.faults.report.drawing import Chart, check_installed
 from sunshower.faults.report.recovery import seconds_of
 from sunshower.faults.report.sweep import Point
 
@@ -29,7 +29,7 @@ class Background:
 
 
 def run_page(outcome: Outcome, background: Background, charts: Sequence[Chart]) -> str:
-    """The page of one run. Raises ExperimentError without Jinja."""
+    """The page of one run. Raises ExperimentError without the extra."""
     recoveries = [(recovery, seconds_of(recovery)) for recovery in outcome.recoveries]
     return _render(
         "run.html",
@@ -61,13 +61,13 @@ def group_page(
     background: Background,
     charts: Sequence[Chart],
 ) -> str:
-    """The page of some runs, each with its folder's name. Raises ExperimentError without Jinja."""
+    """The page of several runs, each with its folder's name. Raises as `run_page`."""
     verdicts = [point.verdict for _, point in runs]
     return _render(
         "group.html",
         title=title,
         verdict=gravest(verdicts),
-        summary=_counted(verdicts, "run"),
+        summary=counted(verdicts, "run"),
         about=background.about,
         runs=runs,
         names=list(runs[0][1].values) if runs else [],
@@ -83,11 +83,11 @@ def summary(outcome: Outcome) -> str:
     if outcome.error:
         return f"The run did not come to its end: {outcome.error}"
     grave = [finding for finding in outcome.findings if finding.verdict is outcome.verdict]
-    counted = _counted([finding.verdict for finding in outcome.findings], "checker")
+    all_of_them = counted([finding.verdict for finding in outcome.findings], "checker")
     if outcome.verdict is Verdict.HOLDS or not grave:
-        return counted
+        return all_of_them
     reason = "; ".join(grave[0].reasons[:1])
-    return f"{grave[0].checker}: {reason}{'' if reason.endswith('.') else '.'} {counted}"
+    return f"{grave[0].checker}: {reason}{'' if reason.endswith('.') else '.'} {all_of_them}"
 
 
 def figure(value: Any) -> str:
@@ -99,8 +99,8 @@ def figure(value: Any) -> str:
     return f"{value:.4g}"
 
 
-def _counted(verdicts: Sequence[Verdict], noun: str) -> str:
-    """Such as: Of 5 checkers: 3 HOLDS, 1 BROKEN, 1 UNKNOWN."""
+def counted(verdicts: Sequence[Verdict], noun: str) -> str:
+    """How many of each, such as: Of 5 checkers: 3 HOLDS, 1 BROKEN, 1 UNKNOWN."""
     counts = {verdict: verdicts.count(verdict) for verdict in SIGNS}
     said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
     return f"Of {len(verdicts)} {noun}{'s'[: len(verdicts) != 1]}: {said}."
@@ -118,10 +118,9 @@ def _tiles(outcome: Outcome) -> dict[str, str]:
 
 
 def _render(template: str, **values: Any) -> str:
-    try:
-        import jinja2
-    except ImportError as error:
-        raise needs("Jinja", error) from None
+    check_installed()
+    import jinja2
+
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,

@@ -45,7 +45,7 @@ def longest(recoveries: Sequence[Recovery], count: int = _BARS_MAX) -> list[Reco
 
 
 def recovery_chart(recoveries: Sequence[Recovery]) -> Chart:
-    """The chart of some recoveries. Raises ExperimentError without matplotlib."""
+    """The chart of some recoveries. Raises ExperimentError without the extra."""
     shown = longest(recoveries)
     caption = "From the end of each fault until all that was open then was settled."
     if len(shown) < len(recoveries):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sunshower.faults.history import Band, History, Rows
-from sunshower.faults.report.attempts import F64, ends, firsts, messages, places
+from sunshower.faults.report.attempts import F64, ends, firsts, places
 from sunshower.runtime.history import What
 from sunshower.runtime.ids import I64
 
@@ -44,7 +44,7 @@ def make_series(history: History, seconds: float | None = None) -> Series:
         max(history.seconds, seconds or 0.0), len(emitted) + len(completed) + len(failed)
     )
     widths_s = np.diff(edges_s)
-    first_s, is_replay = firsts(emitted.at_s, messages(emitted))
+    first_s, is_replay = firsts(emitted.at_s, emitted.messages)
     p50_s, p99_s = _latencies(edges_s, emitted, completed, first_s)
     return Series(
         edges_s,

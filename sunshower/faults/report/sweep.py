@@ -57,7 +57,7 @@ def point(outcome: Outcome, swept: Sequence[str]) -> Point:
 
 def sweep_chart(points: Sequence[Point], name: str) -> Chart:
     """All runs, by the values of one parameter (or by seed). Raises ExperimentError without
-    matplotlib.
+    the extra `experiments`.
     """
     caption = f"Each mark is a run; lines join the medians. Left to right: {name}."
     return draw(f"by-{name}", caption, lambda: _paint(points, name))

@@ -58,7 +58,7 @@ class Lane:
 
 
 def timeline(series: Series) -> Chart:
-    """The chart. Raises ExperimentError without matplotlib."""
+    """The chart. Raises ExperimentError without the extra."""
     return draw("timeline", CAPTION, lambda: _paint(series))
 
 
