@@ -45,6 +45,7 @@ class Nemesis:
     def __init__(self, run: Run, seed: int, *, emits_max: int | None = None) -> None:
         self.begun_s = run.now()
         self.entries: list[Entry] = []  # BEGUN and ENDED, on the cluster's clock
+        self.done: list[Step] = []
         self.undone: list[str] = []  # what it could not do, and why
         self.drained = False
         self._run = run
@@ -91,6 +92,7 @@ class Nemesis:
         if begun is None:
             return
         at_s, hurt = begun
+        self.done.append(step)
         self.entries.append(Entry(at_s, What.BEGUN, detail=hurt.words))
         if step.fault.for_s:
             self._on.append(_On(hurt, min(self._now() + step.fault.for_s, hurt_s)))
