@@ -26,7 +26,7 @@ HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "||||", "----", "++++")
 MARKS = {Verdict.HOLDS: "o", Verdict.UNKNOWN: "s", Verdict.BROKEN: "X"}
 TONES = {Verdict.HOLDS: GREEN, Verdict.UNKNOWN: ORANGE, Verdict.BROKEN: VERMILION}
 
-_LOOKS: dict[str, Any] = {
+_LOOKS: Any = {
     "font.size": 9,
     "font.family": "DejaVu Sans",  # comes with matplotlib, so it is the same everywhere
     "axes.titlesize": 9,
