@@ -75,6 +75,26 @@ def test_all_that_is_on_is_one_havoc() -> None:
     assert not run.havocs[-1]
 
 
+def test_nobody_is_disturbed_while_the_master_cannot_hear_it() -> None:
+    run = FakeRun()
+    nemesis = Nemesis(run, 1)
+    steps = [Step(1, slow(RELAY, 0.01, 2)), Step(2, pause(master(), 3)), Step(2.5, kill(RELAY))]
+    nemesis.carry_out([*steps, Step(4, expire())])
+    assert run.done == [
+        (1, "disturb"),
+        (2, "pause the master"),
+        (2.5, "kill worker 2"),
+        (5, "resume the master"),
+        (5, "heal"),  # due after 3 s
+        (5, "heal"),  # due after 4 s
+    ]
+    assert run.havocs[-1].expirations == 1
+    assert told(nemesis)[-2:] == [
+        (5, "begun", "expire all that is pending"),
+        (5, "ended", "expire all that is pending"),
+    ]
+
+
 def test_the_end_of_the_experiment_ends_everything() -> None:
     run = FakeRun()
     Nemesis(run, 1).carry_out([Step(1, pause(RELAY, 30))], hurt_s=4)

@@ -38,7 +38,8 @@ DICE = np.random.default_rng(7)
 
 
 def words(fault: Fault, run: FakeRun | None = None) -> str:
-    return fault.begin(run or FakeRun(), DICE).words
+    run = run or FakeRun()
+    return fault.begin(run, run.plan, DICE).words
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def words(fault: Fault, run: FakeRun | None = None) -> str:
 def test_kill_ends_the_process_that_is_meant(target: Target, does: str) -> None:
     run = FakeRun()
     kill(target).check(run.plan)
-    kill(target).begin(run, DICE)
+    kill(target).begin(run, run.plan, DICE)
     assert run.done == [(0, does)]
 
 
@@ -99,13 +100,14 @@ def test_the_same_dice_draw_the_same_victim() -> None:
 
 
 def words_with(generator: np.random.Generator) -> str:
-    return kill(anybody()).begin(FakeRun(), generator).words
+    run = FakeRun()
+    return kill(anybody()).begin(run, run.plan, generator).words
 
 
 def test_a_pause_can_be_taken_back() -> None:
     run = FakeRun()
     for target in (task("sink", 0), master()):
-        hurt = pause(target, 2).begin(run, DICE)
+        hurt = pause(target, 2).begin(run, run.plan, DICE)
         assert hurt.end is not None
         hurt.end(run)
     assert [does for _, does in run.done] == [
@@ -148,7 +150,7 @@ def test_what_is_done_from_within_is_a_havoc() -> None:
     ]
     for fault, havoc in faults:
         fault.check(run.plan)
-        assert fault.begin(run, DICE).havoc == havoc
+        assert fault.begin(run, run.plan, DICE).havoc == havoc
     assert not run.done  # the nemesis disturbs, for it knows what else is on
 
 
