@@ -11,6 +11,7 @@ import typer
 from sunshower.cli.complaints import complaint
 from sunshower.cli.describe import describe
 from sunshower.cli.doctor import doctor
+from sunshower.cli.experiment import app as experiment
 from sunshower.cli.run import run
 from sunshower.cli.status import list_, status
 from sunshower.cli.steering import activate, deactivate, kill, rebalance
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 for command in (run, describe, demo, doctor):
     app.command(no_args_is_help=command in (run, describe))(command)
+app.add_typer(experiment, name="experiment")
 on_cluster = partial(app.command, rich_help_panel="On a cluster")
 on_cluster(no_args_is_help=True)(submit)
 on_cluster("list")(list_)

@@ -1,4 +1,4 @@
-"""From `FILE.py` or `FILE.py:name` to a Topology, or to an error that says what is wrong."""
+"""From `FILE.py` or `FILE.py:name` to what stands there, or to an error that says what is wrong."""
 
 from __future__ import annotations
 
@@ -9,11 +9,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sunshower.errors import LoadError, SunshowerError
 from sunshower.topologies.topology import Topology
 
-USUAL = "topology"  # the name that is looked for when none is given
+if TYPE_CHECKING:
+    from sunshower.faults.experiment import Experiment
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Kind(Generic[T]):
+    """What is looked for in a file."""
+
+    type: type[T]
+    noun: str  # also its usual name: the one that is taken when none is given
+    nouns: str
+    command: str  # that needs one
+    example: str  # how one is made
 
 
 @dataclass(frozen=True)
@@ -24,20 +39,35 @@ class Loaded:
     modules: tuple[ModuleType, ...]
 
 
-def load(target: str) -> Loaded:
+def load(target: str, command: str = "run word_count.py") -> Loaded:
     """Import the file that `target` names and find the topology in it.
 
     The file may import its neighbours: its folder is put first on the path, as Python does it.
     Raises LoadError, or what the declaration itself raises of our own tree.
     """
+    example = 'topology = Topology("…")'
+    kind = Kind(Topology, "topology", "topologies", command, example)
+    return Loaded(*_load(target, kind))
+
+
+def load_experiment(target: str) -> tuple[Experiment, tuple[ModuleType, ...]]:
+    """The same for an experiment."""
+    from sunshower.faults.experiment import Experiment
+
+    example = "experiment = Experiment(name=…, topology=…, plan=…, checkers=…)"
+    command = "experiment run kill_a_bolt.py"
+    return _load(target, Kind(Experiment, "experiment", "experiments", command, example))
+
+
+def _load(target: str, kind: Kind[T]) -> tuple[T, tuple[ModuleType, ...]]:
     path, name = _split(target)
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
-        raise LoadError(f"{path} {what}; give a Python file, as in: sunshower run word_count.py")
+        raise LoadError(f"{path} {what}; give a Python file, as in: sunshower {kind.command}")
     before = set(sys.modules)
     sys.path.insert(0, str(path.parent))
     module = _import(path)
-    return Loaded(_find(module, path, name), (module, *_neighbours(path.parent, before)))
+    return _find(module, path, name, kind), (module, *_neighbours(path.parent, before))
 
 
 def _split(target: str) -> tuple[Path, str | None]:
@@ -80,28 +110,36 @@ def _place(error: BaseException, path: Path) -> str:
     return f"line {lines[-1]}: " if lines else ""
 
 
-def _find(module: ModuleType, path: Path, name: str | None) -> Topology:
-    there = {key: value for key, value in vars(module).items() if isinstance(value, Topology)}
+def _find(module: ModuleType, path: Path, name: str | None, kind: Kind[T]) -> T:
+    there = {key: value for key, value in vars(module).items() if isinstance(value, kind.type)}
     if name is None and len(there) == 1:
         return next(iter(there.values()))
-    found = vars(module).get(name or USUAL)
-    if isinstance(found, Topology):
+    found = vars(module).get(name or kind.noun)
+    if isinstance(found, kind.type):
         return found
     names = ", ".join(there)
     if name is not None and name in vars(module):
-        problem = f"{name!r} in {path} is a {type(found).__name__}, not a Topology"
+        problem = f"{name!r} in {path} is a {type(found).__name__}, not a {kind.type.__name__}"
     elif name is not None:
         problem = f"{path} has no {name!r}"
     elif there:
-        problem = f"{path} has several topologies"
+        problem = f"{path} has several {kind.nouns}"
     else:
-        problem = f"{path} has no topology"
+        problem = f"{path} has no {kind.noun}"
     if there:
         raise LoadError(
             f"{problem}; name one of them, as in {path.name}:{next(iter(there))}. "
-            f"Its topologies are: {names}"
+            f"Its {kind.nouns} are: {names}"
         )
-    raise LoadError(f'{problem}; make one at its top level: topology = Topology("…")')
+    others = [
+        f"{key} (a {type(value).__name__})"
+        for key, value in vars(module).items()
+        if not key.startswith("_")
+        and getattr(value, "__module__", "").startswith("sunshower.")
+        and not isinstance(value, type)
+    ]
+    has = f" What it has is: {', '.join(others)}." if others else ""
+    raise LoadError(f"{problem}; make one at its top level: {kind.example}.{has}")
 
 
 def _neighbours(folder: Path, before: set[str]) -> Iterator[ModuleType]:

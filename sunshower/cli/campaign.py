@@ -1,0 +1,68 @@
+"""All runs that one command asks for, one after the other: checked, made, and summed up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from sunshower.cli.folders import PLAN, RunFolder, member, new_folder
+from sunshower.cli.laboratory import Laboratory
+from sunshower.cli.orders import Order, in_words, now, plan_of, plan_of_all
+from sunshower.cli.parameters import Variant
+from sunshower.cli.reports import write_group_report
+from sunshower.cli.screen import Screen
+from sunshower.faults.experiment import Experiment, prepare
+
+
+class Campaign:
+    """One run, or several in a folder together."""
+
+    def __init__(
+        self, order: Order, experiment: Experiment, chosen: Sequence[Variant], screen: Screen
+    ) -> None:
+        """Check everything, before anything starts. Raises ExperimentError, and what a topology's
+        declaration raises.
+        """
+        self._order, self._experiment, self._chosen = order, experiment, chosen
+        self._screen = screen
+        self._prepared = [prepare(experiment, one.seed, one.parameters) for one in chosen]
+
+    def conduct(self, root: Path, modules: Iterable[ModuleType], command: str) -> RunFolder:
+        """Make all runs; returns their folder below `root`. `command`: what asks for all of them.
+
+        Raises what a run raises; of several, the report says then what was done so far.
+        """
+        with Laboratory(self._order, self._screen, modules) as laboratory:
+            time = datetime.now().astimezone()
+            folder = new_folder(root, self._experiment.name, time)
+            if len(self._chosen) == 1:
+                self._one(laboratory, folder, 0)
+            else:
+                order, chosen = self._order, self._chosen
+                folder.write(PLAN, plan_of_all(order, self._experiment, chosen, command))
+                self._all(laboratory, folder)
+            return folder
+
+    def _one(self, laboratory: Laboratory, folder: RunFolder, number: int) -> None:
+        prepared = self._prepared[number]
+        folder.write(PLAN, plan_of(self._order, prepared, self._chosen[number]))
+        laboratory.conduct(prepared, folder, self._title(number))
+
+    def _all(self, laboratory: Laboratory, group: RunFolder) -> None:
+        ended: dict[str, Any] = {"stopped": "interrupted"}
+        try:
+            for number, variant in enumerate(self._chosen):
+                words = in_words(variant, self._order.swept)
+                self._screen.doing(f"Run {number + 1} of {len(self._chosen)}: {words} …")
+                self._one(laboratory, member(group, number + 1), number)
+            ended = {"ended": now()}
+        finally:
+            group.write(PLAN, {**group.plan, **ended})
+            write_group_report(group)
+
+    def _title(self, number: int) -> str:
+        words = in_words(self._chosen[number], self._order.swept)
+        return f"{self._experiment.name}  ·  {words}"

@@ -1,0 +1,106 @@
+"""From `--set` and `--sweep` to the parameters of each run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import typer
+
+_WORDS = {"true": True, "false": False, "none": None}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One run that is asked for."""
+
+    parameters: Mapping[str, Any]  # all of the experiment's
+    seed: int
+
+
+def variants(
+    defaults: Mapping[str, Any],
+    sweep: Mapping[str, Sequence[Any]],
+    *,
+    set_: Sequence[str],
+    sweeps: Sequence[str],
+    seed: int,
+    repeat: int,
+) -> tuple[list[Variant], list[str]]:
+    """Every run that the options ask for, and the names of the parameters that differ among them.
+
+    `sweep`: what the experiment goes through of its own accord; a `--set` or a `--sweep` of the
+    same name takes its place. Each combination is run with seeds `seed`, `seed` + 1, …. Raises
+    typer.BadParameter for what the experiment does not have or cannot be read.
+    """
+    chosen = dict(_settings(set_, defaults))
+    wanted = {name: list(values) for name, values in sweep.items() if name not in chosen}
+    wanted |= dict(_sweeps(sweeps, defaults))
+    if twice := sorted(wanted.keys() & chosen.keys()):
+        raise typer.BadParameter(f"{', '.join(twice)}: it is set already", param_hint="--sweep")
+    found = [
+        Variant({**defaults, **chosen, **dict(zip(wanted, values, strict=True))}, seed + number)
+        for values in product(*wanted.values())
+        for number in range(repeat)
+    ]
+    return found, list(wanted)
+
+
+def _settings(settings: Sequence[str], defaults: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for setting in settings:
+        name, value = _parted(setting, defaults, "--set", "NAME=VALUE")
+        yield name, value_of(name, value, defaults[name], "--set")
+
+
+def _sweeps(sweeps: Sequence[str], defaults: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
+    for one in sweeps:
+        name, value = _parted(one, defaults, "--sweep", "NAME=VALUE,VALUE,…")
+        parts = [part.strip() for part in value.split(",") if part.strip()]
+        if not parts:
+            raise typer.BadParameter(
+                f"{one!r} has no values; write them with commas: {name}=1,2,5", param_hint="--sweep"
+            )
+        yield name, [value_of(name, part, defaults[name], "--sweep") for part in parts]
+
+
+def _parted(option: str, defaults: Mapping[str, Any], hint: str, form: str) -> tuple[str, str]:
+    name, equals, value = option.partition("=")
+    if name in defaults and equals:
+        return name, value
+    known = ", ".join(defaults) or "none: this experiment has no parameters"
+    if name not in defaults:
+        problem = f"{name!r} is no parameter of this experiment"
+    else:
+        problem = f"{option!r} is not {form}"
+    raise typer.BadParameter(f"{problem}; its parameters: {known}", param_hint=hint)
+
+
+def value_of(name: str, text: str, default: Any, hint: str) -> Any:
+    """`text` as a value of the same type as `default`; of any type where that is None.
+
+    A number may be whole or not, whatever the default is. Raises typer.BadParameter.
+    """
+    if isinstance(default, str):
+        return text
+    value: Any = text
+    if text.lower() in _WORDS:
+        value = _WORDS[text.lower()]
+    else:
+        with suppress(ValueError):
+            value = json.loads(text)
+    if default is None or value is None or type(value) is type(default):
+        return value
+    if {type(value), type(default)} == {int, float}:
+        return float(value)
+    raise typer.BadParameter(
+        f"{name} is {_kind(default)} such as {default!r}, not {text!r}", param_hint=hint
+    )
+
+
+def _kind(value: Any) -> str:
+    kinds = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    return kinds.get(type(value), f"a {type(value).__name__}")

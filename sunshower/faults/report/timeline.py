@@ -1,0 +1,287 @@
+"""The time line of one run: faults above throughput, pending, latency, replays and failures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sunshower.faults.history import Band
+from sunshower.faults.report.attempts import F64
+from sunshower.faults.report.drawing import (
+    BLUE,
+    FILLS,
+    GREEN,
+    GREY,
+    HATCHES,
+    INK,
+    PALE,
+    PURPLE,
+    VERMILION,
+    Chart,
+    draw,
+    new_figure,
+    shortened,
+)
+from sunshower.faults.report.series import Series
+from sunshower.runtime.ids import I64
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_WIDTH_IN = 10.0
+_PANEL_IN = 1.1
+_TOP_IN, _GAP_IN, _BOTTOM_IN, _RIGHT_IN = 0.28, 0.36, 0.48, 0.25
+_LETTER_IN = 0.08  # as wide as a letter is on the average, or wider
+_LEGEND_IN = 0.24  # a row of the causes, below everything
+_LEGEND_COLUMNS = 4
+_LANE_IN = 0.24
+_LANES_MAX = 10
+_MOMENTS_MAX = 40  # drawn through all panels; more would be nothing but grey
+_CAUSES_MAX = len(FILLS)
+_LOG_FROM = 50.0  # the ratio between the largest and the least latency
+CAPTION = (
+    "Faults, and what they did: grey bands and dashed lines are faults that last and faults of a "
+    "moment. Latency counts from a message's first emission, so replays are in it."
+)
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One row of faults."""
+
+    label: str
+    bands: tuple[Band, ...]
+
+
+def timeline(series: Series) -> Chart:
+    """The chart. Raises ExperimentError without the extra."""
+    return draw("timeline", CAPTION, lambda: _paint(series))
+
+
+def lanes(bands: Sequence[Band]) -> list[Lane]:
+    """A row for each fault, those with the same words together; if these are too many, for each
+    first word; if these are too many still, the last row has all the rest.
+    """
+    rows = _grouped(bands, lambda words: words)
+    if len(rows) > _LANES_MAX:
+        rows = _grouped(bands, lambda words: words.partition(" ")[0])
+    if len(rows) > _LANES_MAX:
+        rest = [band for label in list(rows)[_LANES_MAX - 1 :] for band in rows.pop(label)]
+        rows["other faults"] = sorted(rest, key=lambda band: band.begun_s)
+    return [Lane(_label(name, len(found)), tuple(found)) for name, found in rows.items()]
+
+
+def is_moment(band: Band) -> bool:
+    """Whether a fault is over as soon as it has begun, as a kill is."""
+    return band.ended_s == band.begun_s
+
+
+def _grouped(bands: Sequence[Band], name: Callable[[str], str]) -> dict[str, list[Band]]:
+    rows: dict[str, list[Band]] = {}
+    for band in bands:
+        rows.setdefault(name(band.words), []).append(band)
+    return rows
+
+
+def _label(name: str, count: int) -> str:
+    return f"{shortened(name)} ×{count}" if count > 1 else shortened(name)
+
+
+def covered(bands: Sequence[Band], end_s: float) -> list[tuple[float, float]]:
+    """The times in which some lasting fault was there, as intervals that do not touch."""
+    found: list[tuple[float, float]] = []
+    for band in sorted(bands, key=lambda band: band.begun_s):
+        if is_moment(band):
+            continue
+        until_s = end_s if band.ended_s is None else band.ended_s
+        if found and band.begun_s <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], until_s))
+        else:
+            found.append((band.begun_s, until_s))
+    return found
+
+
+def _paint(series: Series) -> Figure:
+    rows = lanes(series.bands)
+    panels = (_throughput, _pending, _latency, _replays, _failures)
+    filled = (True, True, bool(series.completed_per_s.any()), bool(series.replays_per_s.any()))
+    heights = [max(1, len(rows)) * _LANE_IN]
+    heights += [_PANEL_IN if some else _LANE_IN for some in (*filled, bool(series.failures))]
+    letters = max((len(row.label) for row in rows), default=0)
+    figure, axes = _stack(
+        heights,
+        left_in=max(0.85, letters * _LETTER_IN + 0.1),
+        below_in=-(-len(_causes(series)) // _LEGEND_COLUMNS) * _LEGEND_IN,
+    )
+    _faults(axes[0], rows, series.seconds)
+    for ax, panel in zip(axes[1:], panels, strict=True):
+        panel(ax, series)
+        _shade(ax, series)
+        ax.grid(axis="y", color=PALE, linewidth=0.8)
+    for ax in axes:
+        ax.set_xlim(0, series.seconds)
+        ax.tick_params(axis="x", labelbottom=ax is axes[-1])
+    axes[-1].set_xlabel("seconds from the start of the run")
+    return figure
+
+
+def _stack(
+    heights_in: Sequence[float], left_in: float, below_in: float
+) -> tuple[Figure, list[Axes]]:
+    """Axes one above the other, of these heights, with room for what is written around them."""
+    gaps_in = _GAP_IN * (len(heights_in) - 1)
+    height_in = _TOP_IN + sum(heights_in) + gaps_in + _BOTTOM_IN + below_in
+    figure = new_figure(_WIDTH_IN, height_in)
+    left, width = left_in / _WIDTH_IN, 1 - (left_in + _RIGHT_IN) / _WIDTH_IN
+    found: list[Axes] = []
+    at_in = height_in - _TOP_IN
+    for each_in in heights_in:
+        at_in -= each_in
+        found.append(figure.add_axes((left, at_in / height_in, width, each_in / height_in)))
+        at_in -= _GAP_IN
+    return figure, found
+
+
+def _faults(ax: Axes, rows: list[Lane], end_s: float) -> None:
+    ax.set_title("faults")
+    ax.set_ylim(max(1, len(rows)), 0)
+    ax.set_yticks([row + 0.5 for row in range(len(rows))], [lane.label for lane in rows])
+    ax.tick_params(axis="y", length=0)
+    ax.tick_params(axis="x", length=0)
+    ax.spines["left"].set_visible(False)
+    if not rows:
+        _none(ax)
+    for row, lane in enumerate(rows):
+        ax.axhline(row + 0.5, color=PALE, linewidth=0.8, zorder=0)
+        style = row % len(FILLS)
+        spans = [band for band in lane.bands if not is_moment(band)]
+        ax.broken_barh(
+            [(b.begun_s, (end_s if b.ended_s is None else b.ended_s) - b.begun_s) for b in spans],
+            (row + 0.15, 0.7),
+            facecolor=FILLS[style],
+            edgecolor=INK,
+            linewidth=0.5,
+            hatch=HATCHES[style],
+        )
+        moments = [band.begun_s for band in lane.bands if is_moment(band)]
+        ax.plot(
+            moments, [row + 0.5] * len(moments), linestyle="none", marker="v", markersize=6,
+            markerfacecolor=FILLS[style], markeredgecolor=INK, markeredgewidth=0.6, clip_on=False,
+        )  # fmt: skip
+
+
+def _shade(ax: Axes, series: Series) -> None:
+    for begun_s, ended_s in covered(series.bands, series.seconds):
+        ax.axvspan(begun_s, ended_s, color="#000000", alpha=0.08, linewidth=0, zorder=0)
+    moments = sorted({band.begun_s for band in series.bands if is_moment(band)})
+    if len(moments) <= _MOMENTS_MAX:
+        for at_s in moments:
+            ax.axvline(at_s, color=GREY, linewidth=0.7, linestyle=(0, (4, 3)), zorder=0.5)
+
+
+def _throughput(ax: Axes, series: Series) -> None:
+    ax.set_title("throughput (messages a second)")
+    ax.stairs(
+        series.emitted_per_s, series.edges_s, color=GREY, linestyle=(0, (2, 1.5)), label="emitted"
+    )
+    ax.stairs(series.completed_per_s, series.edges_s, color=BLUE, linewidth=1.4, label="completed")
+    _legend(ax)
+    _from_zero(ax)
+
+
+def _pending(ax: Axes, series: Series) -> None:
+    ax.set_title("pending (trees)")
+    _hill(ax, series.edges_s, series.pending, GREEN)
+
+
+def _latency(ax: Axes, series: Series) -> None:
+    ax.set_title("complete latency (seconds)")
+    some = ~np.isnan(series.p50_s)
+    if not some.any():
+        _none(ax)
+        return
+    at_s = (series.edges_s[:-1] + series.edges_s[1:])[some] / 2
+    every = max(1, int(some.sum()) // 30)
+    ax.plot(at_s, series.p99_s[some], color=VERMILION, marker="^", markersize=3.5,
+            markevery=every, linewidth=1.0, linestyle=(0, (5, 1)), label="p99")  # fmt: skip
+    ax.plot(at_s, series.p50_s[some], color=BLUE, marker="o", markersize=3,
+            markevery=every, linewidth=1.2, label="p50")  # fmt: skip
+    _legend(ax)
+    known = np.concatenate([series.p50_s[some], series.p99_s[some]])
+    positive = known[known > 0]
+    if len(positive) and positive.max() > _LOG_FROM * positive.min():
+        ax.set_yscale("log", nonpositive="mask")
+        ax.yaxis.set_major_formatter("{x:g}")
+        ax.yaxis.set_minor_formatter("")
+    else:
+        _from_zero(ax, "{x:g}")
+
+
+def _replays(ax: Axes, series: Series) -> None:
+    ax.set_title("replays (messages a second)")
+    _hill(ax, series.edges_s, series.replays_per_s, PURPLE)
+
+
+def _failures(ax: Axes, series: Series) -> None:
+    ax.set_title("failures, by cause")
+    bottom = np.zeros(len(series.edges_s) - 1)
+    widths_s = np.diff(series.edges_s)
+    for style, (cause, counts) in enumerate(_causes(series)):
+        some = counts > 0
+        ax.bar(
+            series.edges_s[:-1][some], counts[some], widths_s[some], bottom[some], align="edge",
+            color=FILLS[style], edgecolor=INK, linewidth=0.4, hatch=HATCHES[style],
+            label=f"{cause} ({int(counts.sum()):,})",
+        )  # fmt: skip
+        bottom += counts
+    if not series.failures:
+        _none(ax)
+        return
+    _from_zero(ax)
+    ax.legend(
+        loc="upper left", bbox_to_anchor=(0, -0.42), ncols=_LEGEND_COLUMNS, borderaxespad=0,
+        handlelength=2.4, columnspacing=1.4,
+    )  # fmt: skip
+
+
+def _causes(series: Series) -> list[tuple[str, I64]]:
+    """The causes that have a colour each; the rarest of too many are one."""
+    found = list(series.failures.items())
+    if len(found) <= _CAUSES_MAX:
+        return found
+    rest = found[_CAUSES_MAX - 1 :]
+    return [
+        *found[: _CAUSES_MAX - 1],
+        (f"{len(rest)} other causes", np.sum([counts for _, counts in rest], axis=0)),
+    ]
+
+
+def _hill(ax: Axes, edges_s: F64, values: F64 | I64, colour: str) -> None:
+    if not values.any():
+        _none(ax)
+        return
+    ax.stairs(values, edges_s, color=colour, fill=True, alpha=0.3)
+    ax.stairs(values, edges_s, color=colour, linewidth=1.2, baseline=None)
+    _from_zero(ax)
+
+
+def _legend(ax: Axes) -> None:
+    """Above the axes, to the right: where no line can run through it."""
+    ax.legend(loc="lower right", bbox_to_anchor=(1, 1.0), ncols=2, borderaxespad=0.2)
+
+
+def _none(ax: Axes) -> None:
+    ax.text(0.5, 0.5, "none", transform=ax.transAxes, ha="center", va="center", color=GREY)
+    ax.set_yticks([])
+
+
+def _from_zero(ax: Axes, form: str = "{x:,.0f}") -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    ax.set_ylim(bottom=0)
+    ax.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=form.endswith(".0f}")))
+    ax.yaxis.set_major_formatter(form)
