@@ -17,9 +17,11 @@ import numpy as np
 
 from sunshower.errors import BadEmit
 from sunshower.failures import Failure
+from sunshower.runtime import chronicle
 from sunshower.runtime.batch import Anchors, Batch
 from sunshower.runtime.credits import ServiceTime
 from sunshower.runtime.edges import segment_xor
+from sunshower.runtime.history import What
 from sunshower.runtime.ids import I64, U64
 from sunshower.runtime.luggage import Luggage
 from sunshower.runtime.metrics import Counts, TaskStats
@@ -130,6 +132,9 @@ class BoltTask(Supervised):
         self._failed += len(batch)
         if not len(batch.roots):
             self.note_untracked(failure)
+        if self.scribe is not None:
+            refused = (self.task.id, batch.roots, batch.edges, failure.cause)
+            self.scribe.note_edges(What.REFUSED, *refused)
         self._reports.fail(batch.roots, failure)
 
     def close(self) -> TaskError | None:
@@ -213,6 +218,8 @@ class BoltTask(Supervised):
             for failure in failures.values():
                 self.note_untracked(failure)
             return
+        if self.scribe is not None:
+            chronicle.settled(self.scribe, self.task.id, batch, failures)
         for index, failure in failures.items():
             roots = anchors.select(np.array([index])).roots
             if len(roots):
@@ -238,7 +245,11 @@ class AutomaticBoltTask(BoltTask):
 
     def process(self, batch: Batch) -> None:
         records = batch.rows(self._streams[batch.stream].spec.schema)
-        call = self._call if self.note is None else noting(self.note, self._call, batch)
+        call = self._call
+        if self.injection is not None:
+            call = self.injection.around(call, batch, self._streams[batch.stream].spec.schema)
+        if self.note is not None:
+            call = noting(self.note, call, batch)
         if self.outlets.none:
             failures = self._run_sink(call, records)
             self.settle(batch, np.zeros(len(batch), np.uint64), self._flush(batch, failures))

@@ -15,9 +15,11 @@ import numpy as np
 
 from sunshower.errors import AlreadySettled
 from sunshower.failures import Cause, Failure
+from sunshower.runtime import chronicle
 from sunshower.runtime.anchoring import Anchor, AnchoredSender, Unsent
 from sunshower.runtime.batch import Batch
 from sunshower.runtime.bolt_task import BoltTask
+from sunshower.runtime.history import What
 from sunshower.runtime.luggage import Luggage
 from sunshower.runtime.usercode import RAISED, no_way
 from sunshower.topologies.components import DEFAULT, Context, Tuple
@@ -83,6 +85,9 @@ class ManualBoltTask(BoltTask):
         offsets = range(len(batch) + 1) if batch.offsets is None else batch.offsets.tolist()
         roots, edges = batch.roots.tolist(), batch.edges.tolist()
         self._executed += len(batch)
+        execute = self.bolt.execute
+        if self.injection is not None:
+            execute = self.injection.around(execute, batch, origin.spec.schema)
         for index, record in enumerate(batch.rows(origin.spec.schema)):
             at = slice(offsets[index], offsets[index + 1])
             place = (origin.component, batch.source, origin.spec.id)
@@ -90,7 +95,7 @@ class ManualBoltTask(BoltTask):
             if self.note is not None:
                 self.note(batch.roots[at])
             try:
-                self.bolt.execute(tuple, self._hands)
+                execute(tuple, self._hands)
             except RAISED as error:
                 self._fail_unfinished(tuple, self.failure(error))
         self._carry_out()
@@ -129,14 +134,21 @@ class ManualBoltTask(BoltTask):
             for t in self._settled
             for root, edge in zip(t.roots, t.edges, strict=True)
         ]
+        if self.scribe is not None:
+            chronicle.inputs(self.scribe, What.ACKED, self.task.id, self._settled)
         if acks:
             roots, xors = zip(*acks, strict=True)
             self._reports.ack(np.array(roots, np.uint64), np.array(xors, np.uint64))
         for tuple, failure in self._failures:
-            if not tuple.roots:
-                self.note_untracked(failure)
-            self._reports.fail(np.array(tuple.roots, np.uint64), failure)
+            self._report_failure(tuple, failure)
         self._settled, self._failures = [], []
+
+    def _report_failure(self, tuple: InputTuple, failure: Failure) -> None:
+        if not tuple.roots:
+            self.note_untracked(failure)
+        if self.scribe is not None:
+            chronicle.inputs(self.scribe, What.REFUSED, self.task.id, [tuple], failure.cause)
+        self._reports.fail(np.array(tuple.roots, np.uint64), failure)
 
     def _fail_unsent(self, unsent: list[Unsent]) -> None:
         """Groupings raised: all that these records were anchored to has failed, also what is still
@@ -147,7 +159,7 @@ class ManualBoltTask(BoltTask):
                 self.note_untracked(failure)
             for tuple in (anchor for anchor in one.anchors if isinstance(anchor, InputTuple)):
                 if tuple.state is State.OPEN:  # it stays open for the bolt; its trees do not
-                    self._reports.fail(np.array(tuple.roots, np.uint64), failure)
+                    self._report_failure(tuple, failure)
                 else:
                     self._fail_unfinished(tuple, failure)
 

@@ -12,7 +12,7 @@ from sunshower.errors import BadEmit
 from sunshower.records import Schema
 from sunshower.runtime.batch import Anchors, Batch
 from sunshower.runtime.channels import Channel
-from sunshower.runtime.history import Scribe
+from sunshower.runtime.history import Scribe, What
 from sunshower.runtime.ids import U64, EdgeIds
 from sunshower.runtime.routing import Router, Share, pick, prepare
 from sunshower.runtime.usercode import RAISED
@@ -151,6 +151,9 @@ class Outlets:
                         edges
                     )
                 self.transferred += len(batch)
+                if self._scribe is not None:
+                    sent = (self._task, batch.roots, batch.edges)
+                    self._scribe.note_edges(What.SENT, *sent, route.channels[target].target)
                 route.channels[target].push(batch)
         return made
 
@@ -187,6 +190,9 @@ class Outlets:
     def send_batch(self, channel: Channel, batch: Batch) -> None:
         """Send what anchoring.py has put together for one target."""
         self.transferred += len(batch)
+        if self._scribe is not None:
+            sent = (self._task, batch.roots, batch.edges)
+            self._scribe.note_edges(What.SENT, *sent, channel.target)
         channel.push(batch)
 
     def draw_edges(self, count: int) -> list[int]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sunshower.errors import TopologyFailed
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.budget import Budget
+from sunshower.runtime.history import Scribe, What
 from sunshower.runtime.ids import I64, U64
 from sunshower.runtime.letters import dead_letter, in_a_line, told
 from sunshower.runtime.pending import Released
@@ -52,6 +53,7 @@ class Replays:
         self._budget = Budget(share)
         self._keeper = keeper
         self._lately = Lately()
+        self.scribe: Scribe | None = None  # told of dead letters, in an experiment
         self._former: dict[
             int, int
         ] = {}  # message still to be drawn → its attempts in former lives
@@ -181,6 +183,8 @@ class Replays:
         record = self._keeper.values(replay)
         letter = dead_letter(spout, message_id, record, failure, times)
         blame.dead, blame.times = True, 0
+        if self.scribe is not None:
+            self.scribe.note(What.BURIED, self._task.id, values=np.array([replay.number]))
         return replay._replace(payload=self._keeper.letter_payload(replay, letter))
 
     def _notice(self, number: int, message_id: Any, failure: Failure) -> str:

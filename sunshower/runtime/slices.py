@@ -17,6 +17,7 @@ from sunshower.config import Config
 from sunshower.runtime.batch import Batch, join
 from sunshower.runtime.bolt_task import BoltTask
 from sunshower.runtime.calls import Calls
+from sunshower.runtime.history import What
 from sunshower.runtime.lanes import Lane
 from sunshower.runtime.mutation import process_unchanged
 from sunshower.runtime.opening import Opening
@@ -96,6 +97,8 @@ class Slices:
         if bolt.supervision.is_quarantined:
             bolt.refuse(batch, bolt.supervision.failure)
             return
+        if bolt.scribe is not None:
+            bolt.scribe.note_edges(What.DELIVERED, bolt.task.id, batch.roots, batch.edges)
         process = partial(process_unchanged, bolt) if self._config.check_mutation else bolt.process
         try:
             self._call(bolt.task, "the processing", partial(process, batch), batch.roots)
@@ -113,9 +116,9 @@ class Slices:
         limit = min(spout.service.slice_records, spout.outlets.window)
         try:
             if spout.behind and self._call(spout.task, "records or tables", spout.skip):
-                spout.wake()
+                spout.rest.end()
                 return True
-            emitted: int = self._call(spout.task, "the emitting", partial(spout.emit, now, limit))
+            emitted: int = self._call(spout.task, "the emitting", partial(_emit, spout, now, limit))
         except Raised as raised:
             spout.supervision.raised(raised, self._clock.now())
             self._opening.waiting.append(spout)
@@ -124,12 +127,19 @@ class Slices:
             spout.supervision.went_well(now, progress=emitted > 0)
         if emitted:
             spout.service.measure(emitted, self._clock.now() - now)
-            spout.wake()
+            spout.rest.end()
         else:
-            spout.rest(now)
+            spout.rest.begin(now)
         return emitted > 0
 
     def _pass_on_postponed(self, bolt: Any) -> None:
         if roots := getattr(bolt, "postponed", None):
             self._relay.postpone(np.array(roots, np.uint64))
             bolt.postponed = []
+
+
+def _emit(spout: SpoutTask, now: float, limit: int) -> int:
+    emitted = spout.emit(now, limit)
+    if spout.injection is not None:
+        spout.injection.slow_down(emitted)
+    return emitted

@@ -14,7 +14,7 @@ matter; here the framework keeps the record and emits it again, unless `replay` 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,25 +23,25 @@ import numpy as np
 
 from sunshower.config import Config
 from sunshower.failures import Cause, Failure
+from sunshower.runtime import chronicle
 from sunshower.runtime.bolt_task import untracked
 from sunshower.runtime.congestion import Congestion
 from sunshower.runtime.credits import ServiceTime
-from sunshower.runtime.ids import U64, slots_of
+from sunshower.runtime.deadlines import Deadlines
+from sunshower.runtime.ids import I64, U64
 from sunshower.runtime.luggage import Luggage
 from sunshower.runtime.metrics import Counts, Latencies, TaskStats
 from sunshower.runtime.outlets import Outlets
 from sunshower.runtime.pending import F64, Pending, Released
-from sunshower.runtime.progress import ProgressDeadline
 from sunshower.runtime.replays import Replays
 from sunshower.runtime.reports import Reports
+from sunshower.runtime.resting import Rest
 from sunshower.runtime.retries import Replay, Retries
 from sunshower.runtime.supervision import Supervised, Supervision
-from sunshower.runtime.sweeps import Sweeps
 from sunshower.runtime.usercode import RAISED, TaskError, blame, guard, no_way
 from sunshower.topologies.components import Context, Spout
 from sunshower.topologies.retry import DeadLetter
 
-_FIRST_REST_S = 0.001
 _NO_LIMIT = 1 << 62
 
 
@@ -70,14 +70,11 @@ class SpoutTask(Supervised):
         self.replays = Replays(self.task, retries, config.replay_share, self)
         self._reports = reports
         self._config = config
-        self._sweeps = Sweeps(config.sweep_grace_s)
+        self._deadlines = Deadlines(config, pending, reports)
         self._acked = self._failed = 0
         self._first_replay_s: float | None = None
         self._done_s: float | None = None
-        self.resting_until_s = 0.0  # the source had nothing: when to ask again
-        self._rest_s = _FIRST_REST_S
-        longest_s = config.message_timeout_max_s
-        self._progress = None if longest_s is None else ProgressDeadline(config, longest_s)
+        self.rest = Rest(config.idle_poll_s)  # of the source
         self._congestion: Congestion | None = None
         if config.spout_pending == "auto":
             self._congestion = Congestion(config, config.spout_slots)
@@ -152,7 +149,7 @@ class SpoutTask(Supervised):
     def activate(self) -> None:
         """Emit from now on. Storm: ISpout.activate."""
         self.active = True
-        self.wake()
+        self.rest.end()
         if self.spout is not None:
             self.hear("activate", self.spout.activate)
 
@@ -169,15 +166,6 @@ class SpoutTask(Supervised):
         """
         raise NotImplementedError
 
-    def rest(self, now: float) -> None:
-        """The source had nothing: ask less and less often, every `idle_poll_s` in the end."""
-        self.resting_until_s = now + self._rest_s
-        self._rest_s = min(2 * self._rest_s, self._config.idle_poll_s)
-
-    def wake(self) -> None:
-        """There was something."""
-        self.resting_until_s, self._rest_s = 0.0, _FIRST_REST_S
-
     @property
     def next_emit_s(self) -> float:
         """When to call `emit` next: a replay is due, or there is room and the source may be asked;
@@ -185,7 +173,7 @@ class SpoutTask(Supervised):
         if self._reports.tracked and not self.pending.room:
             return math.inf
         asks = self._fresh_room > 0 or self.behind
-        source_s = self.resting_until_s if asks else math.inf
+        source_s = self.rest.until_s if asks else math.inf
         return min(source_s, self.replays.line.next_s)
 
     @property
@@ -196,38 +184,37 @@ class SpoutTask(Supervised):
     @property
     def next_look_s(self) -> float:
         """The time of the next deadline or sweep."""
-        return min(self.pending.next_deadline_s, self._sweeps.due_s)
+        return self._deadlines.next_s
 
     def look(self, now: float) -> None:
         """Fail what is overdue, and what a death has touched and nobody has completed."""
-        due = self.pending.expired(now)
-        if len(due) and self._progress is not None:
-            due, asking = self._progress.overdue(self.pending, due, now)
-            self._reports.ask(asking)
-        self._time_out(due, now)
-        for sweep in self._sweeps.ripe(now):
+        self._time_out(self._deadlines.overdue(now), now)
+        for sweep in self._deadlines.ripe(now):
             self.failed(sweep.roots, sweep.failure, now)
 
     def heard_of(self, roots: U64, ages_s: F64, now: float) -> None:
         """An acker's answer: how long ago each was last heard of. See progress.py."""
-        if self._progress is not None:
-            self._time_out(self._progress.heard(self.pending, roots, ages_s, now), now)
+        self._time_out(self._deadlines.heard_of(roots, ages_s, now), now)
+
+    def expire(self, now: float) -> None:
+        """An experiment wants all that is pending to have timed out."""
+        failure = Failure(Cause.TIMEOUT, reason="an experiment let all deadlines pass")
+        self._time_out(self.pending.all_roots(), now, failure)
 
     def sweep(self, now: float, failure: Failure, residues: set[int] | None, stride: int) -> None:
         """Somebody died who may have held a part of these trees: wait a grace, then fail them.
 
         `residues`: only slots with slot % stride in it (a dead acker shard's); None: all.
         """
-        roots = self.pending.all_roots()
-        if residues is not None:
-            roots = roots[np.isin(slots_of(roots) % stride, sorted(residues))]
-        self._sweeps.mark(now, roots, failure)
+        self._deadlines.sweep(now, failure, residues, stride)
 
     def complete(self, roots: U64, now: float) -> None:
         """The ackers say that these trees are done."""
         reached = self._fresh_room <= 0
         released = self.pending.release(roots)
         self._acked += len(released.roots)
+        if self.scribe is not None and len(released.roots):
+            chronicle.completed(self.scribe, self.task.id, released)
         latencies_s = now - released.emitted_s
         self.latencies.add(latencies_s)
         if self._congestion is not None and len(latencies_s):
@@ -267,9 +254,7 @@ class SpoutTask(Supervised):
 
     def postpone(self, roots: U64, now: float) -> None:
         """A bolt asked for more time. Storm: OutputCollector.resetTimeout."""
-        self.pending.postpone(roots, now + self._config.message_timeout_s)
-        if self._progress is not None:
-            self._progress.postponed(roots)
+        self._deadlines.postpone(roots, now)
 
     def tick(self) -> None:
         """Call the spout's tick. Nothing can be emitted there, so nothing waits for room."""
@@ -346,6 +331,22 @@ class SpoutTask(Supervised):
             except RAISED as error:
                 self.supervision.note(blame(self.task, "ack", error))
 
+    def _take(
+        self,
+        payloads: Sequence[Any],
+        numbers: Sequence[int] | I64,
+        attempts: Any,
+        now: float,
+        message_ids: list[Any] | None = None,
+    ) -> U64:
+        """Roots for what is about to be sent; `message_ids`: if they are not the numbers."""
+        timeout_s = self._config.message_timeout_s
+        roots = self.pending.take(payloads, numbers, attempts, now, timeout_s)
+        if self.scribe is not None and len(roots):
+            about = (roots, numbers, attempts, message_ids)
+            chronicle.emitted(self.scribe, self.task.id, *about)
+        return roots
+
     def _start(self, roots: U64, made: U64, errors: dict[int, BaseException], now: float) -> None:
         """Tell the ackers; but not of the records that groupings raised for (`errors`, by index):
         nothing of those was sent, and they fail at once."""
@@ -362,19 +363,12 @@ class SpoutTask(Supervised):
         for error in errors:
             self.untracked = self.untracked or untracked(no_way(self.task, error))
 
-    def _time_out(self, roots: U64, now: float) -> None:
+    def _time_out(self, roots: U64, now: float, failure: Failure | None = None) -> None:
         if len(roots):
             if self._congestion is not None:
                 self._congestion.timed_out(now)
                 self.pending.limit = self._congestion.limit
-            config = self._config
-            reason = f"no verdict within {config.message_timeout_s:g} s"
-            if config.message_timeout_max_s is not None:
-                reason = (
-                    f"no progress within {config.message_timeout_s:g} s, or no verdict within "
-                    f"{config.message_timeout_max_s:g} s"
-                )
-            self.failed(roots, Failure(Cause.TIMEOUT, reason=reason), now)
+            self.failed(roots, failure or self._deadlines.missed, now)
 
     def _fail(
         self,
@@ -391,6 +385,8 @@ class SpoutTask(Supervised):
             if isinstance(why, Failure)
             else [why[root] for root in released.roots.tolist()]
         )
+        if self.scribe is not None and count:
+            chronicle.failed(self.scribe, self.task.id, released, failures)
         message_ids = self._message_ids(released)
         self.replays.fail(released, message_ids, failures, now, accused=accused)
         if self._hears_fail:

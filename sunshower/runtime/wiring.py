@@ -136,6 +136,8 @@ def wire(
     supervised: list[Supervised] = [*wired.spouts.values(), *wired.bolts.values()]
     for one in supervised:
         one.scribe = scribe
+    for spout in wired.spouts.values():
+        spout.replays.scribe = scribe
     return wired
 
 

@@ -1,0 +1,23 @@
+"""When to ask a source again that had nothing: soon at first, every `idle_poll_s` in the end."""
+
+from __future__ import annotations
+
+_FIRST_S = 0.001
+
+
+class Rest:
+    """The rest of one spout task."""
+
+    def __init__(self, longest_s: float) -> None:
+        self.until_s = 0.0
+        self._next_s = _FIRST_S
+        self._longest_s = longest_s
+
+    def begin(self, now: float) -> None:
+        """The source had nothing: ask less and less often."""
+        self.until_s = now + self._next_s
+        self._next_s = min(2 * self._next_s, self._longest_s)
+
+    def end(self) -> None:
+        """There was something."""
+        self.until_s, self._next_s = 0.0, _FIRST_S
