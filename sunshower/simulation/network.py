@@ -136,8 +136,8 @@ class Network:
     ) -> None:
         """Have a method of whoever is at `address` then called.
 
-        `left_s`: when it leaves, if not now; `late_s`: held up for so long, and so overtaken by others. `failed` is called soon after
-        if nobody is there, or he dies before he has looked at it.
+        `left_s`: when it leaves, if not now; `late_s`: held up for so long, and so overtaken by
+        others. `failed` is called if nobody is there, or he dies before he has looked at it.
         """
         world = self._world
         left_s = world.now_s if left_s is None else left_s
