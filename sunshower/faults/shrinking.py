@@ -100,7 +100,8 @@ def _shortened(steps: Steps, place: int) -> Steps | None:
     """With half of the time for one step; None where that makes no sense."""
     step = steps[place]
     fault: Any = step.fault
-    if not is_dataclass(fault) or fault.for_s / 2 < _SHORTEST_S:
+    can_change = is_dataclass(fault)
+    if not can_change or fault.for_s / 2 < _SHORTEST_S:
         return None
     shorter = replace(step, fault=replace(fault, for_s=fault.for_s / 2))
     return (*steps[:place], shorter, *steps[place + 1 :])

@@ -23,7 +23,7 @@ from sunshower.faults.checkers.port import Checker
 from sunshower.faults.checkers.pressure import BoundedPending
 from sunshower.faults.experiment import Experiment
 from sunshower.faults.plans import Step
-from sunshower.faults.targets import acker, component, lot, master, node, spout, worker
+from sunshower.faults.targets import acker, component, lot, master, node, spout, task, worker
 from sunshower.faults.vocabulary import (
     Fault,
     cut,
@@ -34,6 +34,7 @@ from sunshower.faults.vocabulary import (
     pause,
     slow,
 )
+from sunshower.faults.workload import model_of
 from sunshower.runtime.havoc import ANY
 from sunshower.runtime.plan import ACKER, Layout
 from sunshower.topologies.graph import Graph
@@ -41,6 +42,7 @@ from sunshower.topologies.topology import Topology
 
 SECONDS_MAX = 600.0  # virtual ones: a run that needs more is stuck
 _FAULTS_MAX = 30  # of one run
+_MESSAGES = 200  # what a source is taken to have, if nobody says it
 _PENDING = (1, 4, 32)  # small tables: their slots are used again and again
 # What a random hail may do to the innocent is not what these limits are for.
 _PATIENT = {"attempts_max": 1_000, "task_errors_max": 1_000, "deaths_max": 1_000}
@@ -74,10 +76,13 @@ def swarm(
     """
     dice = _dice(seed, 0)
     topology = _varied(make(), dice)
+    graph = topology.graph()
+    model = model_of(graph)
+    messages = messages_max or (_MESSAGES if model is None else model.total)
     return Experiment(
         name=f"{topology.id}-{seed}",
         topology=lambda: topology,
-        plan=partial(_plan, topology.graph(), seed),
+        plan=partial(_plan, graph, seed, messages),
         checkers=generic(),
         layout=Layout(dice.any(*Layout)),
         seconds_max=SECONDS_MAX,
@@ -112,18 +117,26 @@ def _dice(seed: int, lot: int) -> _Dice:
     return _Dice(np.random.default_rng([seed, lot]))
 
 
-def _plan(graph: Graph, seed: int) -> Iterator[Step]:
-    """Some kinds of faults, each as often as it is drawn, at any time."""
+def _plan(graph: Graph, seed: int, messages: int) -> Iterator[Step]:
+    """Some kinds of faults, each as often as it is drawn, while the sources emit.
+
+    These are slowed down: what is over in a moment cannot be hurt.
+    """
     dice = _dice(seed, 1)
     menu = [*_menu(graph, dice)]
     on = [kind for kind in menu if dice.chance(0.5)] or [lot(menu, dice.generator)]
     weights = np.array([dice.magnitude(0.01, 1) for _ in on])
-    mean_s = dice.magnitude(0.005, 1)
+    weights /= weights.sum()
+    count = int(dice.magnitude(2, _FAULTS_MAX))
+    lasts_s = dice.magnitude(0.05, 2)
+    for source in graph.spouts:
+        each_s = lasts_s * source.parallelism * len(graph.spouts) / messages
+        for index in range(source.parallelism):
+            yield Step(0, slow(task(source.id, index), each_s, 2 * lasts_s))
     at_s = 0.0
-    for _ in range(int(dice.magnitude(2, _FAULTS_MAX))):
-        at_s += float(dice.generator.exponential(mean_s))
-        fault = on[int(dice.generator.choice(len(on), p=weights / weights.sum()))]()
-        yield Step(round(at_s, 6), fault)
+    for _ in range(count):
+        at_s += float(dice.generator.exponential(lasts_s / count))
+        yield Step(round(at_s, 6), on[int(dice.generator.choice(len(on), p=weights))]())
 
 
 def _menu(graph: Graph, dice: _Dice) -> Iterator[Callable[[], Fault]]:
