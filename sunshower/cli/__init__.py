@@ -13,6 +13,7 @@ from sunshower.cli.describe import describe
 from sunshower.cli.doctor import doctor
 from sunshower.cli.experiment import app as experiment
 from sunshower.cli.run import run
+from sunshower.cli.simulate import simulate
 from sunshower.cli.status import list_, status
 from sunshower.cli.steering import activate, deactivate, kill, rebalance
 from sunshower.cli.submit import submit
@@ -27,8 +28,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, describe, demo, doctor):
-    app.command(no_args_is_help=command in (run, describe))(command)
+for command in (run, describe, simulate, demo, doctor):
+    app.command(no_args_is_help=command in (run, describe, simulate))(command)
 app.add_typer(experiment, name="experiment")
 on_cluster = partial(app.command, rich_help_panel="On a cluster")
 on_cluster(no_args_is_help=True)(submit)
