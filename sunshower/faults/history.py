@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sunshower.faults.accounts import Accounts
-from sunshower.runtime.history import Entry, What
-from sunshower.runtime.ids import I64, U64
+from sunshower.runtime.history import NOTHING, Entry, What
+from sunshower.runtime.ids import I64, NO_IDS, U64
 from sunshower.runtime.plan import Plan, Task
 
 F64 = NDArray[np.float64]
 _NUMBER_BITS = 40
 _NUMBER_MASK = (1 << _NUMBER_BITS) - 1
 _SINGLE = frozenset({What.WROTE, What.BORN, What.BEGUN, What.ENDED})  # entries without columns
+_ROOTED = frozenset(What) - _SINGLE - {What.BURIED}
+_COUNTED = frozenset({What.EMITTED, What.COMPLETED, What.FAILED})  # those with attempts
+_AT, _TASK = attrgetter("at_s"), attrgetter("task")
+_ROOTS, _VALUES, _ATTEMPTS = attrgetter("roots"), attrgetter("values"), attrgetter("attempts")
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,7 @@ class History:
         begun_s: float = 0.0,
         cut: str | None = None,
     ) -> None:
-        self.entries: tuple[Entry, ...] = tuple(sorted(entries, key=lambda entry: entry.at_s))
+        self.entries: tuple[Entry, ...] = tuple(sorted(entries, key=_AT))
         self.tasks = tasks
         self.begun_s = begun_s
         self.cut = cut
@@ -128,28 +134,33 @@ class History:
         return self.tasks.get(task, f"task {task}")
 
     @cached_property
-    def _by_what(self) -> dict[What, list[tuple[int, Entry]]]:
-        found: dict[What, list[tuple[int, Entry]]] = {what: [] for what in What}
+    def _by_what(self) -> list[tuple[list[Entry], list[int]]]:
+        """For each kind its entries, and where in the history they are."""
+        found: list[tuple[list[Entry], list[int]]] = [([], []) for _ in range(max(What) + 1)]
         for place, entry in enumerate(self.entries):
-            found[entry.what].append((place, entry))
+            entries, places = found[entry.what]
+            entries.append(entry)
+            places.append(place)
         return found
 
     def _gather(self, what: What) -> Rows:
-        places = [place for place, _ in self._by_what[what]]
-        entries = [entry for _, entry in self._by_what[what]]
-        single = what in _SINGLE
-        counts = np.array([1 if single else len(e.values) for e in entries], np.int64)
-        at_s = np.array([entry.at_s for entry in entries], np.float64)
+        entries, places = self._by_what[what]
+        count = len(entries)
+        values = list(map(_VALUES, entries))
+        sizes = repeat(1, count) if what in _SINGLE else map(len, values)
+        counts = np.fromiter(sizes, np.int64, count)
+        at_s = np.fromiter(map(_AT, entries), np.float64, count)
         at_s -= self.begun_s
+        rooted, numbered = what in _ROOTED, what in _COUNTED
         return Rows(
             entries,
             counts,
             np.repeat(at_s, counts),
             np.repeat(np.array(places, np.int64), counts),
-            np.repeat(np.array([entry.task for entry in entries], np.int64), counts),
-            _joined([entry.roots for entry in entries], np.uint64),
-            _joined([entry.values for entry in entries], np.int64),
-            _joined([entry.attempts for entry in entries], np.int64),
+            np.repeat(np.fromiter(map(_TASK, entries), np.int64, count), counts),
+            np.concatenate(list(map(_ROOTS, entries))) if rooted and count else NO_IDS,
+            np.concatenate(values) if count else NOTHING,
+            np.concatenate(list(map(_ATTEMPTS, entries))) if numbered and count else NOTHING,
         )
 
 
@@ -181,8 +192,3 @@ def task_names(plan: Plan) -> dict[int, str]:
 def name_of(task: Task) -> str:
     """A task's name, such as relay[0]."""
     return f"{task.component}[{task.index}]"
-
-
-def _joined(arrays: list[Any], dtype: Any) -> Any:
-    """All in a row; of `dtype` when there is nothing."""
-    return np.concatenate(arrays) if arrays else np.zeros(0, dtype)

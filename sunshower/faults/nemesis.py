@@ -25,7 +25,7 @@ from sunshower.runtime.history import Entry, What
 T = TypeVar("T")
 _PATIENCE_S = 20.0  # for a victim that is just being born
 _RETRY_S = 0.05
-_INSTANT_S = 1e-9  # less than this is nothing: a clock might not move on by it
+_MOMENT_S = 1e-6  # less than that is a rounding error, and might never pass
 _LOOK_S = 0.1  # between two looks at how much was emitted
 
 
@@ -80,7 +80,7 @@ class Nemesis:
 
     def wait(self, until_s: float) -> bool:
         """Let the run go on until that time. Returns whether it is finished, raises as it does."""
-        while (left_s := until_s - self._now()) > _INSTANT_S:
+        while (left_s := until_s - self._now()) > _MOMENT_S:
             if self._run.wait(left_s if self._emits_max is None else min(left_s, _LOOK_S)):
                 return True
             self._look()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from heapq import merge
 from typing import Any
 
 from sunshower.errors import ClusterError, TopologyFailed
@@ -99,5 +98,4 @@ def _history(run: Run, nemesis: Nemesis, prepared: Prepared) -> History:
         entries = run.history()
     except ClusterError as error:
         cut = f"the history is lost: {error}"
-    both = merge(entries, nemesis.entries, key=lambda entry: entry.at_s)
-    return History(both, prepared.facts.tasks, nemesis.begun_s, cut)
+    return History([*entries, *nemesis.entries], prepared.facts.tasks, nemesis.begun_s, cut)

@@ -275,7 +275,7 @@ def test_liveness() -> None:
     early = ask(
         Liveness(), Script().add(What.BEGUN, detail="x").whole(0).add(What.ENDED, detail="x")
     )
-    assert early.reasons == ("nothing was left to be completed after the last fault",)
+    assert early.reasons == ("all was completed while the last fault was on",)
 
 
 def test_recovery_is_the_time_until_all_that_was_open_is_completed() -> None:
