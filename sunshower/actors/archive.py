@@ -43,7 +43,7 @@ class Archive:
 
     def check_machine(self, who: str) -> None:
         """Raises ClusterError for whoever is elsewhere, or comes too late."""
-        if not (_machine() == self.machine and Path(self.folder).is_dir()):
+        if not (this_machine() == self.machine and Path(self.folder).is_dir()):
             raise ClusterError(
                 f"{who} cannot reach the history in {self.folder}: it is kept on the machine that "
                 "submitted the topology, by its clock, until the topology is stopped. With workers "
@@ -95,7 +95,7 @@ def create(run: str, sample: int) -> None:
             f"the history cannot be kept in {folder}: {error.strerror}. Set TMPDIR to a folder "
             "where you may write"
         ) from error
-    made = Archive(str(folder), sample, _machine())
+    made = Archive(str(folder), sample, this_machine())
     RayStore().write(archive_key(run), cloudpickle.dumps(made))
 
 
@@ -105,5 +105,6 @@ def find(run: str) -> Archive | None:
     return cloudpickle.loads(found) if found is not None else None
 
 
-def _machine() -> str:
+def this_machine() -> str:
+    """A name of this machine that no other has, until it is started again."""
     return _BOOT.read_text(encoding="ascii").strip() if _BOOT.exists() else platform.node()

@@ -23,7 +23,14 @@ details = st.recursive(
 )
 times = st.floats(0, 1e7)
 entries = st.builds(
-    Entry, times, st.sampled_from(What), st.integers(0, 1 << 40), ids, ids | numbers, numbers, details
+    Entry,
+    times,
+    st.sampled_from(What),
+    st.integers(0, 1 << 40),
+    ids,
+    ids | numbers,
+    numbers,
+    details,
 )
 
 

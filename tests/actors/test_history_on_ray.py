@@ -1,0 +1,145 @@
+"""Histories of real actors: complete in spite of SIGKILL, and gone with their topology."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sunshower import Cause
+from sunshower.actors.archive import Archive, Pen, this_machine
+from sunshower.actors.cluster import RayCluster
+from sunshower.errors import ClusterError, ExperimentError
+from sunshower.runtime.history import Entry, What
+from sunshower.runtime.ids import slots_of
+from sunshower.runtime.plan import ACKER, Layout
+from tests.actors.evidence import (
+    TOTAL,
+    acked,
+    check_no_ack_came_too_soon,
+    rows,
+    stored,
+    submitted,
+    topology,
+    until_acked,
+    worker_of,
+    wrote,
+)
+
+WROTE = Entry(1.0, What.WROTE, 1, detail=("key", 1))
+
+
+@pytest.mark.parametrize("layout", list(Layout))
+def test_history_of_an_undisturbed_run_has_every_edge_of_every_tree(
+    ray_cluster: RayCluster, tmp_path: Path, layout: Layout
+) -> None:
+    with submitted(ray_cluster, topology(tmp_path), layout=layout, sample=1) as run:
+        begun_s = run.now()
+        assert run.wait(60)
+        entries, ended_s = run.history(), run.now()
+        born = {entry.detail for entry in entries if entry.what is What.BORN}
+        assert born == {(worker, 1) for worker in run.plan.workers}
+    times = [entry.at_s for entry in entries]
+    assert times == sorted(times)
+    assert begun_s < times[-1] < ended_s
+    sent = rows(entries, What.SENT)
+    assert len(sent) == 2 * TOTAL
+    assert sent.keys() == rows(entries, What.DELIVERED).keys() == rows(entries, What.ACKED).keys()
+    numbers = [number for _, number in rows(entries, What.COMPLETED)]
+    assert sorted(numbers) == list(range(TOTAL))
+    assert rows(entries, What.EMITTED).keys() == rows(entries, What.COMPLETED).keys()
+    assert check_no_ack_came_too_soon(entries) == TOTAL
+    assert sorted(wrote(entries)) == list(range(TOTAL))
+
+
+@pytest.mark.parametrize("victim", ["work", "store", ACKER, "numbers"])
+def test_history_is_complete_after_a_kill(
+    ray_cluster: RayCluster, tmp_path: Path, victim: str
+) -> None:
+    with submitted(ray_cluster, topology(tmp_path), sample=1) as run:
+        until_acked(run, TOTAL // 4)
+        worker = worker_of(run, victim)
+        run.kill_worker(worker)
+        assert run.wait(60)
+        assert run.snapshot().restarts == 1
+        entries = run.history()
+        born = [entry.detail for entry in entries if entry.what is What.BORN]
+        assert [life for whose, life in born if whose == worker] == [1, 2]
+    in_files = stored(tmp_path)
+    assert set(in_files) == set(range(TOTAL))
+    missing = set(in_files) - set(wrote(entries))
+    assert not missing, "written out, and not in the history"
+    assert len(wrote(entries)) - len(in_files) <= 1, "one at most was said and not done"
+    assert check_no_ack_came_too_soon(entries) >= TOTAL * 3 // 4
+    failed = [entry for entry in entries if entry.what is What.FAILED]
+    assert {cause for entry in failed for cause in entry.detail} <= {Cause.ACTOR_DIED}
+    if victim != "numbers":  # whose successor begins behind what was settled
+        assert {n for _, n in rows(entries, What.COMPLETED)} == set(range(TOTAL))
+
+
+def test_a_sample_has_whole_trees_and_all_that_are_no_edges(
+    ray_cluster: RayCluster, tmp_path: Path
+) -> None:
+    with submitted(ray_cluster, topology(tmp_path), sample=8) as run:
+        assert run.wait(60)
+        entries = run.history()
+    roots = {root for root, _ in rows(entries, What.EMITTED)}
+    assert len(roots) == TOTAL == len(wrote(entries))
+    kept = {root for root in roots if slots_of(np.uint64(root)) % 8 == 0}
+    assert {root for root, _ in rows(entries, What.SENT)} == kept
+    assert check_no_ack_came_too_soon(entries, sample=8) == len(kept)
+
+
+def test_history_goes_on_through_a_rebalance(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    with submitted(ray_cluster, topology(tmp_path), layout=Layout.PACK, sample=1) as run:
+        until_acked(run, 1)
+        run.rebalance(workers=3)
+        assert acked(run) < TOTAL, "all was done before the tasks moved: raise TOTAL"
+        assert run.wait(60)
+        entries = run.history()
+    born = [entry.detail for entry in entries if entry.what is What.BORN]
+    assert len(born) > 2 + 3 - 1
+    assert sorted(wrote(entries)) == list(range(TOTAL))
+    assert check_no_ack_came_too_soon(entries) == TOTAL
+
+
+def test_without_a_sample_there_is_none(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    with submitted(ray_cluster, topology(tmp_path, total=10)) as run:
+        assert run.wait(60)
+        assert run.history() == []
+    with pytest.raises(ClusterError, match="was stopped"):
+        run.history()
+
+
+def test_a_sample_of_nothing_is_refused(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    with pytest.raises(ExperimentError, match="sample 0"):
+        ray_cluster.submit(topology(tmp_path).graph(), sample=0)
+    assert "evident" not in ray_cluster.runs()
+
+
+def test_a_full_disk_is_an_error_and_no_gap(tmp_path: Path) -> None:
+    (tmp_path / "worker-3-1").symlink_to("/dev/full")
+    pen = Pen(Archive(str(tmp_path), 1, this_machine()), 3, 1)
+    pen.check()
+    pen.put(WROTE)
+    with pytest.raises(ClusterError, match=r"worker-3-1: No space left.*larger `sample`"):
+        pen.check()
+
+
+def test_what_a_worker_has_noted_is_there_although_its_end_is_cut_off(tmp_path: Path) -> None:
+    archive = Archive(str(tmp_path), 1, this_machine())
+    pen = Pen(archive, 3, 1)
+    for _ in range(3):
+        pen.put(WROTE)
+    path = tmp_path / "worker-3-1"
+    os.truncate(path, path.stat().st_size - 1)
+    assert len(archive.read()) == 2
+
+
+def test_a_worker_on_another_machine_says_that_histories_have_one_clock(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match=r"worker 3 cannot reach .* submit without `sample`"):
+        Pen(Archive(str(tmp_path), 1, "another machine"), 3, 1)
+    with pytest.raises(ClusterError, match="this program cannot reach"):
+        Archive(str(tmp_path / "gone"), 1, this_machine()).read()
