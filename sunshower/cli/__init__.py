@@ -12,6 +12,7 @@ from sunshower.cli.complaints import complaint
 from sunshower.cli.describe import describe
 from sunshower.cli.doctor import doctor
 from sunshower.cli.experiment import app as experiment
+from sunshower.cli.hashes import start_again
 from sunshower.cli.run import run
 from sunshower.cli.simulate import simulate
 from sunshower.cli.status import list_, status
@@ -63,6 +64,8 @@ def sunshower(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and exit: 0 done, 1 an error of ours, 2 wrong usage, 130 interrupted."""
+    if arguments is None and sys.argv[1:3] == ["experiment", "run"]:
+        start_again()
     try:
         app(arguments)
     except SunshowerError as error:

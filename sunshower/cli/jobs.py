@@ -9,8 +9,9 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from sunshower.cli.hashes import HASH_SEED
+
 T = TypeVar("T")
-_HASH_SEED = "PYTHONHASHSEED"
 
 
 class Jobs:
@@ -23,12 +24,12 @@ class Jobs:
     def __init__(self, count: int, start: Callable[[], None]) -> None:
         context = multiprocessing.get_context("spawn")
         self._pool = ProcessPoolExecutor(count, context, start)
-        self._had_seed = _HASH_SEED in os.environ
+        self._had_seed = HASH_SEED in os.environ
         self._before = set(multiprocessing.active_children())
         self.pending: dict[Future[Any], Any] = {}  # what is not done → its argument
 
     def __enter__(self) -> Self:
-        os.environ.setdefault(_HASH_SEED, "0")
+        os.environ.setdefault(HASH_SEED, "0")
         return self
 
     def each(self, work: Callable[[Any], T], arguments: Iterable[Any]) -> Iterator[T]:
@@ -49,7 +50,7 @@ class Jobs:
         trace: TracebackType | None,
     ) -> None:
         if not self._had_seed:
-            del os.environ[_HASH_SEED]
+            del os.environ[HASH_SEED]
         self._pool.shutdown(wait=False, cancel_futures=True)
         for child in set(multiprocessing.active_children()) - self._before:
             child.kill()
