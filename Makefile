@@ -1,15 +1,16 @@
 # Sunshower's front door: needs Python 3.11 and make, brings the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench endurance clean
+.PHONY: help setup demo test check format bench endurance simulate clean
 
 PYTHON ?=
 ARGS ?=
+SEEDS ?= 1000
 BIN := .venv/bin
 # The file pins what pip builds with, too; `-c` would not reach there.
 PIP := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 help:  ## show this
-	@echo "make <target> [ARGS='…'] [PYTHON=/path/to/python3.11]"
+	@echo "make <target> [ARGS='…'] [SEEDS=1000] [PYTHON=/path/to/python3.11]"
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1\t\2/p' Makefile | expand -t 12
 
 setup: .venv/.core  ## make .venv with the core alone: Ray, numpy, msgpack, Arrow, the command line
@@ -40,6 +41,9 @@ bench: .venv/.dev  ## measure, beside a bare loop and Bytewax: a table, and benc
 
 endurance: .venv/.dev  ## kill, slow down and poison for some minutes, and count what was lost
 	@$(BIN)/python -m benchmarks.endurance $(ARGS)
+
+simulate: .venv/.core  ## hurt a topology in the simulator, in SEEDS=1000 ways, and look for a lost tuple
+	@$(BIN)/sunshower simulate examples/simulated_word_count.py --seeds $(SEEDS) $(ARGS)
 
 clean:  ## remove .venv and every cache
 	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

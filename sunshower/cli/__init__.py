@@ -12,7 +12,9 @@ from sunshower.cli.complaints import complaint
 from sunshower.cli.describe import describe
 from sunshower.cli.doctor import doctor
 from sunshower.cli.experiment import app as experiment
+from sunshower.cli.hashes import start_again
 from sunshower.cli.run import run
+from sunshower.cli.simulate import simulate
 from sunshower.cli.status import list_, status
 from sunshower.cli.steering import activate, deactivate, kill, rebalance
 from sunshower.cli.submit import submit
@@ -27,8 +29,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, describe, demo, doctor):
-    app.command(no_args_is_help=command in (run, describe))(command)
+for command in (run, describe, simulate, demo, doctor):
+    app.command(no_args_is_help=command in (run, describe, simulate))(command)
 app.add_typer(experiment, name="experiment")
 on_cluster = partial(app.command, rich_help_panel="On a cluster")
 on_cluster(no_args_is_help=True)(submit)
@@ -62,6 +64,8 @@ def sunshower(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and exit: 0 done, 1 an error of ours, 2 wrong usage, 130 interrupted."""
+    if arguments is None and sys.argv[1:3] == ["experiment", "run"]:
+        start_again()
     try:
         app(arguments)
     except SunshowerError as error:

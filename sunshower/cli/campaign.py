@@ -8,7 +8,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from rich.markup import escape
+
 from sunshower.cli.folders import PLAN, RunFolder, member, new_folder
+from sunshower.cli.interrupts import Interrupts
 from sunshower.cli.laboratory import Laboratory
 from sunshower.cli.orders import Order, in_words, now, plan_of, plan_of_all
 from sunshower.cli.parameters import Variant
@@ -35,27 +38,30 @@ class Campaign:
 
         Raises what a run raises; of several, the report says then what was done so far.
         """
-        with Laboratory(self._order, self._screen, modules) as laboratory:
+        with Laboratory(self._order, self._screen, modules) as laboratory, Interrupts():
             time = datetime.now().astimezone()
             folder = new_folder(root, self._experiment.name, time)
-            if len(self._chosen) == 1:
-                self._one(laboratory, folder, 0)
-            else:
-                order, chosen = self._order, self._chosen
-                folder.write(PLAN, plan_of_all(order, self._experiment, chosen, command))
-                self._all(laboratory, folder)
-            return folder
+            try:
+                if len(self._chosen) == 1:
+                    self._one(laboratory, folder, 0)
+                else:
+                    self._all(laboratory, folder, command)
+            except KeyboardInterrupt:
+                self._screen.say(f"Interrupted. What there is: {escape(str(folder.path))}")
+                raise
+        return folder
 
     def _one(self, laboratory: Laboratory, folder: RunFolder, number: int) -> None:
         prepared = self._prepared[number]
         folder.write(PLAN, plan_of(self._order, prepared, self._chosen[number]))
         laboratory.conduct(prepared, folder, self._title(number))
 
-    def _all(self, laboratory: Laboratory, group: RunFolder) -> None:
+    def _all(self, laboratory: Laboratory, group: RunFolder, command: str) -> None:
+        group.write(PLAN, plan_of_all(self._order, self._experiment, self._chosen, command))
         ended: dict[str, Any] = {"stopped": "interrupted"}
         try:
             for number, variant in enumerate(self._chosen):
-                words = in_words(variant, self._order.swept)
+                words = escape(in_words(variant, self._order.swept))
                 self._screen.doing(f"Run {number + 1} of {len(self._chosen)}: {words} …")
                 self._one(laboratory, member(group, number + 1), number)
             ended = {"ended": now()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -114,20 +115,22 @@ def run(
     from sunshower.faults.report.drawing import check_installed
 
     check_installed()
-    experiment, modules = load_experiment(target)
-    chosen, swept = variants(
-        experiment.parameters,
-        experiment.sweep,
-        set_=settings or (),
-        sweeps=sweeps or (),
-        seed=seed,
-        repeat=repeat,
-    )
+    screen = Screen()
+    with redirect_stdout(sys.stderr):  # what the file itself prints is no result
+        experiment, modules = load_experiment(target)
+        chosen, swept = variants(
+            experiment.parameters,
+            experiment.sweep,
+            set_=settings or (),
+            sweeps=sweeps or (),
+            seed=seed,
+            repeat=repeat,
+        )
+        order = Order(target, cluster, address, tuple(swept))
+        campaign = Campaign(order, experiment, chosen, screen)
     if cluster == "ray" and address:
         check_address(address)
-    order = Order(target, cluster, address, tuple(swept))
-    with Screen() as screen:
-        campaign = Campaign(order, experiment, chosen, screen)
+    with screen:
         found = campaign.conduct(folder, modules, _typed())
     if as_json:
         typer.echo(json.dumps({**found.results, "folder": str(found.path)}))

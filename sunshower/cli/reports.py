@@ -12,7 +12,7 @@ from sunshower.cli.folders import HISTORY, REPORT, RESULTS, SUMMARY, RunFolder
 from sunshower.errors import ExperimentError
 from sunshower.faults.checkers.healing import recoveries
 from sunshower.faults.figures import figures_of
-from sunshower.faults.history import History
+from sunshower.faults.history import Band, History
 from sunshower.faults.lines import from_lines
 from sunshower.faults.outcome import Finding, Outcome, Verdict, gravest
 from sunshower.faults.report.drawing import Chart
@@ -20,7 +20,7 @@ from sunshower.faults.report.page import Background, group_page, run_page
 from sunshower.faults.report.recovery import recovery_chart
 from sunshower.faults.report.series import make_series
 from sunshower.faults.report.sweep import Point, point, sweep_chart
-from sunshower.faults.report.timeline import timeline
+from sunshower.faults.report.timeline import is_moment, timeline
 
 
 def write_report(folder: RunFolder, outcome: Outcome, history: History) -> None:
@@ -28,7 +28,7 @@ def write_report(folder: RunFolder, outcome: Outcome, history: History) -> None:
     charts = [timeline(make_series(history, outcome.seconds))]
     if outcome.recoveries:
         charts.append(recovery_chart(outcome.recoveries))
-    steps = [f"{band.begun_s:.3f} s: {band.words}{_until(band.ended_s)}" for band in history.faults]
+    steps = [_step(band) for band in history.faults]
     background = _background(folder, [*steps, *(f"not done: {one}" for one in outcome.undone)])
     _write(folder, charts, run_page(outcome, background, charts))
 
@@ -147,5 +147,9 @@ def _write(folder: RunFolder, charts: Sequence[Chart], page: str) -> None:
     folder.write(REPORT, page)
 
 
-def _until(ended_s: float | None) -> str:
-    return "" if ended_s is None else f" (until {ended_s:.3f} s)"
+def _step(band: Band) -> str:
+    """A fault as it was: `4.000 s: pause relay[1], until 6.000 s`."""
+    if is_moment(band):
+        return f"{band.begun_s:.3f} s: {band.words}"
+    end = "and did not end" if band.ended_s is None else f"until {band.ended_s:.3f} s"
+    return f"{band.begun_s:.3f} s: {band.words}, {end}"

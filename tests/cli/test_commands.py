@@ -12,7 +12,7 @@ from tests.conftest import Sunshower
 Capture = pytest.CaptureFixture[str]
 
 COMMANDS = [
-    *("run", "describe", "demo", "doctor", "submit", "list", "status"),
+    *("run", "describe", "demo", "doctor", "submit", "list", "status", "simulate", "experiment"),
     *("activate", "deactivate", "rebalance", "kill"),
 ]
 WORDS = """

@@ -14,9 +14,12 @@ PACKAGE = "sunshower"
 
 
 def _walk() -> Iterator[Path]:
-    ignored = {line[:-1] for line in (ROOT / ".gitignore").read_text().split() if line[-1] == "/"}
+    lines = [line for line in (ROOT / ".gitignore").read_text().split() if line[-1] == "/"]
+    everywhere = {line[:-1] for line in lines} | {".git"}
+    at_root = {line.strip("/") for line in lines if line[0] == "/"}
     for folder, subfolders, names in os.walk(ROOT):
-        subfolders[:] = sorted(set(subfolders) - ignored - {".git"})
+        ignored = everywhere | (at_root if Path(folder) == ROOT else set())
+        subfolders[:] = sorted(set(subfolders) - ignored)
         yield from (Path(folder, name).relative_to(ROOT) for name in sorted(names))
 
 

@@ -64,6 +64,8 @@ DOORS: dict[str, set[str]] = {
     "numpy": {"runtime", "records", "topologies", "faults"},
     "msgpack": {"runtime", "records", "topologies"},
     "pyarrow": {"runtime", "records", "topologies", "spark_integration"},
+    "matplotlib": {"faults"},
+    "jinja2": {"faults"},
     "typer": {"cli"},
     "rich": {"cli"},
     "sqlite3": {"stores"},

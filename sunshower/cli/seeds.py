@@ -1,0 +1,144 @@
+"""One seed of a swarm, as a job process makes it: small values in, small values out."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+import traceback
+from dataclasses import dataclass
+from functools import cache
+from multiprocessing import parent_process
+
+from sunshower.cli.loading import load
+from sunshower.errors import ClusterError
+from sunshower.faults.experiment import Prepared, prepare
+from sunshower.faults.history import History
+from sunshower.faults.lines import to_lines
+from sunshower.faults.outcome import Finding, Verdict, gravest
+from sunshower.faults.running import carry_out
+from sunshower.faults.shrinking import Steps, shrink
+from sunshower.faults.swarm import swarm
+from sunshower.simulation.cluster import SimCluster
+from sunshower.topologies.topology import Topology
+
+_LINES_MAX = 120
+_ROOT = re.compile(r"\broot ([0-9a-f]{16})")
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is simulated: the same for all seeds."""
+
+    target: str  # the file of the topology, and perhaps a name in it
+    messages: int | None  # the sources are told to end after so many
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What a seed came to."""
+
+    seed: int
+    verdict: Verdict
+    reason: str  # the first one of the gravest finding, with its checker
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """The least that is left of a seed that fails."""
+
+    seed: int
+    findings: tuple[Finding, ...]  # of the shortest run: those that are BROKEN
+    steps: tuple[str, ...]  # of its plan
+    steps_before: int
+    messages: int | None  # after which its sources end
+    tries: int
+    history: tuple[str, ...]  # its lines about the broken messages, and the faults
+
+
+def start_job() -> None:
+    """Prepare a process for its work: it is quiet, and ends with the one that has started it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to all; one decides
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    parent = parent_process()
+    assert parent is not None, "a job is a process of its own"
+
+    def follow() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+def fate_of(task: Task, seed: int) -> Fate:
+    """Make the run of a seed. Raises ExperimentError for a topology that no seed can be made of."""
+    findings, _ = _findings(_prepared(task, seed))
+    verdict = gravest(finding.verdict for finding in findings)
+    worst = next(finding for finding in findings if finding.verdict is verdict)
+    return Fate(seed, verdict, f"{worst.checker}: {worst.reasons[0]}")
+
+
+def minimum_of(task: Task, seed: int) -> Minimum:
+    """Find a short plan that breaks the same promises as this seed does."""
+    prepared = _prepared(task, seed)
+    wanted = _broken(_findings(prepared)[0])
+
+    def breaks(steps: Steps, messages: int | None) -> bool:
+        less = prepared.shortened(steps, messages or task.messages)
+        return bool(_broken(_findings(less)[0]) & wanted)
+
+    shrunk = shrink(prepared.steps, breaks, messages=task.messages)
+    messages = shrunk.messages or task.messages
+    findings, history = _findings(prepared.shortened(shrunk.steps, messages))
+    left = tuple(finding for finding in findings if finding.verdict is Verdict.BROKEN)
+    return Minimum(
+        seed,
+        left,
+        tuple(map(str, shrunk.steps)),
+        len(prepared.steps),
+        messages,
+        shrunk.tries,
+        tuple(story(left, history)) if history else (),
+    )
+
+
+def story(findings: tuple[Finding, ...], history: History) -> list[str]:
+    """The lines of a history that are about what was found, and about faults."""
+    roots = {root for one in findings for line in one.evidence for root in _ROOT.findall(line)}
+    marks = tuple(f'"{root}"' for root in roots)
+    lines = [
+        line.rstrip("\n")
+        for line in to_lines(history)
+        if '"fault": ' in line or any(mark in line for mark in marks)
+    ]
+    if len(lines) > _LINES_MAX:
+        lines[_LINES_MAX:] = [f"… and {len(lines) - _LINES_MAX} more lines"]
+    return lines
+
+
+@cache
+def _topology(target: str) -> Topology:
+    return load(target).topology
+
+
+def _prepared(task: Task, seed: int) -> Prepared:
+    topology = _topology(task.target)
+    return prepare(swarm(lambda: topology, seed, messages_max=task.messages), seed)
+
+
+def _findings(prepared: Prepared) -> tuple[tuple[Finding, ...], History | None]:
+    """What the checkers say of a run; what it raises itself is a finding, too."""
+    try:
+        outcome, history = carry_out(prepared, SimCluster(prepared.seed), "sim")
+    except ClusterError as error:
+        return (Finding("run", Verdict.UNKNOWN, (str(error),)),), None
+    except Exception as error:  # a broken invariant, or a bug: in virtual time nothing else fails
+        reason = f"{type(error).__name__}: {error}"
+        lines = tuple(traceback.format_exc().splitlines())
+        return (Finding("no error of our own", Verdict.BROKEN, (reason,), lines),), None
+    return outcome.findings, history
+
+
+def _broken(findings: tuple[Finding, ...]) -> set[str]:
+    return {finding.checker for finding in findings if finding.verdict is Verdict.BROKEN}
