@@ -67,6 +67,7 @@ class Call:
     seq: int
     data: bytes
     heard: bool = True  # whether the answer arrives
+    copy: bool = False  # nobody waits for the answer to a copy
 
 
 @dataclass(slots=True)
@@ -293,6 +294,7 @@ class Network:
                     self._late.append((self.clock.now() + delay_s, call))
                 else:
                     self._calls[core.worker, peer].append(call)
+                call = replace(call, copy=True)
 
     def _come_late(self, at_s: float, call: Call) -> None:
         self._late.remove((at_s, call))
@@ -306,7 +308,7 @@ class Network:
         call = calls.popleft()
         node = self.nodes.get(call.peer)
         if node is None or fate == "drop":
-            self._answers.append((call, None))
+            self._reply(call, None)
             return
         data = flipped(call.data, self.random) if fate == "corrupt" else call.data
         answer = self._hand_over(node, data)
@@ -314,7 +316,11 @@ class Network:
         if fate == "repeat":
             assert self._hand_over(node, data) is not Answer.ACCEPTED, f"seed {self.seed}: twice"
         unheard = fate == "forget" or not call.heard
-        self._answers.append((call, None if unheard else answer))
+        self._reply(call, None if unheard else answer)
+
+    def _reply(self, call: Call, answer: Answer | None) -> None:
+        if not call.copy:
+            self._answers.append((call, answer))
 
     def _hand_over(self, node: Node, data: bytes) -> Answer:
         answer = node.core.inlet.answer(data)
