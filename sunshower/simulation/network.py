@@ -35,8 +35,9 @@ class Process:
         self._last_words: dict[int, float] = {}  # address → what left later than this died, too
 
     @property
-    def alive(self) -> bool:
-        return self.died_s == inf
+    def ready(self) -> bool:
+        """Whether it can be asked something."""
+        return not self.paused
 
     def do(self, what: Callable[..., None], *given: Any, call: _Call | None = None) -> None:
         """Something happens in this process: at once, when it goes on, or never any more."""
