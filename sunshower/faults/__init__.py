@@ -1,7 +1,4 @@
-"""Experiments: hurt a running topology on any cluster, and prove from its history what survived.
-
-What an experiment file needs is here; `sunshower experiment run FILE` carries it out.
-"""
+"""Experiments: hurt a running topology on any cluster, and prove from its history what survived."""
 
 from sunshower.faults.checkers.delivery import AtLeastOnce, AtMostOnce, Duplicates, ExactlyOnce
 from sunshower.faults.checkers.edges import EachEdgeOnce, NoPrematureAck
@@ -9,8 +6,20 @@ from sunshower.faults.checkers.healing import Liveness, Recovers
 from sunshower.faults.checkers.order import PerKeyOrder
 from sunshower.faults.checkers.pressure import BoundedPending
 from sunshower.faults.experiment import Experiment
+from sunshower.faults.outcome import Finding, Outcome, Recovery, Verdict
 from sunshower.faults.plans import Step, at, every, phases, quiet, random, until
-from sunshower.faults.targets import acker, anybody, component, master, node, spout, task, worker
+from sunshower.faults.running import run_experiment
+from sunshower.faults.swarm import swarm
+from sunshower.faults.targets import (
+    acker,
+    anybody,
+    component,
+    master,
+    node,
+    spout,
+    task,
+    worker,
+)
 from sunshower.faults.vocabulary import cut, errors, expire, kill, lossy, pause, slow
 from sunshower.faults.workload import Item, PerKey, Sink, numbers, relay, relayed
 
@@ -22,14 +31,18 @@ __all__ = [
     "EachEdgeOnce",
     "ExactlyOnce",
     "Experiment",
+    "Finding",
     "Item",
     "Liveness",
     "NoPrematureAck",
+    "Outcome",
     "PerKey",
     "PerKeyOrder",
     "Recovers",
+    "Recovery",
     "Sink",
     "Step",
+    "Verdict",
     "acker",
     "anybody",
     "at",
@@ -49,8 +62,10 @@ __all__ = [
     "random",
     "relay",
     "relayed",
+    "run_experiment",
     "slow",
     "spout",
+    "swarm",
     "task",
     "until",
     "worker",
