@@ -1,1 +1,72 @@
 """Experiments: hurt a running topology on any cluster, and prove from its history what survived."""
+
+from sunshower.faults.checkers.delivery import AtLeastOnce, AtMostOnce, Duplicates, ExactlyOnce
+from sunshower.faults.checkers.edges import EachEdgeOnce, NoPrematureAck
+from sunshower.faults.checkers.healing import Liveness, Recovers
+from sunshower.faults.checkers.order import PerKeyOrder
+from sunshower.faults.checkers.pressure import BoundedPending
+from sunshower.faults.experiment import Experiment
+from sunshower.faults.outcome import Finding, Outcome, Recovery, Verdict
+from sunshower.faults.plans import Step, at, every, phases, quiet, random, until
+from sunshower.faults.running import run_experiment
+from sunshower.faults.swarm import swarm
+from sunshower.faults.targets import (
+    acker,
+    anybody,
+    component,
+    master,
+    node,
+    spout,
+    task,
+    worker,
+)
+from sunshower.faults.vocabulary import cut, errors, expire, kill, lossy, pause, slow
+from sunshower.faults.workload import Item, PerKey, Sink, numbers, relay, relayed
+
+__all__ = [
+    "AtLeastOnce",
+    "AtMostOnce",
+    "BoundedPending",
+    "Duplicates",
+    "EachEdgeOnce",
+    "ExactlyOnce",
+    "Experiment",
+    "Finding",
+    "Item",
+    "Liveness",
+    "NoPrematureAck",
+    "Outcome",
+    "PerKey",
+    "PerKeyOrder",
+    "Recovers",
+    "Recovery",
+    "Sink",
+    "Step",
+    "Verdict",
+    "acker",
+    "anybody",
+    "at",
+    "component",
+    "cut",
+    "errors",
+    "every",
+    "expire",
+    "kill",
+    "lossy",
+    "master",
+    "node",
+    "numbers",
+    "pause",
+    "phases",
+    "quiet",
+    "random",
+    "relay",
+    "relayed",
+    "run_experiment",
+    "slow",
+    "spout",
+    "swarm",
+    "task",
+    "until",
+    "worker",
+]

@@ -115,7 +115,7 @@ def test_history_tells_of_every_kind_by_time(submit: Submit) -> None:
     run = submit(chain(Paced(TOTAL, 0.3)))
     assert run.wait(PATIENCE_S)
     history = run.history()
-    rows = {what: 0 for what in What}
+    rows = dict.fromkeys(What, 0)
     for entry in history:
         rows[entry.what] += max(len(entry.values), 1)
     spout = [What.EMITTED, What.COMPLETED]

@@ -66,7 +66,7 @@ class Keep(Bolt[Item, None]):
 def chain(
     spout: Any = None, bolt: Any = relay, *, name: str = "chain", sinks: int = 1, **settings: Any
 ) -> Topology:
-    """numbers → relay → sink."""
+    """Numbers → relay → sink."""
     topology = Topology(name, **settings)
     items = topology.spout("numbers", spout or Paced())
     items.shuffle().bolt("relay", bolt).shuffle().bolt("sink", Keep, parallelism=sinks)

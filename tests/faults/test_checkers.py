@@ -135,12 +135,14 @@ def test_at_most_once() -> None:
 def test_exactly_once_of_a_numbered_source() -> None:
     script = hurt().whole(1)
     assert ask(ExactlyOnce(), script, NUMBERED).evidence == ("2 is None, not 1",)
+    gone = replace(NUMBERED, ending=Ending.GONE)
+    assert ask(ExactlyOnce(), script, gone).verdict is UNKNOWN
     script.whole(2)
     assert ask(ExactlyOnce(), script, NUMBERED).verdict is HOLDS
     finding = ask(ExactlyOnce(), script.wrote(2).completed(2), NUMBERED)
     assert finding.verdict is BROKEN
     assert finding.reasons == ("1 keys are not as in the model, such as: 2 is 2, not 1",)
-    assert ask(ExactlyOnce(), script, replace(NUMBERED, ending=Ending.GONE)).verdict is UNKNOWN
+    assert ask(ExactlyOnce(), script, gone).verdict is BROKEN  # whatever was still to come
     assert ask(ExactlyOnce(), script).verdict is UNKNOWN  # nobody says what there should be
 
 
@@ -315,6 +317,13 @@ def test_a_history_that_is_cut_never_holds_and_stays_broken() -> None:
     cut = hurt().whole(1).history(cut="it breaks off at line 9")
     (finding,) = judge([AtLeastOnce()], cut, FACTS)
     assert (finding.verdict, finding.reasons[0]) == (UNKNOWN, "it breaks off at line 9")
+    tail = hurt().emitted(1).emitted(3)  # what became of them may be in the part that is missing
+    checkers = [AtLeastOnce(), Recovers(), ExactlyOnce(), Liveness()]
+    for finding in judge(checkers, tail.history(cut="it breaks off"), NUMBERED):
+        assert finding.verdict is UNKNOWN
+    twice = hurt().whole(1).wrote(1).history(cut="it breaks off")
+    (finding,) = judge([ExactlyOnce()], twice, NUMBERED)
+    assert finding.reasons == ("1 is there 2 times",)
     worse = hurt().emitted(1).sent(1, 7, SPOUT, RELAY).completed(1).history(cut="it breaks off")
     (finding,) = judge([NoPrematureAck()], worse, FACTS)
     assert finding.verdict is BROKEN

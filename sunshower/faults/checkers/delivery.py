@@ -31,21 +31,21 @@ class AtLeastOnce:
 
     def check(self, history: History, facts: Facts) -> Weighed:
         lost, excused = unaccounted(history, facts)
-        ended = facts.ending is Ending.FINISHED
+        doubt = _unfinished(history, facts)
         broken: list[str] = []
         unknown: list[str] = []
         if len(lost):
             said = f"{len(lost)} messages were emitted and never completed"
-            (broken if ended else unknown).append(said)
-        if not ended:
-            unknown.append(f"the run did not finish: {facts.error}")
+            (unknown if doubt else broken).append(said)
+        if doubt:
+            unknown.append(doubt)
         elif facts.tracked:
             broken += _never_emitted(history, facts)
         model = facts.model
         if model is not None and (model.written if self.written is None else self.written):
             if missing := _unwritten(history, facts, model):
                 said = f"{len(missing)} items were never written, such as {missing[0]}"
-                (broken if ended else unknown).append(said)
+                (unknown if doubt else broken).append(said)
         elif not facts.tracked:
             unknown.append("nothing is tracked (ackers=0), and no sink says what it has written")
         count = len(history.accounts.messages)
@@ -96,16 +96,17 @@ class ExactlyOnce:
 
     def check(self, history: History, facts: Facts) -> Weighed:
         details = history.rows(What.WROTE).details
+        surplus: list[str] = []
         if self.model is not None:
             wrong = _differences(self.model, dict(details))
         elif facts.model is not None:
             times = Counter(key for key, _ in details)
             wrong = _differences(dict.fromkeys(range(facts.model.total), 1), times)
+            surplus = [f"{key!r} is there {n} times" for key, n in times.items() if n > 1]
         else:
             return Weighed("", unknown=["nobody says what should be written: give a model"])
-        if facts.ending is not Ending.FINISHED:
-            doubt = f"the run did not finish: {facts.error}"
-            return Weighed("", unknown=[doubt, *wrong[:1]], evidence=wrong)
+        if doubt := _unfinished(history, facts):
+            return Weighed("", surplus[:1], [doubt, *wrong[:1]], wrong[:20])
         said = [f"{len(wrong)} keys are not as in the model, such as: {wrong[0]}"] if wrong else []
         return Weighed("the sink is equal to the model", said, (), wrong[:20])
 
@@ -154,6 +155,15 @@ def unaccounted(history: History, facts: Facts) -> tuple[I64, int]:
             still = emitted.messages[here][lives == latest]
             excused |= mine & ~np.isin(lost, still)
     return lost[~excused], int(excused.sum())
+
+
+def _unfinished(history: History, facts: Facts) -> str | None:
+    """Why what is missing may only be missing in the history."""
+    if history.cut is not None:
+        return history.cut
+    if facts.ending is not Ending.FINISHED:
+        return f"the run did not finish: {facts.error}"
+    return None
 
 
 def _latest_life(history: History, facts: Facts, task: int) -> int:

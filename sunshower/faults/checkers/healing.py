@@ -68,7 +68,7 @@ class Recovers:
         ]
         unknown = [] if found else ["there was no fault to recover from"]
         said = [f"after {fault} it never was whole again" for fault in never]
-        if facts.ending in (Ending.FINISHED, Ending.STUCK):
+        if history.cut is None and facts.ending in (Ending.FINISHED, Ending.STUCK):
             broken += said
         else:
             unknown += said

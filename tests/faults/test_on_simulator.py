@@ -1,0 +1,154 @@
+"""The whole on simulated clusters: what holds, and what a broken core looks like."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from sunshower.faults.checkers.delivery import AtLeastOnce, Duplicates
+from sunshower.faults.checkers.edges import EachEdgeOnce, NoPrematureAck
+from sunshower.faults.checkers.healing import Liveness, Recovers
+from sunshower.faults.checkers.pressure import BoundedPending
+from sunshower.faults.experiment import Experiment, prepare
+from sunshower.faults.history import History
+from sunshower.faults.lines import from_lines, to_lines
+from sunshower.faults.outcome import Outcome, Verdict
+from sunshower.faults.plans import Step, at, every, random, until
+from sunshower.faults.running import carry_out, run_experiment
+from sunshower.faults.shrinking import Steps, shrink
+from sunshower.faults.swarm import swarm
+from sunshower.faults.targets import acker, anybody, component, master, spout
+from sunshower.faults.vocabulary import expire, kill, pause
+from sunshower.faults.workload import relayed
+from sunshower.runtime.ids import NO_IDS, U64
+from sunshower.runtime.ledger import Ledger, Settled
+from sunshower.runtime.spout_task import SpoutTask
+from sunshower.simulation.cluster import SimCluster
+
+EXPERIMENT = Experiment(
+    name="kill a relay",
+    topology=lambda messages: relayed(messages, rate=200, parallelism=2),
+    plan=lambda: at(0.2, kill(component("relay"))),
+    checkers=(
+        AtLeastOnce(),
+        NoPrematureAck(),
+        EachEdgeOnce(),
+        BoundedPending(),
+        Liveness(within_s=20),
+        Recovers(within_s=20),
+        Duplicates(),
+    ),
+    parameters={"messages": 80},
+)
+
+
+def run(experiment: Experiment, seed: int) -> tuple[Outcome, History]:
+    with SimCluster(seed) as cluster:
+        return run_experiment(experiment, cluster, seed)
+
+
+def told(outcome: Outcome) -> str:
+    """Everything that a reader of a failed test wants to know."""
+    lines = [f"seed {outcome.seed}: {outcome.verdict}, {outcome.error}", *outcome.undone]
+    for finding in outcome.findings:
+        lines += [f"{finding.checker} {finding.verdict}", *finding.reasons, *finding.evidence]
+    return "\n".join(lines)
+
+
+def test_a_killed_relay_costs_nothing() -> None:
+    hurt = 0
+    for seed in range(6):
+        outcome, _ = run(EXPERIMENT, seed)
+        assert outcome.verdict is Verdict.HOLDS, told(outcome)
+        assert outcome.figures["kills"] == 1
+        hurt += outcome.figures["replays"] > 0
+    assert hurt
+
+
+@pytest.mark.slow
+def test_a_killed_relay_costs_nothing_with_a_hundred_seeds() -> None:
+    for seed in range(100):
+        outcome, _ = run(replace(EXPERIMENT, parameters={"messages": 200}), seed)
+        assert outcome.verdict is Verdict.HOLDS, told(outcome)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_hail_of_faults_costs_nothing(seed: int) -> None:
+    def hail(generator: np.random.Generator) -> Iterator[Step]:
+        faults = [kill(spout()), kill(acker()), kill(anybody()), pause(master(), 0.2), expire()]
+        return until(0.4, random(0.05, faults, generator))
+
+    outcome, history = run(replace(EXPERIMENT, plan=hail), seed)
+    assert outcome.verdict is Verdict.HOLDS, told(outcome)
+    assert len(history.faults) == outcome.figures["faults"] > 2
+
+
+def test_the_same_seed_gives_the_same_history() -> None:
+    first, second = (list(to_lines(run(EXPERIMENT, 3)[1])) for _ in range(2))
+    assert first == second
+
+
+def test_a_history_of_a_run_can_be_kept() -> None:
+    _, history = run(EXPERIMENT, 1)
+    again = from_lines(to_lines(history), tasks=history.tasks)
+    assert list(to_lines(again)) == list(to_lines(history))
+
+
+def test_a_sample_keeps_whole_trees() -> None:
+    experiment = replace(EXPERIMENT, sample=4)
+    outcome, _ = run(experiment, 1)
+    assert outcome.verdict is Verdict.HOLDS, told(outcome)
+    (finding,) = (f for f in outcome.findings if f.checker == "no-premature-ack")
+    assert 10 < finding.figures["trees"] < 40
+
+
+def test_an_acker_that_completes_on_start_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def complete(ledger: Ledger, roots: U64, xors: U64) -> Settled:
+        del ledger, xors
+        return Settled(roots, NO_IDS)
+
+    monkeypatch.setattr(Ledger, "start", complete)
+    outcome, _ = run(EXPERIMENT, 1)
+    found = {finding.checker: finding for finding in outcome.findings}
+    assert found["no-premature-ack"].verdict is Verdict.BROKEN
+    assert "message" in found["no-premature-ack"].evidence[0]
+    assert outcome.verdict is Verdict.BROKEN
+
+
+def test_swarms_hold() -> None:
+    for seed in range(8):
+        prepared = prepare(swarm(lambda: relayed(60), seed), seed)
+        with SimCluster(seed, nodes=2) as cluster:
+            outcome, _ = carry_out(prepared, cluster, "sim")
+        assert outcome.verdict is Verdict.HOLDS, told(outcome)
+
+
+def test_a_failing_plan_is_shrunk_to_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a core that takes a failure for a success, one kill of a relay is enough."""
+
+    def complete(spout: SpoutTask, roots: U64, why: object, now: float) -> None:
+        del why
+        spout.complete(roots, now)
+
+    def plan() -> Iterator[Step]:
+        masters = until(0.4, every(0.05, pause(master(), 0.02), kill(master())))
+        return heapq.merge(masters, at(0.21, kill(component("relay"))))
+
+    monkeypatch.setattr(SpoutTask, "failed", complete)
+    experiment = replace(EXPERIMENT, plan=plan)
+
+    def breaks(seed: int, steps: Steps | None = None, messages: int | None = None) -> bool:
+        prepared = prepare(experiment, seed)
+        if steps is not None:
+            prepared = prepared.shortened(steps, messages)
+        with SimCluster(seed) as cluster:
+            return carry_out(prepared, cluster, "sim")[0].verdict is Verdict.BROKEN
+
+    seed = next(seed for seed in range(20) if breaks(seed))
+    found = shrink(prepare(experiment, seed).steps, partial(breaks, seed))
+    assert [str(step.fault) for step in found.steps] == ["kill any relay"]

@@ -1,0 +1,85 @@
+"""The swarm: everything is drawn from one seed, and what is drawn can be carried out."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from sunshower import Topology
+from sunshower.faults.experiment import Prepared, prepare
+from sunshower.faults.swarm import swarm
+from sunshower.faults.workload import relayed
+from sunshower.runtime.plan import Layout
+
+
+def make() -> Topology:
+    return relayed(200, parallelism=2)
+
+
+def drawn(seed: int) -> Prepared:
+    return prepare(swarm(make, seed), seed)
+
+
+def kinds(prepared: Prepared) -> set[str]:
+    return {type(step.fault).__name__ for step in prepared.steps}
+
+
+@pytest.fixture(scope="module")
+def many() -> list[Prepared]:
+    return [drawn(seed) for seed in range(200)]
+
+
+def test_a_seed_draws_the_same_again() -> None:
+    first, second = drawn(7), drawn(7)
+    assert first.steps == second.steps
+    assert first.plan.tasks == second.plan.tasks
+    assert first.plan.graph.config == second.plan.graph.config
+    assert first.steps != drawn(8).steps
+
+
+def test_every_kind_of_fault_is_there_in_some_and_missing_in_others(many: list[Prepared]) -> None:
+    counts = Counter(kind for prepared in many for kind in kinds(prepared))
+    assert {*counts} == {"Kill", "Pause", "Slowness", "Errors", "Lossy", "Expire"}
+    assert all(counts[kind] > 20 for kind in counts)
+    assert counts["Expire"] < 180
+
+
+def test_rates_differ_wildly(many: list[Prepared]) -> None:
+    lengths = sorted(len(prepared.steps) for prepared in many)
+    assert lengths[20] < 7
+    assert lengths[-20] > 20
+    spans = sorted(prepared.steps[-1].at_s for prepared in many)
+    assert spans[-20] > 10 * spans[20]
+
+
+def test_places_and_limits_are_drawn(many: list[Prepared]) -> None:
+    assert {prepared.experiment.layout for prepared in many} == set(Layout)
+    configs = [prepared.plan.graph.config for prepared in many]
+    assert {config.workers for config in configs} == {1, 2, 3, 4}
+    assert {config.ackers for config in configs} == {None, 1, 2, 3}
+    assert {config.spout_pending for config in configs} > {1, 4, 32}
+    assert len({config.frame_records_max for config in configs}) > 50
+
+
+def test_what_a_topology_sets_itself_stays() -> None:
+    def own() -> Topology:
+        return relayed(200, ackers=0, spout_pending=77)
+
+    for seed in range(20):
+        prepared = prepare(swarm(own, seed), seed)
+        config = prepared.plan.graph.config
+        assert (config.ackers, config.spout_pending) == (0, 77)
+        assert "Expire" not in kinds(prepared)
+
+
+def test_the_topology_itself_is_left_as_it_was() -> None:
+    topology = make()
+    before = topology.config
+    swarm(lambda: topology, 3)
+    assert topology.config == before
+
+
+def test_a_source_without_end_is_stopped() -> None:
+    assert swarm(make, 1, messages_max=50).messages_max == 50
+    assert swarm(make, 1).messages_max is None
