@@ -102,7 +102,8 @@ def run(
 
     Each run leaves a folder experiments/NAME/TIME with its plan, its history, its results and a
     report to look at. An experiment that has a sweep of its own goes through it, unless --set or
-    --sweep names its parameters. What user code prints is not shown. The exit status is 0 only when
+    --sweep names its parameters. What user code writes to the standard
+    output is not shown. The exit status is 0 only when
     the verdict is HOLDS; it is 1 for BROKEN and for UNKNOWN.
     """
     from sunshower.cli.campaign import Campaign

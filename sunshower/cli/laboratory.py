@@ -42,11 +42,16 @@ class Laboratory:
     @contextlib.contextmanager
     def _start_ray(self) -> Iterator[Cluster]:
         from sunshower.actors.cluster import RayCluster
+        from sunshower.actors.output import worker_output
         from sunshower.actors.shipping import ship
+
+        def ignore(pid: int, is_error: bool, lines: list[str]) -> None:
+            """The history tells it better: failures are what it is all about."""
 
         address = self._order.address
         self._screen.doing(f"Looking for Ray at {address} …" if address else "Starting Ray …")
-        with RayCluster(address) as cluster:
+        # In this order: Ray has news of the dead to tell until its very end.
+        with worker_output(ignore), RayCluster(address) as cluster:
             ship(self._modules)
             yield cluster
 

@@ -20,7 +20,9 @@ from sunshower.faults.report.page import Background, group_page, run_page
 from sunshower.faults.report.recovery import recovery_chart
 from sunshower.faults.report.series import make_series
 from sunshower.faults.report.sweep import Point, point, sweep_chart
-from sunshower.faults.report.timeline import is_moment, timeline
+from sunshower.faults.report.timeline import timeline
+
+_MOMENT_S = 0.02  # a kill takes no longer
 
 
 def write_report(folder: RunFolder, outcome: Outcome, history: History) -> None:
@@ -149,7 +151,8 @@ def _write(folder: RunFolder, charts: Sequence[Chart], page: str) -> None:
 
 def _step(band: Band) -> str:
     """A fault as it was: `4.000 s: pause relay[1], until 6.000 s`."""
-    if is_moment(band):
-        return f"{band.begun_s:.3f} s: {band.words}"
-    end = "and did not end" if band.ended_s is None else f"until {band.ended_s:.3f} s"
-    return f"{band.begun_s:.3f} s: {band.words}, {end}"
+    said = f"{band.begun_s:.3f} s: {band.words}"
+    if band.ended_s is None:
+        return f"{said}, and it did not end"
+    lasted = band.ended_s - band.begun_s > _MOMENT_S
+    return f"{said}, until {band.ended_s:.3f} s" if lasted else said

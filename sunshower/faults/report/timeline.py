@@ -42,6 +42,7 @@ _LANE_IN = 0.24
 _LANES_MAX = 10
 _MOMENTS_MAX = 40  # drawn through all panels; more would be nothing but grey
 _CAUSES_MAX = len(FILLS)
+_NARROWEST = 0.003  # of the whole width
 _LOG_FROM = 50.0  # the ratio between the largest and the least latency
 CAPTION = (
     "Faults, and what they did: grey bands and dashed lines are faults that last and faults of a "
@@ -75,9 +76,9 @@ def lanes(bands: Sequence[Band]) -> list[Lane]:
     return [Lane(_label(name, len(found)), tuple(found)) for name, found in rows.items()]
 
 
-def is_moment(band: Band) -> bool:
-    """Whether a fault is over as soon as it has begun, as a kill is."""
-    return band.ended_s == band.begun_s
+def is_moment(band: Band, run_s: float) -> bool:
+    """Whether a fault is too short to be drawn as a bar in a run of so many seconds: a kill is."""
+    return band.ended_s is not None and band.ended_s - band.begun_s < _NARROWEST * run_s
 
 
 def _grouped(bands: Sequence[Band], name: Callable[[str], str]) -> dict[str, list[Band]]:
@@ -95,7 +96,7 @@ def covered(bands: Sequence[Band], end_s: float) -> list[tuple[float, float]]:
     """The times in which some lasting fault was there, as intervals that do not touch."""
     found: list[tuple[float, float]] = []
     for band in sorted(bands, key=lambda band: band.begun_s):
-        if is_moment(band):
+        if is_moment(band, end_s):
             continue
         until_s = end_s if band.ended_s is None else band.ended_s
         if found and band.begun_s <= found[-1][1]:
@@ -158,7 +159,7 @@ def _faults(ax: Axes, rows: list[Lane], end_s: float) -> None:
     for row, lane in enumerate(rows):
         ax.axhline(row + 0.5, color=PALE, linewidth=0.8, zorder=0)
         style = row % len(FILLS)
-        spans = [band for band in lane.bands if not is_moment(band)]
+        spans = [band for band in lane.bands if not is_moment(band, end_s)]
         ax.broken_barh(
             [(b.begun_s, (end_s if b.ended_s is None else b.ended_s) - b.begun_s) for b in spans],
             (row + 0.15, 0.7),
@@ -167,7 +168,7 @@ def _faults(ax: Axes, rows: list[Lane], end_s: float) -> None:
             linewidth=0.5,
             hatch=HATCHES[style],
         )
-        moments = [band.begun_s for band in lane.bands if is_moment(band)]
+        moments = [band.begun_s for band in lane.bands if is_moment(band, end_s)]
         ax.plot(
             moments, [row + 0.5] * len(moments), linestyle="none", marker="v", markersize=6,
             markerfacecolor=FILLS[style], markeredgecolor=INK, markeredgewidth=0.6, clip_on=False,
@@ -175,9 +176,10 @@ def _faults(ax: Axes, rows: list[Lane], end_s: float) -> None:
 
 
 def _shade(ax: Axes, series: Series) -> None:
-    for begun_s, ended_s in covered(series.bands, series.seconds):
+    end_s = series.seconds
+    for begun_s, ended_s in covered(series.bands, end_s):
         ax.axvspan(begun_s, ended_s, color="#000000", alpha=0.08, linewidth=0, zorder=0)
-    moments = sorted({band.begun_s for band in series.bands if is_moment(band)})
+    moments = sorted({band.begun_s for band in series.bands if is_moment(band, end_s)})
     if len(moments) <= _MOMENTS_MAX:
         for at_s in moments:
             ax.axvline(at_s, color=GREY, linewidth=0.7, linestyle=(0, (4, 3)), zorder=0.5)
