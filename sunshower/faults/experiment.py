@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
+import numpy as np
+
+from sunshower.errors import ExperimentError
 from sunshower.faults.checkers.port import Checker
-from sunshower.faults.plans import Step
-from sunshower.runtime.plan import Layout
+from sunshower.faults.facts import Facts, facts_of
+from sunshower.faults.plans import Step, settle
+from sunshower.faults.workload import model_of
+from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.topologies.topology import Topology
 
 
@@ -17,7 +24,8 @@ class Experiment:
     """All that a run needs but its cluster and its seed.
 
     `topology`, `plan`, and `checkers` and `messages` where they are functions, are called with
-    those of the parameters that they name as arguments; `plan` may name `generator` too.
+    those of the parameters that they name as arguments; `plan` may name `generator` too, the dice
+    of the run's seed.
     """
 
     name: str
@@ -31,5 +39,107 @@ class Experiment:
     hurt_s: float | None = None  # the plan is cut off here, and all that is on ends
     seconds_max: float = 120.0  # a run that is not finished by then is stuck
     sample: int = 1  # of every so manieth tree the edges are kept
-    messages: int | Callable[..., int] | None = None  # in the source, if known
+    messages: int | Callable[..., int] | None = None  # in the source; None: as `numbers` says
     messages_max: int | None = None  # drain the source after so many: it has no end of its own
+
+    def __post_init__(self) -> None:
+        for name, value in (("seconds_max", self.seconds_max), ("sample", self.sample)):
+            if not value > 0:
+                raise ExperimentError(f"{self}: {name} is {value}; it must be above 0")
+        if self.hurt_s is not None and not 0 < self.hurt_s < self.seconds_max:
+            raise ExperimentError(
+                f"{self}: hurt_s is {self.hurt_s:g}; it must be above 0, and below seconds_max, "
+                f"which is {self.seconds_max:g}: the topology needs time to recover"
+            )
+        for name in self.sweep:
+            self.settle({name: None})
+
+    def __str__(self) -> str:
+        return f"experiment {self.name!r}"
+
+    def settle(self, parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The defaults, and these over them. Raises ExperimentError for one that is not there."""
+        for name in parameters or {}:
+            if name not in self.parameters:
+                there = ", ".join(self.parameters) or "none"
+                raise ExperimentError(f"{self} has no parameter {name!r}; there are: {there}")
+        return {**self.parameters, **(parameters or {})}
+
+    def combinations(self) -> Iterator[dict[str, Any]]:
+        """Every combination of the values of the sweep; a single empty one without a sweep."""
+        for values in product(*self.sweep.values()):
+            yield dict(zip(self.sweep, values, strict=True))
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """One run of an experiment, checked, with all that is known before it begins."""
+
+    experiment: Experiment
+    seed: int
+    parameters: Mapping[str, Any]
+    plan: Plan
+    steps: tuple[Step, ...]
+    checkers: tuple[Checker, ...]
+    facts: Facts
+
+    def shortened(self, steps: Sequence[Step], messages_max: int | None) -> Prepared:
+        """The same with other steps, and a source that is stopped after so many messages."""
+        experiment = replace(self.experiment, messages_max=messages_max)
+        return replace(self, experiment=experiment, steps=tuple(steps))
+
+
+def prepare(
+    experiment: Experiment, seed: int = 0, parameters: Mapping[str, Any] | None = None
+) -> Prepared:
+    """Check everything, and settle what is left to chance.
+
+    Raises ExperimentError for what cannot be meant, and what the topology's declaration raises.
+    """
+    chosen = experiment.settle(parameters)
+    topology = _call(experiment, "topology", experiment.topology, chosen)
+    if not isinstance(topology, Topology):
+        raise ExperimentError(
+            f"{experiment}: its topology gives {topology!r}; it must return a Topology"
+        )
+    plan = make_plan(topology.graph(), experiment.layout)
+    dice = {"generator": np.random.default_rng(seed)}
+    timetable = _call(experiment, "plan", experiment.plan, chosen, dice)
+    try:
+        steps = settle(timetable, experiment.seconds_max, experiment.hurt_s)
+        for step in steps:
+            step.fault.check(plan)
+    except ExperimentError as error:
+        raise ExperimentError(f"{experiment}: {error}") from None
+    checkers = experiment.checkers
+    if callable(checkers):
+        checkers = _call(experiment, "checkers", checkers, chosen)
+    total = experiment.messages
+    if callable(total):
+        total = _call(experiment, "messages", total, chosen)
+    model = model_of(plan.graph)
+    if total is None and model is not None and len(plan.graph.spouts) == 1:
+        total = model.total
+    facts = replace(facts_of(plan, sample=experiment.sample), total=total, model=model)
+    return Prepared(experiment, seed, chosen, plan, tuple(steps), tuple(checkers), facts)
+
+
+def _call(
+    experiment: Experiment,
+    role: str,
+    function: Callable[..., Any],
+    parameters: Mapping[str, Any],
+    others: Mapping[str, Any] | None = None,
+) -> Any:
+    """Call with those parameters that the function names."""
+    given = {**parameters, **(others or {})}
+    wanted = inspect.signature(function).parameters.values()
+    if any(one.kind is one.VAR_KEYWORD for one in wanted):
+        return function(**given)
+    for one in wanted:
+        if one.name not in given and one.default is one.empty:
+            raise ExperimentError(
+                f"{experiment}: its {role} wants {one.name!r}, which is no parameter; there are: "
+                f"{', '.join(given) or 'none'}"
+            )
+    return function(**{one.name: given[one.name] for one in wanted if one.name in given})

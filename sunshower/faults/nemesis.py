@@ -25,6 +25,7 @@ from sunshower.runtime.history import Entry, What
 T = TypeVar("T")
 _PATIENCE_S = 20.0  # for a victim that is just being born
 _RETRY_S = 0.05
+_MOMENT_S = 1e-6  # less than that is a rounding error, and might never pass
 _LOOK_S = 0.1  # between two looks at how much was emitted
 
 
@@ -45,9 +46,11 @@ class Nemesis:
     def __init__(self, run: Run, seed: int, *, emits_max: int | None = None) -> None:
         self.begun_s = run.now()
         self.entries: list[Entry] = []  # BEGUN and ENDED, on the cluster's clock
+        self.done: list[Step] = []
         self.undone: list[str] = []  # what it could not do, and why
         self.drained = False
         self._run = run
+        self._plan = run.plan
         self._seed = seed
         self._emits_max = emits_max
         self._on: list[_On] = []
@@ -77,7 +80,7 @@ class Nemesis:
 
     def wait(self, until_s: float) -> bool:
         """Let the run go on until that time. Returns whether it is finished, raises as it does."""
-        while (left_s := until_s - self._now()) > 0:
+        while (left_s := until_s - self._now()) > _MOMENT_S:
             if self._run.wait(left_s if self._emits_max is None else min(left_s, _LOOK_S)):
                 return True
             self._look()
@@ -91,6 +94,7 @@ class Nemesis:
         if begun is None:
             return
         at_s, hurt = begun
+        self.done.append(step)
         self.entries.append(Entry(at_s, What.BEGUN, detail=hurt.words))
         if step.fault.for_s:
             self._on.append(_On(hurt, min(self._now() + step.fault.for_s, hurt_s)))
@@ -100,8 +104,11 @@ class Nemesis:
     def _strike(self, step: Step) -> tuple[float, Hurt]:
         """The same dice for each try: the victim stays the same."""
         at_s = self._run.now()
-        hurt = step.fault.begin(self._run, np.random.default_rng([self._seed, step.lot]))
+        dice = np.random.default_rng([self._seed, step.lot])
+        hurt = step.fault.begin(self._run, self._plan, dice)
         if hurt.havoc or hurt.havoc.expirations:
+            self._until_heard()
+            at_s = self._run.now()
             self._disturb(hurt.havoc)
         self._expirations += hurt.havoc.expirations
         return at_s, hurt
@@ -115,12 +122,23 @@ class Nemesis:
         if hurt.end is not None:
             hurt.end(self._run)
         if hurt.havoc:
+            self._until_heard()
             self._disturb()
         return True
 
+    def _until_heard(self) -> None:
+        """Wait until the master can hear a wish: until nobody pauses it any more."""
+        while deaf := self._deaf:
+            self.wait(deaf[0].end_s)
+            self._end(deaf[0])
+
+    @property
+    def _deaf(self) -> list[_On]:
+        return [on for on in self._on if on.hurt.deaf]
+
     def _heal(self) -> None:
         while self._on:
-            on = self._on[0]
+            on = (self._deaf or self._on)[0]
             try:
                 self._end(on)
             except SunshowerError as error:  # it is over anyway; the others must be ended, too
@@ -155,11 +173,11 @@ class Nemesis:
 
     def _look(self) -> None:
         """Whether the sources have emitted enough. Nobody to be asked: the next time, then."""
-        if self._emits_max is None:
+        if self._emits_max is None or self._deaf:
             return
         try:
             snapshot = self._run.snapshot()
-            spouts = {spout.component for spout in self._run.plan.spouts}
+            spouts = {spout.component for spout in self._plan.spouts}
             counts = map(snapshot.component, spouts)
             if sum(one.emitted - one.replayed for one in counts) >= self._emits_max:
                 self._run.drain()

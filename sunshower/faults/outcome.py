@@ -59,6 +59,7 @@ class Outcome:
     seconds: float  # on the cluster's clock
     versions: Mapping[str, str] = field(default_factory=dict)
     error: str | None = None  # why the run did not come to its end
+    undone: tuple[str, ...] = ()  # what of the plan was not carried out, and why
 
     @property
     def verdict(self) -> Verdict:

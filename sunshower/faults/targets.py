@@ -32,8 +32,8 @@ class Target(Protocol):
     def check(self, plan: Plan) -> None:
         """Raise ExperimentError, saying what there is, if nobody of that name can be found."""
 
-    def draw(self, run: Run, generator: np.random.Generator) -> Victim:
-        """Settle who it is, now."""
+    def draw(self, run: Run, plan: Plan, generator: np.random.Generator) -> Victim:
+        """Settle who it is, in a run whose tasks are where `plan` says."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Tasks:
             tasks = ", ".join(map(name_of, there))
             raise ExperimentError(f"there is no task {self}; there are: {tasks}")
 
-    def draw(self, run: Run, generator: np.random.Generator) -> Victim:
-        tasks = run.plan.tasks_of(self.component)
+    def draw(self, run: Run, plan: Plan, generator: np.random.Generator) -> Victim:
+        tasks = plan.tasks_of(self.component)
         return victim_of(tasks[self.index] if self.index is not None else lot(tasks, generator))
 
     def __str__(self) -> str:
@@ -73,8 +73,8 @@ class Spouts:
                 f"there is no spout {self.component!r}; there are: {', '.join(spouts)}"
             )
 
-    def draw(self, run: Run, generator: np.random.Generator) -> Victim:
-        wanted = [t for t in run.plan.spouts if self.component in (None, t.component)]
+    def draw(self, run: Run, plan: Plan, generator: np.random.Generator) -> Victim:
+        wanted = [t for t in plan.spouts if self.component in (None, t.component)]
         return victim_of(lot(wanted, generator))
 
     def __str__(self) -> str:
@@ -93,8 +93,7 @@ class Workers:
                 f"there is no worker {self.worker}; there are: {', '.join(map(str, plan.workers))}"
             )
 
-    def draw(self, run: Run, generator: np.random.Generator) -> Victim:
-        plan = run.plan
+    def draw(self, run: Run, plan: Plan, generator: np.random.Generator) -> Victim:
         worker = lot(plan.workers, generator) if self.worker is None else self.worker
         tasks = tuple(plan.tasks_on(worker))
         return Victim(f"worker {worker}", worker, tasks=tasks)
@@ -110,7 +109,7 @@ class Master:
     def check(self, plan: Plan) -> None:
         """There always is one."""
 
-    def draw(self, run: Run, generator: np.random.Generator) -> Victim:
+    def draw(self, run: Run, plan: Plan, generator: np.random.Generator) -> Victim:
         return Victim(str(self))
 
     def __str__(self) -> str:
@@ -126,7 +125,7 @@ class Nodes:
     def check(self, plan: Plan) -> None:
         """Which machines there are is only known when it runs."""
 
-    def draw(self, run: Run, generator: np.random.Generator) -> Victim:
+    def draw(self, run: Run, plan: Plan, generator: np.random.Generator) -> Victim:
         there = sorted(run.nodes())
         if not there:
             raise ClusterError("no machine runs a worker of this topology at the moment")
@@ -144,13 +143,14 @@ class Anybody:
     def check(self, plan: Plan) -> None:
         """There always is somebody."""
 
-    def draw(self, run: Run, generator: np.random.Generator) -> Victim:
-        plan = run.plan
+    def draw(self, run: Run, plan: Plan, generator: np.random.Generator) -> Victim:
         ackers = plan.tasks_of(ACKER)
         apart = {task.id for task in (*plan.spouts, *ackers)}
         bolts = [task for task in plan.tasks if task.id not in apart]
         kind = lot([k for k in (plan.spouts, bolts, ackers, None) if k != []], generator)
-        return Master().draw(run, generator) if kind is None else victim_of(lot(kind, generator))
+        return (
+            Master().draw(run, plan, generator) if kind is None else victim_of(lot(kind, generator))
+        )
 
     def __str__(self) -> str:
         return "anybody"

@@ -43,6 +43,7 @@ class Hurt:
     words: str  # such as: kill relay[0]
     end: Callable[[Run], None] | None = None  # how to take it back
     havoc: Havoc = field(default_factory=Havoc)  # what the nemesis adds to all else that is on
+    deaf: bool = False  # while it is on, the master answers nobody
 
 
 class Fault(Protocol):
@@ -55,8 +56,12 @@ class Fault(Protocol):
     def check(self, plan: Plan) -> None:
         """Raise ExperimentError, before anything runs, for what this plan does not have."""
 
-    def begin(self, run: Run, generator: np.random.Generator) -> Hurt:
-        """Do it now. Raises ClusterError when the victim is not there: it is tried again soon."""
+    def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> Hurt:
+        """Do it now, to a run whose tasks are where `plan` says.
+
+        Raises ClusterError when the victim is not there: it is tried again soon. What is in the
+        havoc is left to the nemesis: only it knows what else is on.
+        """
 
 
 # ---- done in a moment ---------------------------------------------------------------------------
@@ -72,9 +77,9 @@ class Kill:
     def check(self, plan: Plan) -> None:
         self.target.check(plan)
 
-    def begin(self, run: Run, generator: np.random.Generator) -> Hurt:
-        victim = self.target.draw(run, generator)
-        with_it = beside(victim, run.plan)
+    def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> Hurt:
+        victim = self.target.draw(run, plan, generator)
+        with_it = beside(victim, plan)
         if victim.node is not None:
             run.kill_node(victim.node)
         elif victim.worker is not None:
@@ -97,7 +102,7 @@ class Expire:
         if not plan.graph.config.tracked:
             raise ExperimentError("nothing can expire: the topology has ackers=0")
 
-    def begin(self, run: Run, generator: np.random.Generator) -> Hurt:
+    def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> Hurt:
         return Hurt(str(self), havoc=Havoc(expirations=1))
 
     def __str__(self) -> str:
@@ -122,13 +127,13 @@ class Pause:
     def check(self, plan: Plan) -> None:
         self.target.check(plan)
 
-    def begin(self, run: Run, generator: np.random.Generator) -> Hurt:
-        victim = self.target.draw(run, generator)
-        words = f"pause {victim.label}{beside(victim, run.plan)}{lasting(self.for_s)}"
+    def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> Hurt:
+        victim = self.target.draw(run, plan, generator)
+        words = f"pause {victim.label}{beside(victim, plan)}{lasting(self.for_s)}"
         worker = victim.worker
         if worker is None:
             run.pause_master()
-            return Hurt(words, lambda run: run.resume_master())
+            return Hurt(words, lambda run: run.resume_master(), deaf=True)
         run.pause_worker(worker)
         return Hurt(words, lambda run: run.resume_worker(worker))
 
@@ -153,8 +158,8 @@ class Slowness:
     def check(self, plan: Plan) -> None:
         self.target.check(plan)
 
-    def begin(self, run: Run, generator: np.random.Generator) -> Hurt:
-        victim = self.target.draw(run, generator)
+    def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> Hurt:
+        victim = self.target.draw(run, plan, generator)
         slows = tuple(
             Slow(component=task.component, index=task.index, seconds=self.seconds)
             for task in victim.tasks
@@ -183,7 +188,7 @@ class Errors:
         if self.error.component == ACKER:
             raise ExperimentError(f"{self}: ackers run no user code that could raise")
 
-    def begin(self, run: Run, generator: np.random.Generator) -> Hurt:
+    def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> Hurt:
         return Hurt(str(self), havoc=Havoc(raises=(self.error,)))
 
     def __str__(self) -> str:
@@ -209,7 +214,7 @@ class Lossy:
             for end in (link.source, link.target):
                 check_component(end, plan, ANY)
 
-    def begin(self, run: Run, generator: np.random.Generator) -> Hurt:
+    def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> Hurt:
         return Hurt(str(self), havoc=Havoc(links=self.links))
 
     def __str__(self) -> str:

@@ -34,6 +34,7 @@ class AckerTask:
         self.task = task
         self._spouts = len(strides)
         self.ledger = Ledger(strides, timed=timed)
+        self.slow_s = 0.0  # by which each report takes longer, in an experiment
         self._reasons: dict[int, Failure] = {}
 
     def hear(self, report: ShardReport, now: float) -> dict[int, Verdicts]:

@@ -26,7 +26,10 @@ class BatchBoltTask(BoltTask):
 
     def process(self, batch: Batch) -> None:
         try:
-            derived = self._call(batch.table(self._streams[batch.stream].spec.schema))
+            schema = self._streams[batch.stream].spec.schema
+            if self.injection is not None:
+                self.injection.strike(batch, schema)
+            derived = self._call(batch.table(schema))
             parents = self._check(derived, len(batch))
             if self._flushes:
                 self.bolt.flush()

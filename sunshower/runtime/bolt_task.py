@@ -245,7 +245,11 @@ class AutomaticBoltTask(BoltTask):
 
     def process(self, batch: Batch) -> None:
         records = batch.rows(self._streams[batch.stream].spec.schema)
-        call = self._call if self.note is None else noting(self.note, self._call, batch)
+        call = self._call
+        if self.injection is not None:
+            call = self.injection.around(call, batch, self._streams[batch.stream].spec.schema)
+        if self.note is not None:
+            call = noting(self.note, call, batch)
         if self.outlets.none:
             failures = self._run_sink(call, records)
             self.settle(batch, np.zeros(len(batch), np.uint64), self._flush(batch, failures))

@@ -7,13 +7,16 @@ through the `Cluster` port.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import msgpack
 import numpy as np
 
 from sunshower.errors import ExperimentError
+from sunshower.runtime.plan import ACKER, Plan
 
 ANY = "*"
 
@@ -129,6 +132,33 @@ def flipped(data: bytes, generator: np.random.Generator) -> bytes:
     changed = bytearray(data)
     changed[bit // 8] ^= 1 << bit % 8
     return bytes(changed)
+
+
+def check_places(havoc: Havoc, plan: Plan) -> None:
+    """Raise ExperimentError for havoc that a topology has no place for, or that cannot travel."""
+    tasks = Counter(task.component for task in plan.tasks)
+    names = [one.component for one in havoc.raises] + [one.component for one in havoc.slows]
+    names += [end for link in havoc.links for end in (link.source, link.target) if end != ANY]
+    for name in names:
+        if name not in tasks:
+            raise ExperimentError(
+                f"topology {plan.graph.id!r} has no {name!r} to disturb; it has: "
+                + ", ".join(sorted(tasks))
+            )
+    if any(one.component == ACKER for one in havoc.raises):
+        raise ExperimentError("an acker runs no user code that could raise: slow or kill it")
+    for slow in havoc.slows:
+        if slow.index is not None and not 0 <= slow.index < tasks[slow.component]:
+            raise ExperimentError(
+                f"there is no task {slow.index} of {slow.component!r} to slow down: its tasks are "
+                f"0 … {tasks[slow.component] - 1}"
+            )
+    try:
+        msgpack.packb(havoc.to_fields())
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ExperimentError(
+            f"the `where` of an error must be plain values, by which to compare fields ({error})"
+        ) from error
 
 
 def check_ratio(what: str, value: float) -> None:

@@ -85,6 +85,9 @@ class ManualBoltTask(BoltTask):
         offsets = range(len(batch) + 1) if batch.offsets is None else batch.offsets.tolist()
         roots, edges = batch.roots.tolist(), batch.edges.tolist()
         self._executed += len(batch)
+        execute = self.bolt.execute
+        if self.injection is not None:
+            execute = self.injection.around(execute, batch, origin.spec.schema)
         for index, record in enumerate(batch.rows(origin.spec.schema)):
             at = slice(offsets[index], offsets[index + 1])
             place = (origin.component, batch.source, origin.spec.id)
@@ -92,7 +95,7 @@ class ManualBoltTask(BoltTask):
             if self.note is not None:
                 self.note(batch.roots[at])
             try:
-                self.bolt.execute(tuple, self._hands)
+                execute(tuple, self._hands)
             except RAISED as error:
                 self._fail_unfinished(tuple, self.failure(error))
         self._carry_out()

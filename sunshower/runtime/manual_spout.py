@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -100,12 +101,24 @@ class NextTupleSpoutTask(SpoutTask):
         while not self.exhausted and len(self._emissions) < limit:
             before = len(self._emissions)
             try:
-                self.spout.next_tuple(_Collector(self))
+                self._next_tuple()
             except RAISED as error:
                 return blame(self.task, "next_tuple", error)
             if len(self._emissions) == before:
                 break
         return None
+
+    def _next_tuple(self) -> None:
+        if self.injection is None:
+            self.spout.next_tuple(_Collector(self))
+            return
+        before = len(self._emissions)
+        self.injection.before_call()
+        self.spout.next_tuple(_Collector(self))
+        self.injection.after_call(
+            (emission.record, self.outlets.outlet(emission.stream).spec.schema)
+            for emission in islice(self._emissions, before, None)
+        )
 
     def _tracked(self, emission: Emission) -> bool:
         return self._reports.tracked and emission.message_id is not None

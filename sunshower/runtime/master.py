@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from sunshower.runtime.book import Book
-from sunshower.runtime.havoc import Havoc
+from sunshower.runtime.havoc import Havoc, check_places
 from sunshower.runtime.lifecycle import Command, Facts, KillReport, Lifecycle, State
 from sunshower.runtime.lives import Lives
 from sunshower.runtime.metrics import Counts, Snapshot, TaskStats, WorkerStats
@@ -220,7 +220,11 @@ class Master:
             self._lifecycle.rebalance(places, self._wait_s(wait_s), now)
 
     def disturb(self, havoc: Havoc) -> None:
-        """From now on this havoc, instead of what was; `Havoc()` heals. Possible in every state."""
+        """From now on this havoc, instead of what was; `Havoc()` heals. Possible in every state.
+
+        Raises ExperimentError for what the topology has no place for.
+        """
+        check_places(havoc, self.plan)
         self.book.havoc = havoc
 
     # ---- what follows from it ---------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sunshower.runtime.batch import Anchors
+from sunshower.runtime.batch import Anchors, Batch
 from sunshower.runtime.ids import I64
 from sunshower.runtime.luggage import Luggage
 from sunshower.runtime.outlets import NotSent
@@ -153,10 +153,27 @@ class RecordsSpoutTask(SpoutTask):
             self._broken = blame(self.task, self._source_name, error)
         bad = self.outlets.check(DEFAULT, fresh)
         if bad is not None:
-            misfit = self.outlets.misfit_error(DEFAULT, fresh[bad])
-            self._broken = blame(self.task, "records", misfit)
+            self._break(self.outlets.misfit_error(DEFAULT, fresh[bad]))
             del fresh[bad:]
-        return fresh
+        hit = self._first_hit(fresh)
+        return fresh if hit is None else fresh[:hit]
+
+    def _first_hit(self, drawn: Any) -> int | None:
+        """The index of the first record that an experiment lets the source raise for instead."""
+        if self.injection is None:
+            return None
+        outlet = self.outlets.outlet(DEFAULT)
+        batch = Batch(outlet.index, self.task.id, drawn)
+        hit = self.injection.first_hit(batch, outlet.spec.schema)
+        if hit is not None:
+            self._break(self.injection.error)
+        return hit
+
+    def _break(self, error: Exception) -> None:
+        """The source counts as one that has raised, and not as one that has ended: what was drawn
+        from it and is not emitted is drawn anew."""
+        self._broken = blame(self.task, self._source_name, error)
+        self.exhausted = False
 
     def _send(
         self,

@@ -44,7 +44,10 @@ class Relay:
 
     def report(self, task: int, report: ShardReport) -> None:
         """For an acker task that is here."""
-        for spout, verdicts in self._wired.ackers[task].hear(report, self._clock.now()).items():
+        acker = self._wired.ackers[task]
+        if acker.slow_s:
+            self._clock.sleep(acker.slow_s)
+        for spout, verdicts in acker.hear(report, self._clock.now()).items():
             owner = self._plan.spouts[spout].id
             if owner in self._wired.spouts:
                 self.verdicts(owner, verdicts)

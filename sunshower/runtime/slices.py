@@ -118,7 +118,7 @@ class Slices:
             if spout.behind and self._call(spout.task, "records or tables", spout.skip):
                 spout.rest.end()
                 return True
-            emitted: int = self._call(spout.task, "the emitting", partial(spout.emit, now, limit))
+            emitted: int = self._call(spout.task, "the emitting", partial(_emit, spout, now, limit))
         except Raised as raised:
             spout.supervision.raised(raised, self._clock.now())
             self._opening.waiting.append(spout)
@@ -136,3 +136,10 @@ class Slices:
         if roots := getattr(bolt, "postponed", None):
             self._relay.postpone(np.array(roots, np.uint64))
             bolt.postponed = []
+
+
+def _emit(spout: SpoutTask, now: float, limit: int) -> int:
+    emitted = spout.emit(now, limit)
+    if spout.injection is not None:
+        spout.injection.slow_down(emitted)
+    return emitted

@@ -22,6 +22,7 @@ from typing import Any
 from sunshower.config import Config
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.history import Scribe
+from sunshower.runtime.injection import Injection
 from sunshower.runtime.plan import Task
 from sunshower.runtime.usercode import Raised, TaskError, guard
 from sunshower.topologies.components import Context
@@ -153,6 +154,7 @@ class Supervised:
         self.supervision = supervision
         self.untracked: str | None = None  # the first record that failed and nobody follows
         self.scribe: Scribe | None = None  # told of what happens, in an experiment
+        self.injection: Injection | None = None  # what disturbs it, in an experiment
 
     def resume(self, context: Context) -> None:
         """Its time has come: be opened, or asked again. Raises Raised when user code does."""

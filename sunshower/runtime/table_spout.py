@@ -89,10 +89,13 @@ class TablesSpoutTask(RecordsSpoutTask):
 
     def _draw_piece(self, count: int) -> pa.Table | None:
         try:
-            return self._next_piece(count)
+            table = self._next_piece(count)
         except RAISED as error:
             self._broken = blame(self.task, self._source_name, error)
             return None
+        if table is None or (hit := self._first_hit(table)) is None:
+            return table
+        return table.slice(0, hit)
 
     def _stop_at_end(self) -> None:
         super()._stop_at_end()

@@ -98,7 +98,7 @@ class Worker:
         self._opening = Opening(plan, self._call, clock, tasks, luggage or {})
         own = (self._wired, self._config, self._call, clock, self._opening)
         self._slices = Slices(*own, self._lanes, self._relay)
-        self._disturbances = Disturbances(plan, worker, generator)
+        self._disturbances = Disturbances(plan, worker, self._wired, clock, generator)
         self._closed = False
         self._packed: dict[int, Luggage] | None = None  # then nothing happens here any more
         self._grant_at_s: float | None = None
@@ -122,6 +122,7 @@ class Worker:
         self.peers(welcome.lives)
         for lane in self._lanes.values():  # the master's news of this life may not reach everybody
             lane.content.greets = self.life > 1
+        self._disturbances.begin(welcome.wish.havoc)
         self.wish(welcome.wish)
 
     def peers(self, lives: Mapping[int, int], obituaries: Iterable[Obituary] = ()) -> None:
@@ -181,7 +182,9 @@ class Worker:
 
     def wish(self, wish: Wish) -> None:
         """What the spouts are to do from now on, and what disturbs the tasks here."""
-        self._disturbances.wish(wish.havoc)
+        if self._disturbances.wish(wish.havoc):
+            for spout in self._spouts:
+                self._call(spout.task, "fail", partial(spout.expire, self._clock.now()))
         if wish.active is not self._opening.active:
             self._opening.active = wish.active
             for spout in self._spouts:

@@ -130,16 +130,17 @@ class Network:
         address: int,
         what: str,
         *given: Any,
+        left_s: float | None = None,
         late_s: float = 0.0,
         failed: Callable[[], None] | None = None,
     ) -> None:
-        """Have a method of whoever is at `address` then called; now it leaves.
+        """Have a method of whoever is at `address` then called.
 
-        `late_s`: held up for so long, and so overtaken by others. `failed` is called soon after
+        `left_s`: when it leaves, if not now; `late_s`: held up for so long, and so overtaken by others. `failed` is called soon after
         if nobody is there, or he dies before he has looked at it.
         """
         world = self._world
-        left_s = world.now_s
+        left_s = world.now_s if left_s is None else left_s
         arrives_s = left_s + self.latency_s()
         if late_s:
             arrives_s += late_s

@@ -25,9 +25,8 @@ from sunshower.simulation.worker import SimWorker
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-_POLL_S = 0.1  # how often the master is asked while it hears something
-_LOOK_S = 0.5  # and while it does not
-_SETTLE_S = 2.0
+_POLL_S = 0.1  # how often the master is asked, while it hears something
+_SETTLE_S = 1.1  # on its clock: then it is sure that nothing moves
 _START_S = 60.0  # for all workers to say hello
 _CALL_S = 30.0
 
@@ -41,6 +40,7 @@ class SimRun:
         self._world = site.world
         self._machines = Machines(site, active=active)
         self._places: list[int] | None = None  # as last heard of
+        self._settle_s = _SETTLE_S / (1 - site.conditions.drift)
         self._stopped = False
 
     def start(self) -> None:
@@ -225,26 +225,28 @@ class SimRun:
     def _wait_for(self, done: Callable[[], bool], timeout_s: float | None) -> None:
         """Let time pass. `done` is asked while the master answers. Raises TimeoutError, and
         ClusterError when nothing will ever happen and there is no timeout."""
-        world, looked_s, settled = self._world, -inf, False
-        end_s = inf if timeout_s is None else world.now_s + timeout_s
+        world, end_s = self._world, inf
+        if timeout_s is not None:
+            end_s = world.now_s + timeout_s
+        look_s = world.now_s  # once more, when the master is sure that nothing moves
         while True:
             over = world.now_s >= end_s
-            if self._answers and (self._master.heard or over or world.now_s - looked_s >= _LOOK_S):
-                self._master.heard, looked_s = False, world.now_s
+            if self._answers and (self._master.heard or over or world.now_s >= look_s):
+                look_s = world.now_s + self._settle_s if self._master.heard else inf
+                self._master.heard = False
                 if done():
                     return
             if over:
                 raise TimeoutError
-            if world.next_s < inf:
-                world.run_until(min(end_s, max(world.next_s, world.now_s + _POLL_S)))
-            elif end_s < inf or not settled:
-                settled = True  # the master takes a moment to be sure that nothing moves
-                world.run_until(min(end_s, world.now_s + _SETTLE_S))
-            else:
+            next_s = max(world.next_s, world.now_s + _POLL_S)
+            if look_s > world.now_s:  # else the master is not there
+                next_s = min(next_s, look_s)
+            if min(next_s, end_s) == inf:
                 raise ClusterError(
                     f"topology {self.topology!r} is stuck: nothing will ever happen any more\n"
                     + self._describe()
                 )
+            world.run_until(min(next_s, end_s))
 
     def _process(self, address: int) -> Process:
         self._check_there()

@@ -33,6 +33,7 @@ from sunshower.simulation.network import MASTER, Network, Process
 from sunshower.simulation.site import Site
 
 _TELL_S = 0.25  # how often the master hears, while anything changes
+_TELL_SOON_S = 0.02  # when it first hears of something
 _STEPS_MAX = 16  # of one slice
 _GO_ON = 0.8  # the chance that a slice goes on after a step, while there is more to do
 
@@ -57,12 +58,11 @@ class SimWorker(Process):
         self._greeting = False  # hello is said, and the new life has not begun
         self._waiting: list[Packet] = []  # until it begins
         self._mailbox: deque[Callable[[], Any]] = deque()
-        self._working = False  # a slice has begun and is not over
+        self._busy_until_s = 0.0  # when the slice that is under way is over
         self._wakes_s = inf  # when the next one begins
         self._luggage: dict[int, Luggage] = {}  # of tasks that stay in this process
         self._move = 0
         self._told: Any = None
-        self._told_finished = False
         self._tell_at_s = 0.0  # on the world's clock
         self._will_tell = False
         node_of_box, box = site.boxes.get(worker, ("", bytearray()))
@@ -196,48 +196,45 @@ class SimWorker(Process):
         self._wake(self._world.now_s)
 
     def _wake(self, at_s: float) -> None:
-        """Begin the next slice by then at the latest. While one lasts, its end sees to that."""
-        if at_s < self._wakes_s and not self._working and not self._greeting:
+        """Begin a slice at `at_s`, or as soon as the one that is under way is over."""
+        at_s = max(at_s, self._busy_until_s)
+        if at_s < self._wakes_s:
             self._wakes_s = at_s
-            self._world.at(at_s, self.do, self._begin_slice, at_s)
+            self._world.at(at_s, self.do, self._work, at_s)
 
-    def _begin_slice(self, due_s: float) -> None:
-        if due_s != self._wakes_s or self.broken:
+    def _work(self, due_s: float) -> None:
+        """One slice. It happens now; whatever it costs passes until it is over."""
+        if due_s != self._wakes_s:
             return  # it was woken before that
         self._wakes_s = inf
-        self._working = True
+        if self.broken or self._greeting:
+            return  # it is woken when it has been welcomed
         if self._box is not None:
             self._box.new_slice()
-        wait_s = self._guarded(self._work)
-        costs_s = self.clock.ahead_s + self._world.about(0.1 * self._site.conditions.call_s)
-        self.clock.ahead_s = 0.0
+        wait_s = self._guarded(self._slice)
         if self._site.check and self.core is not None:
             check_invariants(self.core)
-        if not self._doomed:
-            self._world.after(costs_s, self.do, self._end_slice, wait_s)
-
-    def _work(self) -> float | None:
-        """One slice. Returns when to go on, as `Worker.step`."""
-        while self._mailbox and not self._greeting:
-            self._mailbox.popleft()()
-        wait_s: float | None = None
-        for _ in range(_STEPS_MAX):
-            if self._greeting or (wait_s := self._core.step()) != 0 or self._world.draw() > _GO_ON:
-                break
-        return wait_s
-
-    def _end_slice(self, wait_s: float | None) -> None:
-        self._working = False
-        if self._greeting:
-            self.say_hello()
-            return
-        if self.broken:
-            return
-        self._guarded(self._send)
-        if self._mailbox or wait_s == 0:
+        self._busy_until_s = inf if self._doomed else self._world.now_s + self.clock.ahead_s
+        self.clock.ahead_s = 0.0
+        if self._mailbox:
             self._wake(self._world.now_s)
         elif wait_s is not None:
-            self._wake(self._world.now_s + self.clock.in_world_s(wait_s))
+            self._wake(self._busy_until_s + self.clock.in_world_s(wait_s))
+
+    def _slice(self) -> float | None:
+        """Mail, some steps, packets. Returns when to go on, as `Worker.step`."""
+        while self._mailbox:
+            self._mailbox.popleft()()
+            if self._greeting:
+                return None
+        core, wait_s = self._core, None
+        for _ in range(_STEPS_MAX):
+            wait_s = core.step()
+            if wait_s != 0 or self._world.draw() > _GO_ON:
+                break
+        self.clock.ahead_s += self._world.about(0.1 * self._site.conditions.call_s)
+        self._send()
+        return wait_s
 
     def _guarded(self, work: Callable[[], float | None]) -> float | None:
         """Do some work; whatever goes wrong in it ends the loop, or the process."""
@@ -262,48 +259,49 @@ class SimWorker(Process):
     # ---- what it tells others ------------------------------------------------------------------
 
     def _send(self) -> None:
-        core, network = self._core, self._network
+        core, network, left_s = self._core, self._network, self._world.now_s + self.clock.ahead_s
         for peer, seq, data in core.outgoing():
             fate = core.fate(peer)
             sent = flipped(data, self._site.generator) if fate.corrupt else data
             packet = Packet(network, self, core, peer, seq, sent, heard=fate.heard)
             for late_s in fate.delays_s:
-                network.call(self, peer, "deliver", packet, late_s=late_s, failed=packet.fail)
+                how = {"left_s": left_s, "late_s": late_s, "failed": packet.fail}
+                network.call(self, peer, "deliver", packet, **how)
             if not fate.delays_s:
                 packet.fail()
-        self._tell()
+        self._tell_soon()
 
     def answered(self, packet: Packet, answer: Answer | None) -> None:
         """What a peer has said to a packet; None when the call failed."""
         hear = partial(packet.core.answered, packet.peer, packet.seq, answer)
-        if answer is Answer.ACCEPTED and not (self._working or self._greeting or self.broken):
-            hear()  # nothing to work on follows from it, but perhaps the next packet
-            self._guarded(self._send)
-        else:
+        busy = self._world.now_s < self._busy_until_s or self._greeting or self.broken
+        if busy or answer is not Answer.ACCEPTED:
             self._put(hear)
+        else:  # nothing to work on follows from it, but perhaps the next packet
+            hear()
+            self._guarded(self._send)
+
+    def _tell_soon(self) -> None:
+        """Something has happened here: the master is to hear of it, now and then."""
+        if not self._will_tell:
+            self._will_tell = True
+            soon_s = self._world.now_s + self._world.about(_TELL_SOON_S)
+            self._world.at(max(soon_s, self._tell_at_s), self.do, self._tell)
 
     def _tell(self) -> None:
-        """Tell the master what has changed, now and then."""
-        if self._core.finished is not self._told_finished or self._world.now_s >= self._tell_at_s:
-            self._tell_now()
-        elif not self._will_tell:
-            self._will_tell = True
-            self._world.at(self._tell_at_s, self.do, self._tell_later)
-
-    def _tell_later(self) -> None:
+        if self._world.now_s < self._busy_until_s:
+            self._world.at(self._busy_until_s, self.do, self._tell)
+            return
         self._will_tell = False
-        if not (self._working or self._greeting or self.broken):  # else the end of that sees to it
-            self._tell_now()
-
-    def _tell_now(self) -> None:
-        core = self._core
-        stats, finished = core.stats(), core.finished
-        core.notices()  # for a log that nobody keeps
+        if self._greeting or self.broken:
+            return  # the next life tells anew
+        stats = self._core.stats()
+        self._core.notices()  # for a log that nobody keeps
         counts = [(task.counts, task.done, task.health) for task in stats.tasks]
-        told = (counts, finished, stats.idle, stats.at_rest)
-        self._tell_at_s = self._world.now_s + self.clock.in_world_s(_TELL_S)
+        told = (counts, stats.idle, stats.at_rest)
         if told != self._told:
-            self._told, self._told_finished = told, finished
+            self._told = told
+            self._tell_at_s = self._world.now_s + self.clock.in_world_s(_TELL_S)
             self._network.call(self, MASTER, "hear", stats)
 
     def _forget_told(self) -> None:
@@ -338,7 +336,8 @@ class SimWorker(Process):
         if self._move >= move:
             return
         self._luggage, self._obituary = self._core.pack(()), None
-        self._greeting = True  # and hello is said when this slice is over
+        self._greeting = True
+        self._world.after(self.clock.ahead_s, self.do, self.say_hello)
 
     def _watch(self) -> None:
         """The watchdog: a call of user code that has let too much time pass ends the process."""

@@ -13,7 +13,7 @@ from sunshower.runtime.history import Entry, What
 
 SPOUT, RELAY, SINK = 1, 2, 3
 TASKS = {SPOUT: "numbers[0]", RELAY: "relay[0]", SINK: "sink[0]"}
-FACTS = Facts(tasks=TASKS, spouts=(SPOUT,), counted=frozenset({SPOUT}), indexes={SPOUT: 0})
+FACTS = Facts(tasks=TASKS, spouts=(SPOUT,), counted=frozenset({SPOUT}), places={SPOUT: (0, 0)})
 
 
 def root(number: int, generation: int = 1, incarnation: int = 1) -> int:

@@ -1,0 +1,58 @@
+"""The figures of a run, from its history."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from sunshower.faults.checkers.delivery import duplicates
+from sunshower.faults.history import F64, History
+from sunshower.runtime.history import What
+
+
+def figures_of(history: History) -> dict[str, float]:
+    """Counts and times, by name; what there is none of is left out.
+
+    emitted, replays           emits, and those of them that were not the first of their message
+    messages, completed        how many there were, and how many of them were ever completed
+    failed, failed: timeout …  attempts that failed, and of which cause
+    buried, written, duplicates
+    throughput                 messages completed a second, from the first emit to the last
+    latency_p50_s, …_p99_s     of an attempt, from its emit until it was complete
+    """
+    emitted, failed = history.rows(What.EMITTED), history.rows(What.FAILED)
+    accounts = history.accounts
+    done = accounts.completed_s[np.isfinite(accounts.completed_s)]
+    found: dict[str, float] = {
+        "emitted": len(emitted),
+        "messages": len(accounts.messages),
+        "completed": len(done),
+        "replays": len(emitted) - len(accounts.messages),
+        "failed": len(failed),
+        "buried": len(history.rows(What.BURIED)),
+        "written": len(history.rows(What.WROTE)),
+        "duplicates": duplicates(history),
+    }
+    for cause, count in sorted(Counter(map(str, failed.details)).items()):
+        found[f"failed: {cause}"] = count
+    if len(done):
+        took_s = float(done.max() - emitted.at_s[0])
+        found["throughput"] = round(len(done) / took_s, 3) if took_s else 0.0
+    latencies_s = latencies(history)
+    if len(latencies_s):
+        median, tail = np.percentile(latencies_s, (50, 99)).tolist()
+        found |= {"latency_p50_s": round(median, 6), "latency_p99_s": round(tail, 6)}
+    return found
+
+
+def latencies(history: History) -> F64:
+    """Complete latencies in seconds, one for each completion, in their order: shape (n,)."""
+    emitted, completed = history.rows(What.EMITTED), history.rows(What.COMPLETED)
+    roots, at = np.unique(emitted.roots, return_index=True)
+    if not len(roots):
+        return np.zeros(0)
+    places = np.minimum(np.searchsorted(roots, completed.roots), len(roots) - 1)
+    known = roots[places] == completed.roots
+    found: F64 = completed.at_s[known] - emitted.at_s[at[places[known]]]
+    return found

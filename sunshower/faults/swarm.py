@@ -1,0 +1,160 @@
+"""Swarm testing: an experiment for any topology, all of it drawn from one seed.
+
+Each seed has some kinds of faults and others not at all, at wildly different rates: what never
+happens in the average run happens in some. The layout, the number of workers and a few limits are
+drawn, too. Prior art: TigerBeetle's VOPR; Groce et al., Swarm Testing, 2012.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from sunshower.config import Config
+from sunshower.faults.checkers.delivery import AtLeastOnce, Duplicates
+from sunshower.faults.checkers.edges import EachEdgeOnce, NoPrematureAck
+from sunshower.faults.checkers.healing import Liveness
+from sunshower.faults.checkers.port import Checker
+from sunshower.faults.checkers.pressure import BoundedPending
+from sunshower.faults.experiment import Experiment
+from sunshower.faults.plans import Step
+from sunshower.faults.targets import acker, component, lot, master, node, spout, worker
+from sunshower.faults.vocabulary import (
+    Fault,
+    cut,
+    errors,
+    expire,
+    kill,
+    lossy,
+    pause,
+    slow,
+)
+from sunshower.runtime.havoc import ANY
+from sunshower.runtime.plan import ACKER, Layout
+from sunshower.topologies.graph import Graph
+from sunshower.topologies.topology import Topology
+
+SECONDS_MAX = 600.0  # virtual ones: a run that needs more is stuck
+_FAULTS_MAX = 30  # of one run
+_PENDING = (1, 4, 32)  # small tables: their slots are used again and again
+# What a random hail may do to the innocent is not what these limits are for.
+_PATIENT = {"attempts_max": 1_000, "task_errors_max": 1_000, "deaths_max": 1_000}
+
+
+@dataclass(frozen=True)
+class _Dice:
+    """Everything that is drawn for one seed."""
+
+    generator: np.random.Generator
+
+    def chance(self, probability: float) -> bool:
+        return bool(self.generator.random() < probability)
+
+    def magnitude(self, least: float, most: float) -> float:
+        """Between the two, every order of magnitude alike."""
+        value = least * (most / least) ** self.generator.random()
+        return float(f"{value:.3g}")  # so that it can be read
+
+    def any(self, *things: str) -> str:
+        return lot(things, self.generator)
+
+
+def swarm(
+    make: Callable[[], Topology], seed: int, *, messages_max: int | None = None
+) -> Experiment:
+    """The experiment of that seed, on the topology that `make` declares.
+
+    Its own settings stay as they are where they are not the defaults. `messages_max`: its sources
+    are told to end after so many, for those that have no end. Raises what the declaration raises.
+    """
+    dice = _dice(seed, 0)
+    topology = _varied(make(), dice)
+    return Experiment(
+        name=f"{topology.id}-{seed}",
+        topology=lambda: topology,
+        plan=partial(_plan, topology.graph(), seed),
+        checkers=generic(),
+        layout=Layout(dice.any(*Layout)),
+        seconds_max=SECONDS_MAX,
+        messages_max=messages_max,
+        about=f"swarm of seed {seed}",
+    )
+
+
+def generic() -> tuple[Checker, ...]:
+    """The checkers that hold of every tracked topology, whatever its bolts do."""
+    promises = (AtLeastOnce(), NoPrematureAck(), EachEdgeOnce(), BoundedPending())
+    return (*promises, Liveness(SECONDS_MAX), Duplicates())
+
+
+def _varied(topology: Topology, dice: _Dice) -> Topology:
+    """The same with settings of its own where it had the defaults."""
+    default, mine = Config(), topology.config
+    drawn: dict[str, Any] = {
+        "workers": int(dice.generator.integers(1, 5)),
+        "ackers": lot((None, 1, 2, 3), dice.generator),
+        "spout_pending": lot((*_PENDING, default.spout_pending), dice.generator),
+        "frame_records_max": int(dice.magnitude(1, default.frame_records_max)),
+        **_PATIENT,
+    }
+    changes = {n: v for n, v in drawn.items() if getattr(mine, n) == getattr(default, n)}
+    varied = copy(topology)
+    varied.config = replace(mine, **changes)
+    return varied
+
+
+def _dice(seed: int, lot: int) -> _Dice:
+    return _Dice(np.random.default_rng([seed, lot]))
+
+
+def _plan(graph: Graph, seed: int) -> Iterator[Step]:
+    """Some kinds of faults, each as often as it is drawn, at any time."""
+    dice = _dice(seed, 1)
+    menu = [*_menu(graph, dice)]
+    on = [kind for kind in menu if dice.chance(0.5)] or [lot(menu, dice.generator)]
+    weights = np.array([dice.magnitude(0.01, 1) for _ in on])
+    mean_s = dice.magnitude(0.005, 1)
+    at_s = 0.0
+    for _ in range(int(dice.magnitude(2, _FAULTS_MAX))):
+        at_s += float(dice.generator.exponential(mean_s))
+        fault = on[int(dice.generator.choice(len(on), p=weights / weights.sum()))]()
+        yield Step(round(at_s, 6), fault)
+
+
+def _menu(graph: Graph, dice: _Dice) -> Iterator[Callable[[], Fault]]:
+    """Every kind of fault that there can be."""
+    bolts = [bolt.id for bolt in graph.bolts]
+    spouts = [spout.id for spout in graph.spouts]
+    ackers = [ACKER] if graph.config.tracked else []
+    while_s = partial(dice.magnitude, 0.01, 3)
+    ratio = partial(dice.magnitude, 0.01, 0.6)
+    bolt = partial(dice.any, *bolts)
+    end = partial(dice.any, ANY, *bolts, *spouts, *ackers)
+
+    def bad(name: str) -> Fault:
+        return lossy(end(), end(), for_s=while_s(), **{name: ratio()})
+
+    if bolts:
+        yield lambda: kill(component(bolt()))
+        yield lambda: errors(bolt(), for_s=while_s(), probability=ratio())
+    if ackers:
+        yield lambda: kill(acker())
+        yield expire
+    yield lambda: kill(spout())
+    yield lambda: kill(worker())
+    yield lambda: kill(master())
+    yield lambda: kill(node())
+    yield lambda: errors(dice.any(*spouts), for_s=while_s(), probability=ratio())
+    yield lambda: pause(worker(), while_s())
+    yield lambda: pause(master(), while_s())
+    yield lambda: slow(worker(), dice.magnitude(0.0001, 0.3), while_s())
+    yield lambda: cut(end(), end(), while_s())
+    yield from (partial(bad, name) for name in ("drop", "forget", "repeat", "corrupt"))
+    yield lambda: lossy(
+        end(), end(), for_s=while_s(), delay=ratio(), delay_s=dice.magnitude(0.001, 2)
+    )

@@ -1,0 +1,177 @@
+"""The nemesis on a run in which nothing runs: what it does when, and that it always heals."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from sunshower.errors import ClusterError, TopologyFailed
+from sunshower.faults.nemesis import Nemesis
+from sunshower.faults.plans import Step, every, settle, until
+from sunshower.faults.targets import anybody, master, task
+from sunshower.faults.vocabulary import cut, errors, expire, kill, pause, slow
+from sunshower.runtime.history import What
+from tests.faults.fakes import FakeRun
+
+RELAY = task("relay", 0)
+
+
+def told(nemesis: Nemesis) -> list[tuple[float, str, str]]:
+    return [
+        (round(e.at_s - nemesis.begun_s, 6), e.what.name.lower(), e.detail) for e in nemesis.entries
+    ]
+
+
+def test_steps_are_done_at_their_times() -> None:
+    run = FakeRun()
+    nemesis = Nemesis(run, 1)
+    assert not nemesis.carry_out(settle(until(5, every(2, kill(RELAY))), 20))
+    assert run.done == [(2, "kill worker 2"), (4, "kill worker 2")]
+    assert told(nemesis) == [
+        (2, "begun", "kill relay[0]"),
+        (2, "ended", "kill relay[0]"),
+        (4, "begun", "kill relay[0]"),
+        (4, "ended", "kill relay[0]"),
+    ]
+    assert nemesis.undone == []
+
+
+def test_what_lasts_is_ended_in_time_and_the_plan_waits_for_it() -> None:
+    run = FakeRun()
+    nemesis = Nemesis(run, 1)
+    nemesis.carry_out([Step(1, pause(RELAY, 3)), Step(2, pause(master(), 1))])
+    assert run.done == [
+        (1, "pause worker 2"),
+        (2, "pause the master"),
+        (3, "resume the master"),
+        (4, "resume worker 2"),
+    ]
+    assert [what for _, what, _ in told(nemesis)] == ["begun", "begun", "ended", "ended"]
+
+
+def test_all_that_is_on_is_one_havoc() -> None:
+    run = FakeRun()
+    Nemesis(run, 1).carry_out(
+        [
+            Step(1, slow(RELAY, 0.01, 3)),
+            Step(2, errors("sink", for_s=1)),
+            Step(2.5, expire()),
+            Step(5, cut("relay", "sink", 1)),
+            Step(5.5, expire()),
+        ]
+    )
+    on = [(len(h.slows), len(h.raises), len(h.links), h.expirations) for h in run.havocs]
+    assert on == [
+        (1, 0, 0, 0),
+        (1, 1, 0, 0),
+        (1, 1, 0, 1),
+        (1, 0, 0, 1),
+        (0, 0, 0, 1),
+        (0, 0, 2, 1),
+        (0, 0, 2, 2),
+        (0, 0, 0, 2),
+    ]
+    assert not run.havocs[-1]
+
+
+def test_nobody_is_disturbed_while_the_master_cannot_hear_it() -> None:
+    run = FakeRun()
+    nemesis = Nemesis(run, 1)
+    steps = [Step(1, slow(RELAY, 0.01, 2)), Step(2, pause(master(), 3)), Step(2.5, kill(RELAY))]
+    nemesis.carry_out([*steps, Step(4, expire())])
+    assert run.done == [
+        (1, "disturb"),
+        (2, "pause the master"),
+        (2.5, "kill worker 2"),
+        (5, "resume the master"),
+        (5, "heal"),  # due after 3 s
+        (5, "heal"),  # due after 4 s
+    ]
+    assert run.havocs[-1].expirations == 1
+    assert told(nemesis)[-2:] == [
+        (5, "begun", "expire all that is pending"),
+        (5, "ended", "expire all that is pending"),
+    ]
+
+
+def test_the_end_of_the_experiment_ends_everything() -> None:
+    run = FakeRun()
+    Nemesis(run, 1).carry_out([Step(1, pause(RELAY, 30))], hurt_s=4)
+    assert run.done[-1] == (4, "resume worker 2")
+
+
+def test_who_is_just_being_born_is_tried_again() -> None:
+    run = FakeRun(away=3)
+    nemesis = Nemesis(run, 1)
+    nemesis.carry_out([Step(1, kill(anybody()))])
+    assert [round(at_s, 6) for at_s, _ in run.done] == [1.15]
+    assert told(nemesis)[0][:2] == (1.15, "begun")
+
+
+def test_who_never_comes_is_said_and_the_plan_goes_on() -> None:
+    run = FakeRun(away=403)
+    nemesis = Nemesis(run, 1)
+    nemesis.carry_out([Step(1, kill(RELAY)), Step(2, pause(RELAY, 1))])
+    assert nemesis.undone == ["1.000 s: kill relay[0]: nobody is there"]
+    assert [words for _, words in run.done] == ["pause worker 2", "resume worker 2"]
+    assert [words for _, _, words in told(nemesis)] == ["pause relay[0] for 1 s"] * 2
+
+
+def test_a_run_that_is_finished_is_left_alone() -> None:
+    run = FakeRun(ends_s=3)
+    nemesis = Nemesis(run, 1)
+    assert nemesis.carry_out([Step(1, pause(RELAY, 30)), Step(5, kill(RELAY))])
+    assert nemesis.undone == ["5.000 s: kill relay[0]: the run was finished before"]
+    assert run.done[-1] == (3, "resume worker 2")
+    assert told(nemesis)[-1] == (3, "ended", "pause relay[0] for 30 s")
+
+
+@pytest.mark.parametrize("error", [TopologyFailed("it gave up"), ClusterError("it is gone")])
+def test_it_heals_whatever_happens(error: Exception) -> None:
+    run = FakeRun(raises=(2, error))
+    nemesis = Nemesis(run, 1)
+    with pytest.raises(type(error)):
+        nemesis.carry_out([Step(1, pause(RELAY, 30)), Step(1.5, errors("sink", for_s=30))])
+    assert [words for _, words in run.done[-2:]] == ["resume worker 2", "heal"]
+    assert [what for _, what, _ in told(nemesis)][-2:] == ["ended", "ended"]
+
+
+def test_what_cannot_be_healed_is_said_and_the_rest_is_healed() -> None:
+    run = FakeRun(raises=(2, TopologyFailed("it gave up")), refuses="resume worker 2")
+    nemesis = Nemesis(run, 1)
+    with pytest.raises(TopologyFailed):
+        nemesis.carry_out([Step(1, pause(RELAY, 30)), Step(1.5, pause(master(), 30))])
+    assert nemesis.undone == ["the end of pause relay[0] for 30 s: it gave up"]
+    assert run.done[-1] == (2, "resume the master")
+    assert sum(entry.what is What.ENDED for entry in nemesis.entries) == 1
+
+
+def test_a_source_without_end_is_stopped_when_it_has_emitted_enough() -> None:
+    run = FakeRun()
+
+    def emit() -> None:
+        run.emitted = int(run.seconds * 100)
+
+    run.watch = emit
+    nemesis = Nemesis(run, 1, emits_max=150)
+    nemesis.carry_out([Step(5, kill(RELAY))])
+    assert run.done[0] == (pytest.approx(1.5), "drain")
+    assert [words for _, words in run.done] == ["drain", "kill worker 2"]
+    assert nemesis.drained
+
+
+def test_the_same_seed_hurts_the_same() -> None:
+    def hurt(seed: int, away: int) -> list[str]:
+        run = FakeRun(away=away)
+        Nemesis(run, seed).carry_out(settle(until(40, every(2, kill(anybody()))), 50))
+        return [words for _, words in run.done]
+
+    assert hurt(1, 0) == hurt(1, 5) != hurt(2, 0)  # however often it has to be tried
+
+
+def test_waiting_ends_with_patience_or_with_the_run() -> None:
+    assert not Nemesis(FakeRun(), 1).wait(10)
+    run = FakeRun(ends_s=3)
+    assert Nemesis(run, 1).wait(math.inf)
+    assert run.seconds == 3
