@@ -82,7 +82,8 @@ class RecordsSpoutTask(SpoutTask):
         self.open(context)
 
     def _watched(self) -> Iterator[Any]:
-        yield from self._left
+        for record in self._left:  # not `yield from`: with that, a task that was packed and is
+            yield record  # then forgotten would close the source that has gone on elsewhere
         self.exhausted = True
 
     def _records(self) -> Iterator[Any]:

@@ -1,0 +1,88 @@
+"""The hail: which faults a seed knows, how often they come, and how bad they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from numpy.random import Generator
+
+from sunshower.faults.plans import Step, random
+from sunshower.faults.targets import acker, lot, master, node, spout, worker
+from sunshower.faults.vocabulary import Fault, Hurt, cut, kill, lossy, pause
+from sunshower.runtime.cluster import Run
+from sunshower.runtime.havoc import ANY
+from sunshower.runtime.plan import ACKER, Plan
+
+_STEPS_MAX = 8
+
+
+@dataclass(frozen=True)
+class Rebalance:
+    """All tasks get new places, on so many workers."""
+
+    workers: int
+    for_s: float = field(default=0.0, init=False)
+
+    def check(self, plan: Plan) -> None:
+        """Any plan will do."""
+
+    def begin(self, run: Run, plan: Plan, generator: Generator) -> Hurt:
+        run.rebalance(self.workers, wait_s=0.05)
+        return Hurt(str(self))
+
+    def __str__(self) -> str:
+        return f"rebalance to {self.workers} workers"
+
+
+@dataclass(frozen=True)
+class Drain:
+    """The source is not asked any more."""
+
+    for_s: float = field(default=0.0, init=False)
+
+    def check(self, plan: Plan) -> None:
+        """Any plan will do."""
+
+    def begin(self, run: Run, plan: Plan, generator: Generator) -> Hurt:
+        run.drain()
+        return Hurt(str(self))
+
+    def __str__(self) -> str:
+        return "drain"
+
+
+def hail(stage: str, generator: Generator) -> Iterator[Step]:
+    """Some faults of the kinds that this seed has drawn."""
+    kinds = _network(generator)
+    if stage != "poison":  # there, who dies while he is executing an innocent record is to blame
+        kinds += _deaths()
+    if stage == "moves":
+        kinds = [*kinds, *_moves()] if generator.random() < 0.5 else _moves()
+    on = [kind for kind in kinds if generator.random() < 0.3] or [lot(kinds, generator)]
+    mean_s = float(generator.choice((0.01, 0.05, 0.2)))
+    return islice(random(mean_s, on, generator), _STEPS_MAX)
+
+
+def _deaths() -> list[Fault]:
+    return [kill(worker()), kill(spout()), kill(acker()), kill(master()), kill(node())]
+
+
+def _moves() -> list[Fault]:
+    return [Rebalance(2), Rebalance(3), Rebalance(4), Drain()]
+
+
+def _network(generator: Generator) -> list[Fault]:
+    for_s = float(generator.choice((0.05, 0.2, 0.5)))
+    rate = float(generator.choice((0.1, 0.3, 0.6)))
+    end = lot((ANY, "numbers", ACKER), generator)
+    return [
+        *(pause(worker(), for_s), pause(acker(), for_s), pause(master(), for_s)),
+        lossy(end, for_s=for_s, drop=rate),
+        lossy(end, for_s=for_s, forget=rate),
+        lossy(end, for_s=for_s, repeat=rate),
+        lossy(end, for_s=for_s, delay=rate, delay_s=0.05),
+        lossy(end, for_s=for_s, corrupt=rate),
+        cut("numbers", end, for_s),
+    ]

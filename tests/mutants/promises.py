@@ -1,0 +1,93 @@
+"""What these stages promise beside what every topology does: checkers that know their leaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from sunshower.failures import Cause
+from sunshower.faults.checkers.port import Weighed
+from sunshower.faults.evidence import trees
+from sunshower.faults.facts import Ending, Facts
+from sunshower.faults.history import History, message_of
+from sunshower.runtime.history import What
+from sunshower.runtime.ids import incarnations_of
+from tests.mutants.hail import Drain
+from tests.mutants.stages import POISON, SPOUTS, leaves
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """All that must come of the numbers of the source is written, and nothing else.
+
+    Only the poison may become a dead letter, and where nobody is `sick`.
+    """
+
+    stage: str
+    total: int
+    name: ClassVar[str] = "leaves"
+
+    def check(self, history: History, facts: Facts) -> Weighed:
+        written = {key for key, _ in history.rows(What.WROTE).details}
+        buried = {number for what, number, _ in written if what == "letter"}
+        expected = {n: leaves(self.stage, n) for n in range(self.total)}
+        strange = written - set().union(*expected.values()) - {("letter", n, -1) for n in buried}
+        owed = _emitted(history, facts) if _drained(history) else set(expected)
+        missing = {n for n in owed if not expected[n] <= written} - buried
+        ended = facts.ending is Ending.FINISHED
+        broken = [f"{sorted(strange)[0]} was written, which nobody may make"] if strange else []
+        if missing and ended:
+            broken.append(f"of {len(missing)} numbers something was never written: {min(missing)}")
+        if self.stage == "poison" and buried - {POISON}:
+            broken.append(f"innocents are buried: {sorted(buried - {POISON})}")
+        return Weighed("all leaves are there", broken)
+
+
+def _drained(history: History) -> bool:
+    return any(band.words == str(Drain()) for band in history.faults)
+
+
+def _emitted(history: History, facts: Facts) -> set[int]:
+    """The numbers that the source was asked for."""
+    pairs = map(message_of, history.accounts.messages.tolist())
+    return {facts.places[task][0] + number * SPOUTS for task, number in pairs}
+
+
+@dataclass(frozen=True)
+class NoTimeout:
+    """The deadline is the last resort: where every bolt settles its inputs, nobody needs it."""
+
+    name: ClassVar[str] = "no-timeout"
+
+    def check(self, history: History, facts: Facts) -> Weighed:
+        failed = history.rows(What.FAILED)
+        late = np.array([cause is Cause.TIMEOUT for cause in failed.details], np.bool_)
+        said = [f"{late.sum()} trees have timed out"] if late.any() else []
+        found = np.unique(failed.messages[late]).tolist() if said else []
+        return Weighed("no tree has timed out", said, (), trees(history, found))
+
+
+@dataclass(frozen=True)
+class EachEmitHasItsReason:
+    """Within one life of a spout a message is emitted again only when it has failed."""
+
+    name: ClassVar[str] = "each-emit-has-its-reason"
+
+    def check(self, history: History, facts: Facts) -> Weighed:
+        emitted, failed = history.rows(What.EMITTED), history.rows(What.FAILED)
+        lives = incarnations_of(emitted.roots).tolist()
+        order = {}
+        for root, at in zip(failed.roots.tolist(), failed.order.tolist(), strict=True):
+            order.setdefault(root, at)
+        last: dict[tuple[int, int], int] = {}
+        wrong = []
+        rows = zip(emitted.roots.tolist(), emitted.messages.tolist(), lives, strict=True)
+        for (root, message, life), at in zip(rows, emitted.order.tolist(), strict=True):
+            before = last.get((message, life))
+            if before is not None and not order.get(before, at + 1) < at:
+                wrong.append(message)
+            last[message, life] = root
+        said = [f"{len(wrong)} messages were emitted again, and had not failed"] if wrong else []
+        return Weighed("each replay had its failure", said, (), trees(history, wrong))

@@ -1,0 +1,111 @@
+"""One seed of one stage: a small topology, hurt as the seed draws it, and all that went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from sunshower.faults.checkers.delivery import AtLeastOnce
+from sunshower.faults.checkers.edges import EachEdgeOnce, NoPrematureAck
+from sunshower.faults.checkers.healing import Liveness
+from sunshower.faults.checkers.port import Checker
+from sunshower.faults.checkers.pressure import BoundedPending
+from sunshower.faults.experiment import Experiment
+from sunshower.faults.history import History
+from sunshower.faults.outcome import Outcome, Verdict
+from sunshower.faults.running import run_experiment
+from sunshower.runtime.ids import GENERATION_MASK
+from sunshower.runtime.pending import Pending
+from sunshower.runtime.plan import Layout
+from sunshower.simulation.cluster import SimCluster
+from tests.mutants.hail import hail
+from tests.mutants.promises import EachEmitHasItsReason, Leaves, NoTimeout
+from tests.mutants.stages import STAGES, Dice
+
+_PATIENCE_S = 150.0
+_LIVELY_S = 60.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of one seed."""
+
+    wrong: tuple[str, ...]  # the names of what is broken; empty: nothing is
+    said: tuple[str, ...]  # what each has to say
+    proved: bool = False  # whether something was hurt, and something completed after it
+    outcome: Outcome | None = None  # None: an invariant was broken, and that was the end
+    history: History | None = None
+
+
+def stress(stage: str, seed: int) -> Result:
+    """Run a seed of a stage, and judge it."""
+    dice, generator = Dice(seed), np.random.default_rng([seed, 1])
+    total = dice.randrange(20, 60)
+    settings = _settings(generator)
+    experiment = Experiment(
+        name=stage,
+        topology=lambda: STAGES[stage](dice, total, **settings),
+        plan=lambda: hail(stage, generator),
+        checkers=_checkers(stage, total),
+        layout=Layout.ISOLATE if generator.random() < 0.2 else Layout.PACK,
+        seconds_max=_PATIENCE_S,
+    )
+    is_old = generator.random() < 0.3
+    with (
+        old_tables(int(generator.integers(4))) if is_old else nullcontext(),
+        SimCluster(seed, nodes=2, check=True) as cluster,
+    ):
+        try:
+            outcome, history = run_experiment(experiment, cluster, seed)
+        except AssertionError as error:
+            return Result(("an invariant",), (str(error),))
+    broken = [one for one in outcome.findings if one.verdict is Verdict.BROKEN]
+    wrong, said = [one.checker for one in broken], [one.reasons[0] for one in broken]
+    if outcome.error is not None and not broken:
+        wrong, said = ["the end"], [outcome.error]
+    holds = any(one.verdict is Verdict.HOLDS for one in outcome.findings)
+    return Result(tuple(wrong), tuple(said), holds, outcome, history)
+
+
+def _checkers(stage: str, total: int) -> list[Checker]:
+    found: list[Checker] = [
+        *(AtLeastOnce(), NoPrematureAck(), EachEdgeOnce(), BoundedPending()),
+        *(Liveness(_LIVELY_S), EachEmitHasItsReason(), Leaves(stage, total)),
+    ]
+    return found if stage == "hands" else [*found, NoTimeout()]
+
+
+@contextmanager
+def old_tables(before: int) -> Iterator[None]:
+    """Every spout table was in use for so long that its generations begin anew, soon."""
+    make = Pending.__init__
+
+    def make_old(self: Pending, *given: Any, **named: Any) -> None:
+        make(self, *given, **named)
+        self._generation[:] = GENERATION_MASK - before
+
+    Pending.__init__ = make_old  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Pending.__init__ = make  # type: ignore[method-assign]
+
+
+def _settings(generator: Generator) -> dict[str, Any]:
+    return {
+        "workers": int(generator.integers(2, 5)),
+        "ackers": int(generator.integers(1, 4)),
+        "spout_pending": int(generator.choice((2, 4, 8, 16))),
+        "frame_records_max": int(generator.choice((2, 8, 64))),
+        "message_timeout_s": 30.0,
+        "sweep_grace_s": float(generator.choice((0.2, 1.0))),
+        "lane_retry_s": float(generator.choice((0.05, 0.5))),
+        "idle_poll_s": 0.05,
+        "restart_backoff_s": 0.05,
+        "task_backoff_s": 0.05,
+    }
