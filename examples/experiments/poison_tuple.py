@@ -2,10 +2,10 @@
 
     sunshower experiment run examples/experiments/poison_tuple.py
 
-For `poison_s` seconds the records of one key make `relay` raise, each time that they come. After `attempts` attempts, each
-later than the one before, the spout gives such a tuple up and emits it on its stream of dead
-letters, where `morgue` reads it. Look for: failures with the cause exception, `buried` of them in
-the figures, and a throughput of all the others that does not suffer.
+For `poison_s` seconds the records of one key make `relay` raise, each time that they come. After
+`attempts` attempts, each later than the one before, the spout gives such a tuple up and emits it on
+its stream of dead letters, where `morgue` reads it. Look for: failures with the cause exception,
+`buried` in the figures, and a throughput of all the others that does not suffer.
 """
 
 from __future__ import annotations
