@@ -1,0 +1,51 @@
+"""Lossy network: packets are lost, doubled, late and damaged, and then nothing gets through at all.
+
+    sunshower experiment run examples/experiments/lossy_network.py
+
+First, for `bad_s` seconds, a part of all packets between all processes is dropped, arrives without
+an answer, twice, late, or with a bit flipped. Then the network between `numbers` and `relay` is cut
+for `cut_s` seconds. Look for: failures called "…" while packets are lost, no completions during the
+cut, and all of it made up for afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sunshower import Topology
+from sunshower.faults import (
+    AtLeastOnce,
+    Duplicates,
+    EachEdgeOnce,
+    Experiment,
+    NoPrematureAck,
+    Recovers,
+    Step,
+    at,
+    cut,
+    lossy,
+    phases,
+    relayed,
+)
+
+
+def topology(total: int, rate: float) -> Topology:
+    return relayed(total, rate)
+
+
+def plan(loss: float, bad_s: float, cut_s: float) -> Iterator[Step]:
+    bad = lossy(for_s=bad_s, drop=loss, forget=loss, repeat=loss, corrupt=loss, delay=loss)
+    return phases(
+        (bad_s + 2, at(1, bad)),
+        (cut_s + 2, at(1, cut("numbers", "relay", for_s=cut_s))),
+    )
+
+
+experiment = Experiment(
+    name="lossy-network",
+    about="A network that loses, doubles, delays and damages packets, and then is cut.",
+    topology=topology,
+    plan=plan,
+    checkers=[AtLeastOnce(), NoPrematureAck(), EachEdgeOnce(), Recovers(20), Duplicates()],
+    parameters={"total": 3_600, "rate": 300.0, "loss": 0.05, "bad_s": 4.0, "cut_s": 2.0},
+)
