@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import compress, islice
+from itertools import chain, compress, islice
 from typing import Any
 
 import numpy as np
@@ -82,8 +82,7 @@ class RecordsSpoutTask(SpoutTask):
         self.open(context)
 
     def _watched(self) -> Iterator[Any]:
-        for record in self._left:  # not `yield from`: with that, a task that was packed and is
-            yield record  # then forgotten would close the source that has gone on elsewhere
+        yield from chain(self._left)  # which outlives this: without chain() it would be closed, too
         self.exhausted = True
 
     def _records(self) -> Iterator[Any]:
