@@ -107,9 +107,9 @@ class RayRun:
         return self.snapshot().state == State.FINISHED
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """See the port."""
+        """See the port. A master that was paused here is not asked."""
         with contextlib.suppress(TimeoutError):
-            self._wait_until(self.finished, timeout_s)
+            self._wait_until(lambda: not self._master_is_paused and self.finished(), timeout_s)
             return True
         return False
 
@@ -131,7 +131,10 @@ class RayRun:
         return self._signal(signal.SIGKILL, master_name(self.id))
 
     def pause_worker(self, worker: int) -> None:
-        """See the port. To Ray it is alive, and calls to it wait."""
+        """See the port. To Ray it is alive, and calls to it wait; after seven minutes they fail.
+
+        (What is sent to it then counts as lost, and is sent again when it has been resumed.)
+        """
         self._pause(worker_name(self.id, worker))
 
     def resume_worker(self, worker: int) -> None:
@@ -139,7 +142,7 @@ class RayRun:
         self._resume(worker_name(self.id, worker))
 
     def pause_master(self) -> None:
-        """See the port. Who asks it something waits for half a minute: then ClusterError."""
+        """See the port. Whoever asks it something waits half a minute at most: ClusterError."""
         _ = self.plan  # known from now on
         self._pause(master_name(self.id))
         self._master_is_paused = True
