@@ -82,8 +82,10 @@ class RecordsSpoutTask(SpoutTask):
         self.open(context)
 
     def _watched(self) -> Iterator[Any]:
-        for record in self._left:  # not `yield from`: with that, a task that was packed and is
-            yield record  # then forgotten would close the source that has gone on elsewhere
+        # Not `yield from`: when a task that was packed is forgotten, that would close the source
+        # too, which has gone on in its next life.
+        for record in self._left:  # noqa: UP028
+            yield record
         self.exhausted = True
 
     def _records(self) -> Iterator[Any]:
