@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from sunshower.clock import ManualClock
 from sunshower.runtime.blackbox import BlackBox, read
+from sunshower.runtime.havoc import flipped
 from sunshower.runtime.luggage import Luggage
 from sunshower.runtime.master import Master, Welcome
 from sunshower.runtime.obituary import Obituary
@@ -26,6 +27,7 @@ from sunshower.runtime.placement import placed
 from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.spout_task import SpoutTask
 from sunshower.runtime.worker import Worker
+from tests.runtime.recorded import Recorded
 
 ACTS_MAX = 100_000
 
@@ -64,6 +66,8 @@ class Call:
     peer: int
     seq: int
     data: bytes
+    heard: bool = True  # whether the answer arrives
+    copy: bool = False  # nobody waits for the answer to a copy
 
 
 @dataclass(slots=True)
@@ -95,7 +99,9 @@ class Network:
         clock: ManualClock,
         faults: Faults | None = None,
         seconds_max: float = 600.0,
+        sample: int | None = None,
     ) -> None:
+        """`sample`: keep a history, and the edges of every so manieth tree."""
         self.seed = seed
         self.clock = clock
         self.plan = plan
@@ -110,6 +116,9 @@ class Network:
         self._faults = faults or Faults()
         self.crashes = deque(self._faults.crashes)
         self.master = Master(self.plan)
+        self.history = Recorded()
+        self._sample = sample
+        self._late: list[tuple[float, Call]] = []  # packets that an experiment delays
         self._calls: defaultdict[tuple[int, int], deque[Call]] = defaultdict(deque)
         self._answers: list[tuple[Call, Answer | None]] = []
         self._boxes: dict[int, bytearray] = {}  # what survives a worker's process
@@ -129,6 +138,7 @@ class Network:
         """Nothing is on its way, nobody is down, every worker is finished."""
         return (
             not self._answers
+            and not self._late
             and not self._down
             and not any(self._calls.values())
             and not any(node.mail for node in self.nodes.values())
@@ -152,7 +162,9 @@ class Network:
             can[int(self.random.integers(len(can)))]()
             return
         wakes = [node.wake_s for node in self.nodes.values()]
-        soonest = min([*wakes, *self._down.values(), *self.alarms])
+        soonest = min(
+            [*wakes, *(at_s for at_s, _ in self._late), *self._down.values(), *self.alarms]
+        )
         assert soonest < self._seconds_max, f"seed {self.seed}: stuck\n{self.describe()}"
         self.clock.advance(max(0.0, soonest - self.clock.now()) + 1e-9)
 
@@ -206,6 +218,9 @@ class Network:
                 yield partial(self._arrive, lane)
         if self._answers:
             yield self._answer
+        for at_s, call in self._late:
+            if at_s <= now:
+                yield partial(self._come_late, at_s, call)
         for worker, at_s in self._down.items():
             if at_s <= now:
                 yield partial(self._start, worker)
@@ -224,6 +239,7 @@ class Network:
         plan = placed(self.plan, welcome.places)
         self._fetch(plan.tasks_on(worker), welcome, luggage)
         self._boxes[worker] = bytearray(BlackBox.size_of(plan, worker))
+        sample = self._sample
         core = Worker(
             plan,
             worker,
@@ -234,6 +250,7 @@ class Network:
             delay_s=welcome.delay_s,
             quarantined=welcome.quarantined,
             luggage=luggage,
+            scribe=None if sample is None else self.history.scribe(self.clock, sample),
         )
         core.welcome(welcome, obituary)
         obituaries = list(self.master.obituaries.values())
@@ -257,13 +274,31 @@ class Network:
         now = self.clock.now()
         node.wake_s = math.inf if wait_s is None else now + wait_s
         if wait_s != 0 or self.random.random() < 0.3:  # a slice's time is over
-            me = (node.core.worker, node.core.life)
-            for peer, seq, data in node.core.outgoing():
-                self._calls[me[0], peer].append(Call(*me, peer, seq, data))
+            self._send(node.core)
         for look in self.watch:
             look(node.core)
         if self.random.random() < 0.1:  # now and then it tells how it stands
             self.master.hear(node.core.stats(), now)
+
+    def _send(self, core: Worker) -> None:
+        """With what an experiment does to the packets."""
+        for peer, seq, data in core.outgoing():
+            fate = core.fate(peer)
+            call = Call(core.worker, core.life, peer, seq, data, fate.heard)
+            if fate.corrupt:
+                call = replace(call, data=flipped(data, self.random))
+            if not fate.delays_s:
+                self._answers.append((call, None))
+            for delay_s in fate.delays_s:
+                if delay_s:
+                    self._late.append((self.clock.now() + delay_s, call))
+                else:
+                    self._calls[core.worker, peer].append(call)
+                call = replace(call, copy=True)
+
+    def _come_late(self, at_s: float, call: Call) -> None:
+        self._late.remove((at_s, call))
+        self._calls[call.sender, call.peer].append(call)
 
     def _arrive(self, lane: tuple[int, int]) -> None:
         calls = self._calls[lane]
@@ -273,14 +308,19 @@ class Network:
         call = calls.popleft()
         node = self.nodes.get(call.peer)
         if node is None or fate == "drop":
-            self._answers.append((call, None))
+            self._reply(call, None)
             return
-        data = self._flipped(call.data) if fate == "corrupt" else call.data
+        data = flipped(call.data, self.random) if fate == "corrupt" else call.data
         answer = self._hand_over(node, data)
         assert fate != "corrupt" or answer is Answer.REFUSED, f"seed {self.seed}: a bit was missed"
         if fate == "repeat":
             assert self._hand_over(node, data) is not Answer.ACCEPTED, f"seed {self.seed}: twice"
-        self._answers.append((call, None if fate == "forget" else answer))
+        unheard = fate == "forget" or not call.heard
+        self._reply(call, None if unheard else answer)
+
+    def _reply(self, call: Call, answer: Answer | None) -> None:
+        if not call.copy:
+            self._answers.append((call, answer))
 
     def _hand_over(self, node: Node, data: bytes) -> Answer:
         answer = node.core.inlet.answer(data)
@@ -301,12 +341,6 @@ class Network:
         fate = str(self.random.choice(FATES, p=[*chances, 1 - sum(chances)]))
         self.fates[fate] += 1
         return fate
-
-    def _flipped(self, data: bytes) -> bytes:
-        bit = int(self.random.integers(len(data) * 8))
-        changed = bytearray(data)
-        changed[bit // 8] ^= 1 << bit % 8
-        return bytes(changed)
 
 
 def check_invariants(core: Worker) -> None:

@@ -100,7 +100,7 @@ def test_topology_that_is_drained_while_its_tasks_move_ends() -> None:
     before.step()
     spout = before._spouts[0]
     while not len(spout.pending):
-        before._run_spouts(clock.now())
+        before._slices.run_one(clock.now())
     luggage, told = before.pack(()), spout.stats()
     after = Worker(plan, 0, 2, seeded(1), clock, luggage=luggage)
     positions = {spout.task.id: (told.committed, told.drawn)}
