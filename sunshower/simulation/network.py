@@ -35,8 +35,9 @@ class Process:
         self._last_words: dict[int, float] = {}  # address → what left later than this died, too
 
     @property
-    def alive(self) -> bool:
-        return self.died_s == inf
+    def ready(self) -> bool:
+        """Whether it can be asked something."""
+        return not self.paused
 
     def do(self, what: Callable[..., None], *given: Any, call: _Call | None = None) -> None:
         """Something happens in this process: at once, when it goes on, or never any more."""
@@ -136,8 +137,8 @@ class Network:
     ) -> None:
         """Have a method of whoever is at `address` then called.
 
-        `left_s`: when it leaves, if not now; `late_s`: held up for so long, and so overtaken by others. `failed` is called soon after
-        if nobody is there, or he dies before he has looked at it.
+        `left_s`: when it leaves, if not now; `late_s`: held up for so long, and so overtaken by
+        others. `failed` is called if nobody is there, or he dies before he has looked at it.
         """
         world = self._world
         left_s = world.now_s if left_s is None else left_s

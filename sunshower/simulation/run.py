@@ -204,15 +204,12 @@ class SimRun:
     def _ask(self, what: Callable[[Master], T], *, changes: bool = False) -> T:
         """Ask the master something; the question takes its time, and waits for a new master."""
         self._check_there()
-        end_s = self._world.now_s + _CALL_S
         self._world.run_until(self._world.now_s + self._site.network.latency_s())
-        while not self._answers:
-            if self._world.next_s > end_s:
-                raise ClusterError(
-                    f"topology {self.topology!r} does not answer: its master has been paused for "
-                    f"{_CALL_S:g} s of simulated time; resume it"
-                )
-            self._world.step()
+        if not self._comes_true(lambda: self._answers):
+            raise ClusterError(
+                f"topology {self.topology!r} does not answer: its master is paused, and did not "
+                f"go on within {_CALL_S:g} s of simulated time. Resume it"
+            )
         return self._master.change(what) if changes else what(self._master.core)
 
     def _state(self, *, fails: bool = True) -> State:
@@ -268,16 +265,13 @@ class SimRun:
             process.resume()
 
     def _results_on(self, worker: int, component: str) -> list[Any]:
-        end_s = self._world.now_s + _CALL_S
-        while True:
-            process = self._site.network.there.get(worker)
-            if isinstance(process, SimWorker) and process.ready:
-                break
-            if self._world.next_s > end_s:
-                raise ClusterError(
-                    f"worker {worker} of {self.topology!r} does not answer\n{self._describe()}"
-                )
-            self._world.step()
+        there = self._site.network.there
+        if not self._comes_true(lambda: worker in there and there[worker].ready):
+            raise ClusterError(
+                f"worker {worker} of {self.topology!r} does not answer\n{self._describe()}"
+            )
+        process = there[worker]
+        assert isinstance(process, SimWorker)
         try:
             return process.results(component)
         except SunshowerError:
@@ -287,6 +281,16 @@ class SimRun:
                 f"topology {self.topology!r} was asked something and user code raised "
                 f"{type(error).__name__}: {error}"
             ) from error
+
+    def _comes_true(self, what: Callable[[], bool]) -> bool:
+        """Let time pass until then, but only so long as somebody waits for an answer."""
+        end_s = self._world.now_s + _CALL_S
+        while not what():
+            if self._world.next_s > end_s:
+                self._world.run_until(end_s)
+                return False
+            self._world.step()
+        return True
 
     def _describe(self) -> str:
         return describe(self._site)

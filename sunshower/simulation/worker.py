@@ -28,7 +28,6 @@ from sunshower.runtime.usercode import TaskError
 from sunshower.runtime.worker import Worker
 from sunshower.simulation.box import SimBox
 from sunshower.simulation.clocks import HistoryClock
-from sunshower.simulation.invariants import check_invariants
 from sunshower.simulation.network import MASTER, Network, Process
 from sunshower.simulation.site import Site
 
@@ -213,7 +212,7 @@ class SimWorker(Process):
             self._box.new_slice()
         wait_s = self._guarded(self._slice)
         if self._site.check and self.core is not None:
-            check_invariants(self.core)
+            self.core.check_invariants()
         self._busy_until_s = inf if self._doomed else self._world.now_s + self.clock.ahead_s
         self.clock.ahead_s = 0.0
         if self._mailbox:
@@ -265,8 +264,8 @@ class SimWorker(Process):
             sent = flipped(data, self._site.generator) if fate.corrupt else data
             packet = Packet(network, self, core, peer, seq, sent, heard=fate.heard)
             for late_s in fate.delays_s:
-                how = {"left_s": left_s, "late_s": late_s, "failed": packet.fail}
-                network.call(self, peer, "deliver", packet, **how)
+                when = {"left_s": left_s, "late_s": late_s}
+                network.call(self, peer, "deliver", packet, **when, failed=packet.fail)
             if not fate.delays_s:
                 packet.fail()
         self._tell_soon()
@@ -341,9 +340,11 @@ class SimWorker(Process):
 
     def _watch(self) -> None:
         """The watchdog: a call of user code that has let too much time pass ends the process."""
-        limit_s = self._core.plan.graph.config.block_max_s
-        if self._box is not None and self._box.overdue(self.clock.now(), limit_s):
-            self._box.testify("".join(traceback.format_stack()))
+        box, limit_s = self._box, self._core.plan.graph.config.block_max_s
+        if box is not None and box.overdue(self.clock.now(), limit_s):
+            found_s = box.begun_s + self.clock.in_world_s(limit_s) * self._world.between(1, 9 / 8)
+            self.clock.ahead_s = min(self.clock.ahead_s, found_s - self._world.now_s)
+            box.testify("".join(traceback.format_stack()))
             raise Killed
 
 

@@ -243,8 +243,10 @@ def test_user_code_raises_until_it_is_healed(submit: Submit) -> None:
 
 
 def test_what_is_slow_is_slow_until_it_is_healed(submit: Submit) -> None:
-    run = submit(chain(Paced(TOTAL, 0.1)))
+    run = submit(chain(Paced(TOTAL, 0.1)), active=False)
     run.disturb(Havoc(slows=(Slow(component="sink", seconds=0.2),)))
+    pass_time(run, 0.5)  # everybody hears of it
+    run.activate()
     begun_s = run.now()
     until(run, lambda snapshot: snapshot.component("sink").executed >= 5)
     assert run.now() - begun_s >= 4 * 0.2
