@@ -90,6 +90,6 @@ def test_figures_are_counted() -> None:
     assert (figures["failed"], figures["failed: timeout"]) == (1, 1)
     assert (figures["buried"], figures["written"], figures["duplicates"]) == (1, 3, 1)
     assert round(figures["throughput"], 2) == 1.96
-    assert figures["latency_p50_s"] == 0.009
+    assert figures["latency_p50_s"] == 0.008
     assert "throughput" not in figures_of(Script().emitted(1).history())
     assert message_keys(script.history().rows(What.EMITTED).tasks, 1).tolist() == [key(1)] * 3
