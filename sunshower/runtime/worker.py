@@ -283,6 +283,15 @@ class Worker:
         """Of all tasks here that run user code."""
         return [task.supervision for task in (*self._wired.bolts.values(), *self._spouts)]
 
+    def check_invariants(self) -> None:
+        """Raise AssertionError if a book here is not in order, or more is open than is allowed."""
+        for acker in self._wired.ackers.values():
+            acker.ledger.check_invariants()
+        for spout in self._spouts:
+            spout.pending.check_invariants()
+            held = len(spout.pending) + len(spout.replays.line)
+            assert held <= self._config.spout_slots, f"{spout.task.component}: {held} are open"
+
     def notices(self) -> list[str]:
         """What the log should say of failures since the last look; all of it once closed."""
         now = np.inf if self._closed else self._clock.now()

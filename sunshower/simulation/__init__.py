@@ -1,0 +1,1 @@
+"""Topologies in one thread, on virtual time, with all chance from one seed."""

@@ -1,0 +1,57 @@
+"""A simulated worker's black box, and the price of calls: a death is found in the call it hit."""
+
+from __future__ import annotations
+
+from sunshower.runtime.blackbox import BlackBox
+from sunshower.runtime.ids import NO_IDS, U64
+from sunshower.simulation.clocks import ProcessClock
+from sunshower.simulation.world import World
+
+_NOBODY = -1
+
+
+class SimBox(BlackBox):
+    """Notes what the real one does. Each call of user code costs some time, too.
+
+    A slice of work happens at one moment of the world, and its process may be killed while the
+    slice lasts: so the box remembers when in the slice each call was, and can be turned back.
+    """
+
+    def __init__(
+        self, buffer: bytearray, life: int, world: World, clock: ProcessClock, call_s: float
+    ) -> None:
+        super().__init__(buffer, life)
+        self.begun_s = 0.0  # the call that runs, or has run last; in the world's time
+        self._world = world
+        self._clock = clock
+        self._call_s = call_s
+        self._task = _NOBODY
+        self._called_with = NO_IDS
+        self._calls: list[tuple[float, float, int, U64]] = []  # of this slice: from, to, what
+
+    def begin(self, task: int, roots: U64, now: float) -> None:
+        super().begin(task, roots, now)
+        if self._task != _NOBODY:  # the next record of the same call
+            self._note_call()
+        self._task, self._called_with = task, roots
+        self.begun_s = self._world.now_s + self._clock.ahead_s
+
+    def end(self) -> None:
+        self._clock.ahead_s += self._world.about(self._call_s)
+        self._note_call()
+        self._task = _NOBODY
+        super().end()
+
+    def new_slice(self) -> None:
+        """Nothing that the last one did can be hit any more."""
+        self._calls.clear()
+
+    def turn_back(self, time_s: float) -> None:
+        """The process dies at `time_s`: note what it was then doing."""
+        for begun_s, ended_s, task, roots in self._calls:
+            if begun_s <= time_s < ended_s:
+                super().begin(task, roots, self._clock.now())
+
+    def _note_call(self) -> None:
+        ended_s = self._world.now_s + self._clock.ahead_s
+        self._calls.append((self.begun_s, ended_s, self._task, self._called_with))

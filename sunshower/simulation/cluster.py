@@ -1,0 +1,92 @@
+"""The simulated cluster: the body of the `Cluster` port that experiments and tests use."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from sunshower.config import Config
+from sunshower.errors import ClusterError
+from sunshower.runtime.ids import seeded
+from sunshower.runtime.plan import Layout, make_plan
+from sunshower.simulation.conditions import drawn
+from sunshower.simulation.network import Network
+from sunshower.simulation.run import SimRun
+from sunshower.simulation.site import Site
+from sunshower.simulation.world import World
+from sunshower.topologies.graph import Graph
+
+_PENDING = 256  # a spout's table, where the topology has the default: new lives are many here
+
+
+class SimCluster:
+    """Topologies in one thread, on virtual time, with all chance from one seed.
+
+    The same seed and the same calls give the same run, event by event. `nodes`: machines that the
+    processes are spread over; `drift`: how much faster or slower than they should clocks may run;
+    `latency_s`, `call_s`: averages, of a message and of what a call of user code costs, drawn by
+    the seed where they are None; `check`: look at the invariants of a worker after each slice of
+    its work (AssertionError if one is broken).
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        nodes: int = 1,
+        drift: float = 0.01,
+        latency_s: float | None = None,
+        call_s: float | None = None,
+        check: bool = False,
+    ) -> None:
+        self._world = World(seed)
+        self._conditions = drawn(
+            self._world, nodes=nodes, drift=drift, latency_s=latency_s, call_s=call_s
+        )
+        self._generator = seeded(seed)
+        self._check = check
+        self._runs: list[SimRun] = []
+
+    def submit(
+        self,
+        graph: Graph,
+        layout: Layout = Layout.PACK,
+        *,
+        active: bool = True,
+        sample: int | None = None,
+    ) -> SimRun:
+        """See the port. A spout_pending that is left at its default is 256 here."""
+        if any(run.topology == graph.id and not run.stopped for run in self._runs):
+            raise ClusterError(
+                f"a topology {graph.id!r} is there already: stop it before it is submitted again"
+            )
+        network = Network(self._world, self._conditions)
+        plan = make_plan(_with_small_tables(graph), layout)
+        place = (self._world, self._conditions, network, self._generator, plan)
+        run = SimRun(Site(*place, sample, self._check), active=active)
+        self._runs.append(run)
+        run.start()
+        return run
+
+    def close(self) -> None:
+        """Stop what was submitted."""
+        for run in self._runs:
+            run.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _with_small_tables(graph: Graph) -> Graph:
+    if graph.config.spout_pending != Config().spout_pending:
+        return graph
+    return replace(graph, config=replace(graph.config, spout_pending=_PENDING))

@@ -1,0 +1,48 @@
+"""What a simulated place is like: how far apart things are, how slow, and how wrong its clocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sunshower.errors import ConfigError
+from sunshower.simulation.world import World
+
+_LATENCIES_S = (0.000_1, 0.01)  # from one rack to one continent
+_CALLS_S = (0.000_01, 0.003)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """Everything is drawn anew for each seed, unless it is set. Times are averages.
+
+    Raises ConfigError for what cannot be.
+    """
+
+    nodes: int = 1
+    latency_s: float  # of a message between two processes
+    call_s: float  # of a call of user code, whatever that does besides
+    drift: float = 0.01  # clocks run up to so much faster or slower than they should
+    down_s: tuple[float, float] = (0.05, 0.6)  # from a death to the successor's first breath
+    deaf_s: tuple[float, float] = (0.0, 0.7)  # until somebody learns that a call has failed
+
+    def __post_init__(self) -> None:
+        if self.nodes < 1:
+            raise ConfigError(f"nodes is {self.nodes}; a simulated cluster needs at least 1")
+        if not 0 <= self.drift < 1:
+            raise ConfigError(f"drift is {self.drift}; it must be 0 or more, and below 1")
+        for name in ("latency_s", "call_s"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be above 0 seconds")
+
+
+def drawn(
+    world: World, *, nodes: int, drift: float, latency_s: float | None, call_s: float | None
+) -> Conditions:
+    """Conditions for one seed; None: somewhere between very good and rather bad."""
+    latency_s = _any_magnitude(world, *_LATENCIES_S) if latency_s is None else latency_s
+    call_s = _any_magnitude(world, *_CALLS_S) if call_s is None else call_s
+    return Conditions(nodes=nodes, drift=drift, latency_s=latency_s, call_s=call_s)
+
+
+def _any_magnitude(world: World, least: float, most: float) -> float:
+    return float(least * (most / least) ** world.draw())

@@ -1,0 +1,110 @@
+"""The machines of a simulated run: they start its processes, and start them again when they die."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from sunshower.errors import ClusterError
+from sunshower.simulation.master import SimMaster
+from sunshower.simulation.network import MASTER, Process
+from sunshower.simulation.site import Site
+from sunshower.simulation.worker import SimWorker
+
+_FIRST_START_S = (0.0, 0.05)
+_FIRST_PID = 1_000
+
+
+class Machines:
+    """What Ray does for actors: it keeps them alive, wherever there is room."""
+
+    def __init__(self, site: Site, *, active: bool) -> None:
+        self._site = site
+        self._world = site.world
+        self._active = active
+        self._pids = count(_FIRST_PID)
+        self._wanted = {MASTER}  # whoever is to be started again
+        self._names = [f"node-{number}" for number in range(site.conditions.nodes)]
+        self._begun: set[int] = set()  # whoever was started before
+        self._start(MASTER)
+        for worker in site.plan.workers:
+            self.create(worker)
+
+    @property
+    def processes(self) -> dict[int, Process]:
+        """Those that are there, by address."""
+        return self._site.network.there
+
+    def create(self, worker: int) -> None:
+        """A worker's process, if it is not there or on its way already."""
+        if worker not in self._wanted:
+            self._wanted.add(worker)
+            self._world.after(self._world.between(*_FIRST_START_S), self._start, worker)
+
+    def end(self, worker: int) -> None:
+        """A worker is not needed any more."""
+        self._wanted.discard(worker)
+        self._site.boxes.pop(worker, None)
+        self._bury(worker)
+
+    def kill(self, address: int) -> int | None:
+        """SIGKILL for a process, which is started again. Returns its id; None: it is not there."""
+        if address not in self.processes:
+            return None
+        process = self.processes[address]
+        self._bury(address)
+        self._world.after(self._world.between(*self._site.conditions.down_s), self._start, address)
+        return process.pid
+
+    def nodes(self) -> dict[str, list[int]]:
+        """The workers on each machine."""
+        found: dict[str, list[int]] = {name: [] for name in self._names}
+        for address, process in sorted(self.processes.items()):
+            if address != MASTER:
+                found[process.node].append(address)
+        return found
+
+    def kill_node(self, node: str) -> list[int]:
+        """SIGKILL for all processes on a machine."""
+        if node not in self._names:
+            raise ClusterError(
+                f"there is no machine {node!r} in this cluster; there are: {', '.join(self._names)}"
+            )
+        dead = [address for address, p in sorted(self.processes.items()) if p.node == node]
+        return [pid for address in dead if (pid := self.kill(address)) is not None]
+
+    def stop(self) -> None:
+        """Nobody is started again, and nobody is there any more."""
+        self._wanted.clear()
+        for address in list(self.processes):
+            self._bury(address)
+
+    def _start(self, address: int) -> None:
+        if address not in self._wanted or address in self.processes:
+            return
+        node = self._node_for(address)
+        process: Process
+        if address == MASTER:
+            process = SimMaster(self._site, node, self, active=self._active)
+        else:
+            process = SimWorker(self._site, address, node, self._ended)
+        process.pid = next(self._pids)
+        self._site.network.enter(process)
+        if isinstance(process, SimWorker):
+            process.say_hello()
+
+    def _node_for(self, address: int) -> str:
+        """At first all are spread; who has died is started again wherever there is room."""
+        if address not in self._begun:
+            self._begun.add(address)
+            return self._names[(address + 1) % len(self._names)]
+        return self._names[int(self._world.draw() * len(self._names))]
+
+    def _ended(self, process: Process) -> None:
+        """Its own code, or its watchdog, has ended it; unless somebody was quicker."""
+        if self.processes.get(process.address) is process:
+            self.kill(process.address)
+
+    def _bury(self, address: int) -> None:
+        process = self.processes.pop(address, None)
+        if process is not None:
+            process.die()

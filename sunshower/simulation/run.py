@@ -1,0 +1,296 @@
+"""One topology in a simulated cluster: a body of the `Run` port."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from math import inf
+from typing import Any, TypeVar
+
+from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
+from sunshower.runtime.havoc import Havoc
+from sunshower.runtime.history import Entry
+from sunshower.runtime.lifecycle import KillReport, State
+from sunshower.runtime.master import Master
+from sunshower.runtime.metrics import Snapshot
+from sunshower.runtime.placement import placed
+from sunshower.runtime.plan import Layout, Plan
+from sunshower.simulation.machines import Machines
+from sunshower.simulation.master import SimMaster
+from sunshower.simulation.network import MASTER, Process
+from sunshower.simulation.site import Site
+from sunshower.simulation.stuck import describe
+from sunshower.simulation.worker import SimWorker
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+_POLL_S = 0.1  # how often the master is asked, while it hears something
+_SETTLE_S = 1.1  # on its clock: then it is sure that nothing moves
+_START_S = 60.0  # for all workers to say hello
+_CALL_S = 30.0
+
+
+class SimRun:
+    """See the port. Time passes while somebody waits, or asks something, and only then."""
+
+    def __init__(self, site: Site, *, active: bool) -> None:
+        self.topology = site.plan.graph.id
+        self._site = site
+        self._world = site.world
+        self._machines = Machines(site, active=active)
+        self._places: list[int] | None = None  # as last heard of
+        self._settle_s = _SETTLE_S / (1 - site.conditions.drift)
+        self._stopped = False
+
+    def start(self) -> None:
+        """Return when every worker has said hello."""
+        try:
+            self._wait_for(lambda: self._state() != State.STARTING, _START_S)
+        except TimeoutError:
+            raise ClusterError(
+                f"not all {len(self.plan.workers)} workers of {self.topology!r} started in "
+                f"{_START_S:g} s of simulated time\n{self._describe()}"
+            ) from None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it is over: its name is free."""
+        return self._stopped
+
+    @property
+    def plan(self) -> Plan:
+        """See the port."""
+        if not self._stopped:
+            self._places = self._ask(lambda master: master.book.places)
+        return placed(self._site.plan, self._places)
+
+    def snapshot(self) -> Snapshot:
+        """See the port. Raises TopologyFailed when it has given up."""
+        found = self._ask(lambda master: master.snapshot(self._master.clock.now()))
+        if found.state == State.FAILED:
+            raise TopologyFailed(self._master.core.error)
+        return found
+
+    def finished(self) -> bool:
+        """See the port."""
+        return self.snapshot().state == State.FINISHED
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """See the port. Raises ClusterError when nothing will ever happen, if that is awaited."""
+        self._check_there()
+        try:
+            self._wait_for(lambda: self._state() == State.FINISHED, timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+    def results(self, component: str) -> list[Any]:
+        """See the port. Tasks by ascending id."""
+        tasks = self.plan.tasks_of(component)
+        found: dict[int, list[Any]] = {}
+        for worker in dict.fromkeys(task.worker for task in tasks):
+            found[worker] = self._results_on(worker, component)
+        return [found[task.worker].pop(0) for task in tasks]
+
+    def kill_worker(self, worker: int) -> int:
+        """See the port."""
+        return self._kill(worker)
+
+    def kill_master(self) -> int:
+        """See the port."""
+        return self._kill(MASTER)
+
+    def pause_worker(self, worker: int) -> None:
+        """See the port."""
+        self._process(worker).pause()
+
+    def resume_worker(self, worker: int) -> None:
+        """See the port."""
+        self._resume(worker)
+
+    def pause_master(self) -> None:
+        """See the port."""
+        self._process(MASTER).pause()
+
+    def resume_master(self) -> None:
+        """See the port."""
+        self._resume(MASTER)
+
+    def nodes(self) -> dict[str, list[int]]:
+        """See the port."""
+        self._check_there()
+        return self._machines.nodes()
+
+    def kill_node(self, node: str) -> list[int]:
+        """See the port."""
+        self._check_there()
+        return self._machines.kill_node(node)
+
+    def disturb(self, havoc: Havoc) -> None:
+        """See the port."""
+        self._ask(lambda master: master.disturb(havoc), changes=True)
+
+    def now(self) -> float:
+        """See the port: the seconds since the simulation began."""
+        return self._world.now_s
+
+    def history(self) -> list[Entry]:
+        """See the port."""
+        return sorted(self._site.entries, key=lambda entry: entry.at_s)
+
+    def activate(self) -> None:
+        """See the port."""
+        self._ask(lambda master: master.activate(True, self._master_s), changes=True)
+
+    def deactivate(self) -> None:
+        """See the port."""
+        self._ask(lambda master: master.activate(False, self._master_s), changes=True)
+
+    def drain(self) -> None:
+        """See the port."""
+        self._ask(lambda master: master.drain(self._master_s), changes=True)
+
+    def rebalance(
+        self, workers: int | None = None, layout: Layout | None = None, wait_s: float | None = None
+    ) -> None:
+        """See the port."""
+        self._ask(
+            lambda master: master.rebalance(workers, layout, wait_s, self._master_s), changes=True
+        )
+        self._wait_for(lambda: self._state() != State.REBALANCING, None)
+
+    def kill(self, wait_s: float | None = None) -> KillReport:
+        """See the port."""
+        self._ask(lambda master: master.kill(wait_s, self._master_s), changes=True)
+        self._wait_for(lambda: self._state(fails=False) == State.KILLED, None)
+        report = self._ask(lambda master: master.report(self._master_s))
+        self.stop()
+        return report
+
+    def stop(self) -> None:
+        """See the port."""
+        if self._stopped:
+            return
+        self._stopped = True
+        for _, process in sorted(self._machines.processes.items()):
+            if isinstance(process, SimWorker):
+                for error in process.close():
+                    _log.warning("%s", error.story)
+        self._machines.stop()
+
+    # ---- how -------------------------------------------------------------------------------
+
+    @property
+    def _master(self) -> SimMaster:
+        master = self._site.network.there[MASTER]
+        assert isinstance(master, SimMaster)
+        return master
+
+    @property
+    def _master_s(self) -> float:
+        return self._master.clock.now()
+
+    @property
+    def _answers(self) -> bool:
+        """Whether the master is there, and not paused."""
+        process = self._site.network.there.get(MASTER)
+        return process is not None and not process.paused
+
+    def _check_there(self) -> None:
+        if self._stopped:
+            raise ClusterError(f"topology {self.topology!r} was stopped; submit it again")
+
+    def _ask(self, what: Callable[[Master], T], *, changes: bool = False) -> T:
+        """Ask the master something; the question takes its time, and waits for a new master."""
+        self._check_there()
+        self._world.run_until(self._world.now_s + self._site.network.latency_s())
+        if not self._comes_true(lambda: self._answers):
+            raise ClusterError(
+                f"topology {self.topology!r} does not answer: its master is paused, and did not "
+                f"go on within {_CALL_S:g} s of simulated time. Resume it"
+            )
+        return self._master.change(what) if changes else what(self._master.core)
+
+    def _state(self, *, fails: bool = True) -> State:
+        """As the master sees it. Raises TopologyFailed when it has given up, unless told not to."""
+        state = self._master.state()
+        if fails and state == State.FAILED:
+            raise TopologyFailed(self._master.core.error)
+        return state
+
+    def _wait_for(self, done: Callable[[], bool], timeout_s: float | None) -> None:
+        """Let time pass. `done` is asked while the master answers. Raises TimeoutError, and
+        ClusterError when nothing will ever happen and there is no timeout."""
+        world, end_s = self._world, inf
+        if timeout_s is not None:
+            end_s = world.now_s + timeout_s
+        look_s = world.now_s  # once more, when the master is sure that nothing moves
+        while True:
+            over = world.now_s >= end_s
+            if self._answers and (self._master.heard or over or world.now_s >= look_s):
+                look_s = world.now_s + self._settle_s if self._master.heard else inf
+                self._master.heard = False
+                if done():
+                    return
+            if over:
+                raise TimeoutError
+            next_s = max(world.next_s, world.now_s + _POLL_S)
+            if look_s > world.now_s:  # else the master is not there
+                next_s = min(next_s, look_s)
+            if min(next_s, end_s) == inf:
+                raise ClusterError(
+                    f"topology {self.topology!r} is stuck: nothing will ever happen any more\n"
+                    + self._describe()
+                )
+            world.run_until(min(next_s, end_s))
+
+    def _process(self, address: int) -> Process:
+        self._check_there()
+        process = self._site.network.there.get(address)
+        if process is None:
+            who = "the master" if address == MASTER else f"worker {address}"
+            raise ClusterError(f"{who} is not there: it has just died")
+        return process
+
+    def _kill(self, address: int) -> int:
+        pid = self._process(address).pid
+        self._machines.kill(address)
+        return pid
+
+    def _resume(self, address: int) -> None:
+        self._check_there()
+        process = self._site.network.there.get(address)
+        if process is not None:
+            process.resume()
+
+    def _results_on(self, worker: int, component: str) -> list[Any]:
+        there = self._site.network.there
+        if not self._comes_true(lambda: worker in there and there[worker].ready):
+            raise ClusterError(
+                f"worker {worker} of {self.topology!r} does not answer\n{self._describe()}"
+            )
+        process = there[worker]
+        assert isinstance(process, SimWorker)
+        try:
+            return process.results(component)
+        except SunshowerError:
+            raise
+        except Exception as error:
+            raise TopologyFailed(
+                f"topology {self.topology!r} was asked something and user code raised "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def _comes_true(self, what: Callable[[], bool]) -> bool:
+        """Let time pass until then, but only so long as somebody waits for an answer."""
+        end_s = self._world.now_s + _CALL_S
+        while not what():
+            if self._world.next_s > end_s:
+                self._world.run_until(end_s)
+                return False
+            self._world.step()
+        return True
+
+    def _describe(self) -> str:
+        return describe(self._site)

@@ -1,0 +1,349 @@
+"""What every place that runs topologies must do, simulated or on Ray: see runtime/cluster.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from sunshower import Topology
+from sunshower.errors import ClusterError, LifecycleError, TopologyFailed
+from sunshower.runtime.cluster import Cluster, Run
+from sunshower.runtime.havoc import Havoc, Link, Raise, Slow
+from sunshower.runtime.history import What
+from sunshower.runtime.lifecycle import State
+from sunshower.runtime.metrics import Snapshot
+from sunshower.runtime.plan import Layout
+from sunshower.simulation.cluster import SimCluster
+from tests.contract.topologies import TOTAL, Paced, chain, refuse
+
+PATIENCE_S = 60.0
+Submit = Callable[..., Run]
+
+
+@pytest.fixture(params=["sim", pytest.param("ray", marks=pytest.mark.ray)])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    if request.param == "ray":
+        yield request.getfixturevalue("ray_cluster")
+        return
+    with SimCluster(seed=1, check=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def submit(cluster: Cluster) -> Iterator[Submit]:
+    """Start a topology, isolated and with a whole history unless told otherwise; it is stopped."""
+    runs: list[Run] = []
+
+    def start(topology: Topology, layout: Layout = Layout.ISOLATE, **how: Any) -> Run:
+        runs.append(cluster.submit(topology.graph(), layout, **{"sample": 1, **how}))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.stop()
+
+
+def until(run: Run, enough: Callable[[Snapshot], bool]) -> Snapshot:
+    """Let time pass until the snapshot shows something."""
+    end_s = run.now() + PATIENCE_S
+    while not enough(snapshot := run.snapshot()):
+        over = run.wait(0.05) or run.now() >= end_s
+        assert not over or enough(run.snapshot()), f"it never came to that: {snapshot}"
+    return snapshot
+
+
+def pass_time(run: Run, seconds: float) -> None:
+    """Let time pass in a topology that is not over by then."""
+    assert not run.wait(seconds), f"it was over: {run.snapshot()}"
+
+
+def acked(snapshot: Snapshot) -> int:
+    return snapshot.component("numbers").acked
+
+
+def written(run: Run) -> set[Any]:
+    """All that any life of the sink has written down."""
+    return {entry.detail[0] for entry in run.history() if entry.what is What.WROTE}
+
+
+def worker_of(run: Run, component: str) -> int:
+    (task,) = run.plan.tasks_of(component)
+    return task.worker
+
+
+def all_is_written(run: Run) -> None:
+    assert run.wait(PATIENCE_S), f"it does not end: {run.snapshot()}"
+    assert written(run) == set(range(TOTAL))
+    counts = run.snapshot().component("numbers")
+    assert counts.acked >= TOTAL
+    assert counts.pending == 0
+
+
+# ---- a run without faults -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", Layout)
+def test_a_topology_runs_to_its_end_and_says_what_it_has_done(
+    submit: Submit, layout: Layout
+) -> None:
+    run = submit(chain(), layout)
+    assert not run.finished()
+    assert not run.wait(0.2)
+    assert run.wait(PATIENCE_S)
+    assert run.finished()
+    assert run.results("sink") == [set(range(TOTAL))]
+    assert run.results("relay") == [None]
+    snapshot = run.snapshot()
+    assert snapshot.state == State.FINISHED
+    spout = snapshot.component("numbers")
+    assert (spout.emitted, spout.acked, spout.failed, spout.pending) == (TOTAL, TOTAL, 0, 0)
+    assert snapshot.component("sink").executed == TOTAL
+    assert snapshot.restarts == 0
+
+
+def test_results_come_in_the_order_of_the_tasks(submit: Submit) -> None:
+    run = submit(chain(Paced(TOTAL, 0.3), sinks=3))
+    assert run.wait(PATIENCE_S)
+    results = run.results("sink")
+    assert len(results) == 3
+    assert sorted(number for seen in results for number in seen) == list(range(TOTAL))
+
+
+def test_history_tells_of_every_kind_by_time(submit: Submit) -> None:
+    run = submit(chain(Paced(TOTAL, 0.3)))
+    assert run.wait(PATIENCE_S)
+    history = run.history()
+    rows = dict.fromkeys(What, 0)
+    for entry in history:
+        rows[entry.what] += max(len(entry.values), 1)
+    spout = [What.EMITTED, What.COMPLETED]
+    assert [rows[what] for what in spout] == [TOTAL, TOTAL]
+    edges = [What.SENT, What.DELIVERED, What.ACKED]
+    assert [rows[what] for what in edges] == [2 * TOTAL] * 3, "one edge to the relay, one from it"
+    assert rows[What.WROTE] == TOTAL
+    assert rows[What.BORN] == len(run.plan.workers)
+    times = [entry.at_s for entry in history]
+    assert times == sorted(times)
+    assert times[-1] <= run.now()
+
+
+def test_without_a_sample_no_history_is_kept(submit: Submit) -> None:
+    run = submit(chain(Paced(TOTAL, 0.1)), sample=None)
+    assert run.wait(PATIENCE_S)
+    assert run.history() == []
+
+
+def test_what_user_code_refuses_for_good_ends_the_topology(submit: Submit) -> None:
+    run = submit(chain(bolt=refuse, attempts_max=2))
+    with pytest.raises(TopologyFailed, match="no sevens"):
+        run.wait(PATIENCE_S)
+    with pytest.raises(TopologyFailed, match="no sevens"):
+        run.snapshot()
+    with pytest.raises(TopologyFailed, match="no sevens"):
+        run.finished()
+
+
+# ---- deaths and pauses --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("component", ["numbers", "relay", "sink", "__acker"])
+def test_a_worker_that_is_killed_loses_nothing(submit: Submit, component: str) -> None:
+    run = submit(chain())
+    until(run, lambda snapshot: acked(snapshot) > 5)
+    assert run.kill_worker(worker_of(run, component)) > 0
+    all_is_written(run)
+    assert run.snapshot().restarts == 1
+    assert sum(entry.what is What.BORN for entry in run.history()) == len(run.plan.workers) + 1
+
+
+def test_a_master_that_is_killed_is_followed_by_one_that_knows(submit: Submit) -> None:
+    run = submit(chain())
+    until(run, lambda snapshot: acked(snapshot) > 5)
+    run.kill_worker(worker_of(run, "relay"))
+    until(run, lambda snapshot: snapshot.restarts == 1)
+    assert run.kill_master() > 0
+    found = until(run, lambda snapshot: len(snapshot.workers) == len(run.plan.workers))
+    assert found.restarts == 1
+    assert acked(found) > 5
+    all_is_written(run)
+
+
+def test_a_pause_is_no_death(submit: Submit) -> None:
+    run = submit(chain())
+    until(run, lambda snapshot: acked(snapshot) > 5)
+    sink = worker_of(run, "sink")
+    run.pause_worker(sink)
+    pass_time(run, 0.5)  # what is on its way arrives
+    before = len(written(run))
+    pass_time(run, 1.0)
+    assert len(written(run)) == before, "it works while it is paused"
+    run.resume_worker(sink)
+    all_is_written(run)
+    assert run.snapshot().restarts == 0
+
+
+def test_one_that_is_killed_while_it_is_paused_is_followed_by_one_that_is_not(
+    submit: Submit,
+) -> None:
+    run = submit(chain())
+    until(run, lambda snapshot: acked(snapshot) > 5)
+    sink = worker_of(run, "sink")
+    run.pause_worker(sink)
+    run.kill_worker(sink)
+    until(run, lambda snapshot: snapshot.restarts == 1)
+    run.resume_worker(sink)
+    all_is_written(run)
+
+
+def test_a_paused_master_holds_nobody_up(submit: Submit) -> None:
+    run = submit(chain())
+    until(run, lambda snapshot: acked(snapshot) > 5)
+    before = len(written(run))
+    run.pause_master()
+    end_s = run.now() + PATIENCE_S
+    while len(written(run)) <= before + 5:
+        assert run.now() < end_s, "nothing is written while the master is paused"
+        run.wait(0.1)
+    run.resume_master()
+    all_is_written(run)
+
+
+def test_a_machine_that_dies_takes_all_on_it_along_and_nothing_is_lost(submit: Submit) -> None:
+    run = submit(chain())
+    until(run, lambda snapshot: acked(snapshot) > 5)
+    ((node, workers),) = run.nodes().items()
+    assert workers == run.plan.workers
+    assert len(run.kill_node(node)) == len(workers) + 1, "the master lives there, too"
+    all_is_written(run)
+    assert run.snapshot().restarts == len(workers)
+
+
+def test_a_machine_that_is_not_there_cannot_be_killed(submit: Submit) -> None:
+    run = submit(chain())
+    with pytest.raises(ClusterError, match="nowhere"):
+        run.kill_node("nowhere")
+
+
+# ---- havoc --------------------------------------------------------------------------------------
+
+
+def test_user_code_raises_until_it_is_healed(submit: Submit) -> None:
+    run = submit(chain(attempts_max=1_000))
+    run.disturb(Havoc(raises=(Raise(component="relay"),)))
+    found = until(run, lambda snapshot: snapshot.component("numbers").failed > 5)
+    assert set(found.component("numbers").causes) == {"exception"}
+    pass_time(run, 0.3)
+    before = len(written(run))
+    pass_time(run, 0.5)
+    assert len(written(run)) == before, "some records get through"
+    run.disturb(Havoc())
+    all_is_written(run)
+
+
+def test_what_is_slow_is_slow_until_it_is_healed(submit: Submit) -> None:
+    run = submit(chain(Paced(TOTAL, 0.1)), active=False)
+    run.disturb(Havoc(slows=(Slow(component="sink", seconds=0.2),)))
+    pass_time(run, 0.5)  # everybody hears of it
+    run.activate()
+    begun_s = run.now()
+    until(run, lambda snapshot: snapshot.component("sink").executed >= 5)
+    assert run.now() - begun_s >= 4 * 0.2
+    run.disturb(Havoc())
+    healed_s = run.now()
+    all_is_written(run)
+    assert run.now() - healed_s < (TOTAL - 5) * 0.2
+
+
+def test_nothing_gets_through_a_link_that_drops_all_until_it_is_healed(submit: Submit) -> None:
+    run = submit(chain(lane_retry_s=0.2))
+    run.disturb(Havoc(links=(Link(source="relay", target="sink", drop=1.0),)))
+    pass_time(run, 1.0)
+    before = len(written(run))
+    pass_time(run, 1.0)
+    assert len(written(run)) == before < TOTAL
+    run.disturb(Havoc())
+    all_is_written(run)
+
+
+# ---- the lifecycle ------------------------------------------------------------------------------
+
+
+def test_nothing_is_emitted_before_it_is_activated_nor_while_it_is_deactivated(
+    submit: Submit,
+) -> None:
+    run = submit(chain(), active=False)
+    pass_time(run, 0.5)
+    assert run.snapshot().state == State.INACTIVE
+    assert run.snapshot().component("numbers").emitted == 0
+    run.activate()
+    until(run, lambda snapshot: acked(snapshot) > 5)
+    run.deactivate()
+    still = until(run, lambda s: all(w.idle and w.at_rest for w in s.workers.values()))
+    pass_time(run, 1.0)
+    assert run.snapshot().component("numbers").emitted == still.component("numbers").emitted
+    run.activate()
+    all_is_written(run)
+
+
+def test_drain_finishes_what_is_open_and_emits_nothing_more(submit: Submit) -> None:
+    run = submit(chain(Paced(100_000, 1_000.0)))
+    until(run, lambda snapshot: acked(snapshot) > 5)
+    run.drain()
+    assert run.wait(PATIENCE_S)
+    counts = run.snapshot().component("numbers")
+    assert counts.emitted == counts.acked == len(written(run)) < 100_000
+
+
+def test_tasks_that_change_places_lose_nothing(submit: Submit) -> None:
+    run = submit(chain(sinks=2, workers=2), Layout.PACK)
+    assert run.plan.workers == [0, 1]
+    until(run, lambda snapshot: acked(snapshot) > 5)
+    run.rebalance(workers=3)
+    assert run.plan.workers == [0, 1, 2]
+    until(run, lambda snapshot: len(snapshot.workers) == 3)
+    run.rebalance(workers=1)
+    assert len(run.plan.workers) == 1
+    all_is_written(run)
+    assert set().union(*run.results("sink")) == set(range(TOTAL))
+    assert run.snapshot().restarts == 0
+
+
+def test_kill_says_what_was_done_and_is_the_end(submit: Submit) -> None:
+    run = submit(chain(Paced(100_000, 1_000.0)))
+    until(run, lambda snapshot: acked(snapshot) > 5)
+    report = run.kill()
+    counts = report.spouts["numbers"]
+    assert counts.acked == counts.emitted > 5
+    assert report.unsettled == 0
+    with pytest.raises(ClusterError, match="was stopped"):
+        run.snapshot()
+
+
+def test_what_is_not_possible_is_refused_and_says_what_is(submit: Submit) -> None:
+    run = submit(chain(Paced(TOTAL, 0.1)))
+    assert run.wait(PATIENCE_S)
+    for refused in (run.activate, run.deactivate, run.rebalance):
+        with pytest.raises(LifecycleError, match=r"is finished.*possible are: drain, kill"):
+            refused()
+
+
+def test_who_stops_twice_stops_once_and_cannot_ask_any_more(submit: Submit) -> None:
+    run = submit(chain())
+    run.stop()
+    run.stop()
+    for asked in (run.snapshot, run.finished, run.wait, run.activate, run.drain, run.kill_master):
+        with pytest.raises(ClusterError, match="was stopped"):
+            asked()
+    with pytest.raises(ClusterError, match="was stopped"):
+        run.disturb(Havoc())
+
+
+def test_a_name_is_taken_until_its_topology_is_stopped(submit: Submit) -> None:
+    run = submit(chain())
+    with pytest.raises(ClusterError, match="'chain' is there already"):
+        submit(chain())
+    submit(chain(name="other")).stop()
+    run.stop()
+    submit(chain(Paced(TOTAL, 0.1))).wait(PATIENCE_S)

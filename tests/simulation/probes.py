@@ -1,0 +1,105 @@
+"""User code that notes what befalls it; all lives of all tasks share the note, as nothing real can.
+
+That is the point: what user code does here outlives the simulated processes, so a test sees all of
+it, also what a dead process had done.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Self
+
+from sunshower import Bolt, Context, Spout, Topology
+from sunshower.runtime.plan import Layout
+from sunshower.simulation.cluster import SimCluster
+from sunshower.simulation.run import SimRun
+from tests.contract.topologies import Item
+
+
+class Shared:
+    """One for all tasks."""
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+
+class Looks(Shared):
+    """What each life of a task has seen on its clock."""
+
+    def __init__(self) -> None:
+        self.seen: dict[int, list[float]] = {}
+
+
+class Looking(Bolt[Item, Item]):
+    def __init__(self, looks: Looks) -> None:
+        self.looks = looks
+
+    def prepare(self, context: Context) -> None:
+        self.clock = context.clock
+        self.mine = self.looks.seen.setdefault(len(self.looks.seen), [])
+
+    def process(self, record: Item) -> Iterator[Item]:
+        self.mine.append(self.clock.now())
+        self.clock.sleep(0.001)
+        self.mine.append(self.clock.now())
+        yield record
+
+
+class Numbers(Spout[Item]):
+    """0 … total - 1, as fast as they are taken."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+
+    def records(self) -> Iterator[Item]:
+        yield from map(Item, range(self.total))
+
+
+def looking(looks: Looks, total: int = 50) -> Topology:
+    topology = Topology("looking", spout_pending=8)
+    items = topology.spout("numbers", Numbers(total))
+    items.shuffle().bolt("first", Looking(looks)).shuffle().bolt("second", Looking(looks))
+    return topology
+
+
+class Work(Shared):
+    """What a bolt does with each number, and how often it has been asked to."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[int] = Counter()
+        self.done: Counter[int] = Counter()
+
+    def __call__(self, number: int, context: Context) -> None:
+        """Nothing: tests say more."""
+
+
+class Worker(Bolt[Item, None]):
+    def __init__(self, work: Work) -> None:
+        self.work = work
+
+    def prepare(self, context: Context) -> None:
+        self.context = context
+
+    def process(self, record: Item) -> None:
+        self.work.asked[record.number] += 1
+        self.work(record.number, self.context)
+        self.work.done[record.number] += 1
+
+
+def working(work: Work, total: int = 20, *, name: str = "working", **settings: Any) -> Topology:
+    topology = Topology(name, **settings)
+    topology.spout("numbers", Numbers(total)).shuffle().bolt("work", Worker(work))
+    return topology
+
+
+def submitted(
+    seed: int, topology: Topology, layout: Layout = Layout.ISOLATE, **how: Any
+) -> SimRun:
+    """On a cluster of its own, with all that can be checked and written down."""
+    return SimCluster(seed, check=True, **how).submit(topology.graph(), layout, sample=1)
+
+
+def all_done(run: SimRun, work: Work, total: int = 20) -> None:
+    assert run.wait(120.0), run.snapshot()
+    assert set(work.done) == set(range(total))

@@ -1,0 +1,95 @@
+"""A swarm: each seed draws a layout, and what hurts a run when; and a digest of what came of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from hashlib import sha256
+from random import Random
+
+from sunshower.errors import ClusterError
+from sunshower.runtime.havoc import Havoc, Link, Raise, Slow
+from sunshower.runtime.plan import Layout
+from sunshower.simulation.cluster import SimCluster
+from sunshower.simulation.run import SimRun
+from tests.contract.topologies import Paced, chain
+
+TOTAL = 60
+_HURTS = 8
+
+
+def hurt(seed: int) -> SimRun:
+    """A run with some faults of each kind, healed in the end; it has not been waited for."""
+    draw = Random(seed)
+    cluster = SimCluster(seed, nodes=1 + seed % 2, check=True)
+    topology = chain(
+        Paced(TOTAL, 2.0), sinks=2, ackers=1 + seed % 2, attempts_max=1_000, lane_retry_s=0.5
+    )
+    run = cluster.submit(topology.graph(), list(Layout)[seed % 3 > 0], sample=1)
+    faults = draw.sample(list(FAULTS), k=draw.randint(1, len(FAULTS)))
+    for _ in range(_HURTS):
+        run.wait(draw.expovariate(4.0))
+        try:
+            FAULTS[draw.choice(faults)](run, draw)
+        except ClusterError:
+            continue  # whom it was meant for is dead
+    for worker in run.plan.workers:
+        run.resume_worker(worker)
+    run.disturb(Havoc())
+    return run
+
+
+def _worker(run: SimRun, draw: Random) -> int:
+    return draw.choice([worker for workers in run.nodes().values() for worker in workers] or [0])
+
+
+def _pause(run: SimRun, draw: Random) -> None:
+    worker = _worker(run, draw)
+    run.pause_worker(worker)
+    run.wait(draw.expovariate(2.0))
+    run.resume_worker(worker)
+
+
+def _pause_master(run: SimRun, draw: Random) -> None:
+    run.pause_master()
+    run.wait(draw.expovariate(2.0))
+    run.resume_master()
+
+
+def _link(run: SimRun, draw: Random) -> None:
+    kinds = ("drop", "forget", "repeat", "corrupt", "delay")
+    run.disturb(Havoc(links=(Link(**dict.fromkeys(draw.sample(kinds, 2), draw.random() / 2)),)))
+
+
+FAULTS: dict[str, Callable[[SimRun, Random], object]] = {
+    "kill a worker": lambda run, draw: run.kill_worker(_worker(run, draw)),
+    "kill the master": lambda run, draw: run.kill_master(),
+    "kill a node": lambda run, draw: run.kill_node(draw.choice(sorted(run.nodes()))),
+    "pause a worker": _pause,
+    "pause the master": _pause_master,
+    "bad links": _link,
+    "errors": lambda run, draw: run.disturb(
+        Havoc(raises=(Raise(component="relay", probability=draw.random() / 2),))
+    ),
+    "slowness": lambda run, draw: run.disturb(
+        Havoc(slows=(Slow(component="sink", seconds=draw.random() / 20),))
+    ),
+    "rest": lambda run, draw: (run.deactivate(), run.wait(draw.random()), run.activate()),
+    "other places": lambda run, draw: run.rebalance(layout=draw.choice(list(Layout)), wait_s=0.3),
+}
+
+
+def digest(run: SimRun) -> str:
+    """Every byte of a run's history."""
+    found = sha256()
+    for e in run.history():
+        arrays = (e.roots.tobytes(), e.values.tobytes(), e.attempts.tobytes())
+        found.update(repr((e.at_s, e.what, e.task, arrays, e.detail)).encode())
+    return found.hexdigest()
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        hurt_run = hurt(int(argument))
+        hurt_run.wait(600.0)
+        print(digest(hurt_run))

@@ -1,0 +1,50 @@
+"""Every process has its own idea of the time; none of them goes back."""
+
+from __future__ import annotations
+
+from sunshower.simulation.clocks import HistoryClock, ProcessClock
+from sunshower.simulation.cluster import SimCluster
+from sunshower.simulation.world import World
+from tests.simulation.probes import Looks, looking
+
+
+def test_clocks_are_set_and_run_differently() -> None:
+    world = World(1)
+    clocks = [ProcessClock(world, 0.01) for _ in range(50)]
+    begun_s = [clock.now() for clock in clocks]
+    assert max(begun_s) - min(begun_s) > 1_000
+    world.run_until(100.0)
+    passed_s = [clock.now() - begun for clock, begun in zip(clocks, begun_s, strict=True)]
+    assert 99.0 <= min(passed_s) < 99.5 < 100.5 < max(passed_s) <= 101.0
+    for clock, passed in zip(clocks, passed_s, strict=True):
+        assert abs(clock.in_world_s(passed) - 100.0) < 1e-6
+
+
+def test_without_drift_all_run_alike() -> None:
+    world = World(1)
+    clock = ProcessClock(world, 0.0)
+    begun_s = clock.now()
+    world.run_until(10.0)
+    assert abs(clock.now() - begun_s - 10.0) < 1e-9
+
+
+def test_who_works_is_ahead_of_the_world_and_writes_down_how_far_it_has_come() -> None:
+    world = World(1)
+    clock = ProcessClock(world, 0.01)
+    history = HistoryClock(world, clock)
+    before = clock.now()
+    clock.sleep(2.0)
+    assert abs(clock.now() - before - 2.0) < 1e-6
+    assert world.now_s == 0.0
+    assert 1.97 < history.now() < 2.03
+
+
+def test_user_code_never_sees_its_clock_go_back() -> None:
+    for seed in range(5):
+        looks = Looks()
+        with SimCluster(seed) as cluster:
+            run = cluster.submit(looking(looks).graph())
+            assert run.wait(60.0)
+        assert len(looks.seen) > 1
+        for times in looks.seen.values():
+            assert times == sorted(times), f"seed {seed}"

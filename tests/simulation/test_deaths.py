@@ -1,0 +1,151 @@
+"""Processes end in the middle of anything, and their successors find what they need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sunshower import Context
+from sunshower.runtime.history import What
+from sunshower.runtime.plan import Layout
+from sunshower.simulation.run import SimRun
+from sunshower.simulation.worker import Killed, SimWorker
+from tests.simulation.probes import Work, all_done, submitted, working
+
+SEEDS = pytest.mark.parametrize("seed", range(10))
+
+
+class Once(Work):
+    """Something happens at one number, the first time."""
+
+    def __init__(self, what: Callable[[Context], None], number: int = 7) -> None:
+        super().__init__()
+        self.what, self.number = what, number
+
+    def __call__(self, number: int, context: Context) -> None:
+        if number == self.number and self.asked[number] == 1:
+            self.what(context)
+
+
+def die(context: Context) -> None:
+    raise Killed
+
+
+def causes(run: SimRun) -> set[str]:
+    return set(run.snapshot().component("numbers").causes)
+
+
+def process(run: SimRun, component: str) -> SimWorker:
+    (task,) = run.plan.tasks_of(component)
+    found = run._site.network.there[task.worker]
+    assert isinstance(found, SimWorker)
+    return found
+
+
+@SEEDS
+@pytest.mark.parametrize("layout", Layout)
+def test_user_code_that_kills_its_process_is_found_out_and_nothing_is_lost(
+    seed: int, layout: Layout
+) -> None:
+    work = Once(die)
+    run = submitted(seed, working(work), layout)
+    all_done(run, work)
+    assert work.asked[7] >= 2
+    assert run.snapshot().restarts == 1
+    if layout is Layout.ISOLATE:  # else its spout has died, too, and counts anew
+        assert causes(run) == {"actor died"}
+
+
+@SEEDS
+def test_a_call_that_takes_too_long_ends_its_process_in_time(seed: int) -> None:
+    work = Once(lambda context: context.clock.sleep(3_600.0))
+    run = submitted(seed, working(work, block_max_s=10.0, message_timeout_s=1_000.0))
+    all_done(run, work)
+    (obituary,) = run._master.core.obituaries.values()
+    assert "context.clock.sleep(3_600.0)" in obituary.stack
+    assert 9.9 < run.now() < 16.0, "10 s, an eighth of that, and the way back"
+    reborn = [e.at_s for e in run.history() if e.what is What.BORN and e.detail[1] == 2]
+    assert 9.9 < reborn[0] < 13.0
+
+
+def test_a_call_that_takes_long_and_not_too_long_is_waited_for() -> None:
+    work = Once(lambda context: context.clock.sleep(9.0))
+    run = submitted(0, working(work, block_max_s=10.0))
+    all_done(run, work)
+    assert run.snapshot().restarts == 0
+    assert run.now() > 8.9
+
+
+@SEEDS
+def test_one_that_is_killed_in_the_middle_of_a_call_tells_which_records_it_had(seed: int) -> None:
+    work = Once(lambda context: context.clock.sleep(2.0))
+    run = submitted(seed, working(work))
+    while not work.asked[7]:
+        run.wait(0.05)
+    run.wait(0.5)
+    bolt = process(run, "work")
+    run.kill_worker(bolt.address)
+    run.wait(1.0)
+    (obituary,) = run._master.core.obituaries.values()
+    (task,) = run.plan.tasks_of("work")
+    assert (obituary.worker, obituary.task) == (bolt.address, task.id)
+    assert len(obituary.suspects) > 0
+    all_done(run, work)
+
+
+@SEEDS
+def test_a_successor_on_another_machine_finds_no_black_box(seed: int) -> None:
+    work = Once(die)
+    run = submitted(seed, working(work), nodes=3)
+    all_done(run, work)
+    first = process(run, "work")
+    where = {node: workers for node, workers in run.nodes().items() if workers}
+    assert sorted(worker for workers in where.values() for worker in workers) == run.plan.workers
+    found = run._master.core.obituaries.get(first.address)
+    before = "node-" + str((first.address + 1) % 3)
+    assert (found is not None) == (first.node == before)
+
+
+@SEEDS
+def test_a_machine_takes_only_its_own_processes_along(seed: int) -> None:
+    work = Work()
+    run = submitted(seed, working(work, total=100, spout_pending=5), nodes=2)
+    run.wait(0.01)
+    nodes = run.nodes()
+    assert all(nodes.values())
+    master_node = run._site.network.there[-1].node
+    node = next(name for name in nodes if name != master_node)
+    assert len(run.kill_node(node)) == len(nodes[node])
+    assert set(run._site.network.there) == {-1, *(w for n in nodes if n != node for w in nodes[n])}
+    all_done(run, work, 100)
+    assert run.snapshot().restarts == len(nodes[node])
+
+
+@SEEDS
+def test_while_the_master_is_dead_who_is_born_waits_for_the_next_one(seed: int) -> None:
+    work = Work()
+    run = submitted(seed, working(work, total=100, spout_pending=5))
+    run.wait(0.01)
+    bolt = process(run, "work").address
+    run.kill_worker(bolt)
+    run.kill_master()
+    all_done(run, work, 100)
+    assert run.snapshot().restarts == 1
+
+
+@SEEDS
+def test_everybody_may_die_again_and_again(seed: int) -> None:
+    work = Work()
+    run = submitted(seed, working(work, total=60, spout_pending=5, ackers=2), nodes=1 + seed % 3)
+    draw = run._world.draw
+    for _ in range(8):
+        there = sorted(run._site.network.there)
+        victim = there[int(draw() * len(there))] if there else None
+        if victim == -1:
+            run.kill_master()
+        elif victim is not None:
+            run.kill_worker(victim)
+        run.wait(draw())
+    all_done(run, work, 60)
+    assert "timeout" not in causes(run), "a loss was found by the deadline only"

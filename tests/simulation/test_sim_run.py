@@ -1,0 +1,160 @@
+"""What a simulated run says that one on Ray cannot: it is stuck, or nobody answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from sunshower import Bolt, Spout, SpoutCollector, Topology
+from sunshower.errors import ClusterError, TopologyFailed
+from sunshower.runtime.havoc import Havoc
+from sunshower.runtime.lifecycle import State
+from sunshower.runtime.plan import Layout
+from sunshower.simulation.cluster import SimCluster
+from tests.contract.topologies import Item, chain
+from tests.simulation.probes import Numbers, Work, all_done, submitted, working
+
+
+def test_what_nobody_will_ever_finish_is_stuck_and_says_who_waits_for_what() -> None:
+    run = submitted(0, working(Work(), spout_pending=5))
+    run.deactivate()
+    assert not run.wait(100.0), "with a timeout somebody is still going to do something"
+    with pytest.raises(ClusterError) as caught:
+        run.wait()
+    said = str(caught.value)
+    assert "'working' is stuck: nothing will ever happen any more" in said
+    assert "seed 0" in said
+    assert "numbers is not done" in said
+    assert "work has executed" in said
+    run.activate()
+    assert run.wait()
+
+
+def test_a_paused_worker_that_nobody_resumes_is_stuck_and_named() -> None:
+    run = submitted(0, working(Work(), total=1_000, ackers=0))
+    (task,) = run.plan.tasks_of("work")
+    run.pause_worker(task.worker)
+    with pytest.raises(ClusterError, match=rf"worker {task.worker} \(life 1\) is paused"):
+        run.wait()
+
+
+def test_a_master_that_is_paused_answers_when_it_goes_on() -> None:
+    run = submitted(0, working(Work(), spout_pending=5))
+    run.pause_master()
+    begun_s = run.now()
+    with pytest.raises(ClusterError, match="does not answer: its master is paused"):
+        run.snapshot()
+    assert 29.0 < run.now() - begun_s < 31.0
+    assert not run.wait(1.0), "it is finished, but nobody can tell"
+    run.resume_master()
+    assert run.wait(5.0)
+
+
+def test_who_asks_while_the_master_is_dead_waits_for_its_successor() -> None:
+    run = submitted(0, working(Work(), total=100, spout_pending=5))
+    run.kill_master()
+    killed_s = run.now()
+    assert run.snapshot().state in (State.ACTIVE, State.FINISHED)
+    assert 0.05 <= run.now() - killed_s < 0.7
+    with pytest.raises(ClusterError, match="the master is not there"):
+        run.kill_master()
+        run.kill_master()
+
+
+def test_time_passes_only_while_somebody_waits() -> None:
+    run = submitted(0, working(Work(), spout_pending=5))
+    now = run.now()
+    run.history()
+    run.nodes()
+    run.pause_worker(0)
+    run.resume_worker(0)
+    assert run.now() == now
+    run.snapshot()
+    assert now < run.now() < now + 0.1
+    assert not run.wait(0.0)
+
+
+def test_tables_are_small_unless_the_topology_says_how_large_they_are() -> None:
+    for said, pending in (({}, 256), ({"spout_pending": 9}, 9)):
+        run = SimCluster(0).submit(chain(**said).graph())
+        assert run.plan.graph.config.spout_slots == pending
+
+
+def test_results_of_one_that_is_being_born_are_waited_for() -> None:
+    work = Work()
+    run = submitted(0, chain())
+    run.wait(1.0)
+    (task,) = run.plan.tasks_of("sink")
+    run.kill_worker(task.worker)
+    assert run.results("sink") in ([set()], [None])
+    with pytest.raises(ClusterError, match=rf"worker {task.worker} is not there"):
+        run.kill_worker(task.worker)
+        run.kill_worker(task.worker)
+    assert not work.done
+
+
+class Sulky(Bolt[Item, None]):
+    def process(self, record: Item) -> None: ...
+
+    def result(self) -> int:
+        raise KeyError("no result today")
+
+    def cleanup(self) -> None:
+        raise OSError("no end either")
+
+
+def test_what_user_code_says_when_it_is_asked_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    topology = Topology("sulky")
+    topology.spout("numbers", Numbers(3)).shuffle().bolt("sulky", Sulky)
+    run = submitted(0, topology)
+    assert run.wait(60.0)
+    with pytest.raises(TopologyFailed, match="user code raised KeyError: 'no result today'"):
+        run.results("sulky")
+    run.stop()
+    assert "cleanup of sulky[0] raised OSError: no end either" in caplog.text
+
+
+class Unmovable(Spout[Item]):
+    """Says how it moves, and cannot be copied."""
+
+    def next_tuple(self, out: SpoutCollector[Item]) -> None:
+        out.emit(Item(1), 1)
+
+    def snapshot(self) -> object:
+        return (number for number in range(3))
+
+    def restore(self, state: object) -> None: ...
+
+
+def test_luggage_that_cannot_be_copied_ends_the_topology() -> None:
+    topology = Topology("heavy", workers=2, spout_pending=2)
+    topology.spout("numbers", Unmovable, parallelism=2).shuffle().bolt("sink", Sulky, 2)
+    run = submitted(0, topology, Layout.PACK)
+    with pytest.raises(TopologyFailed, match="'numbers' cannot move to another process"):
+        run.rebalance(layout=Layout.ISOLATE, wait_s=0.1)
+
+
+def test_several_topologies_share_one_world() -> None:
+    with SimCluster(5, check=True) as cluster:
+        works = [Work(), Work()]
+        first, second = (
+            cluster.submit(working(work, name=name).graph(), sample=1)
+            for work, name in zip(works, ("first", "second"), strict=True)
+        )
+        all_done(first, works[0])
+        assert first.now() == second.now()
+        all_done(second, works[1])
+        assert first.history() != second.history()
+        second.disturb(Havoc())
+    with pytest.raises(ClusterError, match="'second' was stopped"):
+        second.disturb(Havoc())
+    assert len(second.history()) > 0, "what was written down stays"
+
+
+def test_a_book_that_is_not_in_order_is_found_at_once() -> None:
+    run = submitted(0, working(Work(), total=100, spout_pending=5))
+    run.wait(0.01)
+    core = run._site.network.there[0].core  # type: ignore[attr-defined]
+    (spout,) = core._wired.spouts.values()
+    spout.pending._free_count += 1
+    with pytest.raises(AssertionError, match="a slot is free twice"):
+        run.wait(10.0)

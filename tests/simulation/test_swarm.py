@@ -1,0 +1,70 @@
+"""Whatever happens to a run, nothing is lost and nothing counts as done that is not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sunshower.runtime.history import What
+from tests.simulation.swarm import TOTAL, digest, hurt
+
+SEEDS = 60
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_whatever_happens_all_is_written_down_and_nothing_is_acked_before(seed: int) -> None:
+    run = hurt(seed)
+    assert run.wait(600.0), f"seed {seed}: it does not end\n{run._describe()}"
+    written_s: dict[int, float] = {}
+    for entry in run.history():
+        if entry.what is What.WROTE:
+            written_s.setdefault(entry.detail[0], entry.at_s)
+    assert set(written_s) == set(range(TOTAL)), f"seed {seed}: something is lost"
+    for entry in (e for e in run.history() if e.what is What.COMPLETED):
+        early = [n for n in entry.values.tolist() if written_s[n] > entry.at_s]
+        assert not early, f"seed {seed}: {early} were complete before they were written down"
+
+
+def test_the_same_seed_is_the_same_history() -> None:
+    digests = []
+    for _ in range(2):
+        run = hurt(3)
+        run.wait(600.0)
+        digests.append(digest(run))
+    assert digests[0] == digests[1]
+    other = hurt(4)
+    other.wait(600.0)
+    assert digest(other) != digests[0]
+
+
+@pytest.mark.slow
+def test_the_same_seed_is_the_same_history_in_every_process() -> None:
+    seeds = [str(seed) for seed in range(6)]
+    said = []
+    for hash_seed in ("0", "4711"):
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.simulation.swarm", *seeds],
+            cwd=Path(__file__).parents[2],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        said.append(done.stdout.split())
+    assert said[0] == said[1]
+    assert len(set(said[0])) == len(seeds)
+
+
+def test_faults_of_all_kinds_are_felt() -> None:
+    causes, restarts = set[str](), 0
+    for seed in range(12):
+        run = hurt(seed)
+        run.wait(600.0)
+        causes |= set(run.snapshot().component("numbers").causes)
+        restarts += run.snapshot().restarts
+    assert {"actor died", "bad frame", "exception"} <= causes
+    assert restarts > 5
