@@ -128,6 +128,7 @@ class RayRun:
 
     def kill_master(self) -> int:
         """See the port."""
+        self._master_is_paused = False  # its successor is not
         return self._signal(signal.SIGKILL, master_name(self.id))
 
     def pause_worker(self, worker: int) -> None:
@@ -162,13 +163,14 @@ class RayRun:
 
     def kill_node(self, node: str) -> list[int]:
         """See the port."""
-        there = [process for process in self._processes().values() if process.node == node]
+        there = {name: one for name, one in self._processes().items() if one.node == node}
         if not there:
             raise ClusterError(
                 f"topology {self.topology!r} has no process on a machine {node!r}; "
                 f"it has workers on: {', '.join(self.nodes()) or 'none'}"
             )
-        return send(signal.SIGKILL, there)
+        self._master_is_paused = self._master_is_paused and master_name(self.id) not in there
+        return send(signal.SIGKILL, list(there.values()))
 
     def disturb(self, havoc: Havoc) -> None:
         """See the port. Workers hear of it within milliseconds, unless they are paused."""
