@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sunshower.errors import LoadError, SunshowerError
@@ -136,7 +136,7 @@ def _find(module: ModuleType, path: Path, name: str | None, kind: Kind[T]) -> T:
         for key, value in vars(module).items()
         if not key.startswith("_")
         and getattr(value, "__module__", "").startswith("sunshower.")
-        and not isinstance(value, type)
+        and not isinstance(value, type | FunctionType)
     ]
     has = f" What it has is: {', '.join(others)}." if others else ""
     raise LoadError(f"{problem}; make one at its top level: {kind.example}.{has}")
