@@ -135,7 +135,7 @@ def _find(module: ModuleType, path: Path, name: str | None, kind: Kind[T]) -> T:
         f"{key} (a {type(value).__name__})"
         for key, value in vars(module).items()
         if not key.startswith("_")
-        and getattr(value, "__module__", "").startswith("sunshower.")
+        and str(getattr(value, "__module__", "")).startswith("sunshower.")
         and not isinstance(value, type | FunctionType)
     ]
     has = f" What it has is: {', '.join(others)}." if others else ""
