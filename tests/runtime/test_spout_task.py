@@ -10,8 +10,10 @@ import pytest
 
 from sunshower import Cause, Context, Failure, Spout, Topology
 from sunshower.errors import TopologyFailed
+from sunshower.runtime.history import What
 from sunshower.runtime.ids import U64
 from sunshower.runtime.usercode import Raised
+from tests.runtime.recorded import Alone
 from tests.runtime.rig import Rig, edges_by_root, records_of
 
 
@@ -110,6 +112,22 @@ def test_record_that_does_not_fit_is_an_error_of_the_source_and_those_before_it_
     with pytest.raises(Raised, match=r"numbers\[0\]: 'two' \(a str\) does not fit stream"):
         here.spout("numbers").emit(0.0, 100)
     assert records_of(here.sent("next")) == [Number(1)]
+
+
+def test_last_record_of_a_source_that_does_not_fit_is_not_left_out_in_silence() -> None:
+    class Misfit(Numbers):
+        def records(self) -> Iterator[Any]:
+            return iter([Number(1), "two"])
+
+    topology = Topology("t", ackers=1, task_errors_max=2)
+    topology.spout("numbers", Misfit()).shuffle().bolt("next", sink)
+    run = Alone(topology)
+    for _ in range(5):
+        run.work()
+        run.clock.advance(1.0)
+    (spout,) = run.worker._spouts
+    assert spout.supervision.is_quarantined, "its source is asked again, and gives the same"
+    assert run.values(What.COMPLETED) == [0]
 
 
 # ---- verdicts -----------------------------------------------------------------------------------
