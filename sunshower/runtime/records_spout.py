@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import compress, islice
+from itertools import chain, compress, islice
 from typing import Any
 
 import numpy as np
@@ -82,7 +82,7 @@ class RecordsSpoutTask(SpoutTask):
         self.open(context)
 
     def _watched(self) -> Iterator[Any]:
-        yield from self._left
+        yield from chain(self._left)  # which outlives this: without chain() it would be closed, too
         self.exhausted = True
 
     def _records(self) -> Iterator[Any]:

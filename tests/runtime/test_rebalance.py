@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+
+from sunshower import Topology
 from sunshower.clock import ManualClock
 from sunshower.runtime.lifecycle import State
 from sunshower.runtime.plan import Layout, make_plan
+from sunshower.runtime.wiring import context
+from tests.runtime.chains import Numbers, sink
 from tests.runtime.example import Book, everything
+from tests.runtime.rig import Rig, records_of
 from tests.runtime.steered import Steered
 from tests.runtime.test_two_workers import check, seeds
 
@@ -90,3 +96,19 @@ def test_kill_ends_a_topology_in_the_middle_of_a_rebalance_when_its_wait_is_over
     assert report.seconds < 3.2
     if report.seconds < 3.0:
         assert report.unsettled == 0, f"seed {seed}: it did not wait for what was pending"
+
+
+def test_a_source_goes_on_when_the_task_of_the_former_places_is_thrown_away() -> None:
+    topology = Topology("t")
+    topology.spout("numbers", Numbers(10)).shuffle().bolt("sink", sink)
+    former, present = Rig(topology), Rig(topology)
+    former.spout("numbers").emit(0.0, 4)
+    luggage = former.spout("numbers").pack(stays=True, now=0.0)
+    task = present.spout("numbers")
+    task.unpack(luggage, context(present.plan, task.task))
+    del former
+    gc.collect()
+    task.emit(1.0, 100)  # the four first
+    task.emit(1.0, 100)
+    assert [number.n for number in records_of(present.sent("sink"))] == list(range(10))
+    assert task.exhausted
