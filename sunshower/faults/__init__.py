@@ -2,7 +2,7 @@
 
 from sunshower.faults.checkers.delivery import AtLeastOnce, AtMostOnce, Duplicates, ExactlyOnce
 from sunshower.faults.checkers.edges import EachEdgeOnce, NoPrematureAck
-from sunshower.faults.checkers.healing import Liveness, Recovers
+from sunshower.faults.checkers.healing import Liveness, NoneTimedOut, Recovers
 from sunshower.faults.checkers.order import PerKeyOrder
 from sunshower.faults.checkers.pressure import BoundedPending
 from sunshower.faults.experiment import Experiment
@@ -35,6 +35,7 @@ __all__ = [
     "Item",
     "Liveness",
     "NoPrematureAck",
+    "NoneTimedOut",
     "Outcome",
     "PerKey",
     "PerKeyOrder",

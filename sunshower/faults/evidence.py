@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -22,7 +23,7 @@ class _Edge:
     edge: int
     source: int = 0
     target: int = 0
-    steps: list[tuple[float, str]] = field(default_factory=list)  # when, and what befell it
+    steps: list[tuple[float, str, str]] = field(default_factory=list)  # when, what befell it, how
     depth: int = 0
 
 
@@ -43,10 +44,10 @@ def tree(history: History, message: int) -> list[str]:
     mine = np.flatnonzero(emitted.messages == message)
     for row in mine.tolist():
         root = int(emitted.roots[row])
-        end = _end(history, root)
+        end, done_s = _end(history, root)
         attempt, at_s = int(emitted.attempts[row]), float(emitted.at_s[row])
-        lines.append(f"  attempt {attempt}, root {root:016x}: emitted {at_s:.3f} s, {end}")
-        lines += _edges(history, root)
+        lines.append(f"  attempt {attempt}, root {root:016x}: emitted {at_s:.4f} s, {end}")
+        lines += _edges(history, root, done_s)
     if not len(mine):
         lines.append("  it was never emitted")
     if len(lines) > _LINES_MAX:
@@ -54,17 +55,21 @@ def tree(history: History, message: int) -> list[str]:
     return lines
 
 
-def _end(history: History, root: int) -> str:
+def _end(history: History, root: int) -> tuple[str, float]:
+    """What became of an attempt, and when it was complete."""
     completed, failed = history.rows(What.COMPLETED), history.rows(What.FAILED)
     for row in np.flatnonzero(completed.roots == np.uint64(root)).tolist():
-        return f"completed {completed.at_s[row]:.3f} s"
+        return f"completed {completed.at_s[row]:.4f} s", float(completed.at_s[row])
     for row in np.flatnonzero(failed.roots == np.uint64(root)).tolist():
-        return f"failed {failed.at_s[row]:.3f} s: {failed.details[row]}"
-    return "neither completed nor failed"
+        return f"failed {failed.at_s[row]:.4f} s: {failed.details[row]}", math.inf
+    return "neither completed nor failed", math.inf
 
 
-def _edges(history: History, root: int) -> Iterator[str]:
-    """A line for each edge, indented below the one that it was made from, and who had it last."""
+def _edges(history: History, root: int, done_s: float) -> Iterator[str]:
+    """A line for each edge, indented below the one that it was made from, and who had it last.
+
+    `done_s`: when the tree was said to be complete.
+    """
     edges: dict[int, _Edge] = {}
     held: dict[int, int] = {}  # task → the depth of what it was last handed of this tree
     events = sorted(_events(history, root))
@@ -75,17 +80,18 @@ def _edges(history: History, root: int) -> Iterator[str]:
         elif what is What.DELIVERED:
             edge.target = task
             held[task] = edge.depth + 1
-        edge.steps.append((at_s, what.name.lower()))
+        late = ", too late" if at_s > done_s else ""
+        edge.steps.append((at_s, what.name.lower(), late))
     for edge in edges.values():
-        story = ", ".join(f"{what} {at_s:.3f}" for at_s, what in edge.steps)
+        story = ", ".join(f"{what} {at_s:.4f}{late}" for at_s, what, late in edge.steps)
         yield f"    {'  ' * edge.depth}{edge.edge:016x} {_way(history, edge)}: {story}"
     if not edges:
         yield "    nothing is known of its edges: it is not in the sample, or it had none"
     elif open_ones := [edge for edge in edges.values() if edge.steps[-1][1] != "acked"]:
         last = max(open_ones, key=lambda edge: edge.steps[-1])
-        at_s, step = last.steps[-1]
+        at_s, step, _ = last.steps[-1]
         where = "on the way to " if step == "sent" else ""
-        yield f"    last: {where}{history.name(last.target)}, {step} {at_s:.3f} s"
+        yield f"    last: {where}{history.name(last.target)}, {step} {at_s:.4f} s"
 
 
 def _way(history: History, edge: _Edge) -> str:

@@ -43,6 +43,7 @@ class Facts:
     places: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # task → index, worker
     tracked: bool = True
     pending_max: int = 32_768  # roots in flight, per spout task
+    timeouts_s: Mapping[int, float] = field(default_factory=dict)  # spout task → of its trees
     sample: int = 1  # of every so manieth tree the edges are in the history
     total: int | None = None  # messages in the source, if that is known
     model: Model | None = None
@@ -54,6 +55,7 @@ class Facts:
 def facts_of(plan: Plan, *, sample: int = 1) -> Facts:
     """What a plan says; the rest is added with `replace` when it is known."""
     spouts = [(task.id, plan.component(task)) for task in plan.spouts]
+    timeout_s = plan.graph.config.message_timeout_s
     return Facts(
         tasks=task_names(plan),
         spouts=tuple(task.id for task in plan.spouts),
@@ -62,5 +64,6 @@ def facts_of(plan: Plan, *, sample: int = 1) -> Facts:
         places={task.id: (task.index, task.worker) for task in plan.tasks},
         tracked=plan.graph.config.tracked,
         pending_max=plan.graph.config.spout_slots,
+        timeouts_s={id: spout.message_timeout_s or timeout_s for id, spout in spouts},
         sample=sample,
     )

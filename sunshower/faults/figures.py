@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 
 from sunshower.faults.checkers.delivery import duplicates
-from sunshower.faults.history import F64, History
+from sunshower.faults.history import F64, History, values_of
 from sunshower.runtime.history import What
 
 
@@ -49,10 +49,5 @@ def figures_of(history: History) -> dict[str, float]:
 def latencies(history: History) -> F64:
     """Complete latencies in seconds, one for each completion, in their order: shape (n,)."""
     emitted, completed = history.rows(What.EMITTED), history.rows(What.COMPLETED)
-    roots, at = np.unique(emitted.roots, return_index=True)
-    if not len(roots):
-        return np.zeros(0)
-    places = np.minimum(np.searchsorted(roots, completed.roots), len(roots) - 1)
-    known = roots[places] == completed.roots
-    found: F64 = completed.at_s[known] - emitted.at_s[at[places[known]]]
-    return found
+    found = completed.at_s - values_of(emitted.roots, emitted.at_s, completed.roots)
+    return found[np.isfinite(found)]

@@ -184,6 +184,15 @@ def message_of(message: int) -> tuple[int, int]:
     return message >> _NUMBER_BITS, message & _NUMBER_MASK
 
 
+def values_of(keys: U64, values: F64, wanted: U64) -> F64:
+    """The value of each wanted key, at its first place among `keys`; NaN where there is none."""
+    there, at = np.unique(keys, return_index=True)
+    if not len(there):
+        return np.full(len(wanted), np.nan)
+    places = np.minimum(np.searchsorted(there, wanted), len(there) - 1)
+    return np.where(there[places] == wanted, values[at[places]], np.nan)
+
+
 def task_names(plan: Plan) -> dict[int, str]:
     """Task id → its name, for all tasks of a plan."""
     return {task.id: name_of(task) for task in plan.tasks}

@@ -7,7 +7,7 @@ drawn, too. Prior art: TigerBeetle's VOPR; Groce et al., Swarm Testing, 2012.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +18,7 @@ import numpy as np
 from sunshower.config import Config
 from sunshower.faults.checkers.delivery import AtLeastOnce, Duplicates
 from sunshower.faults.checkers.edges import EachEdgeOnce, NoPrematureAck
-from sunshower.faults.checkers.healing import Liveness
+from sunshower.faults.checkers.healing import Liveness, NoneTimedOut
 from sunshower.faults.checkers.port import Checker
 from sunshower.faults.checkers.pressure import BoundedPending
 from sunshower.faults.experiment import Experiment
@@ -67,12 +67,17 @@ class _Dice:
 
 
 def swarm(
-    make: Callable[[], Topology], seed: int, *, messages_max: int | None = None
+    make: Callable[[], Topology],
+    seed: int,
+    *,
+    messages_max: int | None = None,
+    checkers: Sequence[Checker] | None = None,
 ) -> Experiment:
     """The experiment of that seed, on the topology that `make` declares.
 
     Its own settings stay as they are where they are not the defaults. `messages_max`: its sources
-    are told to end after so many, for those that have no end. Raises what the declaration raises.
+    are told to end after so many, for those that have no end. `checkers`: instead of `generic`.
+    Raises what the declaration raises.
     """
     dice = _dice(seed, 0)
     topology = _varied(make(), dice)
@@ -83,7 +88,7 @@ def swarm(
         name=f"{topology.id}-{seed}",
         topology=lambda: topology,
         plan=partial(_plan, graph, seed, messages),
-        checkers=generic(),
+        checkers=generic() if checkers is None else checkers,
         layout=Layout(dice.any(*Layout)),
         seconds_max=SECONDS_MAX,
         messages_max=messages_max,
@@ -95,6 +100,11 @@ def generic() -> tuple[Checker, ...]:
     """The checkers that hold of every tracked topology, whatever its bolts do."""
     promises = (AtLeastOnce(), NoPrematureAck(), EachEdgeOnce(), BoundedPending())
     return (*promises, Liveness(SECONDS_MAX), Duplicates())
+
+
+def strict() -> tuple[Checker, ...]:
+    """Those, and one for topologies whose bolts neither forget nor dawdle."""
+    return (*generic(), NoneTimedOut())
 
 
 def _varied(topology: Topology, dice: _Dice) -> Topology:

@@ -9,7 +9,7 @@ import pytest
 
 from sunshower.faults.checkers.delivery import AtLeastOnce, AtMostOnce, Duplicates, ExactlyOnce
 from sunshower.faults.checkers.edges import EachEdgeOnce, NoPrematureAck
-from sunshower.faults.checkers.healing import Liveness, Recovers
+from sunshower.faults.checkers.healing import Liveness, NoneTimedOut, Recovers
 from sunshower.faults.checkers.order import PerKeyOrder
 from sunshower.faults.checkers.port import Checker, Weighed, judge
 from sunshower.faults.checkers.pressure import BoundedPending
@@ -294,6 +294,17 @@ def test_recovery_is_the_time_until_all_that_was_open_is_completed() -> None:
     assert ask(Recovers(), Script().whole(0)).verdict is UNKNOWN
 
 
+def test_none_timed_out() -> None:
+    facts = replace(FACTS, timeouts_s={SPOUT: 30.0})
+    script = hurt().emitted(1).wait(12).failed(1, cause="timeout").whole(1, 2)  # it was expired
+    script.emitted(2).wait(40).failed(2, cause="actor died").whole(2, 2)
+    assert ask(NoneTimedOut(), script, facts).verdict is HOLDS
+    finding = ask(NoneTimedOut(), script.emitted(3).wait(29.9).failed(3, cause="timeout"), facts)
+    assert finding.verdict is BROKEN
+    assert finding.evidence[0] == "numbers[0], message 3"
+    assert ask(NoneTimedOut(), Script().whole(0), facts).verdict is UNKNOWN
+
+
 # ---- what proves nothing ------------------------------------------------------------------------
 
 
@@ -344,7 +355,14 @@ def test_a_checker_that_throws_is_no_pass_and_the_others_are_asked() -> None:
 
 def test_an_empty_history_breaks_no_checker() -> None:
     checkers = [AtLeastOnce(), AtMostOnce(), ExactlyOnce(), Duplicates(), NoPrematureAck()]
-    checkers += [EachEdgeOnce(), PerKeyOrder(), BoundedPending(), Liveness(), Recovers()]
+    checkers += [
+        EachEdgeOnce(),
+        PerKeyOrder(),
+        BoundedPending(),
+        Liveness(),
+        Recovers(),
+        NoneTimedOut(),
+    ]
     for finding in judge(checkers, History([], {}), FACTS):
         assert finding.verdict is UNKNOWN
         assert "failed" not in finding.reasons[0]
@@ -354,6 +372,6 @@ def test_roots_that_nobody_emitted_are_borne() -> None:
     """A cut at the beginning: what a worker wrote before is lost."""
     script = Script().hurt().completed(1).acked(2, 9, SINK).failed(3)
     checkers = [AtLeastOnce(), NoPrematureAck(), EachEdgeOnce(), BoundedPending(), Recovers()]
-    for finding in judge(checkers, script.history(), FACTS):
+    for finding in judge([*checkers, NoneTimedOut()], script.history(), FACTS):
         assert "failed" not in finding.reasons[0]
     assert np.isinf(script.history().accounts.completed_s).sum() == 0

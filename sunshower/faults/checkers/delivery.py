@@ -12,7 +12,7 @@ import numpy as np
 from sunshower.faults.checkers.port import Weighed
 from sunshower.faults.evidence import trees
 from sunshower.faults.facts import Ending, Facts, Model
-from sunshower.faults.history import History, message_of, numbers_of, tasks_of
+from sunshower.faults.history import History, message_keys, message_of, numbers_of, tasks_of
 from sunshower.runtime.history import What
 from sunshower.runtime.ids import I64, incarnations_of
 
@@ -31,6 +31,7 @@ class AtLeastOnce:
 
     def check(self, history: History, facts: Facts) -> Weighed:
         lost, excused = unaccounted(history, facts)
+        suspects: list[int] = lost.tolist()
         doubt = _unfinished(history, facts)
         broken: list[str] = []
         unknown: list[str] = []
@@ -46,6 +47,7 @@ class AtLeastOnce:
             if missing := _unwritten(history, facts, model):
                 said = f"{len(missing)} items were never written, such as {missing[0]}"
                 (unknown if doubt else broken).append(said)
+                suspects += _messages_of(missing, model, facts)
         elif not facts.tracked:
             unknown.append("nothing is tracked (ackers=0), and no sink says what it has written")
         count = len(history.accounts.messages)
@@ -53,7 +55,7 @@ class AtLeastOnce:
             f"each of {count} messages was completed",
             broken,
             unknown,
-            trees(history, lost.tolist()),
+            trees(history, dict.fromkeys(suspects)),
             {"lost": len(lost), "left_behind": excused},
         )
 
@@ -119,7 +121,7 @@ class Duplicates:
 
     def check(self, history: History, facts: Facts) -> Weighed:
         count = duplicates(history)
-        return Weighed(f"{count} came once more than needed", figures={"duplicates": count})
+        return Weighed(f"{count} duplicates", figures={"duplicates": count})
 
 
 def duplicates(history: History) -> int:
@@ -201,6 +203,15 @@ def _unwritten(history: History, facts: Facts, model: Model) -> list[int]:
         emitted = map(message_of, history.accounts.messages.tolist())
         wanted = {model.number(facts.places[task][0], number) for task, number in emitted}
     return sorted(set(wanted) - written - letters)
+
+
+def _messages_of(items: list[int], model: Model, facts: Facts) -> list[int]:
+    """The messages that these items of the numbered source are, as keys."""
+    spouts = {facts.places[task][0]: task for task in facts.spouts}
+    tasks = [spouts[item % model.tasks] for item in items]
+    numbers = [item // model.tasks for item in items]
+    found: list[int] = message_keys(np.array(tasks), np.array(numbers)).tolist()
+    return found
 
 
 def _differences(wanted: Mapping[Any, Any], found: Mapping[Any, Any]) -> list[str]:

@@ -6,12 +6,17 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
+from sunshower.failures import Cause
 from sunshower.faults.checkers.port import Weighed
-from sunshower.faults.evidence import trees
+from sunshower.faults.evidence import messages_of, trees
 from sunshower.faults.facts import Ending, Facts
-from sunshower.faults.history import History
+from sunshower.faults.history import History, values_of
 from sunshower.faults.outcome import Recovery
 from sunshower.runtime.history import What
+
+_FULL = 0.9  # of a timeout: clocks drift
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,32 @@ class Recovers:
             broken,
             unknown,
             figures={"worst_s": worst_s},
+        )
+
+
+@dataclass(frozen=True)
+class NoneTimedOut:
+    """No tree had to wait for its deadline: whatever broke one was told.
+
+    Only of topologies whose bolts neither forget nor dawdle, and of faults that are much shorter
+    than the timeout. What `expire` ends is younger than its deadline, and is not meant.
+    """
+
+    name: ClassVar[str] = "none-timed-out"
+
+    def check(self, history: History, facts: Facts) -> Weighed:
+        emitted, failed = history.rows(What.EMITTED), history.rows(What.FAILED)
+        timed_out = np.array([cause == Cause.TIMEOUT for cause in failed.details], np.bool_)
+        roots = failed.roots[timed_out]
+        age_s = failed.at_s[timed_out] - values_of(emitted.roots, emitted.at_s, roots)
+        limits_s = [facts.timeouts_s.get(task, 0.0) for task in failed.tasks[timed_out].tolist()]
+        late = roots[age_s >= _FULL * np.array(limits_s)]
+        said = f"{len(late)} trees failed at their deadline, and nothing had told before"
+        return Weighed(
+            "no tree had to wait for its deadline",
+            [said] if len(late) else (),
+            (),
+            trees(history, messages_of(history, late)),
         )
 
 
