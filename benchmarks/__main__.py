@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from benchmarks.measure import Match, Tell
 
 RESULTS = Path(__file__).parent / "results"
-NAMES = ("ledger", "word-count", "word-count-classes", "constants", "idle")
+NAMES = ("ledger", "word-count", "word-count-classes", "constants", "history", "idle")
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
@@ -95,7 +95,7 @@ def main() -> int:
 
 def matches(options: argparse.Namespace, stack: ExitStack, tell: Tell) -> Iterator[Match]:
     """The matches that were asked for, one after the other; Ray is started when one needs it."""
-    from benchmarks import constants, idle, ledger, word_count
+    from benchmarks import constants, history, idle, ledger, word_count
     from benchmarks.clusters import Arena
     from benchmarks.corpus import write_lines
 
@@ -116,6 +116,7 @@ def matches(options: argparse.Namespace, stack: ExitStack, tell: Tell) -> Iterat
         "word-count": lambda: word_count.rows_and_columns(arena(), lines(), options.words, tell),
         "word-count-classes": lambda: word_count.classes(arena(), lines(), options.words, tell),
         "constants": lambda: constants.match(arena(), options.seconds),
+        "history": lambda: history.match(arena(), options.seconds),
         "idle": lambda: idle.match(arena(), options.idle_seconds),
     }
     for name in NAMES:

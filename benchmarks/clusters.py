@@ -18,6 +18,7 @@ from sunshower.actors.cluster import RayCluster
 from sunshower.actors.names import NAMESPACE, master_name, worker_name
 from sunshower.actors.run import RayRun
 from sunshower.actors.shipping import ship
+from sunshower.runtime.history import What
 from sunshower.runtime.metrics import Snapshot
 from sunshower.runtime.plan import Layout
 
@@ -37,9 +38,14 @@ class Arena:
         """A gate that is shut."""
         return Gate(self.folder)
 
-    def run(self, topology: Topology, gate: Gate, layout: Layout) -> Outcome:
-        """Run to the end. `done` counts what its sink says, or what the spouts had acked."""
-        run = self._cluster.submit(topology.graph(), layout)
+    def run(
+        self, topology: Topology, gate: Gate, layout: Layout, sample: int | None = None
+    ) -> Outcome:
+        """Run to the end. `done` counts what its sink says, or what the spouts had acked.
+
+        `sample`: keep a history. It is read afterwards, and must have all that was completed.
+        """
+        run = self._cluster.submit(topology.graph(), layout, sample=sample)
         try:
             _wait(lambda: all(is_ready for is_ready, _ in run.results("source")))
             pids = worker_pids(run)
@@ -47,7 +53,10 @@ class Arena:
             gate.open()
             _wait(run.finished)
             after_s = machine.cpu_s(pids)
-            return _outcome(run, None if None in (before_s, after_s) else after_s - before_s)
+            found = _outcome(run, None if None in (before_s, after_s) else after_s - before_s)
+            if sample is not None:
+                _check_history(run, found.done)
+            return found
         finally:
             run.stop()
 
@@ -114,6 +123,12 @@ def _outcome(run: RayRun, cpu_s: float | None) -> Outcome:
     if tracked and source.acked != source.emitted:
         raise BenchmarkError(f"{source.emitted:,} were emitted, {source.acked:,} acked")
     return Outcome(begun, max(ends), done, cpu_s, _latencies(snapshot) if tracked else {})
+
+
+def _check_history(run: RayRun, done: int) -> None:
+    kept = sum(len(entry.roots) for entry in run.history() if entry.what is What.COMPLETED)
+    if kept != done:
+        raise BenchmarkError(f"{done:,} tuples were completed, and {kept:,} in the history")
 
 
 def _latencies(snapshot: Snapshot) -> dict[str, float]:

@@ -107,9 +107,9 @@ class RayRun:
         return self.snapshot().state == State.FINISHED
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """See the port."""
+        """See the port. A master that was paused here is not asked."""
         with contextlib.suppress(TimeoutError):
-            self._wait_until(self.finished, timeout_s)
+            self._wait_until(lambda: not self._master_is_paused and self.finished(), timeout_s)
             return True
         return False
 
@@ -128,10 +128,14 @@ class RayRun:
 
     def kill_master(self) -> int:
         """See the port."""
+        self._master_is_paused = False  # its successor is not
         return self._signal(signal.SIGKILL, master_name(self.id))
 
     def pause_worker(self, worker: int) -> None:
-        """See the port. To Ray it is alive, and calls to it wait."""
+        """See the port. To Ray it is alive, and calls to it wait; after seven minutes they fail.
+
+        (What is sent to it then counts as lost, and is sent again when it has been resumed.)
+        """
         self._pause(worker_name(self.id, worker))
 
     def resume_worker(self, worker: int) -> None:
@@ -139,7 +143,7 @@ class RayRun:
         self._resume(worker_name(self.id, worker))
 
     def pause_master(self) -> None:
-        """See the port. Who asks it something waits for half a minute: then ClusterError."""
+        """See the port. Whoever asks it something waits half a minute at most: ClusterError."""
         _ = self.plan  # known from now on
         self._pause(master_name(self.id))
         self._master_is_paused = True
@@ -159,13 +163,14 @@ class RayRun:
 
     def kill_node(self, node: str) -> list[int]:
         """See the port."""
-        there = [process for process in self._processes().values() if process.node == node]
+        there = {name: one for name, one in self._processes().items() if one.node == node}
         if not there:
             raise ClusterError(
                 f"topology {self.topology!r} has no process on a machine {node!r}; "
                 f"it has workers on: {', '.join(self.nodes()) or 'none'}"
             )
-        return send(signal.SIGKILL, there)
+        self._master_is_paused = self._master_is_paused and master_name(self.id) not in there
+        return send(signal.SIGKILL, list(there.values()))
 
     def disturb(self, havoc: Havoc) -> None:
         """See the port. Workers hear of it within milliseconds, unless they are paused."""

@@ -18,7 +18,7 @@ from sunshower.runtime.history import Entry, What
 from sunshower.runtime.plan import Layout
 from tests.guarantee.deaths import until
 
-TOTAL = 40_000
+TOTAL = 30_000
 
 
 def work(number: Number) -> Iterator[Number]:
@@ -67,6 +67,11 @@ def submitted(cluster: RayCluster, topology: Topology, **how: Any) -> Iterator[R
     finally:
         run.stop()
     assert not folder_of(run.id).exists()
+
+
+def finish(run: RayRun) -> None:
+    """Wait for the end: long, as the machine may be busy, and what is lost would never come."""
+    assert run.wait(150), run.snapshot()
 
 
 def acked(run: RayRun) -> int:

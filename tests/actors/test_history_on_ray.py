@@ -19,6 +19,7 @@ from tests.actors.evidence import (
     TOTAL,
     acked,
     check_no_ack_came_too_soon,
+    finish,
     rows,
     stored,
     submitted,
@@ -37,7 +38,7 @@ def test_history_of_an_undisturbed_run_has_every_edge_of_every_tree(
 ) -> None:
     with submitted(ray_cluster, topology(tmp_path), layout=layout, sample=1) as run:
         begun_s = run.now()
-        assert run.wait(60)
+        finish(run)
         entries, ended_s = run.history(), run.now()
         born = {entry.detail for entry in entries if entry.what is What.BORN}
         assert born == {(worker, 1) for worker in run.plan.workers}
@@ -61,8 +62,9 @@ def test_history_is_complete_after_a_kill(
     with submitted(ray_cluster, topology(tmp_path), sample=1) as run:
         until_acked(run, TOTAL // 4)
         worker = worker_of(run, victim)
+        assert acked(run) < TOTAL, "all was done before the kill: raise TOTAL"
         run.kill_worker(worker)
-        assert run.wait(60)
+        finish(run)
         assert run.snapshot().restarts == 1
         entries = run.history()
         born = [entry.detail for entry in entries if entry.what is What.BORN]
@@ -83,7 +85,7 @@ def test_a_sample_has_whole_trees_and_all_that_are_no_edges(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
     with submitted(ray_cluster, topology(tmp_path), sample=8) as run:
-        assert run.wait(60)
+        finish(run)
         entries = run.history()
     roots = {root for root, _ in rows(entries, What.EMITTED)}
     assert len(roots) == TOTAL == len(wrote(entries))
@@ -97,7 +99,7 @@ def test_history_goes_on_through_a_rebalance(ray_cluster: RayCluster, tmp_path: 
         until_acked(run, 1)
         run.rebalance(workers=3)
         assert acked(run) < TOTAL, "all was done before the tasks moved: raise TOTAL"
-        assert run.wait(60)
+        finish(run)
         entries = run.history()
     born = [entry.detail for entry in entries if entry.what is What.BORN]
     assert len(born) > 2 + 3 - 1
@@ -107,7 +109,7 @@ def test_history_goes_on_through_a_rebalance(ray_cluster: RayCluster, tmp_path: 
 
 def test_without_a_sample_there_is_none(ray_cluster: RayCluster, tmp_path: Path) -> None:
     with submitted(ray_cluster, topology(tmp_path, total=10)) as run:
-        assert run.wait(60)
+        finish(run)
         assert run.history() == []
     with pytest.raises(ClusterError, match="was stopped"):
         run.history()

@@ -1,0 +1,233 @@
+"""Real actors that are paused, killed a machine at a time, and disturbed: nothing is lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from sunshower import Bolt, Cause, Counter, Number, Topology
+from sunshower.actors.cluster import RayCluster
+from sunshower.actors.processes import processes_of
+from sunshower.actors.run import RayRun
+from sunshower.errors import ClusterError
+from sunshower.runtime.havoc import Havoc, Link, Raise, Slow
+from tests.actors.evidence import (
+    TOTAL,
+    acked,
+    finish,
+    stored,
+    submitted,
+    topology,
+    until_acked,
+    worker_of,
+)
+from tests.guarantee.deaths import until
+
+PAUSE_S = 2.0
+
+
+def state_of(pid: int) -> str:
+    """`T` for a stopped process."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def pids(run: RayRun) -> list[int]:
+    return [process.pid for process in processes_of(run.id).values()]
+
+
+def executed(run: RayRun, component: str, index: int) -> int:
+    id = run.plan.tasks_of(component)[index].id
+    return next(task.counts.executed for task in run.snapshot().tasks() if task.task == id)
+
+
+def test_paused_worker_neither_works_nor_is_declared_dead_and_nothing_is_lost(
+    ray_cluster: RayCluster, tmp_path: Path
+) -> None:
+    with submitted(ray_cluster, topology(tmp_path)) as run:
+        until_acked(run, TOTAL // 4)
+        victim = worker_of(run, "work")
+        run.pause_worker(victim)
+        run.pause_worker(victim)  # which changes nothing
+        threading.Event().wait(0.5)  # what it has told before is heard
+        before = executed(run, "work", 0)
+        threading.Event().wait(PAUSE_S)
+        assert executed(run, "work", 0) == before
+        assert acked(run) < TOTAL
+        run.resume_worker(victim)
+        finish(run)
+        snapshot = run.snapshot()
+        assert snapshot.restarts == 0
+        assert snapshot.component("numbers").failed == 0
+    assert sorted(stored(tmp_path)) == list(range(TOTAL))
+
+
+def test_topology_goes_on_while_its_master_is_paused_and_can_be_hurt(
+    ray_cluster: RayCluster, tmp_path: Path
+) -> None:
+    with submitted(ray_cluster, topology(tmp_path)) as run:
+        until_acked(run, 1)
+        run.pause_master()
+        before = len(stored(tmp_path))
+        until(lambda: len(stored(tmp_path)) > before)
+        victim = worker_of(run, "work")  # the plan is known all the same
+        assert victim in run.nodes()[next(iter(run.nodes()))]
+        run.kill_worker(victim)
+        run.resume_master()
+        finish(run)
+        assert run.snapshot().restarts == 1
+    assert set(stored(tmp_path)) == set(range(TOTAL))
+
+
+def test_what_is_killed_while_it_is_paused_has_a_successor_that_works(
+    ray_cluster: RayCluster, tmp_path: Path
+) -> None:
+    with submitted(ray_cluster, topology(tmp_path)) as run:
+        until_acked(run, 1)
+        victim = worker_of(run, "work")
+        run.pause_worker(victim)
+        run.kill_worker(victim)
+        run.resume_worker(victim)  # there is nobody, or somebody who runs
+        finish(run)
+        assert run.snapshot().restarts == 1
+    assert set(stored(tmp_path)) == set(range(TOTAL))
+
+
+class Long(Bolt[Number, None]):
+    """Takes a while for each record, and leaves word of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._begun = folder / "begun"
+
+    def process(self, record: Number) -> None:
+        self._begun.touch()
+        threading.Event().wait(0.75)
+
+
+def test_time_in_a_pause_does_not_count_as_a_call_that_does_not_return(
+    ray_cluster: RayCluster, tmp_path: Path
+) -> None:
+    topology = Topology("long", block_max_s=1.5)
+    topology.spout("numbers", Counter(1)).shuffle().bolt("long", Long(tmp_path))
+    with submitted(ray_cluster, topology) as run:
+        until((tmp_path / "begun").exists)
+        victim = worker_of(run, "long")
+        run.pause_worker(victim)
+        threading.Event().wait(2 * PAUSE_S)
+        run.resume_worker(victim)
+        finish(run)
+        assert run.snapshot().restarts == 0
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["one", "all"])
+def test_stop_ends_processes_that_are_paused(
+    ray_cluster: RayCluster, tmp_path: Path, whole: bool
+) -> None:
+    with submitted(ray_cluster, topology(tmp_path), sample=1) as run:
+        until_acked(run, 1)
+        all_pids = pids(run)
+        run.pause_worker(worker_of(run, "store"))
+        if whole:
+            run.pause_master()
+            for worker in run.plan.workers:
+                run.pause_worker(worker)
+            until(lambda: {state_of(pid) for pid in all_pids} == {"T"})
+        begun_s = time.monotonic()
+    assert time.monotonic() - begun_s < 20, "it waited for a call to who is paused"
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in all_pids))
+    with pytest.raises(ClusterError, match="was stopped"):
+        run.pause_worker(0)
+
+
+def test_death_of_all_processes_on_a_machine_at_once(
+    ray_cluster: RayCluster, tmp_path: Path
+) -> None:
+    with submitted(ray_cluster, topology(tmp_path), sample=1) as run:
+        until_acked(run, TOTAL // 4)
+        ((node, workers),) = run.nodes().items()
+        assert workers == run.plan.workers
+        all_pids = pids(run)
+        assert sorted(run.kill_node(node)) == sorted(all_pids)
+        with pytest.raises(ClusterError, match="no process on a machine 'nowhere'"):
+            run.kill_node("nowhere")
+        finish(run)
+        assert run.snapshot().restarts == len(workers)
+        assert not set(pids(run)) & set(all_pids)
+    assert set(stored(tmp_path)) == set(range(TOTAL))
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        Link(drop=0.05),
+        Link(forget=0.05),
+        Link(repeat=0.2),
+        Link(corrupt=0.05),
+        Link(delay=0.05, delay_s=0.05),
+        Link(source="work", target="store", drop=0.1, delay=0.1, repeat=0.1, corrupt=0.1),
+    ],
+    ids=["drop", "forget", "repeat", "corrupt", "delay", "one edge, all"],
+)
+def test_bad_network_loses_nothing(ray_cluster: RayCluster, tmp_path: Path, link: Link) -> None:
+    with submitted(ray_cluster, topology(tmp_path)) as run:
+        run.disturb(Havoc(links=(link,)))
+        until_acked(run, TOTAL // 2)
+        run.disturb(Havoc())
+        finish(run)
+        numbers = run.snapshot().component("numbers")
+        assert run.snapshot().restarts == 0
+    assert set(stored(tmp_path)) == set(range(TOTAL))
+    if link.repeat and link.source == "*":
+        assert len(stored(tmp_path)) == TOTAL, "a packet that came twice was taken in twice"
+        assert numbers.failed == 0
+    if link.drop or link.corrupt or link.forget:
+        assert numbers.failed > 0, "no packet was hurt"
+
+
+def test_delayed_packets_of_a_worker_that_has_ended_go_nowhere(
+    ray_cluster: RayCluster, tmp_path: Path
+) -> None:
+    with submitted(ray_cluster, topology(tmp_path)) as run:
+        run.disturb(Havoc(links=(Link(delay=1.0, delay_s=1000.0),)))
+        threading.Event().wait(1.0)
+        all_pids = pids(run)
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in all_pids))
+
+
+def test_injected_errors_are_failures_by_exception(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    with submitted(ray_cluster, topology(tmp_path, attempts_max=50), sample=1) as run:
+        run.disturb(Havoc(raises=(Raise(component="work", probability=0.02),)))
+        until_acked(run, TOTAL // 2)
+        run.disturb(Havoc())
+        finish(run)
+        snapshot = run.snapshot()
+        causes = snapshot.component("numbers").causes
+    assert set(causes) == {Cause.EXCEPTION}
+    assert set(stored(tmp_path)) == set(range(TOTAL))
+
+
+def test_slow_component_is_slow_until_it_is_healed(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    with submitted(ray_cluster, topology(tmp_path), active=False) as run:
+        run.disturb(Havoc(slows=(Slow(component="work", seconds=0.05),)))
+        run.activate()
+        threading.Event().wait(PAUSE_S)
+        assert acked(run) < 4 * PAUSE_S / 0.05
+        run.disturb(Havoc())
+        finish(run)
+        assert run.snapshot().component("numbers").failed == 0
+
+
+def test_a_new_master_knows_of_the_disturbance(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    with submitted(ray_cluster, topology(tmp_path), active=False) as run:
+        run.disturb(Havoc(slows=(Slow(component="work", seconds=0.05),)))
+        run.kill_master()
+        run.kill_worker(worker_of(run, "work", 0))
+        run.kill_worker(worker_of(run, "work", 1))
+        until(lambda: run.snapshot().restarts == 2)
+        run.activate()
+        threading.Event().wait(PAUSE_S)
+        assert acked(run) < 4 * PAUSE_S / 0.05
+        run.disturb(Havoc())
+        finish(run)

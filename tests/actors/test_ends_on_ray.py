@@ -1,0 +1,53 @@
+"""However a program with a paused topology ends, no process of it stays; and machines of a cluster.
+
+Each runs a Ray of its own, so it is a program.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sunshower.actors.blackbox import folder_of
+from tests.leftovers import left_behind, marked
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_interrupted_program_leaves_no_process_behind(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    environment = {**marked(), "PYTHONPATH": str(ROOT)}
+    program = subprocess.Popen(
+        [sys.executable, "-m", "tests.actors.interrupted", tmp_path],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with program:
+        assert program.stdout is not None
+        run = program.stdout.readline().strip()
+        assert folder_of(run).exists()
+        program.send_signal(number)
+    assert not left_behind(environment, grace_s=60)  # Ray's own look for their parent at leisure
+    assert number is signal.SIGKILL or not folder_of(run).exists()
+
+
+def test_processes_on_another_machine_are_paused_and_killed(tmp_path: Path) -> None:
+    environment = {**marked(), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.actors.two_nodes", tmp_path],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not left_behind(environment)
