@@ -190,6 +190,7 @@ def _outcome(found: dict[str, Any], path: Path) -> Outcome:
                 **fields,
                 "findings": tuple(_findings(found["findings"])),
                 "recoveries": tuple(Recovery(**one) for one in found["recoveries"]),
+                "undone": tuple(found["undone"]),
             }
         )
     except (KeyError, TypeError, ValueError) as error:

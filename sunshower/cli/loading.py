@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sunshower.errors import LoadError, SunshowerError
@@ -135,8 +135,8 @@ def _find(module: ModuleType, path: Path, name: str | None, kind: Kind[T]) -> T:
         f"{key} (a {type(value).__name__})"
         for key, value in vars(module).items()
         if not key.startswith("_")
-        and getattr(value, "__module__", "").startswith("sunshower.")
-        and not isinstance(value, type)
+        and str(getattr(value, "__module__", "")).startswith("sunshower.")
+        and not isinstance(value, type | FunctionType)
     ]
     has = f" What it has is: {', '.join(others)}." if others else ""
     raise LoadError(f"{problem}; make one at its top level: {kind.example}.{has}")

@@ -119,7 +119,7 @@ class _Progress:
             disable=not console.is_terminal,
         )
         self._task = self._bar.add_task("", total=total)
-        self._due_s = time.monotonic() + _LINE_EVERY_S
+        self._due_s = time.monotonic()
 
     def __enter__(self) -> _Progress:
         self._bar.start()

@@ -1,0 +1,222 @@
+"""`sunshower simulate`: many seeds in several processes, and the least that fails of one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from sunshower.cli.seeds import Fate, Task, fate_of, minimum_of
+from sunshower.cli.swarming import Tally
+from sunshower.faults.checkers.port import Weighed
+from sunshower.faults.facts import Facts
+from sunshower.faults.history import History
+from sunshower.faults.outcome import Verdict
+from tests.cli.conftest import Write
+from tests.conftest import Sunshower
+from tests.house.reading import ROOT
+from tests.leftovers import left_behind, marked
+
+Capture = pytest.CaptureFixture[str]
+KEYS = ["seeds", "holds", "broken", "unknown", "seconds", "runs_per_minute_per_core", "failing"]
+NUMBERS = """
+    import os
+    from pathlib import Path
+
+    def show(number: Number) -> None:
+        print("noise of", number)
+
+    topology = Topology("shown", message_timeout_s=5)
+    topology.spout("numbers", Counter(40)).shuffle().bolt("show", show, parallelism=2)
+    with (Path(__file__).parent / "hashes").open("a") as file:
+        file.write(os.environ.get("PYTHONHASHSEED", "none") + " ")
+"""
+
+
+# ---- the tally ----------------------------------------------------------------------------------
+
+
+def tally(*verdicts: Verdict) -> Tally:
+    found = Tally(jobs=2)
+    for seed, verdict in enumerate(verdicts):
+        found.add(Fate(seed, verdict, f"why {verdict}"), seconds=30.0)
+    return found
+
+
+def test_the_tally_counts_each_verdict() -> None:
+    found = tally(Verdict.HOLDS, Verdict.HOLDS, Verdict.BROKEN, Verdict.UNKNOWN)
+    fields = found.to_fields()
+    assert list(fields) == KEYS
+    assert list(fields.values()) == [4, 2, 1, 1, 30.0, 4.0, [2]]
+    assert list(found.doubts()) == ["1 UNKNOWN: why UNKNOWN"]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "proves"),
+    [
+        ([Verdict.HOLDS, Verdict.UNKNOWN], True),
+        ([Verdict.HOLDS, Verdict.BROKEN], False),
+        ([Verdict.UNKNOWN], False),
+        ([], False),
+    ],
+)
+def test_some_seed_must_hold_and_none_be_broken(verdicts: list[Verdict], proves: bool) -> None:
+    assert tally(*verdicts).proves is proves
+
+
+# ---- one seed -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fragile:
+    """A promise that is broken whenever a worker of `show` was killed."""
+
+    name: ClassVar[str] = "fragile"
+
+    def check(self, history: History, facts: Facts) -> Weighed:
+        killed = any(fault.words.startswith("kill show") for fault in history.faults)
+        evidence = [f"attempt 1, root {root:016x}" for root in _roots(history)[:1]]
+        return Weighed("fine", ["it was killed"] if killed else (), (), evidence)
+
+
+def _roots(history: History) -> list[int]:
+    roots: list[int] = next(iter(history.entries)).roots.tolist()
+    return roots
+
+
+@pytest.fixture
+def fragile(monkeypatch: pytest.MonkeyPatch) -> None:
+    swarm = import_module("sunshower.faults.swarm")  # the package has a function of that name
+    monkeypatch.setattr(swarm, "generic", lambda: (Fragile(),))
+
+
+def first_broken(task: Task) -> int:
+    return next(n for n in range(100) if fate_of(task, n).verdict is Verdict.BROKEN)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fragile")
+def test_a_failing_seed_is_shrunk_to_what_it_takes(write: Write) -> None:
+    task = Task(str(write(NUMBERS)), messages=40)
+    found = minimum_of(task, first_broken(task))
+    assert [finding.checker for finding in found.findings] == ["fragile"]
+    assert 0 < len(found.steps) < found.steps_before
+    assert "kill" in found.steps[-1]
+    assert any('"what": "begun", "fault": "kill show' in line for line in found.history)
+
+
+@pytest.mark.slow
+def test_the_same_seed_has_the_same_fate(write: Write) -> None:
+    task = Task(str(write(NUMBERS)), messages=20)
+    assert [fate_of(task, seed) for seed in range(3)] == [fate_of(task, seed) for seed in range(3)]
+
+
+@pytest.mark.slow
+def test_an_error_of_our_own_is_broken_and_its_place_the_evidence(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def corrupt(*_: object) -> None:
+        raise AssertionError("the book is corrupt")
+
+    monkeypatch.setattr("sunshower.cli.seeds.carry_out", corrupt)
+    fate = fate_of(Task(str(write(NUMBERS)), messages=20), 0)
+    assert fate.verdict is Verdict.BROKEN
+    assert "AssertionError: the book is corrupt" in fate.reason
+
+
+# ---- the command --------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_seeds_are_simulated_in_processes_of_their_own(
+    write: Write, sunshower: Sunshower, capfd: Capture, tmp_path: Path
+) -> None:
+    file = write(NUMBERS)
+    before = os.environ.copy()
+    arguments = ("--seeds", 6, "--first", 3, "--jobs", 2, "--messages", 40)
+    status = sunshower("simulate", file, *arguments, "--json")
+    printed = capfd.readouterr()
+    found = json.loads(printed.out)  # nothing else is there: user code is quiet
+    assert status == 0, printed
+    assert list(found) == KEYS
+    assert found["seeds"] == 6
+    assert found["broken"] == 0
+    assert (tmp_path / "hashes").read_text().split() == ["0", "0"]
+    assert os.environ.copy() == before
+
+
+@pytest.mark.slow
+def test_one_seed_can_be_seen_again(write: Write, sunshower: Sunshower, capsys: Capture) -> None:
+    sunshower("simulate", write(NUMBERS), "--seed", 4, "--messages", 20)
+    assert capsys.readouterr().out.startswith("1 seeds in ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("number = 3", "has no topology; make one at its top level"),
+        ("1 / 0", "ZeroDivisionError"),
+    ],
+)
+def test_a_wrong_file_is_told_once(
+    code: str, said: str, write: Write, sunshower: Sunshower, capfd: Capture
+) -> None:
+    assert sunshower("simulate", write(code), "--jobs", 2) == 1
+    error = capfd.readouterr().err
+    assert error.count(said) == 1
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("options", [("--seeds", "0"), ("--jobs", "0"), ("--messages", "-1")])
+def test_wrong_options_are_refused(
+    options: tuple[str, str], sunshower: Sunshower, capsys: Capture
+) -> None:
+    assert sunshower("simulate", "x.py", *options) == 2
+    assert options[0] in capsys.readouterr().err
+
+
+# ---- ends that nobody has planned ---------------------------------------------------------------
+
+
+@pytest.fixture
+def endless(write: Write) -> Iterator[subprocess.Popen[str]]:
+    """A command with many seeds that has just told of the first; nothing of it may be left."""
+    environment = {**marked(), "PYTHONPATH": str(ROOT)}
+    options = ("--seeds", "100000", "--jobs", "2", "--messages", "20")
+    command = [sys.executable, "-m", "sunshower", "simulate", str(write(NUMBERS)), *options]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=environment, start_new_session=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    assert "seeds in" in process.stderr.readline()
+    yield process
+    process.kill()
+    process.communicate(timeout=60)
+    assert left_behind(environment) == []
+
+
+@pytest.mark.slow
+def test_ctrl_c_tells_what_was_done_so_far(endless: subprocess.Popen[str]) -> None:
+    os.killpg(endless.pid, signal.SIGINT)
+    out, error = endless.communicate(timeout=60)
+    assert endless.returncode == 130, error
+    assert "seeds in" in out
+    assert "Interrupted. These seeds were being simulated:" in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.slow
+def test_jobs_end_with_a_command_that_was_killed(endless: subprocess.Popen[str]) -> None:
+    endless.kill()
+    assert endless.wait(timeout=60) == -signal.SIGKILL
