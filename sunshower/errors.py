@@ -19,6 +19,8 @@ SunshowerError                 one paragraph: the thing, the place, the way out
 ├── ClusterError               Ray, or a worker on it, could not do what was asked
 │   └── LifecycleError         a topology cannot do that in the state it is in
 ├── ExperimentError            an experiment, a fault or a history that makes no sense
+├── ServerError                a server for development cannot be started or ended
+│   └── Unobtainable           … because a part of it is not here and cannot be fetched
 ├── InjectedError              what a fault of an experiment raises in user code's place
 └── TopologyFailed             a running topology gave up; carries the failure that ended it
 """
@@ -100,6 +102,14 @@ class LifecycleError(ClusterError):
 
 class ExperimentError(SunshowerError):
     """An experiment, a fault or a history that makes no sense."""
+
+
+class ServerError(SunshowerError):
+    """A server for development cannot be started or ended."""
+
+
+class Unobtainable(ServerError):
+    """A part of a server (its jars, Java, a package) is not here and cannot be fetched."""
 
 
 class InjectedError(SunshowerError):

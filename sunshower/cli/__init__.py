@@ -10,6 +10,7 @@ import typer
 
 from sunshower.cli.complaints import complaint
 from sunshower.cli.describe import describe
+from sunshower.cli.dev import dev
 from sunshower.cli.doctor import doctor
 from sunshower.cli.run import run
 from sunshower.cli.status import list_, status
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 for command in (run, describe, demo, doctor):
     app.command(no_args_is_help=command in (run, describe))(command)
+app.add_typer(dev)
 on_cluster = partial(app.command, rich_help_panel="On a cluster")
 on_cluster(no_args_is_help=True)(submit)
 on_cluster("list")(list_)

@@ -68,7 +68,7 @@ def test_the_core_and_every_extra_for_users_are_looked_at() -> None:
     found = packages.packages()
     core = {package.name for package in found if package.extra is None}
     assert core == {"ray", "numpy", "msgpack", "pyarrow", "typer", "rich"}
-    assert {package.extra for package in found} == {None, "kafka", "zookeeper", "spark"}
+    assert {package.extra for package in found} == {None, "kafka", "zookeeper", "spark", "servers"}
     assert all(package.pinned for package in found)
 
 

@@ -49,4 +49,4 @@ def test_dependency_is_pinned_within_its_range(requirement: Requirement) -> None
 
 
 def test_the_extras_are_those_that_the_documentation_promises() -> None:
-    assert EXTRAS.keys() == {"kafka", "zookeeper", "spark", "ui", "dev", "all"}
+    assert EXTRAS.keys() == {"kafka", "zookeeper", "spark", "servers", "ui", "dev", "all"}
