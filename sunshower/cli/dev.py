@@ -89,7 +89,7 @@ def up(
     """
     if what == "zookeeper" and (brokers > 1 or on_zookeeper):
         raise typer.BadParameter("ZooKeeper has no brokers: these options are for Kafka")
-    if what == "all" and port is not None:
+    if what == "all" and port:
         raise typer.BadParameter("of which of the two? Start them one by one", param_hint="--port")
     from rich.console import Console
 
@@ -99,7 +99,7 @@ def up(
     console = Console(stderr=True)
     with units.alone():
         if on_zookeeper or what != "kafka":
-            own = wish if what == "zookeeper" else replace(wish, port=None)
+            own = wish if what == "zookeeper" or not port else replace(wish, port=None)
             connect = _bring_up("zookeeper", own, console).address
             wish = replace(wish, zookeeper=connect if on_zookeeper else None)
         if what != "zookeeper":
@@ -152,6 +152,11 @@ def _bring_up(name: str, wish: Wish, console: Console) -> Unit:
     from sunshower.dev.servers import PortTaken
 
     if unit := units.find(name):
+        if gone := unit.silent():
+            raise ServerError(
+                f"{unit.release} was started, and does not answer at {', '.join(gone)} (its logs: "
+                f"{', '.join(unit.logs)}). End it first: sunshower dev down {name}"
+            )
         typer.echo(f"{unit.release} is up already; `sunshower dev down {name}` ends it.")
         _tell(unit)
         return unit
@@ -168,7 +173,7 @@ def _bring_up(name: str, wish: Wish, console: Console) -> Unit:
             servers.start()
         except PortTaken as error:
             raise ServerError(
-                f"{error}. Choose another with --port N (0: any free one)."
+                f"{error}. Choose another: sunshower dev up {name} --port N (0: any free one)."
             ) from error
     unit = _unit(name, servers, kept=wish.folder is not None)
     units.record(unit)

@@ -17,6 +17,11 @@ from sunshower.dev.servers import USUAL, Servers, Upkeep
 from sunshower.errors import ServerError
 
 
+def new_cluster_id() -> str:
+    """A random one, as Kafka writes them; the first letter is fixed, it must not be a dash."""
+    return "S" + base64.urlsafe_b64encode(uuid.uuid4().bytes)[1:22].decode()
+
+
 @dataclass(frozen=True)
 class Broker:
     """One of them. Its ports are the same in all its lives."""
@@ -143,15 +148,17 @@ class Kafka(Servers):
 
     def _format(self) -> None:
         """Give the brokers' folders the cluster's id, once."""
-        new = [b for b in self.brokers if not (self._data(b) / "meta.properties").exists()]
-        if 0 < len(new) < self._count:
+        there = {file.parent.name for file in self.folder.glob("kafka-*/meta.properties")}
+        if there == {broker.name for broker in self.brokers}:
+            return
+        if there:
             raise ServerError(
-                f"{self.folder} holds {self._count - len(new)} of {self._count} brokers: their "
-                "number is fixed. Take as many as before, or another folder."
+                f"{self.folder} holds the data of {len(there)} brokers, and {self._count} are "
+                "wanted: their number is fixed. Take as many as before, or another folder."
             )
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
+        cluster = new_cluster_id()
         names = []
-        for broker in new:
+        for broker in self.brokers:
             names.append(f"format-{broker.id}")
             arguments = ("format", "-t", cluster, "-c", str(self._file(broker)))
             self._launch(names[-1], "kafka.tools.StorageTool", *arguments)

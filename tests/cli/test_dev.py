@@ -98,6 +98,8 @@ def test_a_server_that_dies_is_seen_in_the_status(
     assert not up(sunshower, capsys)["zookeeper"]["answers"]
     assert sunshower("dev", "status") == 0
     assert f"does not answer at {unit['address']}" in capsys.readouterr().out
+    said = refused(sunshower, capsys, "up", "zookeeper", status=1)
+    assert said.endswith("End it first: sunshower dev down zookeeper")
 
 
 def test_a_port_that_is_taken_is_named_with_the_way_out(
@@ -107,7 +109,7 @@ def test_a_port_that_is_taken_is_named_with_the_way_out(
         port = server.getsockname()[1]
         said = refused(sunshower, capsys, "up", "zookeeper", "--port", port, status=1)
     assert f"port {port} is taken: zookeeper-3.9.5 cannot listen there." in said
-    assert "Choose another with --port N (0: any free one)." in said
+    assert "Choose another: sunshower dev up zookeeper --port N (0: any free one)." in said
     assert up(sunshower, capsys) == {}
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import uuid
+from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
 from sunshower.dev.answering import brokers_seen_from
-from sunshower.dev.kafka import Kafka
+from sunshower.dev.kafka import Kafka, new_cluster_id
 from sunshower.dev.ports import answers
+from sunshower.dev.servers import Upkeep
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.errors import ServerError
 
@@ -95,6 +98,39 @@ def test_an_older_kafka_publishes_itself_in_zookeeper(
     finally:
         client.stop()
         client.close()
+
+
+def test_a_listener_with_passwords_lets_in_who_knows_one(releases: None) -> None:
+    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_me="secret";'
+    settings = {
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl.plain.sasl.jaas.config": jaas,
+    }
+    with Kafka(listeners={"SASL": "SASL_PLAINTEXT"}, settings=settings) as kafka:
+        client = {
+            "bootstrap.servers": kafka.addresses("SASL"),
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "me",
+            "log_level": 0,
+        }
+        admin = AdminClient(client | {"sasl.password": "secret"})
+        assert set(admin.list_topics(timeout=60).brokers) == {1}
+        with pytest.raises(KafkaException):
+            AdminClient(client | {"sasl.password": "wrong"}).list_topics(timeout=3)
+
+
+def test_the_number_of_brokers_of_a_folder_is_fixed(tmp_path: Path, releases: None) -> None:
+    (tmp_path / "kafka-1").mkdir()
+    (tmp_path / "kafka-1" / "meta.properties").touch()
+    with pytest.raises(ServerError, match="holds the data of 1 brokers, and 2 are wanted"):
+        Kafka(2, Upkeep(tmp_path, keep=True)).start()
+
+
+def test_the_id_of_a_cluster_never_looks_like_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=0xFB << 120))
+    assert base64.urlsafe_b64encode(uuid.uuid4().bytes).startswith(b"-")
+    assert new_cluster_id() == "S" + "w" + "A" * 20
 
 
 def test_a_broker_that_is_not_there_cannot_be_killed(kafka: Kafka) -> None:
