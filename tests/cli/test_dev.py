@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from sunshower.dev.answering import brokers_seen_from
 from sunshower.dev.ports import HOST
 from tests.conftest import Sunshower
 from tests.dev.test_keeper import gone
+from tests.leftovers import left_behind, marked
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +104,25 @@ def test_a_server_that_dies_is_seen_in_the_status(
     assert f"does not answer at {unit['address']}" in capsys.readouterr().out
     said = refused(sunshower, capsys, "up", "zookeeper", status=1)
     assert said.endswith("End it first: sunshower dev down zookeeper")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_an_up_that_is_ended_on_the_way_leaves_nothing(number: int, releases: None) -> None:
+    environment = marked()
+    command = subprocess.Popen(
+        [sys.executable, "-m", "sunshower", "dev", "up", "kafka", "--port", "0"],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert command.stderr
+    for line in command.stderr:
+        if "formatting" in line:
+            break
+    command.send_signal(number)
+    command.communicate(timeout=120)
+    assert left_behind(environment) == []
+    assert not [file for file in units.state().iterdir() if file.name != "lock"]
 
 
 def test_a_port_that_is_taken_is_named_with_the_way_out(
