@@ -19,6 +19,13 @@ SunshowerError                 one paragraph: the thing, the place, the way out
 ├── ClusterError               Ray, or a worker on it, could not do what was asked
 │   └── LifecycleError         a topology cannot do that in the state it is in
 ├── ExperimentError            an experiment, a fault or a history that makes no sense
+├── StoreError                 a store cannot do what was asked
+│   ├── NodeExists             a node that was to be created is there already
+│   ├── NoNode                 a node that is not there
+│   ├── WrongVersion           a node that somebody else has changed meanwhile
+│   └── StoreUnreachable       a store that does not answer, or lets nobody in
+├── ServerError                a server for development cannot be started or ended
+│   └── Unobtainable           … because a part of it is not here and cannot be fetched
 ├── InjectedError              what a fault of an experiment raises in user code's place
 └── TopologyFailed             a running topology gave up; carries the failure that ended it
 """
@@ -100,6 +107,34 @@ class LifecycleError(ClusterError):
 
 class ExperimentError(SunshowerError):
     """An experiment, a fault or a history that makes no sense."""
+
+
+class StoreError(SunshowerError):
+    """A store cannot do what was asked."""
+
+
+class NodeExists(StoreError):
+    """A node that was to be created is there already."""
+
+
+class NoNode(StoreError):
+    """A node that is not there."""
+
+
+class WrongVersion(StoreError):
+    """A node that somebody else has changed since it was read."""
+
+
+class StoreUnreachable(StoreError):
+    """A store that does not answer, or does not let this client in."""
+
+
+class ServerError(SunshowerError):
+    """A server for development cannot be started or ended."""
+
+
+class Unobtainable(ServerError):
+    """A part of a server (its jars, Java, a package) is not here and cannot be fetched."""
 
 
 class InjectedError(SunshowerError):

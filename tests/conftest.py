@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
 
 
+pytest_plugins = ["tests.servers"]
+
 Sunshower = Callable[..., int]
 
 # Properties are judged by what they say, not by how long a busy machine takes.

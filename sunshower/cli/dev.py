@@ -1,0 +1,219 @@
+"""`sunshower dev up`, `down`, `status`: a real Kafka and a real ZooKeeper on this machine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from sunshower.errors import ServerError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from sunshower.dev.jars import Look
+    from sunshower.dev.servers import Servers
+    from sunshower.dev.units import Unit
+
+PORTS = {"zookeeper": 2181, "kafka": 9092}  # where everybody expects them, in starting order
+
+What = Annotated[
+    Literal["kafka", "zookeeper", "all"],
+    typer.Argument(metavar="kafka|zookeeper|all", show_default=False),
+]
+Brokers = Annotated[int, typer.Option(min=1, max=9, metavar="N", help="How many Kafka brokers.")]
+Folder = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        file_okay=False,
+        show_default=False,
+        help="Keep the data here, for the next `up`. By default it is gone after `down`.",
+    ),
+]
+Port = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=65_000,
+        metavar="N",
+        show_default=False,
+        help="Where to listen; more brokers take the ports after it. 0: any free ones. "
+        "By default 9092 for Kafka and 2181 for ZooKeeper.",
+    ),
+]
+OnZooKeeper = Annotated[
+    bool,
+    typer.Option(
+        "--on-zookeeper",
+        help="Kafka 3.9, which publishes its brokers and topics in a ZooKeeper; that is started, "
+        "too, unless it is up. By default Kafka 4, which has none.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What somebody wants to be up."""
+
+    brokers: int
+    folder: Path | None
+    port: int | None
+    zookeeper: str | None = None  # where Kafka is to publish itself
+
+
+dev = typer.Typer(
+    name="dev",
+    no_args_is_help=True,
+    help="Real servers to develop against: Kafka and ZooKeeper, on this machine alone.",
+)
+
+
+@dev.command(no_args_is_help=True)
+def up(
+    what: What,
+    brokers: Brokers = 1,
+    folder: Folder = None,
+    port: Port = None,
+    on_zookeeper: OnZooKeeper = False,
+) -> None:
+    """Start servers that listen on 127.0.0.1, and wait until they answer.
+
+    They run until `sunshower dev down`. The first time, their jars are fetched (50 MB). Example:
+
+        sunshower dev up kafka --brokers 3
+    """
+    if what == "zookeeper" and (brokers > 1 or on_zookeeper):
+        raise typer.BadParameter("ZooKeeper has no brokers: these options are for Kafka")
+    if what == "all" and port:
+        raise typer.BadParameter("of which of the two? Start them one by one", param_hint="--port")
+    from rich.console import Console
+
+    from sunshower.dev import units
+
+    wish = Wish(brokers, folder, port)
+    console = Console(stderr=True)
+    with units.alone():
+        if on_zookeeper or what != "kafka":
+            own = wish if what == "zookeeper" or not port else replace(wish, port=None)
+            connect = _bring_up("zookeeper", own, console).address
+            wish = replace(wish, zookeeper=connect if on_zookeeper else None)
+        if what != "zookeeper":
+            _bring_up("kafka", wish, console)
+
+
+@dev.command()
+def down(what: What = "all") -> None:
+    """End what `up` has started, and only that; its data goes, too, unless it had a --folder.
+
+    `sunshower dev down` ends all, `sunshower dev down kafka` leaves a ZooKeeper alone.
+    """
+    from sunshower.dev import units
+
+    with units.alone():
+        for name in reversed(PORTS) if what == "all" else [what]:
+            if unit := units.find(name):
+                units.end(unit)
+                kept = f" Its data is in {unit.folder}." if unit.kept else ""
+                typer.echo(f"{unit.release} is down.{kept}")
+            elif what != "all":
+                typer.echo(f"{name} is not up.")
+
+
+@dev.command()
+def status(as_json: AsJson = False) -> None:
+    """Show which servers are up, where they listen, and where their logs are.
+
+    `sunshower dev status --json` says it to programs.
+    """
+    from sunshower.dev import units
+
+    with units.alone():
+        found = [unit for name in PORTS if (unit := units.find(name))]
+    if as_json:
+        rows = [asdict(unit) | {"answers": not unit.silent()} for unit in found]
+        typer.echo(json.dumps({row["name"]: row for row in rows}))
+    elif not found:
+        typer.echo("Nothing is up. Start it with: sunshower dev up kafka")
+    for unit in [] if as_json else found:
+        gone = unit.silent()
+        state = f"does not answer at {', '.join(gone)}" if gone else "answers"
+        typer.echo(f"{unit.release} {state}")
+        _tell(unit)
+
+
+def _bring_up(name: str, wish: Wish, console: Console) -> Unit:
+    """Start one unit, unless it is up already. Raises ServerError."""
+    from sunshower.dev import units
+    from sunshower.dev.servers import PortTaken
+
+    if unit := units.find(name):
+        if gone := unit.silent():
+            raise ServerError(
+                f"{unit.release} was started, and does not answer at {', '.join(gone)} (its logs: "
+                f"{', '.join(unit.logs)}). End it first: sunshower dev down {name}"
+            )
+        typer.echo(f"{unit.release} is up already; `sunshower dev down {name}` ends it.")
+        _tell(unit)
+        return unit
+    with console.status(f"Starting {name} …") as line:
+
+        def look(doing: str) -> None:
+            if console.is_terminal:
+                line.update(f"Starting {name}: {doing} …")
+            else:
+                console.print(f"{name}: {doing} …", highlight=False, soft_wrap=True)
+
+        servers = _servers(name, wish, look)
+        try:
+            servers.start()
+        except PortTaken as error:
+            raise ServerError(
+                f"{error}. Choose another: sunshower dev up {name} --port N (0: any free one)."
+            ) from error
+    unit = _unit(name, servers, kept=wish.folder is not None)
+    units.record(unit)
+    servers.stay()
+    typer.echo(f"{unit.release} is up.")
+    _tell(unit)
+    return unit
+
+
+def _servers(name: str, wish: Wish, look: Look) -> Servers:
+    from sunshower.dev import units
+    from sunshower.dev.kafka import Kafka
+    from sunshower.dev.servers import Upkeep
+    from sunshower.dev.zookeeper import ZooKeeper
+
+    folder = (wish.folder or units.state()) / name
+    port = PORTS[name] if wish.port is None else wish.port
+    how = Upkeep(folder, keep=wish.folder is not None, short_lived=False, look=look)
+    if name == "zookeeper":
+        return ZooKeeper(how, port=port)
+    return Kafka(wish.brokers, how, port=port, zookeeper=wish.zookeeper)
+
+
+def _unit(name: str, servers: Servers, *, kept: bool) -> Unit:
+    from sunshower.dev.units import Unit, born
+
+    return Unit(
+        name=name,
+        release=servers.release.name,
+        address=servers.address,
+        logs=tuple(map(str, servers.logs())),
+        folder=str(servers.folder),
+        kept=kept,
+        keeper=servers.keeper,
+        born=born(servers.keeper) or "",
+    )
+
+
+def _tell(unit: Unit) -> None:
+    what = {"kafka": "bootstrap servers", "zookeeper": "connect string"}[unit.name]
+    typer.echo(f"  {what}: {unit.address}")
+    for log in unit.logs:
+        typer.echo(f"  log: {log}")

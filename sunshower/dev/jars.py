@@ -1,0 +1,152 @@
+"""The jars of a server: fetched once from Maven's repository, cached, checked each time."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sunshower.errors import Unobtainable
+
+Look = Callable[[str], None]  # is told in a few words what is going on
+
+_LOCKS = Path(__file__).with_name("locks")
+
+
+@dataclass(frozen=True)
+class Release:
+    """A server as Maven knows it: what to ask for, and what to leave out of what comes with it."""
+
+    name: str
+    roots: tuple[str, ...]  # coordinates, group:artifact:version
+    without: tuple[str, ...] = ()  # beginnings of coordinates
+
+    @property
+    def lock(self) -> Path:
+        """The file with each jar's SHA-256 and coordinates, made by `sunshower/dev/locking.py`."""
+        return _LOCKS / f"{self.name}.txt"
+
+
+KAFKA = Release(
+    "kafka-4.3.1", ("org.apache.kafka:kafka_2.13:4.3.1", "org.slf4j:slf4j-simple:1.7.36")
+)
+KAFKA_ON_ZOOKEEPER = Release(  # the last line of releases that can
+    "kafka-3.9.2", ("org.apache.kafka:kafka_2.13:3.9.2", "org.slf4j:slf4j-simple:1.7.36")
+)
+ZOOKEEPER = Release(
+    "zookeeper-3.9.5",
+    (
+        "org.apache.zookeeper:zookeeper:3.9.5",
+        "io.dropwizard.metrics:metrics-core:4.2.38",  # "provided", says ZooKeeper, and needs them
+        "org.xerial.snappy:snappy-java:1.1.10.7",
+        "org.slf4j:slf4j-api:2.0.17",
+        "org.slf4j:slf4j-simple:2.0.17",
+    ),
+    without=(
+        "ch.qos.logback:",
+        "io.netty:netty-tcnative",  # OpenSSL for five platforms; Java has its own TLS
+        *("org.mockito:", "net.bytebuddy:", "org.objenesis:"),  # for the tests of tcnative
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Jar:
+    """One file of a release."""
+
+    sha256: str
+    group: str
+    artifact: str
+    version: str
+
+    @property
+    def file(self) -> str:
+        """Its name."""
+        return f"{self.artifact}-{self.version}.jar"
+
+    def path(self, cache: Path) -> Path:
+        """Where it is in a cache, in the layout of Maven's repositories."""
+        return cache.joinpath(*self.group.split("."), self.artifact, self.version, self.file)
+
+
+Download = Callable[[Jar, Path], None]  # puts a jar into the cache; raises what it likes
+
+
+def read_lock(release: Release) -> list[Jar]:
+    """All jars of a release."""
+    lines = release.lock.read_text(encoding="utf-8").splitlines()
+    jars = [line.split() for line in lines if line and not line.startswith("#")]
+    return [Jar(sha256, *coordinates.split(":")) for sha256, coordinates in jars]
+
+
+def class_path(release: Release, look: Look) -> str:
+    """What `java -cp` wants. Fetches what is not in the cache. Raises Unobtainable."""
+    return os.pathsep.join(str(path) for path in fetch(read_lock(release), cache(), look))
+
+
+def cache() -> Path:
+    """The folder for jars: in the user's cache (XDG_CACHE_HOME), shared by all checkouts."""
+    root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(root).expanduser() / "sunshower" / "jars"
+
+
+def fetch(
+    jars: Sequence[Jar], cache: Path, look: Look, download: Download | None = None
+) -> list[Path]:
+    """The paths of all jars, each the file that was locked. Raises Unobtainable."""
+    missing = [jar for jar in jars if not _is_right(jar.path(cache), jar)]
+    if missing:
+        with _alone(cache):  # another process may be at it
+            missing = [jar for jar in missing if not _is_right(jar.path(cache), jar)]
+            for number, jar in enumerate(missing, start=1):
+                look(f"fetching {number} of {len(missing)}: {jar.file}")
+                _fetch(jar, cache, download or _download)
+    return [jar.path(cache) for jar in jars]
+
+
+def _fetch(jar: Jar, cache: Path, download: Download) -> None:
+    path = jar.path(cache)
+    path.unlink(missing_ok=True)  # half of it, from one that was interrupted
+    try:
+        download(jar, cache)
+    except Exception as error:
+        path.unlink(missing_ok=True)
+        raise Unobtainable(
+            f"{jar.file} cannot be fetched from Maven's central repository: {error}\n"
+            "Try again when the network is there. Where only a mirror is reachable, name it as "
+            "`central` under [repositories] in jgo's own settings file (JGO_CONFIG_FILE, else "
+            "jgo.conf in the user's configuration folder)."
+        ) from error
+    if not _is_right(path, jar):
+        path.unlink(missing_ok=True)
+        raise Unobtainable(
+            f"{jar.file} was fetched, and is not the file that Sunshower was tested with "
+            f"(SHA-256 {jar.sha256[:12]}…). Try again; if it stays so, the mirror it comes from "
+            "gives out other files."
+        )
+
+
+def _is_right(path: Path, jar: Jar) -> bool:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest() == jar.sha256
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def _alone(cache: Path) -> Iterator[None]:
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _download(jar: Jar, cache: Path) -> None:
+    from sunshower.dev.maven import context
+
+    project = context(cache).project(jar.group, jar.artifact)
+    project.at_version(jar.version).artifact().resolve()

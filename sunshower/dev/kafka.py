@@ -1,0 +1,173 @@
+"""A real Kafka: one broker or several, on its own quorum or on a ZooKeeper."""
+
+from __future__ import annotations
+
+import base64
+import signal
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sunshower.dev.answering import brokers_seen_from
+from sunshower.dev.jars import KAFKA, KAFKA_ON_ZOOKEEPER
+from sunshower.dev.ports import HOST, answers
+from sunshower.dev.properties import kraft, on_zookeeper, properties
+from sunshower.dev.servers import USUAL, Servers, Upkeep
+from sunshower.errors import ServerError
+
+
+def new_cluster_id() -> str:
+    """A random one, as Kafka writes them; the first letter is fixed, it must not be a dash."""
+    return "S" + base64.urlsafe_b64encode(uuid.uuid4().bytes)[1:22].decode()
+
+
+@dataclass(frozen=True)
+class Broker:
+    """One of them. Its ports are the same in all its lives."""
+
+    id: int  # from 1
+    ports: Mapping[str, int]  # by listener: PLAINTEXT, CONTROLLER, and those that were asked for
+
+    @property
+    def name(self) -> str:
+        """Of its process, its log and its folder."""
+        return f"kafka-{self.id}"
+
+    @property
+    def address(self) -> str:
+        """Where clients reach it."""
+        return f"{HOST}:{self.ports['PLAINTEXT']}"
+
+
+class Kafka(Servers):
+    """Some brokers, each of them controller, too; with `zookeeper`, an older Kafka that needs one.
+
+    `port` is that of the first broker, the others follow; 0: any free ones. `listeners` adds
+    listeners by name with their security protocol, `settings` whatever a broker's file may say.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 1,
+        upkeep: Upkeep = USUAL,
+        *,
+        port: int = 0,
+        zookeeper: str | None = None,
+        listeners: Mapping[str, str] | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(upkeep)
+        self.release = KAFKA_ON_ZOOKEEPER if zookeeper else KAFKA
+        self.brokers: tuple[Broker, ...] = ()
+        self._count = brokers
+        self._wanted = port
+        self._zookeeper = zookeeper
+        self._listeners = {"PLAINTEXT": "PLAINTEXT", **(listeners or {})}
+        self._settings = dict(settings or {})
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients call bootstrap.servers."""
+        return self.addresses("PLAINTEXT")
+
+    @property
+    def address(self) -> str:
+        return self.bootstrap
+
+    def addresses(self, listener: str) -> str:
+        """The same, of another listener."""
+        return ",".join(f"{HOST}:{broker.ports[listener]}" for broker in self.brokers)
+
+    def pid(self, broker: int) -> int:
+        """Of a broker's Java process."""
+        return self._pids[self.broker(broker).name]
+
+    def broker(self, id: int) -> Broker:
+        """One of them, by its id. Raises ServerError."""
+        if not 1 <= id <= len(self.brokers):
+            raise ServerError(f"there is no broker {id}; there are 1 to {len(self.brokers)}")
+        return self.brokers[id - 1]
+
+    def kill(self, broker: int) -> None:
+        """End a broker with SIGKILL; its data stays, and `restart` goes on with it."""
+        self._signal(self.broker(broker).name, signal.SIGKILL)
+
+    def shut_down(self, broker: int) -> None:
+        """End a broker in good order: it hands its partitions over first."""
+        self._signal(self.broker(broker).name, signal.SIGTERM)
+
+    def pause(self, broker: int) -> None:
+        """Let a broker hang, with its connections open: SIGSTOP."""
+        self._signal(self.broker(broker).name, signal.SIGSTOP)
+
+    def resume(self, broker: int) -> None:
+        """Let it go on: SIGCONT."""
+        self._signal(self.broker(broker).name, signal.SIGCONT)
+
+    def restart(self, *brokers: int) -> None:
+        """Start brokers again that have ended, and wait until each of them answers."""
+        again = [self.broker(broker) for broker in brokers]
+        for broker in again:
+            self._launch(broker.name, "kafka.Kafka", str(self._file(broker)))
+        self._look(f"waiting for {len(again)} of {self._count} brokers to answer")
+        self._await([broker.name for broker in again], lambda: self._answer(again))
+
+    def _start(self) -> None:
+        self.brokers = tuple(
+            Broker(id, {name: self._port_of(name, id) for name in (*self._listeners, "CONTROLLER")})
+            for id in range(1, self._count + 1)
+        )
+        for broker in self.brokers:
+            properties = self._properties(broker)
+            lines = [f"{key}={value}\n" for key, value in properties.items()]
+            self._file(broker).write_text("".join(lines), encoding="utf-8")
+        if not self._zookeeper:
+            self._format()
+        self.restart(*(broker.id for broker in self.brokers))
+
+    def _port_of(self, listener: str, broker: int) -> int:
+        mine = self._wanted and listener == "PLAINTEXT"
+        return self._port(self._wanted + broker - 1 if mine else None)
+
+    def _file(self, broker: Broker) -> Path:
+        return self.folder / f"{broker.name}.properties"
+
+    def _data(self, broker: Broker) -> Path:
+        return self.folder / broker.name
+
+    def _properties(self, broker: Broker) -> dict[str, str]:
+        data = self._data(broker)
+        common = properties(self._count, data, broker.ports, self._listeners)
+        if self._zookeeper:
+            mode = on_zookeeper(common, broker.id, self._zookeeper)
+        else:
+            controllers = {other.id: other.ports["CONTROLLER"] for other in self.brokers}
+            mode = kraft(common, broker.id, controllers, self._listeners)
+        return mode | self._settings
+
+    def _format(self) -> None:
+        """Give the brokers' folders the cluster's id, once."""
+        there = {file.parent.name for file in self.folder.glob("kafka-*/meta.properties")}
+        if there == {broker.name for broker in self.brokers}:
+            return
+        if there:
+            raise ServerError(
+                f"{self.folder} holds the data of {len(there)} brokers, and {self._count} are "
+                "wanted: their number is fixed. Take as many as before, or another folder."
+            )
+        cluster = new_cluster_id()
+        names = []
+        for broker in self.brokers:
+            names.append(f"format-{broker.id}")
+            arguments = ("format", "-t", cluster, "-c", str(self._file(broker)))
+            self._launch(names[-1], "kafka.tools.StorageTool", *arguments)
+        self._look("formatting the folders of the brokers")
+        self._run(names)
+
+    def _answer(self, brokers: Iterable[Broker]) -> bool:
+        ids = {broker.id for broker in brokers}
+        return all(
+            answers(broker.ports["PLAINTEXT"]) and ids <= brokers_seen_from(broker.address)
+            for broker in brokers
+        )

@@ -1,0 +1,120 @@
+"""The owner's end of a keeper: start servers, signal them, hear of their ends."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from sunshower.errors import ServerError
+
+_SCRIPT = Path(__file__).with_name("keeper.py")
+
+
+class Keeping:
+    """A keeper of its own, in a session of its own: Ctrl-C reaches the owner alone.
+
+    With `remove`, the folder is removed after the last server has ended, and servers are killed;
+    without, they have `grace_s` to end by themselves.
+    """
+
+    def __init__(self, folder: Path, *, remove: bool, grace_s: float = 30.0) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        arguments = [str(folder) if remove else "", "0" if remove else str(grace_s)]
+        with (folder / "keeper.log").open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - our own script
+                [sys.executable, "-I", "-S", str(_SCRIPT), *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd="/",
+                start_new_session=True,
+            )
+        self._pids: dict[str, int] = {}
+        self._ended: dict[str, int] = {}
+        self._unread = b""
+
+    @property
+    def pid(self) -> int:
+        """Of the keeper: SIGTERM ends it and all that it keeps."""
+        return self._process.pid
+
+    def start(self, name: str, command: list[str], log: Path) -> int:
+        """Start a server; returns its pid. Raises ServerError when it cannot be executed."""
+        self._pids.pop(name, None)
+        self._ended.pop(name, None)
+        self._order(start=name, command=command, log=str(log))
+        while name not in self._pids:
+            self._hear(None)
+        return self._pids[name]
+
+    def status(self, name: str) -> int | None:
+        """With which status a server has ended; None while it runs."""
+        self._hear(0)
+        return self._ended.get(name)
+
+    def signal(self, name: str, number: int) -> None:
+        """Send a signal to a server that was started."""
+        self._order(signal=name, number=number)
+
+    def wait(self, name: str, within_s: float) -> int:
+        """Until a server has ended; returns its status. Raises ServerError."""
+        end_s = time.monotonic() + within_s
+        while (status := self.status(name)) is None:
+            if (left_s := end_s - time.monotonic()) <= 0:
+                raise ServerError(f"{name} was asked to end {within_s:g} s ago, and still runs")
+            self._hear(left_s)
+        return status
+
+    def stay(self) -> None:
+        """Let the servers outlive this process; from now on only SIGTERM ends them."""
+        self._order(stay=True)
+        self._close()
+
+    def end(self) -> None:
+        """End all, and wait for it."""
+        with contextlib.suppress(ServerError):
+            self._order(finish=True)
+        self._close()
+        self._process.wait()
+
+    def _close(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+    def _order(self, **order: object) -> None:
+        assert self._process.stdin
+        try:
+            self._process.stdin.write(json.dumps(order).encode() + b"\n")
+            self._process.stdin.flush()
+        except (OSError, ValueError) as error:
+            raise ServerError("the keeper of the servers is gone, and so are they") from error
+
+    def _hear(self, within_s: float | None) -> None:
+        """Take in what the keeper has said, after waiting for it at most so long."""
+        assert self._process.stdout
+        file = self._process.stdout.fileno()
+        if not select.select([file], [], [], within_s)[0]:
+            return
+        said = os.read(file, 1 << 16)
+        if not said:
+            raise ServerError("the keeper of the servers is gone, and so are they")
+        *lines, self._unread = (self._unread + said).split(b"\n")
+        for line in lines:
+            self._take(json.loads(line))
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if "started" in message:
+            self._pids[message["started"]] = message["pid"]
+        elif "ended" in message:
+            self._ended[message["ended"]] = message["status"]
+        elif "refused" in message:
+            raise ServerError(f"{message['refused']} cannot be started: {message['why']}")

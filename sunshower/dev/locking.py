@@ -1,0 +1,36 @@
+"""Renew the locks after a change of a release: `python -m sunshower.dev.locking`."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+
+from sunshower.dev.jars import KAFKA, KAFKA_ON_ZOOKEEPER, ZOOKEEPER, Release, cache
+from sunshower.dev.maven import context
+
+
+def lines(release: Release) -> list[str]:
+    """All that the release needs to run, resolved as Maven does, with what it hashes to."""
+    maven = context(cache())
+    asked, more = maven.resolver.resolve([maven.create_dependency(root) for root in release.roots])
+    found = {}
+    for dependency in (*asked, *more):
+        artifact = dependency.artifact
+        coordinates = f"{artifact.groupId}:{artifact.artifactId}:{artifact.version}"
+        dropped = artifact.classifier or coordinates.startswith(release.without or (" ",))
+        if not dropped:  # a classifier: native code, which Java can do without
+            found[coordinates] = hashlib.sha256(artifact.resolve().read_bytes()).hexdigest()
+    return [f"{sha256}  {coordinates}" for coordinates, sha256 in sorted(found.items())]
+
+
+def main() -> None:
+    """Write all locks."""
+    for release in (KAFKA, KAFKA_ON_ZOOKEEPER, ZOOKEEPER):
+        found = lines(release)
+        head = f"# {release.name}: SHA-256 and coordinates, by sunshower/dev/locking.py"
+        release.lock.write_text("\n".join([head, *found, ""]), encoding="utf-8")
+        sys.stderr.write(f"{release.lock.name}: {len(found)} jars\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""Maven's repositories, as jgo reads them: no mvn, no Java."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from sunshower.errors import Unobtainable
+
+_TIMEOUT_S = 60
+
+
+def context(cache: Path) -> Any:
+    """A jgo context that keeps what it fetches in `cache`. Raises Unobtainable without jgo."""
+    if not importlib.util.find_spec("jgo"):
+        raise Unobtainable("jgo, which fetches it, is missing: pip install 'sunshower[servers]'")
+    from jgo.config import GlobalSettings
+    from jgo.maven import MavenContext
+
+    named = GlobalSettings.load().repositories
+    central = MavenContext().remote_repos
+    return MavenContext(repo_cache=cache, remote_repos=central | named, timeout=_TIMEOUT_S)

@@ -1,0 +1,195 @@
+"""What Kafka and ZooKeeper have in common: a folder, a keeper, ports, the wait for an answer."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sunshower.dev.jars import Look, Release, class_path
+from sunshower.dev.java import find_java
+from sunshower.dev.keeping import Keeping
+from sunshower.dev.ports import Ports, is_free
+from sunshower.errors import ServerError
+
+READY_WITHIN_S = 240.0  # 5 s on a free machine; three brokers on a very busy one took 64 s
+END_WITHIN_S = 60.0
+_TAIL_LINES = 12
+_TRIES = 3
+_TAKEN = b"Address already in use"
+_JVM = (
+    *("-Xmx512m", "-XX:+UseSerialGC", "-Djava.awt.headless=true"),
+    *(
+        "-Dorg.slf4j.simpleLogger.showDateTime=true",
+        "-Dorg.slf4j.simpleLogger.showThreadName=false",
+    ),
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
+)
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1"  # less compiling: a third less work until it answers
+
+
+def silent(_: str) -> None:
+    """For those who do not want to know what is going on."""
+
+
+class PortTaken(ServerError):
+    """A port that was asked for, or one that was free a moment ago, is somebody else's."""
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """Where servers live, and how."""
+
+    folder: Path | None = None  # None: a temporary one
+    keep: bool = False  # whether the folder outlives them
+    short_lived: bool = True  # less work until they answer, slower under load
+    look: Look = silent
+
+
+USUAL = Upkeep()
+
+
+class Servers:
+    """Servers of one release in one folder.
+
+    They are gone when this object's process is, even if that is killed; only `stay` lets them
+    outlive it.
+    """
+
+    release: Release
+
+    def __init__(self, upkeep: Upkeep) -> None:
+        self._folder = upkeep.folder and upkeep.folder.absolute()
+        self._keep = upkeep.keep
+        self._jvm = (*_JVM, _SHORT_LIVED) if upkeep.short_lived else _JVM
+        self._look = upkeep.look
+        self._ports = Ports()
+        self._keeping: Keeping | None = None
+        self._pids: dict[str, int] = {}
+        self._logged: dict[str, int] = {}  # bytes in a log before the server's present life
+        self._command: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> Self:
+        """Start all, and wait until they answer. Raises ServerError; nothing is left then."""
+        self._command = [str(find_java()), *self._jvm, "-cp", class_path(self.release, self._look)]
+        self._folder = self._folder or Path(tempfile.mkdtemp(prefix="sunshower-"))
+        for tries_left in reversed(range(_TRIES)):
+            self._keeping = Keeping(self.folder, remove=not self._keep)
+            try:
+                self._start()
+            except BaseException as error:
+                self.stop()
+                if not isinstance(error, PortTaken) or not tries_left:
+                    raise
+            else:
+                break
+        return self
+
+    def stop(self) -> None:
+        """End all. With a folder of the caller's they end in good order, else at once."""
+        if self._keeping:
+            self._keeping.end()
+            self._keeping = None
+        self._ports.release()
+        self._pids.clear()
+
+    def stay(self) -> None:
+        """Let them outlive this process; SIGTERM to their keeper ends them."""
+        self._kept().stay()
+        self._keeping = None
+        self._ports.release()  # the servers listen there by now
+
+    @property
+    def keeper(self) -> int:
+        """The pid of the process that keeps them."""
+        return self._kept().pid
+
+    @property
+    def address(self) -> str:
+        """Where they answer: host:port, with commas between several."""
+        raise NotImplementedError
+
+    @property
+    def folder(self) -> Path:
+        """Where the data and the logs are."""
+        if not self._folder:
+            raise ServerError(f"{self.release.name} has no folder before it is started")
+        return self._folder
+
+    def logs(self) -> list[Path]:
+        """What the servers write."""
+        return [self.log(name) for name in self._pids]
+
+    def log(self, name: str) -> Path:
+        """What one server writes."""
+        return self.folder / f"{name}.log"
+
+    def _start(self) -> None:
+        raise NotImplementedError
+
+    def _port(self, wanted: int | None) -> int:
+        """The one that is wanted, if it is free; any free one otherwise."""
+        if not wanted:
+            return self._ports.claim()
+        if not is_free(wanted):
+            raise PortTaken(f"port {wanted} is taken: {self.release.name} cannot listen there")
+        return wanted
+
+    def _launch(self, name: str, *arguments: str) -> None:
+        log = self.log(name)
+        self._logged[name] = log.stat().st_size if log.exists() else 0
+        self._pids[name] = self._kept().start(name, [*self._command, *arguments], log)
+
+    def _run(self, names: Iterable[str]) -> None:
+        """Wait until programs that do one thing have done it."""
+        for name in names:
+            if self._kept().wait(name, READY_WITHIN_S):
+                raise self._failed(name, "has failed")
+            del self._pids[name]
+
+    def _await(self, names: Iterable[str], answer: Callable[[], bool]) -> None:
+        names, end_s = list(names), time.monotonic() + READY_WITHIN_S
+        while not answer():
+            for name in names:
+                if self._kept().status(name) is not None:
+                    raise self._failed(name, "has ended instead of answering")
+            if time.monotonic() > end_s:
+                raise self._failed(names[-1], f"does not answer after {READY_WITHIN_S:g} s")
+            time.sleep(0.05)
+
+    def _signal(self, name: str, number: int) -> None:
+        if name not in self._pids:
+            raise ServerError(f"{name} is not running; there are {', '.join(self._pids) or 'none'}")
+        self._kept().signal(name, number)
+        if number in {signal.SIGKILL, signal.SIGTERM}:
+            self._kept().wait(name, END_WITHIN_S)
+            del self._pids[name]
+
+    def _kept(self) -> Keeping:
+        if not self._keeping:
+            raise ServerError(f"{self.release.name} was not started, or has been stopped")
+        return self._keeping
+
+    def _failed(self, name: str, what: str) -> ServerError:
+        with self.log(name).open("rb") as log:
+            log.seek(self._logged[name])
+            written = log.read()
+        lines = written.decode(errors="replace").splitlines()[-_TAIL_LINES:]
+        text = "\n".join([f"{name} {what}. The end of its log, {self.log(name)}:", *lines])
+        return PortTaken(text) if _TAKEN in written else ServerError(text)

@@ -1,0 +1,86 @@
+"""A real ZooKeeper server: it answers at `connect`, and can be killed and started again."""
+
+from __future__ import annotations
+
+import signal
+import socket
+
+from sunshower.dev.jars import ZOOKEEPER
+from sunshower.dev.ports import HOST
+from sunshower.dev.servers import USUAL, Servers, Upkeep
+
+_NAME = "zookeeper"
+_PROPERTIES = {
+    "tickTime": 500,  # sessions may be as short as two of these
+    "maxSessionTimeout": 60_000,  # the default is twenty of these
+    "maxClientCnxns": 0,  # no limit
+    "admin.enableServer": "false",
+    "4lw.commands.whitelist": "*",
+}
+_JVM = (
+    "-Dzookeeper.forceSync=no",  # survives its own death, and not a power cut
+    "-Dzookeeper.preAllocSize=1024",  # KiB of log at a time, not 64 MiB
+)
+
+
+class ZooKeeper(Servers):
+    """One server. `port` 0: any free one."""
+
+    release = ZOOKEEPER
+
+    def __init__(self, upkeep: Upkeep = USUAL, *, port: int = 0) -> None:
+        super().__init__(upkeep)
+        self._wanted = port
+        self.port = port
+
+    @property
+    def connect(self) -> str:
+        """What clients call the connect string."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def address(self) -> str:
+        return self.connect
+
+    @property
+    def pid(self) -> int:
+        """Of the Java process."""
+        return self._pids[_NAME]
+
+    def kill(self) -> None:
+        """End it with SIGKILL; the data stays, and `restart` goes on with it."""
+        self._signal(_NAME, signal.SIGKILL)
+
+    def pause(self) -> None:
+        """Let it hang, with its port open: SIGSTOP."""
+        self._signal(_NAME, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on: SIGCONT."""
+        self._signal(_NAME, signal.SIGCONT)
+
+    def restart(self) -> None:
+        """Start it again after `kill`, at the same port, with the same data."""
+        self._launch(_NAME, *_JVM, "org.apache.zookeeper.server.ZooKeeperServerMain", self._file())
+        self._look("waiting for ZooKeeper to answer")
+        self._await([_NAME], self._answers)
+
+    def _start(self) -> None:
+        self.port = self._port(self._wanted)
+        self.restart()
+
+    def _file(self) -> str:
+        file = self.folder / "zookeeper.properties"
+        here = {"dataDir": self.folder / "zookeeper", "clientPort": self.port}
+        here["clientPortAddress"] = HOST
+        lines = [f"{key}={value}\n" for key, value in (_PROPERTIES | here).items()]
+        file.write_text("".join(lines), encoding="utf-8")
+        return str(file)
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection((HOST, self.port), timeout=2) as line:
+                line.sendall(b"srvr")
+                return b"Mode: standalone" in line.makefile("rb").read()
+        except OSError:
+            return False

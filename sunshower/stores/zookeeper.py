@@ -1,0 +1,241 @@
+"""A tree in a ZooKeeper, with kazoo: its nodes are ZooKeeper's own, at the same paths."""
+
+from __future__ import annotations
+
+import importlib.util
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+from sunshower.errors import NodeExists, NoNode, StoreError, StoreUnreachable, WrongVersion
+from sunshower.stores.listeners import Listener, Listeners, Told
+from sunshower.stores.tree import Node, Session, check
+
+_RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.4, "max_delay": 2.0}
+
+
+class _Watch:
+    """Looks at a node and its children with watches that ZooKeeper forgets after one call each."""
+
+    def __init__(self, tree: ZooKeeperTree, path: str, changed: Callable[[], None]) -> None:
+        self._tree = tree
+        self._path = path
+        self._changed = changed
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._tree.watches.discard(self)
+
+    def arm(self, ask: Callable[..., Any]) -> None:
+        """Let ZooKeeper tell the next change; `ask` calls kazoo."""
+        from kazoo.exceptions import NoNodeError
+
+        client = self._tree.client
+        if ask(client.exists_async, self._path, watch=self._hear):
+            with suppress(NoNodeError):
+                ask(client.get_children_async, self._path, watch=self._hear)
+
+    def again(self) -> None:
+        """Ask for the next change, and tell this one. Without a connection: when it is back."""
+        if not self._cancelled and self._tree.client.connected:
+            self.arm(self._tree.ask_once)
+            self._changed()
+
+    def _hear(self, event: Any) -> None:
+        if (
+            event.type != "NONE"
+        ):  # that: the connection is lost; `again` comes for all when it is back
+            self._tree.soon(self.again)
+
+
+class _Attempts:
+    """A call of kazoo's, and how often it was tried."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+        self.count = 0
+
+    def __call__(self, *arguments: object, **named: object) -> Any:
+        self.count += 1
+        return self._call(*arguments, **named)
+
+
+class ZooKeeperTree:
+    """See the port.
+
+    `hosts` is a connect string. With `digest`, a name and a password, all nodes that this client
+    makes can be read and written by who knows them, and by nobody else.
+    """
+
+    def __init__(
+        self,
+        hosts: str,
+        *,
+        session_timeout_s: float = 10.0,
+        answer_within_s: float = 30.0,
+        digest: tuple[str, str] | None = None,
+    ) -> None:
+        if not importlib.util.find_spec("kazoo"):
+            raise StoreUnreachable(
+                "kazoo, the client of ZooKeeper, is missing: pip install 'sunshower[zookeeper]'"
+            )
+        from kazoo.client import KazooClient
+        from kazoo.handlers.threading import KazooTimeoutError
+        from kazoo.retry import KazooRetry
+        from kazoo.security import make_digest_acl
+
+        self._hosts = hosts
+        self._answer_within_s = answer_within_s
+        self.watches: set[_Watch] = set()
+        self._listeners = Listeners()
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self.client = KazooClient(
+            hosts,
+            timeout=session_timeout_s,
+            connection_retry=KazooRetry(**_RETRY),
+            command_retry=KazooRetry(**_RETRY, deadline=answer_within_s),
+            auth_data=[("digest", ":".join(digest))] if digest else None,
+            default_acl=[make_digest_acl(*digest, all=True)] if digest else None,
+        )
+        try:
+            self.client.start(timeout=answer_within_s)
+        except KazooTimeoutError as error:
+            self.client.close()
+            raise StoreUnreachable(
+                f"no ZooKeeper has answered at {hosts} for {answer_within_s:g} s. Is it running, "
+                "and is that its address?"
+            ) from error
+        self.client.add_listener(self._told)
+        threading.Thread(target=self._call_all, name="zookeeper-calls", daemon=True).start()
+
+    def get(self, path: str) -> Node | None:
+        try:
+            with self._errors(check(path)):
+                value, stat = self.ask(self.client.get_async, path)
+        except NoNode:
+            return None
+        return Node(value, stat.version, stat.ephemeralOwner != 0)
+
+    def children(self, path: str) -> list[str]:
+        try:
+            with self._errors(path if path == "/" else check(path)):
+                return sorted(self.ask(self.client.get_children_async, path))
+        except NoNode:
+            return []
+
+    def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False) -> None:
+        attempts = _Attempts(self.client.create_async)
+        try:
+            with self._errors(check(path)):
+                self.ask(attempts, path, value, ephemeral=ephemeral, makepath=True)
+        except NodeExists:
+            if attempts.count == 1 or not self._is_mine(path, value, ephemeral):
+                raise  # else: it was an earlier attempt of ours, whose answer was lost
+
+    def set(self, path: str, value: bytes, version: int | None = None) -> int:
+        attempts = _Attempts(self.client.set_async)
+        try:
+            with self._errors(check(path)):
+                wanted = -1 if version is None else version
+                return int(self.ask(attempts, path, value, wanted).version)
+        except WrongVersion:
+            found = self.get(path) if attempts.count > 1 and version is not None else None
+            if version is None or found != Node(
+                value, version + 1, bool(found and found.ephemeral)
+            ):
+                raise
+            return version + 1
+
+    def delete(self, path: str, version: int | None = None) -> None:
+        attempts = _Attempts(self.client.delete_async)
+        try:
+            with self._errors(check(path)):
+                self.ask(attempts, path, -1 if version is None else version)
+        except NoNode:
+            if attempts.count == 1:
+                raise
+
+    def watch(self, path: str, changed: Callable[[], None]) -> _Watch:
+        watch = _Watch(self, check(path), changed)
+        self.watches.add(watch)
+        with self._errors(path):
+            watch.arm(self.ask)
+        return watch
+
+    def listen(self, told: Told) -> Listener:
+        return self._listeners.add(told)
+
+    def close(self) -> None:
+        for watch in [*self.watches]:
+            watch.cancel()
+        self._listeners.clear()
+        self.client.stop()
+        self.client.close()
+        self._calls.put(None)
+
+    def ask(self, call: Callable[..., Any], *arguments: object, **named: object) -> Any:
+        """Call kazoo, again if the connection is lost meanwhile; `call` returns a promise."""
+        return self.client.retry(self.ask_once, call, *arguments, **named)
+
+    def ask_once(self, call: Callable[..., Any], *arguments: object, **named: object) -> Any:
+        """The same, and its errors as they come: while nobody is connected, kazoo would wait."""
+        return call(*arguments, **named).get(timeout=self._answer_within_s)
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Call it, after those before it, from a thread that kazoo does not need."""
+        self._calls.put(call)
+
+    def _call_all(self) -> None:
+        from kazoo.exceptions import ConnectionClosedError, KazooException
+        from kazoo.handlers.threading import KazooTimeoutError
+
+        while call := self._calls.get():
+            with suppress(ConnectionClosedError, KazooException, KazooTimeoutError):
+                call()  # of a watch, when the connection is lost again: comes back with the next
+
+    def _told(self, state: str) -> None:
+        session = Session(state.lower())
+        self.soon(partial(self._listeners.tell, session))
+        if session is Session.CONNECTED:
+            for watch in [*self.watches]:
+                self.soon(watch.again)
+
+    def _is_mine(self, path: str, value: bytes, ephemeral: bool) -> bool:
+        if ephemeral:
+            found = self.ask(self.client.exists_async, path)
+            return bool(found and found.ephemeralOwner == self.client.client_id[0])
+        return self.get(path) == Node(value, 0)
+
+    @contextmanager
+    def _errors(self, path: str) -> Iterator[None]:
+        """Errors of kazoo's as errors of ours."""
+        from kazoo import exceptions as they
+        from kazoo.handlers.threading import KazooTimeoutError
+        from kazoo.retry import RetryFailedError
+
+        try:
+            yield
+        except they.NodeExistsError as error:
+            raise NodeExists(f"{path} is there already") from error
+        except they.NoNodeError as error:
+            raise NoNode(f"{path} is not there") from error
+        except they.BadVersionError as error:
+            raise WrongVersion(f"{path} has another version by now") from error
+        except they.NotEmptyError as error:
+            raise StoreError(f"{path} has children, so it cannot be removed") from error
+        except they.NoChildrenForEphemeralsError as error:
+            what = f"{path} would be below an ephemeral node, which has no children"
+            raise StoreError(what) from error
+        except (they.NoAuthError, they.AuthFailedError, they.InvalidACLError) as error:
+            raise StoreUnreachable(
+                f"the ZooKeeper at {self._hosts} lets this client not do that to {path}: another "
+                "name and password (`digest`) are wanted"
+            ) from error
+        except (they.KazooException, RetryFailedError, KazooTimeoutError) as error:
+            raise StoreUnreachable(
+                f"the ZooKeeper at {self._hosts} does not answer ({type(error).__name__})"
+            ) from error

@@ -1,0 +1,196 @@
+"""`sunshower dev`: real servers from the command line, and what is said when they cannot be had."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from sunshower.dev import units
+from sunshower.dev.answering import brokers_seen_from
+from sunshower.dev.ports import HOST
+from tests.conftest import Sunshower
+from tests.dev.test_keeper import gone
+from tests.leftovers import left_behind, marked
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sunshower: Sunshower
+) -> Iterator[None]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    yield
+    assert sunshower("dev", "down") == 0
+
+
+def up(sunshower: Sunshower, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """What `status` says, as JSON."""
+    capsys.readouterr()
+    assert sunshower("dev", "status", "--json") == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def refused(
+    sunshower: Sunshower, capsys: pytest.CaptureFixture[str], *arguments: object, status: int
+) -> str:
+    """What a command that fails prints, in one line."""
+    assert sunshower("dev", *arguments) == status
+    return " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
+def test_a_zookeeper_comes_up_keeps_its_data_and_goes_down(
+    sunshower: Sunshower, capsys: pytest.CaptureFixture[str], tmp_path: Path, releases: None
+) -> None:
+    command = ("dev", "up", "zookeeper", "--port", 0, "--folder", tmp_path / "data")
+    for value in (None, b"kept"):
+        assert sunshower(*command) == 0
+        unit = up(sunshower, capsys)["zookeeper"]
+        assert unit["answers"]
+        assert Path(unit["logs"][0]).is_relative_to(tmp_path / "data")
+        client = KazooClient(unit["address"], timeout=20)
+        client.start(timeout=60)
+        if value:
+            assert client.get("/mine")[0] == value
+        else:
+            client.create("/mine", b"kept")
+        client.stop()
+        client.close()
+        assert sunshower("dev", "down") == 0
+        assert "zookeeper-3.9.5 is down. Its data is in" in capsys.readouterr().out
+        assert gone(unit["keeper"])
+        assert up(sunshower, capsys) == {}
+
+
+def test_a_kafka_comes_up_once_and_leaves_nothing(
+    sunshower: Sunshower, capsys: pytest.CaptureFixture[str], releases: None
+) -> None:
+    assert sunshower("dev", "up", "kafka", "--port", 0) == 0
+    said = capsys.readouterr()
+    assert "kafka-4.3.1 is up.\n  bootstrap servers: 127.0.0.1:" in said.out
+    assert "kafka: waiting for 1 of 1 brokers to answer …" in said.err
+    unit = up(sunshower, capsys)["kafka"]
+    assert brokers_seen_from(unit["address"]) == {1}
+    assert sunshower("dev", "up", "kafka") == 0
+    assert "kafka-4.3.1 is up already" in capsys.readouterr().out
+    assert sunshower("dev", "status") == 0
+    assert "kafka-4.3.1 answers" in capsys.readouterr().out
+    assert sunshower("dev", "down", "zookeeper") == 0
+    assert up(sunshower, capsys)["kafka"] == unit
+    assert sunshower("dev", "down", "kafka") == 0
+    assert gone(unit["keeper"])
+    assert {file.name for file in units.state().iterdir()} == {"lock"}
+
+
+def test_a_server_that_dies_is_seen_in_the_status(
+    sunshower: Sunshower, capsys: pytest.CaptureFixture[str], releases: None
+) -> None:
+    assert sunshower("dev", "up", "zookeeper", "--port", 0) == 0
+    unit = up(sunshower, capsys)["zookeeper"]
+    children = Path(f"/proc/{unit['keeper']}/task/{unit['keeper']}/children").read_text()
+    os.kill(int(children), 9)
+    assert gone(int(children))
+    assert not up(sunshower, capsys)["zookeeper"]["answers"]
+    assert sunshower("dev", "status") == 0
+    assert f"does not answer at {unit['address']}" in capsys.readouterr().out
+    said = refused(sunshower, capsys, "up", "zookeeper", status=1)
+    assert said.endswith("End it first: sunshower dev down zookeeper")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_an_up_that_is_ended_on_the_way_leaves_nothing(number: int, releases: None) -> None:
+    environment = marked()
+    command = subprocess.Popen(
+        [sys.executable, "-m", "sunshower", "dev", "up", "kafka", "--port", "0"],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert command.stderr
+    for line in command.stderr:
+        if "formatting" in line:
+            break
+    command.send_signal(number)
+    command.communicate(timeout=120)
+    assert left_behind(environment) == []
+    assert not [file for file in units.state().iterdir() if file.name != "lock"]
+
+
+def test_a_port_that_is_taken_is_named_with_the_way_out(
+    sunshower: Sunshower, capsys: pytest.CaptureFixture[str], releases: None
+) -> None:
+    with socket.create_server((HOST, 0)) as server:
+        port = server.getsockname()[1]
+        said = refused(sunshower, capsys, "up", "zookeeper", "--port", port, status=1)
+    assert f"port {port} is taken: zookeeper-3.9.5 cannot listen there." in said
+    assert "Choose another: sunshower dev up zookeeper --port N (0: any free one)." in said
+    assert up(sunshower, capsys) == {}
+
+
+def test_without_java_nothing_starts(
+    sunshower: Sunshower, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", "nowhere")
+    said = refused(sunshower, capsys, "up", "kafka", status=1)
+    assert "sunshower: JAVA_HOME is nowhere, and there is no bin/java in it. Unset it" in said
+
+
+def test_a_server_that_fails_shows_the_end_of_its_log(
+    sunshower: Sunshower,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    releases: None,
+) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho this Java is too old\nexit 1\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    said = refused(sunshower, capsys, "up", "kafka", "--port", 0, status=1)
+    assert "format-1 has failed. The end of its log," in said
+    assert said.endswith("this Java is too old")
+    assert up(sunshower, capsys) == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["up", "rabbit"], "'rabbit' is not one of"),
+        (["up", "zookeeper", "--brokers", 3], "ZooKeeper has no brokers"),
+        (["up", "zookeeper", "--on-zookeeper"], "ZooKeeper has no brokers"),
+        (["up", "all", "--port", 9092], "of which of the two? Start them one by one"),
+        (["up", "kafka", "--brokers", 0], "should be greater than or equal to 1"),
+        (["up", "kafka", "--port", 70_000], "should be less than or equal to 65000"),
+        (["up", "kafka", "--folder", __file__], "is a file"),
+    ],
+)
+def test_a_wrong_use_is_told(
+    sunshower: Sunshower, capsys: pytest.CaptureFixture[str], arguments: list[object], why: str
+) -> None:
+    assert why in refused(sunshower, capsys, *arguments, status=2)
+
+
+def test_with_nothing_up_the_commands_say_so(
+    sunshower: Sunshower, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sunshower("dev", "status") == 0
+    assert "Nothing is up. Start it with: sunshower dev up kafka" in capsys.readouterr().out
+    assert sunshower("dev", "down", "kafka") == 0
+    assert "kafka is not up." in capsys.readouterr().out
+
+
+def test_the_help_tells_an_example(
+    sunshower: Sunshower, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sunshower("dev", "up", "--help") == 0
+    assert "sunshower dev up kafka --brokers 3" in capsys.readouterr().out

@@ -1,0 +1,138 @@
+"""A real Kafka: it takes messages and gives them back, with one broker of three killed, too."""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from kazoo.client import KazooClient
+
+from sunshower.dev.answering import brokers_seen_from
+from sunshower.dev.kafka import Kafka, new_cluster_id
+from sunshower.dev.ports import answers
+from sunshower.dev.servers import Upkeep
+from sunshower.dev.zookeeper import ZooKeeper
+from sunshower.errors import ServerError
+
+
+def new_topic(kafka: Kafka, partitions: int = 1) -> str:
+    topic = f"topic-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.create_topics([NewTopic(topic, partitions)])[topic].result(60)
+    return topic
+
+
+def produce(producer: Producer, topic: str, numbers: range) -> None:
+    failed: list[KafkaError] = []
+    for number in numbers:
+        producer.produce(
+            topic, str(number), on_delivery=lambda error, _: error and failed.append(error)
+        )
+    assert producer.flush(120) == 0
+    assert not failed
+
+
+def consume(kafka: Kafka, topic: str, count: int) -> list[int]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap,
+            "group.id": uuid.uuid4().hex,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe([topic])
+    try:
+        found = []
+        while len(found) < count:
+            messages = consumer.consume(count - len(found), timeout=60)
+            assert messages, f"{len(found)} of {count} messages, and no more within a minute"
+            found += [int(message.value()) for message in messages if not message.error()]
+        return found
+    finally:
+        consumer.close()
+
+
+def producer(kafka: Kafka) -> Producer:
+    return Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
+
+
+def test_messages_go_in_and_come_out(kafka: Kafka) -> None:
+    topic = new_topic(kafka)
+    produce(producer(kafka), topic, range(100))
+    assert consume(kafka, topic, 100) == list(range(100))
+
+
+def test_a_broker_of_three_is_killed_and_no_message_is_lost(kafka_cluster: Kafka) -> None:
+    topic = new_topic(kafka_cluster)
+    sender = producer(kafka_cluster)
+    produce(sender, topic, range(100))
+    leader = sender.list_topics(topic, timeout=60).topics[topic].partitions[0].leader
+    kafka_cluster.kill(leader)
+    assert not answers(kafka_cluster.broker(leader).ports["PLAINTEXT"])
+    try:
+        produce(sender, topic, range(100, 200))
+        assert consume(kafka_cluster, topic, 200) == list(range(200))
+    finally:
+        kafka_cluster.restart(leader)
+    assert leader in brokers_seen_from(kafka_cluster.broker(leader).address)
+
+
+def test_an_older_kafka_publishes_itself_in_zookeeper(
+    kafka_zk: Kafka, zookeeper: ZooKeeper
+) -> None:
+    topic = new_topic(kafka_zk, partitions=2)
+    produce(producer(kafka_zk), topic, range(10))
+    client = KazooClient(zookeeper.connect, timeout=20)
+    client.start(timeout=60)
+    try:
+        assert client.get_children("/brokers/ids") == ["1"]
+        broker = json.loads(client.get("/brokers/ids/1")[0])
+        assert broker["endpoints"] == [f"PLAINTEXT://{kafka_zk.bootstrap}"]
+        partitions = json.loads(client.get(f"/brokers/topics/{topic}")[0])["partitions"]
+        assert partitions == {"0": [1], "1": [1]}
+    finally:
+        client.stop()
+        client.close()
+
+
+def test_a_listener_with_passwords_lets_in_who_knows_one(releases: None) -> None:
+    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_me="secret";'
+    settings = {
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl.plain.sasl.jaas.config": jaas,
+    }
+    with Kafka(listeners={"SASL": "SASL_PLAINTEXT"}, settings=settings) as kafka:
+        client = {
+            "bootstrap.servers": kafka.addresses("SASL"),
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "me",
+            "log_level": 0,
+        }
+        admin = AdminClient(client | {"sasl.password": "secret"})
+        assert set(admin.list_topics(timeout=60).brokers) == {1}
+        with pytest.raises(KafkaException):
+            AdminClient(client | {"sasl.password": "wrong"}).list_topics(timeout=3)
+
+
+def test_the_number_of_brokers_of_a_folder_is_fixed(tmp_path: Path, releases: None) -> None:
+    (tmp_path / "kafka-1").mkdir()
+    (tmp_path / "kafka-1" / "meta.properties").touch()
+    with pytest.raises(ServerError, match="holds the data of 1 brokers, and 2 are wanted"):
+        Kafka(2, Upkeep(tmp_path, keep=True)).start()
+
+
+def test_the_id_of_a_cluster_never_looks_like_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=0xFB << 120))
+    assert base64.urlsafe_b64encode(uuid.uuid4().bytes).startswith(b"-")
+    assert new_cluster_id() == "S" + "w" + "A" * 20
+
+
+def test_a_broker_that_is_not_there_cannot_be_killed(kafka: Kafka) -> None:
+    with pytest.raises(ServerError, match="there is no broker 2; there are 1 to 1"):
+        kafka.kill(2)

@@ -1,0 +1,150 @@
+"""Servers end with their owner, whatever happens to it; here they are programs that only wait."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sunshower.dev.keeping import Keeping
+from sunshower.dev.units import born
+from sunshower.errors import ServerError
+
+WAIT = ["sleep", "1000"]
+STUBBORN = ["sh", "-c", "trap '' TERM; echo ready; while true; do sleep 1000; done"]
+OWNER = """
+import sys
+from pathlib import Path
+from sunshower.dev.keeping import Keeping
+keeping = Keeping(Path(sys.argv[1]), remove=True)
+pids = [keeping.start(name, ["sleep", "1000"], Path(sys.argv[1]) / name) for name in "ab"]
+if fork := "fork" in sys.argv:  # somebody who holds on to all that is open
+    import os
+    if not (pid := os.fork()):
+        os.close(1)
+        signal = __import__("signal")
+        signal.pause()
+    pids.append(pid)
+print(keeping.pid, *pids, flush=True)
+input()
+"""
+
+
+def gone(pid: int, within_s: float = 30) -> bool:
+    """Whether a process ends in time; it may be nobody's child by now."""
+    try:
+        file = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([file], [], [], within_s)[0])
+    finally:
+        os.close(file)
+
+
+def owner(folder: Path, *more: str) -> tuple[subprocess.Popen[str], list[int]]:
+    """A process with two servers: it, and the pids of its keeper, the servers, and its fork."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(folder), *more],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout
+    return process, [int(pid) for pid in process.stdout.readline().split()]
+
+
+def test_servers_are_started_and_ended_and_their_folder_goes(tmp_path: Path) -> None:
+    keeping = Keeping(tmp_path / "servers", remove=True)
+    pid = keeping.start("one", ["sh", "-c", "echo here; exec sleep 1000"], tmp_path / "log")
+    assert keeping.status("one") is None
+    keeping.end()
+    assert gone(pid)
+    assert not (tmp_path / "servers").exists()
+
+
+def test_a_folder_that_is_kept_stays(tmp_path: Path) -> None:
+    keeping = Keeping(tmp_path, remove=False)
+    pid = keeping.start("one", WAIT, tmp_path / "log")
+    keeping.end()
+    assert gone(pid)
+    assert (tmp_path / "log").exists()
+
+
+def test_a_server_that_ends_by_itself_is_noticed(tmp_path: Path) -> None:
+    keeping = Keeping(tmp_path, remove=False)
+    keeping.start("one", ["sh", "-c", "echo why; exit 3"], tmp_path / "log")
+    assert keeping.wait("one", 30) == 3
+    assert (tmp_path / "log").read_text() == "why\n"
+    keeping.start("one", WAIT, tmp_path / "log")  # under the same name again
+    assert keeping.status("one") is None
+    keeping.signal("one", signal.SIGKILL)
+    assert keeping.wait("one", 30) == -signal.SIGKILL
+    keeping.end()
+
+
+def test_what_cannot_be_executed_is_an_error(tmp_path: Path) -> None:
+    keeping = Keeping(tmp_path, remove=False)
+    with pytest.raises(ServerError, match=r"one cannot be started: .*no/such/java"):
+        keeping.start("one", ["no/such/java"], tmp_path / "log")
+    keeping.end()
+
+
+def test_a_server_that_does_not_listen_is_killed_after_the_grace(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    os.mkfifo(log)
+    keeping = Keeping(tmp_path, remove=False, grace_s=0.2)
+    reader = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
+    pid = keeping.start("one", STUBBORN, log)
+    assert select.select([reader], [], [], 30)[0]  # its trap is set
+    keeping.end()
+    os.close(reader)
+    assert gone(pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_servers_and_folder_go_when_their_owner_is_killed(tmp_path: Path, number: int) -> None:
+    process, pids = owner(tmp_path / "servers")
+    process.send_signal(number)
+    process.communicate()
+    assert [gone(pid) for pid in pids] == [True] * 3
+    assert not (tmp_path / "servers").exists()
+
+
+def test_a_fork_that_outlives_the_owner_does_not_keep_its_servers_alive(tmp_path: Path) -> None:
+    process, pids = owner(tmp_path / "servers", "fork")
+    process.kill()
+    process.wait()
+    *all_of_it, fork = pids
+    assert [gone(pid) for pid in all_of_it] == [True] * 3
+    os.kill(fork, signal.SIGKILL)
+
+
+def test_servers_go_when_their_keeper_is_killed(tmp_path: Path) -> None:
+    keeping = Keeping(tmp_path, remove=False)
+    pid = keeping.start("one", WAIT, tmp_path / "log")
+    os.kill(keeping.pid, signal.SIGKILL)
+    assert gone(pid)
+    with pytest.raises(ServerError, match="keeper of the servers is gone"):
+        keeping.wait("one", 30)
+    keeping.end()
+
+
+def test_servers_that_may_stay_outlive_their_owner(tmp_path: Path) -> None:
+    staying = OWNER.replace("print(", "keeping.stay(); print(")
+    done = subprocess.run(
+        [sys.executable, "-c", staying, str(tmp_path)],
+        input="\n",
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    keeper, *servers = map(int, done.stdout.split())
+    assert all(born(pid) for pid in (keeper, *servers))
+    os.kill(keeper, signal.SIGTERM)
+    assert [gone(pid) for pid in (keeper, *servers)] == [True] * 3

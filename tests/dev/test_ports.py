@@ -1,0 +1,72 @@
+"""Ports that are claimed: nobody else has them, not even by accident."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sunshower.dev import ports
+from sunshower.dev.ports import HOST, Ports, answers, is_free
+from sunshower.errors import ServerError
+
+CLAIM = "from sunshower.dev.ports import Ports; p = Ports(); print(p.claim(), flush=True); input()"
+
+
+def test_no_two_claims_are_the_same() -> None:
+    one, two = Ports(), Ports()
+    claimed = [holder.claim() for holder in (one, two) * 20]
+    assert len(set(claimed)) == 40
+    one.release()
+    two.release()
+
+
+def test_claims_are_out_of_the_range_of_outgoing_connections() -> None:
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    holder = Ports()
+    assert all(20_000 <= holder.claim() < first for _ in range(10))
+    holder.release()
+
+
+def test_a_port_where_somebody_listens_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server((HOST, 0)) as server:
+        taken = server.getsockname()[1]
+        monkeypatch.setattr(ports, "_FIRST", taken)
+        monkeypatch.setattr(ports, "_first_outgoing", lambda: taken + 1)
+        assert not is_free(taken)
+        assert answers(taken)
+        with pytest.raises(ServerError, match=f"no port from {taken} to {taken} is free"):
+            Ports().claim()
+    assert not answers(taken)
+
+
+def test_a_claim_holds_against_other_processes_until_its_own_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = subprocess.Popen(
+        [sys.executable, "-c", CLAIM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert other.stdout
+    port = int(other.stdout.readline())
+    monkeypatch.setattr(ports, "_FIRST", port)
+    monkeypatch.setattr(ports, "_first_outgoing", lambda: port + 1)
+    holder = Ports()
+    with pytest.raises(ServerError):
+        holder.claim()
+    other.kill()
+    other.communicate()
+    assert holder.claim() == port
+    holder.release()
+
+
+def test_released_ports_can_be_claimed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    holder = Ports()
+    port = holder.claim()
+    monkeypatch.setattr(ports, "_FIRST", port)
+    monkeypatch.setattr(ports, "_first_outgoing", lambda: port + 1)
+    holder.release()
+    assert holder.claim() == port
+    holder.release()

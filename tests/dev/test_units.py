@@ -1,0 +1,81 @@
+"""`down` ends exactly what `up` has started, and knows when that is gone already."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sunshower.dev import units
+from sunshower.dev.keeping import Keeping
+from sunshower.dev.units import Unit
+from sunshower.errors import ServerError
+from tests.dev.test_keeper import WAIT, gone
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with units.alone():  # makes the folder, as each command does
+        return units.state()
+
+
+def staying(folder: Path, *, kept: bool = False) -> tuple[Unit, int]:
+    """A unit whose server only waits, and that server's pid."""
+    keeping = Keeping(folder, remove=not kept, grace_s=5)
+    pid = keeping.start("one", WAIT, folder / "log")
+    born = units.born(keeping.pid)
+    assert born
+    keeping.stay()
+    unit = Unit("kafka", "kafka-0", "127.0.0.1:1", (), str(folder), kept, keeping.pid, born)
+    units.record(unit)
+    return unit, pid
+
+
+def test_what_is_up_is_found_and_ended(state: Path) -> None:
+    unit, pid = staying(state / "kafka")
+    assert units.find("kafka") == unit
+    assert units.find("zookeeper") is None
+    assert unit.silent() == ["127.0.0.1:1"]
+    units.end(unit)
+    assert gone(pid)
+    assert units.find("kafka") is None
+    assert {file.name for file in state.iterdir()} == {"lock"}
+
+
+def test_data_that_is_to_be_kept_is_kept(tmp_path: Path) -> None:
+    unit, pid = staying(tmp_path / "mine", kept=True)
+    units.end(unit)
+    assert gone(pid)
+    assert (tmp_path / "mine" / "log").exists()
+
+
+def test_a_note_of_a_keeper_that_was_killed_is_cleaned_away(state: Path) -> None:
+    unit, pid = staying(state / "kafka")
+    os.kill(unit.keeper, signal.SIGKILL)
+    assert gone(unit.keeper)
+    assert gone(pid)
+    assert units.find("kafka") is None
+    assert {file.name for file in state.iterdir()} == {"lock"}
+
+
+def test_a_process_that_got_the_pid_later_is_left_alone(state: Path) -> None:
+    unit, pid = staying(state / "kafka")
+    stranger = replace(unit, born="another boot 1")
+    units.end(stranger)
+    assert units.born(pid)
+    units.record(stranger)
+    assert units.find("kafka") is None
+    assert units.born(pid)
+    units.end(unit)
+    assert gone(pid)
+
+
+@pytest.mark.parametrize("text", ["{", "{}", '{"name": "kafka", "logs": []}', "[]"])
+def test_a_note_that_is_damaged_is_an_error_that_names_it(state: Path, text: str) -> None:
+    (state / "kafka.json").write_text(text)
+    with pytest.raises(ServerError, match=r"kafka\.json is not what"):
+        units.find("kafka")

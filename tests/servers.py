@@ -1,0 +1,78 @@
+"""Real servers for tests: each is started once, for the first test that asks, on free ports."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from sunshower.dev.jars import KAFKA, KAFKA_ON_ZOOKEEPER, ZOOKEEPER, Release, class_path
+from sunshower.dev.java import find_java
+from sunshower.dev.kafka import Kafka
+from sunshower.dev.servers import silent
+from sunshower.dev.zookeeper import ZooKeeper
+from sunshower.errors import Unobtainable
+
+FIXTURES = {"zookeeper", "kafka", "kafka_cluster", "kafka_zk", "releases"}
+
+
+def obtain(*releases: Release) -> None:
+    """Fetch what is missing. Where that fails, the test is skipped; where CI is set, it fails."""
+    try:
+        find_java()
+        for release in releases:
+            class_path(release, silent)
+    except Unobtainable as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"no real servers here: {error}")
+
+
+@pytest.fixture(scope="session")
+def releases() -> None:
+    """For tests that start servers of their own: all jars are here."""
+    obtain(KAFKA, KAFKA_ON_ZOOKEEPER, ZOOKEEPER)
+
+
+@pytest.fixture(scope="session")
+def zookeeper() -> Iterator[ZooKeeper]:
+    """A ZooKeeper. Who kills it starts it again."""
+    obtain(ZOOKEEPER)
+    with ZooKeeper() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Kafka]:
+    """One broker of the current Kafka."""
+    obtain(KAFKA)
+    with Kafka() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster() -> Iterator[Kafka]:
+    """Three brokers; topics have three replicas. Who kills one starts it again."""
+    obtain(KAFKA)
+    with Kafka(3) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def kafka_zk(zookeeper: ZooKeeper) -> Iterator[Kafka]:
+    """One broker of Kafka 3.9, which publishes itself in `zookeeper`."""
+    obtain(KAFKA_ON_ZOOKEEPER)
+    with Kafka(zookeeper=zookeeper.connect) as server:
+        yield server
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever asks for one is marked, so that `-m 'not servers'` leaves all of them out.
+
+    They come last: idle servers take some of the processors from those who measure.
+    """
+    for item in items:
+        if FIXTURES & {*getattr(item, "fixturenames", ())}:
+            item.add_marker(pytest.mark.servers)
+    items.sort(key=lambda item: item.get_closest_marker("servers") is not None)

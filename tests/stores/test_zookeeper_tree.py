@@ -1,0 +1,138 @@
+"""What only a real ZooKeeper can do to its clients: to be down, to come back, to let nobody in."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+
+import pytest
+from kazoo.exceptions import ConnectionLoss
+
+from sunshower.dev.ports import Ports
+from sunshower.dev.zookeeper import ZooKeeper
+from sunshower.errors import NodeExists, StoreUnreachable, WrongVersion
+from sunshower.stores.tree import Node
+from sunshower.stores.zookeeper import ZooKeeperTree
+from tests.stores.test_store_contract import Hears
+
+ME = ("me", "secret")
+
+
+def test_where_nobody_listens_the_error_comes_in_time() -> None:
+    ports = Ports()
+    address = f"127.0.0.1:{ports.claim()}"
+    with pytest.raises(StoreUnreachable, match=f"no ZooKeeper has answered at {address} for 1 s"):
+        ZooKeeperTree(address, answer_within_s=1)
+    ports.release()
+
+
+def test_a_server_that_comes_back_finds_calls_watches_and_nodes_of_its_clients(
+    zookeeper: ZooKeeper,
+) -> None:
+    root = f"/{uuid.uuid4().hex}"
+    tree = ZooKeeperTree(zookeeper.connect, session_timeout_s=60, answer_within_s=120)
+    seen, written = Hears(), Hears()
+    tree.create(f"{root}/mine", ephemeral=True)
+    tree.watch(f"{root}/new", seen)
+    zookeeper.kill()
+    writer = threading.Thread(target=lambda: written(tree.create(f"{root}/new", b"kept")))
+    writer.start()  # is tried until the server is back
+    zookeeper.restart()
+    written.next()
+    writer.join()
+    seen.until(lambda: tree.get(f"{root}/new") == Node(b"kept", 0))
+    assert tree.children(root) == ["mine", "new"]
+    tree.close()
+
+
+def test_a_server_that_is_away_for_too_long_is_an_error(zookeeper: ZooKeeper) -> None:
+    tree = ZooKeeperTree(zookeeper.connect, session_timeout_s=10, answer_within_s=1)
+    zookeeper.kill()
+    try:
+        with pytest.raises(StoreUnreachable, match=f"at {zookeeper.connect} does not answer"):
+            tree.get("/any")
+    finally:
+        zookeeper.restart()
+    tree.close()
+
+
+def test_nodes_with_a_password_are_for_those_who_know_it(zookeeper: ZooKeeper) -> None:
+    root = f"/{uuid.uuid4().hex}"
+    trees = [
+        ZooKeeperTree(zookeeper.connect, digest=who) for who in (ME, ME, ("me", "guess"), None)
+    ]
+    mine, twin, *strangers = trees
+    mine.create(root, b"secret")
+    assert twin.set(root, b"changed") == 1
+    for stranger in strangers:
+        with pytest.raises(StoreUnreachable, match="another name and password"):
+            stranger.get(root)
+        with pytest.raises(StoreUnreachable, match="another name and password"):
+            stranger.set(root, b"")
+    for tree in trees:
+        tree.close()
+
+
+class LosesAnswers:
+    """Calls of kazoo's that reach the server, and whose first answer never comes back."""
+
+    def __init__(self, tree: ZooKeeperTree, name: str, patch: pytest.MonkeyPatch) -> None:
+        self.call = getattr(tree.client, name)
+        self._lost = False
+        patch.setattr(tree.client, name, self)
+
+    def __call__(self, *arguments: object, **named: object) -> LosesAnswers:
+        self._promise = self.call(*arguments, **named)
+        return self
+
+    def get(self, timeout: float) -> object:
+        answer = self._promise.get(timeout=timeout)
+        if not self._lost:
+            self._lost = True
+            raise ConnectionLoss
+        return answer
+
+
+def test_a_write_whose_answer_was_lost_is_recognised(
+    zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = f"/{uuid.uuid4().hex}"
+    tree = ZooKeeperTree(zookeeper.connect)
+    with monkeypatch.context() as patch:
+        LosesAnswers(tree, "create_async", patch)
+        tree.create(root, b"0")
+    with monkeypatch.context() as patch:
+        LosesAnswers(tree, "create_async", patch)
+        tree.create(f"{root}/mine", ephemeral=True)
+    with monkeypatch.context() as patch:
+        LosesAnswers(tree, "set_async", patch)
+        assert tree.set(root, b"1", 0) == 1
+    assert tree.get(root) == Node(b"1", 1)
+    with monkeypatch.context() as patch:
+        LosesAnswers(tree, "delete_async", patch)
+        tree.delete(f"{root}/mine")
+    assert tree.children(root) == []
+    tree.close()
+
+
+def test_a_write_of_somebody_else_is_not_taken_for_ones_own(
+    zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = f"/{uuid.uuid4().hex}"
+    tree, other = ZooKeeperTree(zookeeper.connect), ZooKeeperTree(zookeeper.connect)
+    other.create(root, b"theirs", ephemeral=True)
+    with pytest.raises(NodeExists):
+        tree.create(root, b"theirs", ephemeral=True)
+    lossy = LosesAnswers(tree, "set_async", monkeypatch)
+    mine = lossy.call
+
+    def theirs_first(*arguments: object) -> object:
+        lossy.call = mine
+        return other.client.set_async(root, b"first", 0)
+
+    lossy.call = theirs_first
+    with pytest.raises(WrongVersion):
+        tree.set(root, b"mine", 0)
+    assert other.get(root) == Node(b"first", 1, ephemeral=True)
+    tree.close()
+    other.close()
