@@ -60,9 +60,7 @@ class Campaign:
         group.write(PLAN, plan_of_all(self._order, self._experiment, self._chosen, command))
         ended: dict[str, Any] = {"stopped": "interrupted"}
         try:
-            for number, variant in enumerate(self._chosen):
-                words = escape(in_words(variant, self._order.swept))
-                self._screen.doing(f"Run {number + 1} of {len(self._chosen)}: {words} …")
+            for number in range(len(self._chosen)):
                 self._one(laboratory, member(group, number + 1), number)
             ended = {"ended": now()}
         finally:
@@ -71,4 +69,6 @@ class Campaign:
 
     def _title(self, number: int) -> str:
         words = in_words(self._chosen[number], self._order.swept)
+        if len(self._chosen) > 1:
+            words = f"run {number + 1} of {len(self._chosen)}: {words}"
         return f"{self._experiment.name}  ·  {words}"

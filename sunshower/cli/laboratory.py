@@ -9,6 +9,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from types import ModuleType
 
+from rich.markup import escape
+
 from sunshower.cli.folders import HISTORY, PLAN, RESULTS, RunFolder
 from sunshower.cli.orders import Order, now, versions
 from sunshower.cli.reports import write_report
@@ -62,6 +64,8 @@ class Laboratory:
         history beside it.
         """
         watched = self._watched(prepared, title)
+        verb = "Running" if self._ray else "Simulating"
+        self._screen.doing(f"{verb} {escape(title)} …")
         try:
             with self._quiet():
                 outcome, history = carry_out(prepared, watched, self._order.cluster)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from sunshower.cli.parameters import Variant
 from sunshower.faults.experiment import Experiment, Prepared
 from sunshower.faults.history import task_names
-from sunshower.faults.report.page import figure
+from sunshower.faults.report.words import figure
 
 ClusterName = Literal["sim", "ray"]
 

@@ -13,8 +13,9 @@ from rich.text import Text
 from sunshower.cli.folders import RunFolder
 from sunshower.cli.reports import figures_of_all, points_of
 from sunshower.faults.outcome import Outcome, Verdict
-from sunshower.faults.report.page import SIGNS, counted, figure, summary
+from sunshower.faults.report.page import SIGNS, counted, summary
 from sunshower.faults.report.recovery import longest, seconds_of
+from sunshower.faults.report.words import figure, span
 
 _STYLES = {Verdict.HOLDS: "bold green", Verdict.UNKNOWN: "bold yellow", Verdict.BROKEN: "bold red"}
 _EVIDENCE_MAX = 12  # lines of one checker; the report has more
@@ -43,15 +44,17 @@ def group_table(group: RunFolder) -> RenderableType:
     points = points_of(group)
     names = list(points[0][1].values) if points else []
     title = f"{group.name}  ·  {group.plan['cluster']}"
-    table = _table("run", *names, "verdict", "longest recovery", "throughput", title=title)
+    measured = ("recovery", "throughput", "replays", "duplicates")
+    table = _table("run", *names, "verdict", *measured, title=title)
     for folder, one in points:
-        recovery = "" if one.recovery_s is None else f"{figure(one.recovery_s)} s"
+        recovery = "" if one.recovery_s is None else span(one.recovery_s)
         table.add_row(
             folder,
             *(figure(value) for value in one.values.values()),
             signed(one.verdict),
             recovery if one.recovers else "never",
             "" if one.throughput is None else f"{figure(one.throughput)}/s",
+            *("" if value is None else figure(value) for value in (one.replays, one.duplicates)),
         )
     said = counted([one.verdict for _, one in points], "run")
     return Group(table, Text.assemble(_said(group), f"  {said}"))
@@ -128,7 +131,7 @@ def _recoveries(outcome: Outcome) -> Table:
     )
     for recovery in shown:
         seconds = seconds_of(recovery)
-        after = "never" if seconds is None else f"{figure(seconds)} s"
+        after = "never" if seconds is None else span(seconds)
         table.add_row(recovery.fault, f"{figure(recovery.begun_s)} s", after)
     return table
 

@@ -12,6 +12,7 @@ from sunshower.errors import ExperimentError
 from sunshower.faults.outcome import Verdict
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Okabe and Ito's palette: told apart with every kind of colour blindness. Nothing is said by colour
@@ -94,9 +95,15 @@ def new_figure(width_in: float, height_in: float) -> Figure:
     return Figure(figsize=(width_in, height_in))
 
 
-def shortened(words: str, letters_max: int = 34) -> str:
-    """The same, if need be without its end: a label must not take the room of its chart."""
-    return words if len(words) <= letters_max else f"{words[: letters_max - 1]}…"
+def legend_above(ax: Axes) -> None:
+    """Put the legend above the axes, to the right: where no line can run through it."""
+    ax.legend(loc="lower right", bbox_to_anchor=(1, 1.0), ncols=2, borderaxespad=0.2)
+
+
+def no_values(ax: Axes) -> None:
+    """Say that there is nothing, rather than draw a line at zero."""
+    ax.text(0.5, 0.5, "none", transform=ax.transAxes, ha="center", va="center", color=GREY)
+    ax.set_yticks([])
 
 
 def check_installed() -> None:

@@ -11,6 +11,7 @@ from sunshower.faults.outcome import Outcome, Verdict, gravest
 from sunshower.faults.report.drawing import Chart, check_installed
 from sunshower.faults.report.recovery import seconds_of
 from sunshower.faults.report.sweep import Point
+from sunshower.faults.report.words import figure, span
 
 SIGNS = {Verdict.HOLDS: "✔", Verdict.BROKEN: "✘", Verdict.UNKNOWN: "?"}
 _EVIDENCE_MAX = 200  # lines of one checker on a page
@@ -43,7 +44,7 @@ def run_page(outcome: Outcome, background: Background, charts: Sequence[Chart]) 
         facts={
             "cluster": outcome.cluster,
             "seed": outcome.seed,
-            "length": f"{figure(outcome.seconds)} s on the cluster's clock",
+            "length": f"{span(outcome.seconds)} on the cluster's clock",
             **background.facts,
         },
         steps=background.steps,
@@ -90,15 +91,6 @@ def summary(outcome: Outcome) -> str:
     return f"{grave[0].checker}: {reason}{'' if reason.endswith('.') else '.'} {all_of_them}"
 
 
-def figure(value: Any) -> str:
-    """A number as people read it: thousands parted, four figures of a fraction."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return str(value)
-    if float(value).is_integer() or abs(value) >= 10_000:
-        return f"{value:,.0f}"
-    return f"{value:.4g}"
-
-
 def counted(verdicts: Sequence[Verdict], noun: str) -> str:
     """How many of each, such as: Of 5 checkers: 3 HOLDS, 1 BROKEN, 1 UNKNOWN."""
     counts = {verdict: verdicts.count(verdict) for verdict in SIGNS}
@@ -113,7 +105,7 @@ def _tiles(outcome: Outcome) -> dict[str, str]:
     seconds = [seconds_of(recovery) for recovery in outcome.recoveries]
     if seconds:
         longest = [one for one in seconds if one is not None]
-        found["longest recovery"] = "never" if None in seconds else f"{figure(max(longest))} s"
+        found["longest recovery"] = "never" if None in seconds else span(max(longest))
     return found
 
 
@@ -128,5 +120,5 @@ def _render(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["figure"] = figure
+    environment.filters |= {"figure": figure, "span": span}
     return environment.get_template(template).render(signs=SIGNS, **values)

@@ -16,8 +16,8 @@ from sunshower.faults.report.drawing import (
     Chart,
     draw,
     new_figure,
-    shortened,
 )
+from sunshower.faults.report.words import figure, shortened, span
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,9 +55,9 @@ def recovery_chart(recoveries: Sequence[Recovery]) -> Chart:
 
 def _paint(recoveries: Sequence[Recovery]) -> Figure:
     height_in = 0.75 + _BAR_IN * len(recoveries)
-    figure = new_figure(10.0, height_in)
-    figure.set_layout_engine("constrained")
-    ax = figure.subplots()
+    page = new_figure(10.0, height_in)
+    page.set_layout_engine("constrained")
+    ax = page.subplots()
     durations = [seconds_of(recovery) for recovery in recoveries]
     most_s = max((d for d in durations if d is not None), default=0.0) or 1.0
     for row, seconds in enumerate(durations):
@@ -66,12 +66,12 @@ def _paint(recoveries: Sequence[Recovery]) -> Figure:
             ax.text(most_s * 1.01, row, "never", va="center", color=INK, weight="bold")
         else:
             ax.barh(row, seconds, color=SKY, edgecolor=BLUE, height=0.6)
-            ax.text(seconds + most_s * 0.01, row, f"{seconds:.3g} s", va="center", color=INK)
-    labels = [f"{shortened(r.fault)}, at {r.begun_s:.4g} s" for r in recoveries]
+            ax.text(seconds + most_s * 0.01, row, span(seconds), va="center", color=INK)
+    labels = [f"{shortened(r.fault)}, at {figure(r.begun_s)} s" for r in recoveries]
     ax.set_yticks(range(len(recoveries)), labels)
     ax.set_ylim(len(recoveries) - 0.5, -0.5)
     ax.set_xlim(0, most_s * 1.1)
     ax.tick_params(axis="y", length=0)
     ax.set_xlabel("seconds until recovered", color=GREY)
     ax.grid(axis="x", color=PALE, linewidth=0.8)
-    return figure
+    return page

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING, Any
 from sunshower.faults.outcome import Outcome, Verdict
 from sunshower.faults.report.drawing import (
     BLUE,
-    GREY,
     INK,
     MARKS,
     PALE,
+    PURPLE,
     TONES,
     VERMILION,
     Chart,
     draw,
+    legend_above,
     new_figure,
-    shortened,
+    no_values,
 )
 from sunshower.faults.report.recovery import seconds_of
+from sunshower.faults.report.words import figure, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,6 +42,8 @@ class Point:
     recovery_s: float | None  # the longest; None: nothing had to recover
     recovers: bool  # False: something never did
     throughput: float | None  # completed messages a second
+    replays: float | None = None  # as the figures of the run have them, all three
+    duplicates: float | None = None
 
 
 def point(outcome: Outcome, swept: Sequence[str]) -> Point:
@@ -52,6 +56,8 @@ def point(outcome: Outcome, swept: Sequence[str]) -> Point:
         max(known, default=None),
         None not in found,
         outcome.figures.get("throughput"),
+        outcome.figures.get("replays"),
+        outcome.figures.get("duplicates"),
     )
 
 
@@ -63,34 +69,52 @@ def sweep_chart(points: Sequence[Point], name: str) -> Chart:
     return draw(f"by-{name}", caption, lambda: _paint(points, name))
 
 
+@dataclass(frozen=True)
+class _Measure:
+    """One figure of every run, grouped by the values on the axis."""
+
+    label: str
+    colour: str
+    mark: str
+    of: Callable[[Point], float | None]
+
+    def values(self, groups: Sequence[Sequence[Point]]) -> list[list[float]]:
+        """What is known in each group."""
+        found = ([self.of(point) for point in group] for group in groups)
+        return [[value for value in values if value is not None] for values in found]
+
+
+_RECOVERY = _Measure("longest recovery", VERMILION, "^", lambda point: point.recovery_s)
+_THROUGHPUT = _Measure("throughput", BLUE, "o", lambda point: point.throughput)
+_REPLAYS = _Measure("replays", PURPLE, "D", lambda point: point.replays)
+_DUPLICATES = _Measure("duplicates", INK, "x", lambda point: point.duplicates)
+
+
 def _paint(points: Sequence[Point], name: str) -> Figure:
     by_value: dict[str, list[Point]] = {}
     for one in points:
-        by_value.setdefault(str(one.values[name]), []).append(one)
-    figure = new_figure(10.0, 6.2)
-    figure.set_layout_engine("constrained")
-    verdicts, recoveries, throughputs = figure.subplots(
-        3, 1, sharex=True, height_ratios=(0.8, 1, 1)
-    )
+        by_value.setdefault(figure(one.values[name]), []).append(one)
     groups = list(by_value.values())
-    _verdicts(verdicts, groups)
-    _measure(recoveries, "longest recovery (seconds)", VERMILION, "^",
-             [[p.recovery_s for p in group] for group in groups])  # fmt: skip
+    page = new_figure(10.0, 7.6)
+    page.set_layout_engine("constrained")
+    axes = page.subplots(4, 1, sharex=True, height_ratios=(0.8, 1, 1, 1))
+    _verdicts(axes[0], groups)
+    _measure(axes[1], "longest recovery (seconds)", groups, _RECOVERY)
     for x, group in enumerate(groups):
         if never := sum(not one.recovers for one in group):
-            recoveries.annotate(f"{never} never", (x, 1), (0, -2), va="top", ha="center",
-                                xycoords=("data", "axes fraction"), textcoords="offset points",
-                                weight="bold")  # fmt: skip
-    _measure(throughputs, "throughput (messages a second)", BLUE, "o",
-             [[p.throughput for p in group] for group in groups])  # fmt: skip
+            axes[1].annotate(f"{never} never", (x, 1), (0, -2), va="top", ha="center",
+                             xycoords=("data", "axes fraction"), textcoords="offset points",
+                             weight="bold")  # fmt: skip
+    _measure(axes[2], "throughput (messages a second)", groups, _THROUGHPUT)
+    _measure(axes[3], "replays and duplicates (messages)", groups, _REPLAYS, _DUPLICATES)
     every = -(-len(by_value) // _LABELS_MAX)
     labels = [shortened(value, 16) for value in by_value]
     turned = max(map(len, labels)) * len(labels[::every]) > 110
-    throughputs.set_xticks(range(0, len(by_value), every), labels[::every])
-    throughputs.tick_params(axis="x", rotation=45 if turned else 0)
-    throughputs.set_xlabel(name)
-    throughputs.set_xlim(-0.5, len(by_value) - 0.5)
-    return figure
+    axes[3].set_xticks(range(0, len(by_value), every), labels[::every])
+    axes[3].tick_params(axis="x", rotation=45 if turned else 0)
+    axes[3].set_xlabel(name)
+    axes[3].set_xlim(-0.5, len(by_value) - 0.5)
+    return page
 
 
 def _verdicts(ax: Axes, groups: Sequence[Sequence[Point]]) -> None:
@@ -108,19 +132,23 @@ def _verdicts(ax: Axes, groups: Sequence[Sequence[Point]]) -> None:
                 ax.annotate(f"×{count}", (x, y), (7, 0), textcoords="offset points", va="center")
 
 
-def _measure(
-    ax: Axes, title: str, colour: str, mark: str, groups: Sequence[Sequence[float | None]]
-) -> None:
+def _measure(ax: Axes, title: str, groups: Sequence[Sequence[Point]], *measures: _Measure) -> None:
     ax.set_title(title)
-    known = [[value for value in group if value is not None] for group in groups]
-    if not any(known):
-        ax.text(0.5, 0.5, "none", transform=ax.transAxes, ha="center", va="center", color=GREY)
-        ax.set_yticks([])
+    most = 0.0
+    for measure in measures:
+        known = measure.values(groups)
+        for x, values in enumerate(known):
+            ax.plot([x] * len(values), values, measure.mark, color=measure.colour, alpha=0.55,
+                    markersize=5)  # fmt: skip
+        if some := [(x, median(values)) for x, values in enumerate(known) if values]:
+            ax.plot(*zip(*some, strict=True), linewidth=1.1, color=measure.colour)
+            ax.plot([], [], f"{measure.mark}-", color=measure.colour, label=measure.label)
+            most = max(most, *(max(values) for values in known if values))
+    if not ax.lines:
+        no_values(ax)
         return
-    for x, values in enumerate(known):
-        ax.plot([x] * len(values), values, mark, color=colour, alpha=0.55, markersize=5)
-    some = [(x, median(values)) for x, values in enumerate(known) if values]
-    ax.plot(*zip(*some, strict=True), "-", color=colour, linewidth=1.1)
-    ax.set_ylim(0, max(value for values in known for value in values) * 1.2 or 1)
+    if len(measures) > 1:
+        legend_above(ax)
+    ax.set_ylim(0, most * 1.2 or 1)
     ax.yaxis.set_major_formatter("{x:,g}")
     ax.grid(axis="y", color=PALE, linewidth=0.8)

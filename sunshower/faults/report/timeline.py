@@ -22,10 +22,12 @@ from sunshower.faults.report.drawing import (
     VERMILION,
     Chart,
     draw,
+    legend_above,
     new_figure,
-    shortened,
+    no_values,
 )
 from sunshower.faults.report.series import Series
+from sunshower.faults.report.words import shortened
 from sunshower.runtime.ids import I64
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ _LANE_IN = 0.24
 _LANES_MAX = 10
 _MOMENTS_MAX = 40  # drawn through all panels; more would be nothing but grey
 _CAUSES_MAX = len(FILLS)
+_MARKS = 30  # on a line
 _NARROWEST = 0.003  # of the whole width
 _LOG_FROM = 50.0  # the ratio between the largest and the least latency
 CAPTION = (
@@ -155,7 +158,7 @@ def _faults(ax: Axes, rows: list[Lane], end_s: float) -> None:
     ax.tick_params(axis="x", length=0)
     ax.spines["left"].set_visible(False)
     if not rows:
-        _none(ax)
+        no_values(ax)
     for row, lane in enumerate(rows):
         ax.axhline(row + 0.5, color=PALE, linewidth=0.8, zorder=0)
         style = row % len(FILLS)
@@ -191,7 +194,7 @@ def _throughput(ax: Axes, series: Series) -> None:
         series.emitted_per_s, series.edges_s, color=GREY, linestyle=(0, (2, 1.5)), label="emitted"
     )
     ax.stairs(series.completed_per_s, series.edges_s, color=BLUE, linewidth=1.4, label="completed")
-    _legend(ax)
+    legend_above(ax)
     _from_zero(ax)
 
 
@@ -202,25 +205,33 @@ def _pending(ax: Axes, series: Series) -> None:
 
 def _latency(ax: Axes, series: Series) -> None:
     ax.set_title("complete latency (seconds)")
-    some = ~np.isnan(series.p50_s)
-    if not some.any():
-        _none(ax)
+    known = np.flatnonzero(~np.isnan(series.p50_s))
+    if not len(known):
+        no_values(ax)
         return
-    at_s = (series.edges_s[:-1] + series.edges_s[1:])[some] / 2
-    every = max(1, int(some.sum()) // 30)
-    ax.plot(at_s, series.p99_s[some], color=VERMILION, marker="^", markersize=3.5,
-            markevery=every, linewidth=1.0, linestyle=(0, (5, 1)), label="p99")  # fmt: skip
-    ax.plot(at_s, series.p50_s[some], color=BLUE, marker="o", markersize=3,
-            markevery=every, linewidth=1.2, label="p50")  # fmt: skip
-    _legend(ax)
-    known = np.concatenate([series.p50_s[some], series.p99_s[some]])
-    positive = known[known > 0]
+    at_s = (series.edges_s[:-1] + series.edges_s[1:]) / 2
+    marks = _marks(known)  # where nothing was completed there is no line
+    ax.plot(at_s, series.p99_s, color=VERMILION, marker="^", markersize=3.5, markevery=marks,
+            linewidth=1.0, linestyle=(0, (5, 1)), label="p99")  # fmt: skip
+    ax.plot(at_s, series.p50_s, color=BLUE, marker="o", markersize=3, markevery=marks,
+            linewidth=1.2, label="p50")  # fmt: skip
+    legend_above(ax)
+    values = np.concatenate([series.p50_s[known], series.p99_s[known]])
+    positive = values[values > 0]
     if len(positive) and positive.max() > _LOG_FROM * positive.min():
         ax.set_yscale("log", nonpositive="mask")
         ax.yaxis.set_major_formatter("{x:g}")
         ax.yaxis.set_minor_formatter("")
     else:
         _from_zero(ax, "{x:g}")
+
+
+def _marks(known: I64) -> list[int]:
+    """Which bins of a line get a mark: some of those that have a value, and those alone."""
+    alone = (np.diff(known, prepend=-9) > 1) & (np.diff(known, append=known[-1] + 9) > 1)
+    some = known[:: max(1, len(known) // _MARKS)]
+    marks: list[int] = np.union1d(known[alone], some).tolist()
+    return marks
 
 
 def _replays(ax: Axes, series: Series) -> None:
@@ -241,7 +252,7 @@ def _failures(ax: Axes, series: Series) -> None:
         )  # fmt: skip
         bottom += counts
     if not series.failures:
-        _none(ax)
+        no_values(ax)
         return
     _from_zero(ax)
     ax.legend(
@@ -264,21 +275,11 @@ def _causes(series: Series) -> list[tuple[str, I64]]:
 
 def _hill(ax: Axes, edges_s: F64, values: F64 | I64, colour: str) -> None:
     if not values.any():
-        _none(ax)
+        no_values(ax)
         return
     ax.stairs(values, edges_s, color=colour, fill=True, alpha=0.3)
     ax.stairs(values, edges_s, color=colour, linewidth=1.2, baseline=None)
     _from_zero(ax)
-
-
-def _legend(ax: Axes) -> None:
-    """Above the axes, to the right: where no line can run through it."""
-    ax.legend(loc="lower right", bbox_to_anchor=(1, 1.0), ncols=2, borderaxespad=0.2)
-
-
-def _none(ax: Axes) -> None:
-    ax.text(0.5, 0.5, "none", transform=ax.transAxes, ha="center", va="center", color=GREY)
-    ax.set_yticks([])
 
 
 def _from_zero(ax: Axes, form: str = "{x:,.0f}") -> None:

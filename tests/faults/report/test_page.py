@@ -11,11 +11,12 @@ import pytest
 from sunshower.errors import ExperimentError
 from sunshower.faults.outcome import Outcome, Verdict
 from sunshower.faults.report.drawing import Chart, check_installed
-from sunshower.faults.report.page import Background, figure, group_page, run_page, summary
+from sunshower.faults.report.page import Background, group_page, run_page, summary
 from sunshower.faults.report.recovery import recovery_chart
 from sunshower.faults.report.series import make_series
 from sunshower.faults.report.sweep import point, sweep_chart
 from sunshower.faults.report.timeline import timeline
+from sunshower.faults.report.words import figure, span
 from tests.faults.report.samples import EVIL, history, outcome
 
 BACKGROUND = Background("About <this>.", "sunshower experiment run x.py --seed 7", {"b": 1}, ["a"])
@@ -122,6 +123,15 @@ def test_the_chart_of_a_sweep_is_on_its_page() -> None:
 )
 def test_numbers_are_written_as_people_read_them(value: object, text: str) -> None:
     assert figure(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, "0 s"), (2e-5, "20 µs"), (0.0185, "18.5 ms"), (0.6089, "0.609 s"), (72.42, "72.4 s"),
+     (12_345.6, "12,346 s")],
+)  # fmt: skip
+def test_spans_are_written_in_three_figures(seconds: float, text: str) -> None:
+    assert span(seconds) == text
 
 
 def test_a_missing_extra_is_named_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,28 @@
+"""Numbers and names as they are written on a page, in a table, beside an axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def figure(value: Any) -> str:
+    """A number as people read it: thousands parted, four figures of a fraction."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if float(value).is_integer() or abs(value) >= 10_000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def span(seconds: float) -> str:
+    """How long something took, in three figures: `20.4 s`, `0.609 s`, `18.5 ms`, `0 s`."""
+    if not seconds or seconds >= 0.1:
+        return f"{seconds:,.3g} s" if seconds < 1_000 else f"{seconds:,.0f} s"
+    if seconds >= 1e-3:
+        return f"{seconds * 1e3:.3g} ms"
+    return f"{seconds * 1e6:.3g} µs"
+
+
+def shortened(words: str, letters_max: int = 34) -> str:
+    """The same, if need be without its end: a label must not take the room of its chart."""
+    return words if len(words) <= letters_max else f"{words[: letters_max - 1]}…"
