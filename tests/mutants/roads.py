@@ -12,26 +12,6 @@ ROADS = [
         slip("lanes:Inlet.answer", "address.seq <= last", "False"),
     ),
     mutant(
-        "packets of a former life are taken",
-        "Nobody looks at the lives in a packet's header: what a dead process had sent, or "
-        "what was meant for one, is processed, and its grants settle frames that nobody has "
-        "seen.",
-        slip(
-            "lanes:Inlet.answer",
-            "(address.receiver, address.receiver_incarnation) != (self._worker, self._incarnation)",
-            "False",
-            "address.sender_incarnation < known",
-            "False",
-            "address.sender_incarnation == known and ",
-            "",
-        ),
-        slip(
-            "worker:Worker.receive",
-            "packet.life != self._lanes[packet.sender].peer_incarnation",
-            "False",
-        ),
-    ),
-    mutant(
         "a sender does not learn that its peer has a new life",
         "Its packets are meant for the life that is over, and are refused as stale for ever.",
         slip("lanes:Lane.peer_is", "self.peer_incarnation = incarnation", "pass"),
@@ -99,13 +79,6 @@ ROADS = [
         "the checksum is not looked at",
         "A flipped bit is read as it is: any number may be another one.",
         slip("lanes:read_address", "crc32(memoryview(data)[_HEADER.size :]) != checksum", "False"),
-    ),
-    mutant(
-        "a frame counts as processed with its first part",
-        "A frame that is processed in parts is granted as a whole with the first: its sender "
-        "forgets the rest, and a receiver that dies has it in its inbox.",
-        slip("channels:Inbox.take", "return first, origin, None", "return first, origin, seq"),
-        slip("losses:Losses.sweep", "in self._wired.spouts.values():", "in ():"),
     ),
     mutant(
         "a peer's new life is not noticed",

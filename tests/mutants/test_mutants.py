@@ -15,7 +15,7 @@ from tests.mutants.stress import Result, stress
 pytestmark = pytest.mark.slow
 MUTANTS = [*LEDGER, *ROADS, *SPOUTS, *BOLTS]
 SEEDS_MAX = 1_000
-HEALTHY = 60  # seeds of each stage
+HEALTHY = 50  # seeds of each stage
 
 
 def first_broken(mutant: Mutant) -> tuple[str, int, Result] | None:
