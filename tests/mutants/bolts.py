@@ -10,40 +10,61 @@ _AUTOMATIC = "bolt_task:AutomaticBoltTask"
 BOLTS = [
     mutant(
         "an input is acked without what was made from it",
-        "The report of an input is its own edge alone: its tree is complete while its children are "
-        "on their way.",
-        slip(f"{_BOLT}.settle", "self._reports.ack(roots, batch.edges ^ mades)", "self._reports.ack(roots, batch.edges)"),
+        "The report of an input is its own edge alone: its tree is complete while its "
+        "children are on their way.",
+        slip(
+            f"{_BOLT}.settle",
+            "self._reports.ack(roots, batch.edges ^ mades)",
+            "self._reports.ack(roots, batch.edges)",
+        ),
     ),
     mutant(
         "an input is acked before its outputs are sent",
         "The batch is settled first, with no edges of its outputs; then they are sent.",
-        slip(f"{_AUTOMATIC}._send", "return None if made is None else segment_xor(made, ends)",
-             "return None if made is None else np.zeros(len(batch), np.uint64)"),
+        slip(
+            f"{_AUTOMATIC}._send",
+            "return None if made is None else segment_xor(made, ends)",
+            "return None if made is None else np.zeros(len(batch), np.uint64)",
+        ),
     ),
     mutant(
         "an input without outputs reports its neighbour's",
         "The XOR of an empty segment is that of the one before it, as numpy's reduceat has it.",
-        slip("edges:segment_xor", "result[1:] ^= upto[:-1]",
-             "result[1:] ^= upto[:-1]\n    result[1:] = np.where(result[1:] == 0, result[:-1], result[1:])"),
+        slip(
+            "bolt_task:segment_xor",
+            "result[1:] ^= upto[:-1]",
+            "result[1:] ^= upto[:-1]\n"
+            "    result[1:] = np.where(result[1:] == 0, result[:-1], result[1:])",
+        ),
     ),
     mutant(
         "neighbours in a report overwrite each other",
         "Of several children of one parent in one report only the first is reported.",
-        slip("edges:fold", "np.bitwise_xor.reduceat(xors, first)", "xors[first]"),
+        slip("reports:fold", "np.bitwise_xor.reduceat(xors, first)", "xors[first]"),
     ),
     mutant(
         "two copies of an emit share their edge",
         "Each subscriber gets the same edge id: x ^ x is nothing, and nobody waits for either.",
-        slip("outlets:Outlets.send", "shares = self.shares(outlet, records, count)",
-             "shares = self.shares(outlet, records, count)\n    one = self._edges.draw(count)",
-             "edges = self._edges.draw(len(batch))", "edges = one[which]"),
+        slip(
+            "outlets:Outlets.send",
+            "shares = self.shares(outlet, records, count)",
+            "shares = self.shares(outlet, records, count)\n    one = self._edges.draw(count)",
+            "edges = self._edges.draw(len(batch))",
+            "edges = one[which]",
+        ),
     ),
     mutant(
         "the targets of one record share its edge",
-        "As the one before, where one subscriber is told through several of its tasks (all grouping).",
-        slip("outlets:Outlets.send", "            for target, which in shared:",
-             "            one = self._edges.draw(count)\n            for target, which in shared:",
-             "edges = self._edges.draw(len(batch))", "edges = one[which]"),
+        "As the one before, where one subscriber is told through several of its tasks (all "
+        "grouping).",
+        slip(
+            "outlets:Outlets.send",
+            "for route, shared in zip(outlet.routes, shares, strict=True):",
+            "for route, shared in zip(outlet.routes, shares, strict=True):\n"
+            "        one = self._edges.draw(count)",
+            "edges = self._edges.draw(len(batch))",
+            "edges = one[which]",
+        ),
     ),
     mutant(
         "what an input made before it raised is sent",
@@ -53,13 +74,22 @@ BOLTS = [
     mutant(
         "an input whose function raised is acked",
         "It is reported as failed, and as done as well.",
-        slip(f"{_BOLT}.settle", "good = np.delete(np.arange(len(batch)), list(failures))", "good = np.arange(len(batch))",
-             "self._reports.fail(roots, failure)", "pass"),
+        slip(
+            f"{_BOLT}.settle",
+            "good = np.delete(np.arange(len(batch)), list(failures))",
+            "good = np.arange(len(batch))",
+            "self._reports.fail(roots, failure)",
+            "pass",
+        ),
     ),
     mutant(
         "a quarantined bolt acks what it refuses",
         "What comes to a task that is not run any more counts as done.",
-        slip(f"{_BOLT}.refuse", "self._reports.fail(batch.roots, failure)", "self._reports.ack(batch.roots, batch.edges)"),
+        slip(
+            f"{_BOLT}.refuse",
+            "self._reports.fail(batch.roots, failure)",
+            "self._reports.ack(batch.roots, batch.edges)",
+        ),
         on="sick",
     ),
     mutant(
@@ -77,7 +107,11 @@ BOLTS = [
     mutant(
         "an ack that came before an exception counts",
         "A manual bolt that acks and then raises has acked.",
-        slip("manual_bolt:ManualBoltTask._fail_unfinished", "if tuple.state is State.ACKED:", "if False:"),
+        slip(
+            "manual_bolt:ManualBoltTask._fail_unfinished",
+            "if tuple.state is State.ACKED:",
+            "if False:",
+        ),
         on="hands",
     ),
     mutant(
@@ -89,25 +123,40 @@ BOLTS = [
     mutant(
         "a worker that starts again has its old life",
         "The master does not count: peers do not notice that anybody has died.",
-        slip("master:Master.hello", "book.lives.get(worker, 0), book.floor) + 1", "book.lives.get(worker, 1), book.floor + 1)"),
+        slip(
+            "master:Master.hello",
+            "book.lives.get(worker, 0), book.floor) + 1",
+            "book.lives.get(worker, 1), book.floor + 1)",
+        ),
     ),
     mutant(
         "a new master has forgotten the lives",
         "The next worker that dies is in life 1 again, and its peers take it for one that is over.",
-        slip("book:Book.from_bytes", "return Book(**{**fields, **whole})", "return Book(**{**fields, **whole, 'lives': {}})"),
+        slip(
+            "book:Book.from_bytes",
+            "return Book(**{**fields, **whole})",
+            "return Book(**{**fields, **whole, 'lives': {}})",
+        ),
     ),
     mutant(
         "a new master has forgotten how far the sources were",
-        "A new life begins at the start: nothing is lost, and everything comes again. It shows where "
-        "the topology drains.",
-        slip("book:Book.from_bytes", "return Book(**{**fields, **whole})",
-             "return Book(**{**fields, **whole, 'positions': {}, 'drawn': {}})"),
+        "A new life begins at the start: nothing is lost, and everything comes again. It "
+        "shows where the topology drains.",
+        slip(
+            "book:Book.from_bytes",
+            "return Book(**{**fields, **whole})",
+            "return Book(**{**fields, **whole, 'positions': {}, 'drawn': {}})",
+        ),
         on="moves",
     ),
     mutant(
         "a new master has forgotten that all is to drain",
         "Its sources go on.",
-        slip("book:Book.from_bytes", "return Book(**{**fields, **whole})", "return Book(**{**fields, **whole, 'draining': False})"),
+        slip(
+            "book:Book.from_bytes",
+            "return Book(**{**fields, **whole})",
+            "return Book(**{**fields, **whole, 'draining': False})",
+        ),
         on="moves",
     ),
-]  # fmt: skip
+]

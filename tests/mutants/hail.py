@@ -56,12 +56,14 @@ class Drain:
 def hail(stage: str, generator: Generator) -> Iterator[Step]:
     """Some faults of the kinds that this seed has drawn."""
     kinds = _network(generator)
-    if stage != "poison":  # there, who dies while he is executing an innocent record is to blame
+    if stage == "apart":
+        kinds = [kill(acker()), kill(acker()), kill(spout()), kill(worker())]
+    elif stage != "poison":  # there, who dies while he is executing an innocent record is to blame
         kinds += _deaths()
     if stage == "moves":
         kinds = [*kinds, *_moves()] if generator.random() < 0.5 else _moves()
     on = [kind for kind in kinds if generator.random() < 0.3] or [lot(kinds, generator)]
-    mean_s = float(generator.choice((0.01, 0.05, 0.2)))
+    mean_s = float(generator.choice((0.005, 0.02, 0.06))) * (10 if stage == "apart" else 1)
     return islice(random(mean_s, on, generator), _STEPS_MAX)
 
 

@@ -10,30 +10,45 @@ _TABLE = "ledger:_Table"
 LEDGER = [
     mutant(
         "an XOR is skipped",
-        "Of several reports of one tree in one call only the last counts (numpy's `x[slots] ^= y`): "
-        "the tree never gets to zero, or gets there too early.",
-        slip(f"{_TABLE}.ack", "np.bitwise_xor.at(self.xor, slots, xors)", "self.xor[slots] ^= xors"),
+        "Of several reports of one tree in one call only the last counts (numpy's `x[slots] "
+        "^= y`): the tree never gets to zero, or gets there too early.",
+        slip(
+            f"{_TABLE}.ack", "np.bitwise_xor.at(self.xor, slots, xors)", "self.xor[slots] ^= xors"
+        ),
     ),
     mutant(
         "an acker completes on the first ack",
-        "A started tree is complete with any report of an ack: children that are still on their way "
-        "are forgotten, and lost with whoever holds them.",
-        slip(f"{_TABLE}.ack", "zero = (values == 0).nonzero()[0]", "zero = np.arange(len(values))",
-             "if np.count_nonzero(values) == len(values):", "if False:"),
+        "A started tree is complete with any report of an ack: children that are still on "
+        "their way are forgotten, and lost with whoever holds them.",
+        slip(
+            f"{_TABLE}.ack",
+            "zero = (values == 0).nonzero()[0]",
+            "zero = np.arange(len(values))",
+            "if np.count_nonzero(values) == len(values):",
+            "if False:",
+        ),
     ),
     mutant(
         "an acker completes on the start",
         "The start of a tree that is new is its end, too: nobody waits for any bolt.",
-        slip(f"{_TABLE}.start", "if np.count_nonzero(xors) == len(xors):", "if False:",
-             "zero = (xors == 0).nonzero()[0]", "zero = np.arange(len(xors))"),
+        slip(
+            f"{_TABLE}.start",
+            "if np.count_nonzero(xors) == len(xors):",
+            "if False:",
+            "zero = (xors == 0).nonzero()[0]",
+            "zero = np.arange(len(xors))",
+        ),
     ),
     mutant(
         "a start is applied twice",
-        "The rule that a start counts once (STARTED) is gone, and the acker hears each start twice, "
-        "as it would from a packet that is sent again: x ^ x is a false ack. (One of the two alone "
-        "does no harm: no packet gets past the inlet twice.)",
-        slip(f"{_TABLE}.start", "(tags & STARTED == 0) & first_of_each(slots, self._seen)",
-             "first_of_each(slots, self._seen)"),
+        "The rule that a start counts once (STARTED) is gone, and the acker hears each start "
+        "twice, as it would from a packet that is sent again: x ^ x is a false ack. (One of "
+        "the two alone does no harm: no packet gets past the inlet twice.)",
+        slip(
+            f"{_TABLE}.start",
+            "(tags & STARTED == 0) & first_of_each(slots, self._seen)",
+            "first_of_each(slots, self._seen)",
+        ),
         slip("acker_task:AckerTask.hear", "in report.starts:", "in report.starts * 2:"),
     ),
     mutant(
@@ -43,67 +58,93 @@ LEDGER = [
     ),
     mutant(
         "a failure before the start is dropped",
-        "A failure that overtakes the start of its tree is forgotten: reports come in any order, and "
-        "this one comes once.",
-        slip(f"{_TABLE}.fail", "tags |= FAILED", "tags |= np.where(tags & STARTED, FAILED, np.uint32(0))"),
+        "A failure that overtakes the start of its tree is forgotten: reports come in any "
+        "order, and this one comes once.",
+        slip(
+            f"{_TABLE}.fail",
+            "tags |= FAILED",
+            "tags |= np.where(tags & STARTED, FAILED, np.uint32(0))",
+        ),
     ),
     mutant(
         "failed does not win over zero",
-        "A tree that has failed before its start is complete if its XOR happens to be zero: a tuple "
-        "that some bolt has failed counts as done.",
-        slip(f"{_TABLE}.start", "failed = (tags & FAILED).nonzero()[0]",
-             "tags = np.where(self.xor.take(slots) == 0, tags & ~FAILED, tags)\n"
-             "    failed = (tags & FAILED).nonzero()[0]"),
+        "A tree that has failed before its start is complete if its XOR happens to be zero: a"
+        " tuple that some bolt has failed counts as done.",
+        slip(
+            f"{_TABLE}.start",
+            "failed = (tags & FAILED).nonzero()[0]",
+            "tags = np.where(self.xor.take(slots) == 0, tags & ~FAILED, tags)\n"
+            "    failed = (tags & FAILED).nonzero()[0]",
+        ),
         on="hands",
     ),
     mutant(
         "the generation check is removed",
-        "The ledger applies a report to whatever attempt is in the slot now: late acks and failures "
-        "of an old attempt fall on the new one.",
+        "The ledger applies a report to whatever attempt is in the slot now: late acks and "
+        "failures of an old attempt fall on the new one.",
         slip(f"{_TABLE}._renew", _KEEP, "keep = (tags & OPEN) == OPEN"),
         slip(f"{_TABLE}.ack", "if np.count_nonzero(differ):", "if True:"),
     ),
     mutant(
         "a late failure hits the newer attempt",
-        "Only failures are not held against the generation: the new attempt fails, nobody reports "
-        "the roots that the spout knows, and it waits for a verdict that never comes.",
-        slip(f"{_TABLE}.fail", "roots, _, slots, tags = self._renew(roots, xors, slots)",
-             "tags = self.tag.take(slots)"),
+        "Only failures are not held against the generation: the new attempt fails, nobody "
+        "reports the roots that the spout knows, and it waits for a verdict that never comes.",
+        slip(
+            f"{_TABLE}.fail",
+            "roots, _, slots, tags = self._renew(roots, xors, slots)",
+            "tags = self.tag.take(slots)",
+        ),
     ),
     mutant(
         "generations are compared without wrap",
-        "After 2²⁴ attempts of a slot the next one looks older than the last: its reports are "
-        "dropped as late.",
-        slip(f"{_TABLE}.start", "((generations - tags) << 8).view(np.int32) > 0", "generations > (tags & _GENERATION)"),
-        slip(f"{_TABLE}._renew", "(((wanted - tags) << 8).view(np.int32) > 0)", "(wanted > (tags & _GENERATION))"),
+        "After 2²⁴ attempts of a slot the next one looks older than the last: its reports are"
+        " dropped as late.",
+        slip(
+            f"{_TABLE}.start",
+            "((generations - tags) << 8).view(np.int32) > 0",
+            "generations > (tags & _GENERATION)",
+        ),
+        slip(
+            f"{_TABLE}._renew",
+            "(((wanted - tags) << 8).view(np.int32) > 0)",
+            "(wanted > (tags & _GENERATION))",
+        ),
     ),
     mutant(
         "an empty slot counts as generation 0",
-        "A slot that nobody has used looks like one in generation 0: an attempt with a number in the "
-        "upper half of the circle is late before it has begun.",
+        "A slot that nobody has used looks like one in generation 0: an attempt with a number"
+        " in the upper half of the circle is late before it has begun.",
         slip(f"{_TABLE}._renew", "(tags == 0) | ", ""),
     ),
     mutant(
         "a slot is reused last-in-first-out, with a generation of 2 bits",
-        "The slot that became free last is taken first, and after four attempts its number comes "
-        "again: a late report, or a verdict that is said twice, meets its own number.",
-        slip("pending:Pending.take", "generations &= GENERATION_MASK", "generations &= 3",
-             "np.arange(self._head, self._head + count)",
-             "np.arange(self._head + self._free_count - count, self._head + self._free_count)",
-             "self._head = (self._head + count) % len(self._free)", "pass"),
+        "The slot that became free last is taken first, and after four attempts its number "
+        "comes again: a late report, or a verdict that is said twice, meets its own number.",
+        slip(
+            "pending:Pending.take",
+            "generations &= GENERATION_MASK",
+            "generations &= 3",
+            "np.arange(self._head, self._head + count)",
+            "np.arange(self._head + self._free_count - count, self._head + self._free_count)",
+            "self._head = (self._head + count) % len(self._free)",
+            "pass",
+        ),
         slip(f"{_TABLE}.start", "((generations - tags) << 8)", "((generations - tags) << 30)"),
         slip(f"{_TABLE}._renew", "(((wanted - tags) << 8)", "(((wanted - tags) << 30)"),
     ),
     mutant(
         "a tree that shards share changes its shard",
-        "The shard of a root depends on its generation: the acks of a tree and its start still agree, "
-        "but a dead shard is swept for the wrong slots.",
-        slip("reports:Shards.split", "(slots % len(tasks) == residue)",
-             "((slots + (roots >> np.uint64(24)).astype(np.int64)) % len(tasks) == residue)"),
+        "The shard of a root depends on its generation: the acks of a tree and its start "
+        "still agree, but a dead shard is swept for the wrong slots.",
+        slip(
+            "reports:Shards.split",
+            "(slots % len(tasks) == residue)",
+            "((slots + (roots >> np.uint64(24)).astype(np.int64)) % len(tasks) == residue)",
+        ),
     ),
     mutant(
         "edges are drawn from too small a space",
         "Edge ids of 4 bits: two open edges with the same number are none.",
         slip("ids:EdgeIds.draw", "1 << 64", "1 << 4"),
     ),
-]  # fmt: skip
+]

@@ -10,13 +10,20 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+_MAKE = """
+from __future__ import annotations
+def make(__class__):  # what super() looks for
+{}
+    return {}
+"""
+
 
 @dataclass(frozen=True)
 class Slip:
     """One function of the core, and what a tired engineer writes there."""
 
     where: str  # such as ledger:_Table.ack, below sunshower/runtime
-    edits: tuple[tuple[str, str], ...]  # a piece of its source, which is there once → what it becomes
+    edits: tuple[tuple[str, str], ...]  # a piece of its source, there once, and what it becomes
 
     @contextmanager
     def made(self) -> Iterator[None]:
@@ -26,13 +33,13 @@ class Slip:
         *owners, name = path.split(".")
         owner = getattr(module, owners[0]) if owners else module
         before = inspect.getattr_static(owner, name)
-        setattr(owner, name, self._rewritten(before, owner, module))
+        setattr(owner, name, self._rewritten(before, owner))
         try:
             yield
         finally:
             setattr(owner, name, before)
 
-    def _rewritten(self, before: Any, owner: Any, module: Any) -> Any:
+    def _rewritten(self, before: Any, owner: Any) -> Any:
         is_property = isinstance(before, property)
         function = before.fget if is_property else getattr(before, "__func__", before)
         source = textwrap.dedent(inspect.getsource(function))
@@ -40,11 +47,9 @@ class Slip:
             said = f"{self.where} has changed: mend the mutant, which looks for {old!r}"
             assert source.count(old) == 1, said
             source = source.replace(old, new)
-        # a class cell of its own, for super(); annotations stay text, as everywhere
-        inner = textwrap.indent(source, "    ")
-        code = f"from __future__ import annotations\ndef make(__class__):\n{inner}\n    return {function.__name__}"
+        code = _MAKE.format(textwrap.indent(source, "    "), function.__name__)
         names: dict[str, Any] = {}
-        exec(compile(code, f"mutant of {self.where}", "exec"), vars(module), names)  # noqa: S102
+        exec(compile(code, f"mutant of {self.where}", "exec"), function.__globals__, names)
         return names["make"](owner)
 
 

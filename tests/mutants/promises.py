@@ -37,7 +37,7 @@ class Leaves:
         owed = _emitted(history, facts) if _drained(history) else set(expected)
         missing = {n for n in owed if not expected[n] <= written} - buried
         ended = facts.ending is Ending.FINISHED
-        broken = [f"{sorted(strange)[0]} was written, which nobody may make"] if strange else []
+        broken = [f"{min(strange)} was written, which nobody may make"] if strange else []
         if missing and ended:
             broken.append(f"of {len(missing)} numbers something was never written: {min(missing)}")
         if self.stage == "poison" and buried - {POISON}:

@@ -9,26 +9,41 @@ _RECORDS = "records_spout:RecordsSpoutTask"
 SPOUTS = [
     mutant(
         "an incarnation is used again",
-        "A spout that was started again has the number of its former life: late reports and verdicts "
-        "of that life fall on its new trees.",
-        slip("plan:Plan.incarnation", "number = life * len(self.spouts)", "number = len(self.spouts)"),
+        "A spout that was started again has the number of its former life: late reports and "
+        "verdicts of that life fall on its new trees.",
+        slip(
+            "plan:Plan.incarnation", "number = life * len(self.spouts)", "number = len(self.spouts)"
+        ),
     ),
     mutant(
         "a spout does not look at the generation of a verdict",
         "A verdict that is said twice, or comes late, ends the newer attempt in the same slot.",
-        slip("pending:Pending._still_pending", "self._generation.take(slots) == generations_of(roots)", "roots == roots"),
+        slip(
+            "pending:Pending._still_pending",
+            "self._generation.take(slots) == generations_of(roots)",
+            "roots == roots",
+        ),
     ),
     mutant(
         "a spout does not look at the incarnation of a verdict",
         "Verdicts for a former life of the task end whatever is in their slots now.",
-        slip("pending:Pending._still_pending", "incarnations_of(roots) == self.incarnation", "roots == roots"),
+        slip(
+            "pending:Pending._still_pending",
+            "incarnations_of(roots) == self.incarnation",
+            "roots == roots",
+        ),
         on="lines moves",
     ),
     mutant(
-        "a verdict that comes twice frees its slot twice",
-        "The same root stands twice in what an acker says again: its slot is free twice, and two "
-        "messages will share it.",
-        slip("pending:Pending._still_pending", "return roots if once.all() else roots[once]", "return roots"),
+        "a root that is named twice frees its slot twice",
+        "An obituary names the root of each record of a batch: with two of one tree its slot "
+        "is free twice, and two messages will share it.",
+        slip(
+            "pending:Pending._still_pending",
+            "return roots if once.all() else roots[once]",
+            "return roots",
+        ),
+        on="poison",
     ),
     mutant(
         "the position is one too high",
@@ -39,18 +54,24 @@ SPOUTS = [
         "what was pending is forgotten at a restart",
         "A new life begins with what was not yet drawn.",
         slip(f"{_RECORDS}.committed", "self.pending.lowest_number(self.drawn)", "self.drawn"),
+        on="apart",
     ),
     mutant(
         "what is in line is forgotten at a restart",
-        "The position looks at what is pending, and not at what has failed and waits to be emitted "
-        "again.",
+        "The position looks at what is pending, and not at what has failed and waits to be "
+        "emitted again.",
         slip(f"{_RECORDS}.committed", "self.replays.line.lowest", "self.drawn"),
+        on="apart",
     ),
     mutant(
         "the slot of a replay is given away",
-        "Fresh records take the places of those in line: more trees are open than spout_pending "
-        "allows.",
-        slip("spout_task:SpoutTask._fresh_room", "self.pending.room - len(self.replays.line)", "self.pending.room"),
+        "Fresh records take the places of those in line: more trees are open than "
+        "spout_pending allows.",
+        slip(
+            "spout_task:SpoutTask._fresh_room",
+            "self.pending.room - len(self.replays.line)",
+            "self.pending.room",
+        ),
     ),
     mutant(
         "there is no deadline",
@@ -61,40 +82,60 @@ SPOUTS = [
     mutant(
         "a spout is done while messages are in line",
         "Done looks at what is pending only: what waits for its back-off is never emitted again.",
-        slip("spout_task:SpoutTask.done", "and not len(self.pending) and not len(self.replays.line)", "and not len(self.pending)"),
+        slip(
+            "spout_task:SpoutTask.done",
+            "and not len(self.pending) and not len(self.replays.line)",
+            "and not len(self.pending)",
+        ),
     ),
     mutant(
         "a drain empties the line",
         "Told to emit nothing fresh, a spout emits nothing at all: what has failed is forgotten.",
-        slip(f"{_RECORDS}.drain", "self._position.stop()",
-             "self._position.stop()\n        self.replays.line.take(self.replays.line.due(0))"),
+        slip(
+            f"{_RECORDS}.drain",
+            "self._position.stop()",
+            "self._position.stop()\n    self.replays.line.take(self.replays.line.due(0))",
+        ),
         on="moves",
     ),
     mutant(
         "a drained spout forgets what its former life owed",
-        "A life that is born while the topology drains draws nothing: what the former one had drawn "
-        "and not settled is lost.",
+        "A life that is born while the topology drains draws nothing: what the former one had"
+        " drawn and not settled is lost.",
         slip("position:Position.stop", "max(self.next, self._owed)", "self.next"),
         on="moves",
     ),
     mutant(
         "the luggage of a spout is left behind",
         "After a rebalance the source goes on where it was, and what was pending is not in line.",
-        slip("spout_task:SpoutTask.unpack", "self.replays.line.adopt(luggage.waiting, luggage.blames)", "pass"),
+        slip(
+            "spout_task:SpoutTask.unpack",
+            "self.replays.line.adopt(luggage.waiting, luggage.blames)",
+            "pass",
+        ),
         on="moves",
     ),
     mutant(
         "a rebalance forgets what is pending",
         "What is pending when tasks change places is not put in line.",
-        slip("spout_task:SpoutTask.pack",
-             "self.failed(self.pending.all_roots(), Failure(Cause.REBALANCED, reason=reason), now)", "reason"),
+        slip(
+            "spout_task:SpoutTask.pack",
+            "self.failed(self.pending.all_roots(), Failure(Cause.REBALANCED, reason=reason), now)",
+            "reason",
+        ),
         on="moves",
     ),
     mutant(
         "a source is closed with its former task",
-        "The old defect that these tests have found: the wrapper of the source closes it when the "
-        "task of the former life is forgotten.",
-        slip(f"{_RECORDS}._watched", "for record in self._left:", "if True:", "yield record", "yield from self._left"),
+        "The old defect that these tests have found: the wrapper of the source closes it when"
+        " the task of the former life is forgotten.",
+        slip(
+            f"{_RECORDS}._watched",
+            "for record in self._left:",
+            "if True:",
+            "yield record",
+            "yield from self._left",
+        ),
         on="moves",
     ),
     mutant(
@@ -109,4 +150,4 @@ SPOUTS = [
         slip("obituary:Obituary.suspects", "self.roots", "b''"),
         on="poison",
     ),
-]  # fmt: skip
+]

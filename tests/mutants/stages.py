@@ -1,11 +1,12 @@
 """Small topologies in which every slip of the core shows: what runs, and what its leaves must say.
 
-    lines     numbers ──▶ relay (0 to 2 parts each, raises at times) ──▶ sink      two subscribers
-                 └──────▶ audit (one, or all of its tasks)                         of each number
-    hands     numbers ──▶ join (manual: two anchors, fails, forgets) ──▶ sink
-    poison    numbers ──▶ relay (one record ends its process) ──▶ sink, letters
-    sick      numbers ──▶ relay (one of its tasks can never be prepared) ──▶ sink, letters
-    moves     as lines, while its tasks change places and its sources are stopped
+lines     numbers ──▶ relay (0 to 2 parts each, raises at times) ──▶ sink      two subscribers
+             └──────▶ audit (one, or all of its tasks)                         of each number
+hands     numbers ──▶ join (manual: two anchors, fails, forgets) ──▶ sink
+poison    numbers ──▶ relay ──▶ sink (one record ends its process), letters
+sick      numbers ──▶ relay (one of its tasks can never be prepared) ──▶ sink, letters
+moves     as lines, while its tasks change places and its sources are stopped
+apart     as lines, each task in a worker of its own, and nothing but deaths
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sunshower.simulation.worker import Killed
 from sunshower.topologies.retry import DeadLetter
 
 SPOUTS = 2
-POISON = 7
+POISON = 8
 _BURST = 4  # records after which a source has nothing for a moment
 
 
@@ -83,7 +84,7 @@ class Relay(Bolt[Item, Item]):
 class Join(Bolt[Item, Item]):
     """Pairs of inputs: a part with both as its anchors, and a second one with one of them twice.
 
-    At times it fails a pair, and at times it forgets one for ever.
+    At times it fails an input, forgets one for ever, or raises after it has acked it.
     """
 
     def __init__(self, dice: Dice, risk: float) -> None:
@@ -98,6 +99,9 @@ class Join(Bolt[Item, Item]):
             return
         if chance < 1.5 * self._risk:
             return
+        if chance < 2 * self._risk:
+            out.ack(tuple)
+            raise ValueError("this record is not to my liking after all")
         self._held.append(tuple)
         number = tuple.record.number
         if len(self._held) < 2 and number % 2:
@@ -113,13 +117,13 @@ class Join(Bolt[Item, Item]):
         self._held = []
 
 
-class Deadly(Relay):
+class Deadly(Sink):
     """The process of whoever gets the poison is gone."""
 
-    def process(self, record: Item) -> Iterator[Item]:
+    def process(self, record: Item) -> None:
         if record.number == POISON:
             raise Killed
-        return super().process(record)
+        super().process(record)
 
 
 class Sick(Relay):
@@ -147,9 +151,18 @@ def parts_of(number: int) -> int:
 
 def lines(dice: Dice, total: int, **settings: Any) -> Topology:
     """See the drawing."""
+    return _lines(dice, total, dice.choice((0, 0.05)), _often(0.01), settings)
+
+
+def apart(dice: Dice, total: int, **settings: Any) -> Topology:
+    """See the drawing. What fails waits long: it is in line when its spout dies."""
+    return _lines(dice, total, 0.15, _often(0.5), settings)
+
+
+def _lines(dice: Dice, total: int, risk: float, retry: Retry, settings: dict[str, Any]) -> Topology:
     topology = Topology("lines", **settings)
-    numbers = topology.spout("numbers", Numbers(total), SPOUTS, retry=_often())
-    relays = numbers.shuffle().bolt("relay", Relay(dice, dice.choice((0, 0.05))), 2)
+    numbers = topology.spout("numbers", Numbers(total), SPOUTS, retry=retry)
+    relays = numbers.shuffle().bolt("relay", Relay(dice, risk), 2)
     relays.fields("part").bolt("sink", Sink, 2)
     (numbers.all() if dice.random() < 0.3 else numbers.shuffle()).bolt("audit", Sink, 2)
     return topology
@@ -158,27 +171,27 @@ def lines(dice: Dice, total: int, **settings: Any) -> Topology:
 def hands(dice: Dice, total: int, **settings: Any) -> Topology:
     """See the drawing."""
     topology = Topology("hands", **{**settings, "message_timeout_s": 3.0})
-    numbers = topology.spout("numbers", Numbers(total), SPOUTS, retry=_often())
+    numbers = topology.spout("numbers", Numbers(total), SPOUTS, retry=_often(0.01))
     numbers.shuffle().bolt("join", Join(dice, 0.1), 2).fields("number").bolt("sink", Sink, 2)
     return topology
 
 
 def poison(dice: Dice, total: int, **settings: Any) -> Topology:
     """See the drawing."""
-    topology = Topology("poison", **settings)
-    return _with_letters(topology, Deadly(dice, 0), total)
+    topology = Topology("poison", **{**settings, "deaths_max": 1_000})
+    return _with_letters(topology, Relay(dice, 0), Deadly, total)
 
 
 def sick(dice: Dice, total: int, **settings: Any) -> Topology:
     """See the drawing."""
     topology = Topology("sick", **{**settings, "task_errors_max": 2})
-    return _with_letters(topology, Sick(dice, 0), total)
+    return _with_letters(topology, Sick(dice, 0), Sink, total)
 
 
-def _with_letters(topology: Topology, relay: Relay, total: int) -> Topology:
+def _with_letters(topology: Topology, relay: Relay, sink: type[Sink], total: int) -> Topology:
     retry = Retry(attempts=3, initial_s=0.01, dead_letters=True)
     numbers = topology.spout("numbers", Numbers(total), SPOUTS, retry=retry)
-    numbers.shuffle().bolt("relay", relay, 2).fields("part").bolt("sink", Sink, 2)
+    numbers.shuffle().bolt("relay", relay, 2).fields("number").bolt("sink", sink, 2)
     numbers.stream("dead_letters").shuffle().bolt("letters", Letters)
     return topology
 
@@ -188,12 +201,19 @@ def leaves(stage: str, number: int) -> set[tuple[str, int, int]]:
     if stage == "hands":
         return {("sink", number, 0), ("sink", number, 1)}
     found = {("sink", number, part) for part in range(parts_of(number))}
-    return found | ({("audit", number, -1)} if stage in ("lines", "moves") else set())
+    return found | ({("audit", number, -1)} if stage in ("lines", "moves", "apart") else set())
 
 
-def _often() -> Retry:
-    return Retry(attempts=1000, initial_s=0.01, max_s=0.2)
+def _often(initial_s: float) -> Retry:
+    return Retry(attempts=1000, initial_s=initial_s, max_s=max(initial_s, 0.2))
 
 
 Stage = Callable[..., Topology]
-STAGES: dict[str, Stage] = {"lines": lines, "hands": hands, "poison": poison, "sick": sick, "moves": lines}
+STAGES: dict[str, Stage] = {
+    "lines": lines,
+    "hands": hands,
+    "poison": poison,
+    "sick": sick,
+    "moves": lines,
+    "apart": apart,
+}

@@ -45,14 +45,14 @@ class Result:
 def stress(stage: str, seed: int) -> Result:
     """Run a seed of a stage, and judge it."""
     dice, generator = Dice(seed), np.random.default_rng([seed, 1])
-    total = dice.randrange(20, 60)
+    total = dice.randrange(12, 36)
     settings = _settings(generator)
     experiment = Experiment(
         name=stage,
         topology=lambda: STAGES[stage](dice, total, **settings),
         plan=lambda: hail(stage, generator),
         checkers=_checkers(stage, total),
-        layout=Layout.ISOLATE if generator.random() < 0.2 else Layout.PACK,
+        layout=Layout.ISOLATE if stage == "apart" or generator.random() < 0.2 else Layout.PACK,
         seconds_max=_PATIENCE_S,
     )
     is_old = generator.random() < 0.3

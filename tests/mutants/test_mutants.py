@@ -1,0 +1,58 @@
+"""Whoever breaks the core on purpose is found by the simulator, and nobody else is."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.mutants.bolts import BOLTS
+from tests.mutants.ledger import LEDGER
+from tests.mutants.mutant import Mutant
+from tests.mutants.roads import ROADS
+from tests.mutants.spouts import SPOUTS
+from tests.mutants.stages import STAGES
+from tests.mutants.stress import Result, stress
+
+pytestmark = pytest.mark.slow
+MUTANTS = [*LEDGER, *ROADS, *SPOUTS, *BOLTS]
+SEEDS_MAX = 1_000
+HEALTHY = 50  # seeds of each stage
+
+
+def first_broken(mutant: Mutant) -> tuple[str, int, Result] | None:
+    """The stage and the seed that show it."""
+    with mutant.alive():
+        for seed in range(SEEDS_MAX):
+            for stage in mutant.stages:
+                result = stress(stage, seed)
+                if result.wrong:
+                    return stage, seed, result
+    return None
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_is_found(mutant: Mutant) -> None:
+    found = first_broken(mutant)
+    assert found is not None, f"{mutant.name}: not found in {SEEDS_MAX} seeds. {mutant.about}"
+    stage, seed, result = found
+    print(f"{stage}, seed {seed}: {', '.join(result.wrong)}; {result.said[0]}")  # noqa: T201
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_healthy_core_keeps_its_promises(stage: str) -> None:
+    results = [stress(stage, seed) for seed in range(HEALTHY)]
+    broken = {seed: result.said for seed, result in enumerate(results) if result.wrong}
+    assert not broken, f"seeds of stage {stage!r}, and what they say: {broken}"
+    proved = sum(result.proved for result in results)
+    assert proved >= HEALTHY / 2, f"in {HEALTHY} runs only {proved} were hurt at all"
+
+
+def test_there_are_enough_of_them_and_each_has_a_name_of_its_own() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 24
+
+
+def test_after_a_mutant_the_core_is_as_it_was() -> None:
+    before = stress("lines", 1)
+    with MUTANTS[0].alive():
+        pass
+    after = stress("lines", 1)
+    assert before.outcome == after.outcome
