@@ -43,7 +43,8 @@ def group_table(group: RunFolder) -> RenderableType:
     points = points_of(group)
     names = list(points[0][1].values) if points else []
     title = f"{group.name}  ·  {group.plan['cluster']}"
-    table = _table("run", *names, "verdict", "longest recovery", "throughput", title=title)
+    measures = ("longest recovery", "replays", "throughput")
+    table = _table("run", *names, "verdict", *measures, title=title)
     for folder, one in points:
         recovery = "" if one.recovery_s is None else f"{figure(one.recovery_s)} s"
         table.add_row(
@@ -51,6 +52,7 @@ def group_table(group: RunFolder) -> RenderableType:
             *(figure(value) for value in one.values.values()),
             signed(one.verdict),
             recovery if one.recovers else "never",
+            "" if one.replays is None else figure(one.replays),
             "" if one.throughput is None else f"{figure(one.throughput)}/s",
         )
     said = counted([one.verdict for _, one in points], "run")

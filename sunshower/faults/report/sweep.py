@@ -1,4 +1,4 @@
-"""Many runs of one experiment side by side: a parameter against verdict, recovery, throughput."""
+"""Many runs of one experiment side by side: a parameter against verdicts and what they cost."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from sunshower.faults.report.drawing import (
     INK,
     MARKS,
     PALE,
+    PURPLE,
     TONES,
     VERMILION,
     Chart,
@@ -40,6 +41,7 @@ class Point:
     recovery_s: float | None  # the longest; None: nothing had to recover
     recovers: bool  # False: something never did
     throughput: float | None  # completed messages a second
+    replays: float | None = None  # emits beyond the first of a message
 
 
 def point(outcome: Outcome, swept: Sequence[str]) -> Point:
@@ -52,6 +54,7 @@ def point(outcome: Outcome, swept: Sequence[str]) -> Point:
         max(known, default=None),
         None not in found,
         outcome.figures.get("throughput"),
+        outcome.figures.get("replays"),
     )
 
 
@@ -67,10 +70,10 @@ def _paint(points: Sequence[Point], name: str) -> Figure:
     by_value: dict[str, list[Point]] = {}
     for one in points:
         by_value.setdefault(str(one.values[name]), []).append(one)
-    figure = new_figure(10.0, 6.2)
+    figure = new_figure(10.0, 7.6)
     figure.set_layout_engine("constrained")
-    verdicts, recoveries, throughputs = figure.subplots(
-        3, 1, sharex=True, height_ratios=(0.8, 1, 1)
+    verdicts, recoveries, replays, throughputs = figure.subplots(
+        4, 1, sharex=True, height_ratios=(0.8, 1, 1, 1)
     )
     groups = list(by_value.values())
     _verdicts(verdicts, groups)
@@ -81,6 +84,8 @@ def _paint(points: Sequence[Point], name: str) -> Figure:
             recoveries.annotate(f"{never} never", (x, 1), (0, -2), va="top", ha="center",
                                 xycoords=("data", "axes fraction"), textcoords="offset points",
                                 weight="bold")  # fmt: skip
+    _measure(replays, "replays", PURPLE, "D",
+             [[p.replays for p in group] for group in groups])  # fmt: skip
     _measure(throughputs, "throughput (messages a second)", BLUE, "o",
              [[p.throughput for p in group] for group in groups])  # fmt: skip
     every = -(-len(by_value) // _LABELS_MAX)

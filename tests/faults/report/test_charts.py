@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import warnings
+from dataclasses import replace
 from io import BytesIO
 from xml.etree import ElementTree as ET
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -16,7 +18,7 @@ from sunshower.faults.report.drawing import FILLS, HATCHES, MARKS, TONES, Chart
 from sunshower.faults.report.recovery import longest, recovery_chart, seconds_of
 from sunshower.faults.report.series import make_series
 from sunshower.faults.report.sweep import Point, point, sweep_chart
-from sunshower.faults.report.timeline import covered, lanes, timeline
+from sunshower.faults.report.timeline import covered, lanes, scale_top, timeline
 from tests.faults.report.samples import history, outcome
 from tests.faults.scripts import Script
 
@@ -95,6 +97,14 @@ def test_too_many_kinds_of_faults_end_in_a_last_row() -> None:
     assert sum(len(row.bands) for row in rows) == 30
 
 
+def test_a_burst_does_not_press_all_else_flat() -> None:
+    usual = np.full(100, 300.0)
+    assert scale_top(usual) is None
+    usual[70] = 30_000
+    assert scale_top(usual) == 600
+    assert scale_top(np.zeros(10)) is None
+
+
 def test_a_long_label_is_shortened() -> None:
     (row,) = lanes([Band("drop " * 30, 1, 2)])
     assert len(row.label) < 40
@@ -128,7 +138,7 @@ def test_recoveries_are_drawn_also_those_that_never_came(recovered_s: float | No
 def test_a_sweep_is_drawn() -> None:
     verdicts = [Verdict.HOLDS, Verdict.HOLDS, Verdict.UNKNOWN, Verdict.BROKEN]
     runs = [outcome(verdict, seed=seed) for seed, verdict in enumerate(verdicts)]
-    points = [point(run, ["timeout_s"]) for run in runs]
+    points = [replace(point(run, ["timeout_s"]), replays=4) for run in runs]
     check(sweep_chart(points, "timeout_s"))
     check(sweep_chart(points, "seed"))
     check(sweep_chart([Point({"seed": 0}, Verdict.UNKNOWN, None, False, None)], "seed"))
