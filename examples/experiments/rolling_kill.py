@@ -2,7 +2,7 @@
 
     sunshower experiment run examples/experiments/rolling_kill.py
 
-Every `kill_s` seconds the next one gets a SIGKILL, from the source to the sink, then the acker, then
+Every `kill_s` seconds the next one gets a SIGKILL, from the source to the sink, then the acker and
 the master; nobody is spared. Look for: which deaths are felt, and how long (the second chart). Of
 the master's nothing is seen: it is not on the way of any tuple.
 """
