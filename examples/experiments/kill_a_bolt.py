@@ -42,6 +42,6 @@ experiment = Experiment(
     about="A bolt is killed again and again; what it held is emitted again.",
     topology=topology,
     plan=plan,
-    checkers=[AtLeastOnce(), NoPrematureAck(), Recovers(20), Duplicates()],
+    checkers=[AtLeastOnce(), NoPrematureAck(), Recovers(60), Duplicates()],
     parameters={"total": 4_000, "rate": 400.0, "kill_s": 3.0, "timeout_s": 30.0},
 )

@@ -41,6 +41,6 @@ experiment = Experiment(
     about="An acker shard forgets its trees; their spout does not.",
     topology=topology,
     plan=plan,
-    checkers=[AtLeastOnce(), NoPrematureAck(), Recovers(20), Duplicates()],
+    checkers=[AtLeastOnce(), NoPrematureAck(), Recovers(60), Duplicates()],
     parameters={"total": 4_000, "rate": 400.0, "kill_s": 4.0, "shards": 2},
 )

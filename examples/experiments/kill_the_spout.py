@@ -41,6 +41,6 @@ experiment = Experiment(
     about="The source itself dies; its successor goes on where it was settled.",
     topology=topology,
     plan=plan,
-    checkers=[AtLeastOnce(), NoPrematureAck(), Recovers(20), Duplicates()],
+    checkers=[AtLeastOnce(), NoPrematureAck(), Recovers(60), Duplicates()],
     parameters={"total": 4_000, "rate": 400.0, "kill_s": 4.0},
 )

@@ -49,6 +49,6 @@ experiment = Experiment(
     about="Some tuples fail each time: they are put away, and nothing else is.",
     topology=topology,
     plan=plan,
-    checkers=[AtLeastOnce(), NoPrematureAck(), Liveness(20)],
+    checkers=[AtLeastOnce(), NoPrematureAck(), Liveness(60)],
     parameters={"total": 4_000, "rate": 400.0, "key": 13, "poison_s": 7.0, "attempts": 3},
 )

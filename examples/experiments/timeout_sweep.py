@@ -43,7 +43,7 @@ experiment = Experiment(
     about="Timeouts from shorter than a pause to much longer.",
     topology=topology,
     plan=plan,
-    checkers=[AtLeastOnce(), NoPrematureAck(), Recovers(20), Duplicates()],
+    checkers=[AtLeastOnce(), NoPrematureAck(), Recovers(60), Duplicates()],
     parameters={"total": 3_000, "rate": 300.0, "timeout_s": 30.0, "pause_s": 3.0},
     sweep={"timeout_s": [0.5, 1, 2, 5, 30]},
 )

@@ -4,8 +4,11 @@ from sunshower.faults.checkers.delivery import AtLeastOnce, AtMostOnce, Duplicat
 from sunshower.faults.checkers.edges import EachEdgeOnce, NoPrematureAck
 from sunshower.faults.checkers.healing import Liveness, NoneTimedOut, Recovers
 from sunshower.faults.checkers.order import PerKeyOrder
+from sunshower.faults.checkers.port import Weighed
 from sunshower.faults.checkers.pressure import BoundedPending
 from sunshower.faults.experiment import Experiment
+from sunshower.faults.facts import Facts
+from sunshower.faults.history import History
 from sunshower.faults.outcome import Finding, Outcome, Recovery, Verdict
 from sunshower.faults.plans import Step, at, every, phases, quiet, random, until
 from sunshower.faults.running import run_experiment
@@ -21,6 +24,8 @@ from sunshower.faults.targets import (
 )
 from sunshower.faults.vocabulary import cut, errors, expire, kill, lossy, pause, slow
 from sunshower.faults.workload import Item, PerKey, Sink, numbers, relay, relayed
+from sunshower.runtime.history import What
+from sunshower.runtime.plan import Layout
 
 __all__ = [
     "AtLeastOnce",
@@ -30,8 +35,11 @@ __all__ = [
     "EachEdgeOnce",
     "ExactlyOnce",
     "Experiment",
+    "Facts",
     "Finding",
+    "History",
     "Item",
+    "Layout",
     "Liveness",
     "NoPrematureAck",
     "NoneTimedOut",
@@ -43,6 +51,8 @@ __all__ = [
     "Sink",
     "Step",
     "Verdict",
+    "Weighed",
+    "What",
     "acker",
     "anybody",
     "at",

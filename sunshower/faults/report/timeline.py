@@ -196,6 +196,7 @@ def _throughput(ax: Axes, series: Series) -> None:
     ax.stairs(series.completed_per_s, series.edges_s, color=BLUE, linewidth=1.4, label="completed")
     legend_above(ax)
     _from_zero(ax)
+    _cut_peaks(ax, series.edges_s, np.maximum(series.emitted_per_s, series.completed_per_s))
 
 
 def _pending(ax: Axes, series: Series) -> None:
@@ -280,6 +281,28 @@ def _hill(ax: Axes, edges_s: F64, values: F64 | I64, colour: str) -> None:
     ax.stairs(values, edges_s, color=colour, fill=True, alpha=0.3)
     ax.stairs(values, edges_s, color=colour, linewidth=1.2, baseline=None)
     _from_zero(ax)
+
+
+def _cut_peaks(ax: Axes, edges_s: F64, rates: F64) -> None:
+    """What is made up for in a moment would press all else flat: only its number is shown."""
+    top = scale_top(rates)
+    if top is None:
+        return
+    ax.set_ylim(0, top)
+    peak = int(np.argmax(rates))
+    right = peak > len(rates) * 0.85
+    ax.annotate(
+        f"up to {rates[peak]:,.0f}", (float(edges_s[peak + (not right)]), 1),
+        (-3 if right else 3, -2), xycoords=("data", "axes fraction"), textcoords="offset points",
+        ha="right" if right else "left", va="top",
+    )  # fmt: skip
+
+
+def scale_top(rates: F64) -> float | None:
+    """Where the axis of rates ends if a few are far above all others; None: they are not."""
+    some = rates[rates > 0]
+    usual = float(np.percentile(some, 95)) if len(some) else 0.0
+    return 2 * usual if some.max(initial=0.0) > 4 * usual > 0 else None
 
 
 def _from_zero(ax: Axes, form: str = "{x:,.0f}") -> None:

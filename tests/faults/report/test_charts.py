@@ -7,6 +7,7 @@ import warnings
 from io import BytesIO
 from xml.etree import ElementTree as ET
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -16,7 +17,7 @@ from sunshower.faults.report.drawing import FILLS, HATCHES, MARKS, TONES, Chart
 from sunshower.faults.report.recovery import longest, recovery_chart, seconds_of
 from sunshower.faults.report.series import make_series
 from sunshower.faults.report.sweep import Point, point, sweep_chart
-from sunshower.faults.report.timeline import covered, lanes, timeline
+from sunshower.faults.report.timeline import covered, lanes, scale_top, timeline
 from tests.faults.report.samples import history, outcome
 from tests.faults.scripts import Script
 
@@ -93,6 +94,14 @@ def test_too_many_kinds_of_faults_end_in_a_last_row() -> None:
     assert len(rows) == 10
     assert rows[-1].label == "other faults ×21"
     assert sum(len(row.bands) for row in rows) == 30
+
+
+def test_a_burst_does_not_press_all_else_flat() -> None:
+    usual = np.full(100, 300.0)
+    assert scale_top(usual) is None
+    usual[70] = 30_000
+    assert scale_top(usual) == 600
+    assert scale_top(np.zeros(10)) is None
 
 
 def test_a_long_label_is_shortened() -> None:
