@@ -9,7 +9,6 @@ from sunshower.faults.experiment import Experiment
 from sunshower.faults.outcome import Finding, Outcome, Recovery, Verdict
 from sunshower.faults.plans import Step, at, every, phases, quiet, random, until
 from sunshower.faults.running import run_experiment
-from sunshower.faults.swarm import swarm
 from sunshower.faults.targets import (
     acker,
     anybody,
@@ -66,7 +65,6 @@ __all__ = [
     "run_experiment",
     "slow",
     "spout",
-    "swarm",
     "task",
     "until",
     "worker",

@@ -51,6 +51,10 @@ class Experiment:
                 f"{self}: hurt_s is {self.hurt_s:g}; it must be above 0, and below seconds_max, "
                 f"which is {self.seconds_max:g}: the topology needs time to recover"
             )
+        layout: object = self.layout
+        if not isinstance(layout, Layout):
+            there = ", ".join(map(str, Layout))
+            raise ExperimentError(f"{self}: layout is {layout!r}; it is a Layout, of: {there}")
         for name in self.sweep:
             self.settle({name: None})
 
@@ -111,9 +115,7 @@ def prepare(
             step.fault.check(plan)
     except ExperimentError as error:
         raise ExperimentError(f"{experiment}: {error}") from None
-    checkers = experiment.checkers
-    if callable(checkers):
-        checkers = _call(experiment, "checkers", checkers, chosen)
+    checkers = _checkers(experiment, chosen)
     total = experiment.messages
     if callable(total):
         total = _call(experiment, "messages", total, chosen)
@@ -121,7 +123,19 @@ def prepare(
     if total is None and model is not None and len(plan.graph.spouts) == 1:
         total = model.total
     facts = replace(facts_of(plan, sample=experiment.sample), total=total, model=model)
-    return Prepared(experiment, seed, chosen, plan, tuple(steps), tuple(checkers), facts)
+    return Prepared(experiment, seed, chosen, plan, tuple(steps), checkers, facts)
+
+
+def _checkers(experiment: Experiment, parameters: Mapping[str, Any]) -> tuple[Checker, ...]:
+    found = experiment.checkers
+    if callable(found):
+        found = _call(experiment, "checkers", found, parameters)
+    for one in found:
+        if isinstance(one, type) or not hasattr(one, "check"):
+            raise ExperimentError(
+                f"{experiment}: {one!r} is no checker; give an instance, such as AtLeastOnce()"
+            )
+    return tuple(found)
 
 
 def _call(

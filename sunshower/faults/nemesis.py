@@ -50,7 +50,7 @@ class Nemesis:
         self.undone: list[str] = []  # what it could not do, and why
         self.drained = False
         self._run = run
-        self._plan = run.plan
+        self.plan = run.plan
         self._seed = seed
         self._emits_max = emits_max
         self._on: list[_On] = []
@@ -105,7 +105,7 @@ class Nemesis:
         """The same dice for each try: the victim stays the same."""
         at_s = self._run.now()
         dice = np.random.default_rng([self._seed, step.lot])
-        hurt = step.fault.begin(self._run, self._plan, dice)
+        hurt = step.fault.begin(self._run, self.plan, dice)
         if hurt.havoc or hurt.havoc.expirations:
             self._until_heard()
             at_s = self._run.now()
@@ -177,7 +177,7 @@ class Nemesis:
             return
         try:
             snapshot = self._run.snapshot()
-            spouts = {spout.component for spout in self._plan.spouts}
+            spouts = {spout.component for spout in self.plan.spouts}
             counts = map(snapshot.component, spouts)
             if sum(one.emitted - one.replayed for one in counts) >= self._emits_max:
                 self._run.drain()

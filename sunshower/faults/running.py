@@ -47,7 +47,13 @@ def carry_out(prepared: Prepared, cluster: Cluster, cluster_name: str) -> tuple[
         history = _history(run, nemesis, prepared)
     finally:
         run.stop()
-    facts = replace(prepared.facts, ending=ending, error=error, drained=nemesis.drained)
+    facts = replace(
+        prepared.facts,
+        pending_max=nemesis.plan.graph.config.spout_slots,  # a cluster may have made it smaller
+        ending=ending,
+        error=error,
+        drained=nemesis.drained,
+    )
     kills = sum(isinstance(step.fault, Kill) for step in nemesis.done)
     faults = {"faults": len(nemesis.done), "kills": kills}
     outcome = Outcome(

@@ -106,6 +106,9 @@ def test_what_makes_no_sense_is_refused_before_anything_runs() -> None:
     refused("seconds_max is 0", seconds_max=0)
     refused("the topology needs time to recover", hurt_s=120.0)
     refused("sample is 0", sample=0)
+    refused("layout is 'pack'; it is a Layout, of: isolate, pack", layout="pack")
+    refused("is no checker; give an instance", checkers=[AtLeastOnce])
+    refused("is no checker; give an instance", checkers=lambda: ["at-least-once"])
 
 
 def test_an_endless_plan_is_bounded_by_the_experiment() -> None:

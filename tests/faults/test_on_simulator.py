@@ -73,7 +73,7 @@ def test_a_killed_relay_costs_nothing() -> None:
 @pytest.mark.slow
 def test_a_killed_relay_costs_nothing_with_a_hundred_seeds() -> None:
     for seed in range(100):
-        outcome, _ = run(replace(EXPERIMENT, parameters={"messages": 200}), seed)
+        outcome, _ = run(EXPERIMENT, seed)
         assert outcome.verdict is Verdict.HOLDS, told(outcome)
 
 
