@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -134,21 +135,20 @@ def _verdicts(ax: Axes, groups: Sequence[Sequence[Point]]) -> None:
 
 def _measure(ax: Axes, title: str, groups: Sequence[Sequence[Point]], *measures: _Measure) -> None:
     ax.set_title(title)
-    most = 0.0
-    for measure in measures:
-        known = measure.values(groups)
-        for x, values in enumerate(known):
-            ax.plot([x] * len(values), values, measure.mark, color=measure.colour, alpha=0.55,
-                    markersize=5)  # fmt: skip
-        if some := [(x, median(values)) for x, values in enumerate(known) if values]:
-            ax.plot(*zip(*some, strict=True), linewidth=1.1, color=measure.colour)
-            ax.plot([], [], f"{measure.mark}-", color=measure.colour, label=measure.label)
-            most = max(most, *(max(values) for values in known if values))
-    if not ax.lines:
+    known = {measure: measure.values(groups) for measure in measures}
+    everything = [value for groups in known.values() for values in groups for value in values]
+    if not everything:
         no_values(ax)
         return
+    for measure, found in known.items():
+        for x, values in enumerate(found):
+            ax.plot([x] * len(values), values, measure.mark, color=measure.colour, alpha=0.55,
+                    markersize=5)  # fmt: skip
+        medians = [median(values) if values else nan for values in found]
+        ax.plot(medians, linewidth=1.1, color=measure.colour)
+        ax.plot([], [], f"{measure.mark}-", color=measure.colour, label=measure.label)
     if len(measures) > 1:
         legend_above(ax)
-    ax.set_ylim(0, most * 1.2 or 1)
+    ax.set_ylim(0, max(everything) * 1.2 or 1)
     ax.yaxis.set_major_formatter("{x:,g}")
     ax.grid(axis="y", color=PALE, linewidth=0.8)
