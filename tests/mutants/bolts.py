@@ -115,12 +115,6 @@ BOLTS = [
         on="hands",
     ),
     mutant(
-        "a failure of a manual bolt is not told",
-        "`out.fail` is carried out for the counters only.",
-        slip("manual_bolt:ManualBoltTask._report_failure", "self._reports.fail(", "id("),
-        on="hands",
-    ),
-    mutant(
         "a worker that starts again has its old life",
         "The master does not count: peers do not notice that anybody has died.",
         slip(
@@ -137,26 +131,5 @@ BOLTS = [
             "return Book(**{**fields, **whole})",
             "return Book(**{**fields, **whole, 'lives': {}})",
         ),
-    ),
-    mutant(
-        "a new master has forgotten how far the sources were",
-        "A new life begins at the start: nothing is lost, and everything comes again. It "
-        "shows where the topology drains.",
-        slip(
-            "book:Book.from_bytes",
-            "return Book(**{**fields, **whole})",
-            "return Book(**{**fields, **whole, 'positions': {}, 'drawn': {}})",
-        ),
-        on="moves",
-    ),
-    mutant(
-        "a new master has forgotten that all is to drain",
-        "Its sources go on.",
-        slip(
-            "book:Book.from_bytes",
-            "return Book(**{**fields, **whole})",
-            "return Book(**{**fields, **whole, 'draining': False})",
-        ),
-        on="moves",
     ),
 ]

@@ -67,18 +67,6 @@ LEDGER = [
         ),
     ),
     mutant(
-        "failed does not win over zero",
-        "A tree that has failed before its start is complete if its XOR happens to be zero: a"
-        " tuple that some bolt has failed counts as done.",
-        slip(
-            f"{_TABLE}.start",
-            "failed = (tags & FAILED).nonzero()[0]",
-            "tags = np.where(self.xor.take(slots) == 0, tags & ~FAILED, tags)\n"
-            "    failed = (tags & FAILED).nonzero()[0]",
-        ),
-        on="hands",
-    ),
-    mutant(
         "the generation check is removed",
         "The ledger applies a report to whatever attempt is in the slot now: late acks and "
         "failures of an old attempt fall on the new one.",

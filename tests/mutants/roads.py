@@ -57,15 +57,6 @@ ROADS = [
         slip("lanes:Lane.answered", "in flight.verdicts.items():", "in ():"),
     ),
     mutant(
-        "grants of a failed call are not said again",
-        "What was processed is never granted: the window of the sender stays closed for ever.",
-        slip(
-            "lanes:Lane.answered",
-            "self.content.grants = flight.grants + self.content.grants",
-            "pass",
-        ),
-    ),
-    mutant(
         "a packet that was refused counts as delivered",
         "The answer of a receiver that could not read a packet, or found it late, is taken "
         "for a yes.",

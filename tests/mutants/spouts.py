@@ -76,67 +76,12 @@ SPOUTS = [
     mutant(
         "there is no deadline",
         "A tree that a bolt has forgotten is pending for ever, and its place with it.",
-        slip("deadlines:Deadlines.overdue", "self._pending.expired(now)", "NO_IDS"),
+        slip(
+            "spout_task:SpoutTask.look",
+            "self._time_out(self._deadlines.overdue(now), now)",
+            "self._deadlines.overdue(now)",
+        ),
         on="hands",
-    ),
-    mutant(
-        "a spout is done while messages are in line",
-        "Done looks at what is pending only: what waits for its back-off is never emitted again.",
-        slip(
-            "spout_task:SpoutTask.done",
-            "and not len(self.pending) and not len(self.replays.line)",
-            "and not len(self.pending)",
-        ),
-    ),
-    mutant(
-        "a drain empties the line",
-        "Told to emit nothing fresh, a spout emits nothing at all: what has failed is forgotten.",
-        slip(
-            f"{_RECORDS}.drain",
-            "self._position.stop()",
-            "self._position.stop()\n    self.replays.line.take(self.replays.line.due(0))",
-        ),
-        on="moves",
-    ),
-    mutant(
-        "a drained spout forgets what its former life owed",
-        "A life that is born while the topology drains draws nothing: what the former one had"
-        " drawn and not settled is lost.",
-        slip("position:Position.stop", "max(self.next, self._owed)", "self.next"),
-        on="moves",
-    ),
-    mutant(
-        "the luggage of a spout is left behind",
-        "After a rebalance the source goes on where it was, and what was pending is not in line.",
-        slip(
-            "spout_task:SpoutTask.unpack",
-            "self.replays.line.adopt(luggage.waiting, luggage.blames)",
-            "pass",
-        ),
-        on="moves",
-    ),
-    mutant(
-        "a rebalance forgets what is pending",
-        "What is pending when tasks change places is not put in line.",
-        slip(
-            "spout_task:SpoutTask.pack",
-            "self.failed(self.pending.all_roots(), Failure(Cause.REBALANCED, reason=reason), now)",
-            "reason",
-        ),
-        on="moves",
-    ),
-    mutant(
-        "a source is closed with its former task",
-        "The old defect that these tests have found: the wrapper of the source closes it when"
-        " the task of the former life is forgotten.",
-        slip(
-            f"{_RECORDS}._watched",
-            "for record in self._left:",
-            "if True:",
-            "yield record",
-            "yield from self._left",
-        ),
-        on="moves",
     ),
     mutant(
         "failures of the machinery count as attempts",
