@@ -1,0 +1,89 @@
+"""The page about experiments: each of its Python files and commands, one after the other."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sunshower import faults
+from sunshower.cli.folders import find
+from tests.conftest import Sunshower
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGE = (REPOSITORY / "docs/EXPERIMENTS.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+QUICK = {
+    "--seeds 1000": "--seeds 3 --jobs 1",
+    "kill_a_bolt.py": "kill_a_bolt.py --set total=400 --set kill_s=0.4",
+}
+
+
+def blocks(language: str) -> list[str]:
+    return [text for kind, text in BLOCK.findall(PAGE) if kind == language]
+
+
+def files() -> Iterator[tuple[str, str]]:
+    """Each Python block has its file's name in its first line."""
+    for text in blocks("python"):
+        head, _, _ = text.partition("\n")
+        yield head.removeprefix("# "), text
+
+
+def commands() -> list[tuple[str, int]]:
+    """What the page says to type, and how it is to end."""
+    lines = [line for text in blocks("sh") for line in text.splitlines()]
+    parts = [line.partition("  # exits with ") for line in lines]
+    return [(command, int(status or 0)) for command, _, status in parts]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder with the page's files, and the repository's examples."""
+    (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
+    for name, text in files():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_every_command_of_the_page_does_what_it_says(place: Path, sunshower: Sunshower) -> None:
+    done = 0
+    for command, status in commands():
+        words = command
+        for long, short in QUICK.items():
+            words = words.replace(long, short)
+        name, *arguments = shlex.split(words)
+        assert name == "sunshower"
+        if "--cluster ray" in command:  # the same file as the line before, for real
+            continue
+        assert sunshower(*arguments) == status, command
+        done += 1
+    assert done > 8
+    assert find(place / "experiments", "shop").is_group
+
+
+def test_its_files_say_what_they_are_called() -> None:
+    assert [name for name, _ in files()] == ["shop.py", "shop_experiment.py", "in_python.py"]
+
+
+@pytest.mark.slow
+def test_its_experiment_runs_from_python(place: Path) -> None:
+    runpy.run_path(str(place / "in_python.py"))
+
+
+def test_every_public_name_is_on_the_page() -> None:
+    missing = [name for name in faults.__all__ if not re.search(rf"`[^`]*\b{name}\b[^`]*`", PAGE)]
+    assert not missing
+
+
+def test_every_ready_experiment_is_on_the_page() -> None:
+    there = {path.name for path in (REPOSITORY / "examples/experiments").glob("*.py")}
+    assert there == set(re.findall(r"^\| `(\w+\.py)` \|", PAGE, re.MULTILINE))
