@@ -90,7 +90,8 @@ class Outlets:
     @property
     def full(self) -> bool:
         """Whether a receiver has no room, so that this task has to wait."""
-        for channel in self._channels:  # not any(): asked for each slice, and mostly there is one
+        # Not any(): asked for each slice, and mostly there is one.
+        for channel in self._channels:  # noqa: SIM110
             if channel.full:
                 return True
         return False

@@ -1,5 +1,7 @@
-"""A program with a Ray of its own that pauses what it runs, and is then interrupted itself: run by
-test_ends_on_ray.py."""
+"""A program that pauses what it runs on a Ray of its own, and is then interrupted itself.
+
+Run by test_ends_on_ray.py.
+"""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def _link(run: SimRun, draw: Random) -> None:
 
 FAULTS: dict[str, Callable[[SimRun, Random], object]] = {
     "kill a worker": lambda run, draw: run.kill_worker(_worker(run, draw)),
-    "kill the master": lambda run, draw: run.kill_master(),
+    "kill the master": lambda run, _: run.kill_master(),
     "kill a node": lambda run, draw: run.kill_node(draw.choice(sorted(run.nodes()))),
     "pause a worker": _pause,
     "pause the master": _pause_master,
@@ -95,4 +95,4 @@ if __name__ == "__main__":
     for argument in sys.argv[1:]:
         hurt_run = hurt(int(argument))
         hurt_run.wait(600.0)
-        print(digest(hurt_run))
+        sys.stdout.write(f"{digest(hurt_run)}\n")
