@@ -12,9 +12,11 @@ generations and numbers right here, so a root is found again without a copy of a
 from __future__ import annotations
 
 import struct
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sunshower.runtime.ids import I64, U64, generations_of, incarnations_of, slots_of
 from sunshower.runtime.obituary import Obituary
@@ -32,6 +34,8 @@ _ROOTS_AT = _HEAD.size
 _STACKS_AT = _ROOTS_AT + 8 * ROOTS_MAX
 _TABLES_AT = _STACKS_AT + STACK_MAX
 _NOBODY = -1
+_Table: TypeAlias = tuple[int, int, NDArray[np.uint32], I64]  # task, incarnation, generations,
+# message numbers; by slot
 
 
 class Recorder:
@@ -108,27 +112,35 @@ def read(buffer: Any, worker: int) -> Obituary | None:
     mark, life, task, count, _, stack, spouts = _HEAD.unpack_from(buffer, 0)
     if mark != _MARK:
         return None
+    tables = list(_tables(buffer, spouts))
+    drawn = {task: int(numbers[used > 0].max(initial=-1)) + 1 for task, _, used, numbers in tables}
     if task == _NOBODY:
-        return Obituary(worker, life)
+        return Obituary(worker, life, drawn=drawn)
     roots: U64 = np.frombuffer(buffer, np.uint64, count, _ROOTS_AT)
     text = bytes(buffer[_STACKS_AT : _STACKS_AT + stack]).decode(errors="replace")
-    return Obituary(worker, life, task, roots.tobytes(), text, _numbers(buffer, spouts, roots))
+    named = dict(_named(tables, roots))
+    return Obituary(worker, life, task, roots.tobytes(), text, named, drawn)
 
 
-def _numbers(buffer: Any, spouts: int, roots: U64) -> dict[int, tuple[int, ...]]:
-    """Spout task of this very process → the messages whose trees are among `roots`."""
-    found, at = {}, _TABLES_AT
+def _tables(buffer: Any, spouts: int) -> Iterator[_Table]:
+    """Those of the spout tasks of this very process."""
+    at = _TABLES_AT
     for _ in range(spouts):
         task, incarnation, slots = _PLACE.unpack_from(buffer, at)
         at += _PLACE.size
         numbers = np.frombuffer(buffer, np.int64, slots, at)
         generations = np.frombuffer(buffer, np.uint32, slots, at + 8 * slots)
         at += _padded(12 * slots)
+        yield task, incarnation, generations, numbers
+
+
+def _named(tables: list[_Table], roots: U64) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Spout task → the messages whose trees are among `roots`."""
+    for task, incarnation, generations, numbers in tables:
         mine = roots[incarnations_of(roots) == incarnation]
         mine = mine[generations.take(slots_of(mine)) == generations_of(mine)]
         if len(mine):
-            found[task] = tuple(np.unique(numbers.take(slots_of(mine))).tolist())
-    return found
+            yield task, tuple(np.unique(numbers.take(slots_of(mine))).tolist())
 
 
 def _padded(size: int) -> int:

@@ -315,7 +315,11 @@ class Master:
     def _bury(self, worker: int, obituary: Obituary | None) -> None:
         """Count what the spouts of the dead process itself cannot: their tables are gone, too."""
         self.obituaries.pop(worker, None)
-        if obituary is None or obituary.life != self.book.lives.get(worker) or not obituary.roots:
+        if obituary is None or obituary.life != self.book.lives.get(worker):
+            return
+        for task, drawn in obituary.drawn.items():  # owed, also by who is born into a drain
+            self.book.drawn[task] = max(drawn, self.book.drawn.get(task, 0))
+        if not obituary.roots:
             return
         self.obituaries[worker] = obituary
         named = {s.id for s in self.plan.spouts if self.plan.component(s).level.counts_records}

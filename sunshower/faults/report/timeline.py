@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _WIDTH_IN = 10.0
 _PANEL_IN = 1.1
 _TOP_IN, _GAP_IN, _BOTTOM_IN, _RIGHT_IN = 0.28, 0.36, 0.48, 0.25
-_LETTER_IN = 0.08  # as wide as a letter is on the average, or wider
+_LETTER_IN = 0.072  # as wide as a letter is on the average, or wider
 _LEGEND_IN = 0.24  # a row of the causes, below everything
 _LEGEND_COLUMNS = 4
 _LANE_IN = 0.24
@@ -45,6 +45,7 @@ _LANES_MAX = 10
 _MOMENTS_MAX = 40  # drawn through all panels; more would be nothing but grey
 _CAUSES_MAX = len(FILLS)
 _MARKS = 30  # on a line
+_BARS_MAX = 60  # of failures: wide enough for their hatches to be seen
 _NARROWEST = 0.003  # of the whole width
 _LOG_FROM = 50.0  # the ratio between the largest and the least latency
 CAPTION = (
@@ -189,14 +190,31 @@ def _shade(ax: Axes, series: Series) -> None:
 
 
 def _throughput(ax: Axes, series: Series) -> None:
-    ax.set_title("throughput (messages a second)")
+    unit = "messages a second"
     ax.stairs(
         series.emitted_per_s, series.edges_s, color=GREY, linestyle=(0, (2, 1.5)), label="emitted"
     )
     ax.stairs(series.completed_per_s, series.edges_s, color=BLUE, linewidth=1.4, label="completed")
     legend_above(ax)
     _from_zero(ax)
-    _cut_peaks(ax, series.edges_s, np.maximum(series.emitted_per_s, series.completed_per_s))
+    both = np.concatenate([series.emitted_per_s, series.completed_per_s])
+    limit = height_of(both)
+    if limit < both.max(initial=0):
+        ax.set_ylim(0, limit)
+        unit += f"; peaks of up to {both.max():,.0f} are cut off"
+    ax.set_title(f"throughput ({unit})")
+
+
+def height_of(values: F64) -> float:
+    """How much of the values an axis from 0 should show: all, unless a few peaks dwarf the rest.
+
+    What is held back by a fault comes in one heap when that is over.
+    """
+    some = values[values > 0]
+    if not len(some):
+        return 0.0
+    usual = 4 * float(np.percentile(some, 75))
+    return usual if values.max() > 1.5 * usual else float(values.max())
 
 
 def _pending(ax: Axes, series: Series) -> None:
@@ -242,12 +260,14 @@ def _replays(ax: Axes, series: Series) -> None:
 
 def _failures(ax: Axes, series: Series) -> None:
     ax.set_title("failures, by cause")
-    bottom = np.zeros(len(series.edges_s) - 1)
-    widths_s = np.diff(series.edges_s)
-    for style, (cause, counts) in enumerate(_causes(series)):
+    starts = np.arange(0, len(series.edges_s) - 1, -(-(len(series.edges_s) - 1) // _BARS_MAX))
+    edges_s = np.append(series.edges_s[starts], series.edges_s[-1])
+    bottom = np.zeros(len(starts))
+    for style, (cause, each) in enumerate(_causes(series)):
+        counts = np.add.reduceat(each, starts)
         some = counts > 0
         ax.bar(
-            series.edges_s[:-1][some], counts[some], widths_s[some], bottom[some], align="edge",
+            edges_s[:-1][some], counts[some], np.diff(edges_s)[some], bottom[some], align="edge",
             color=FILLS[style], edgecolor=INK, linewidth=0.4, hatch=HATCHES[style],
             label=f"{cause} ({int(counts.sum()):,})",
         )  # fmt: skip
@@ -281,28 +301,6 @@ def _hill(ax: Axes, edges_s: F64, values: F64 | I64, colour: str) -> None:
     ax.stairs(values, edges_s, color=colour, fill=True, alpha=0.3)
     ax.stairs(values, edges_s, color=colour, linewidth=1.2, baseline=None)
     _from_zero(ax)
-
-
-def _cut_peaks(ax: Axes, edges_s: F64, rates: F64) -> None:
-    """What is made up for in a moment would press all else flat: only its number is shown."""
-    top = scale_top(rates)
-    if top is None:
-        return
-    ax.set_ylim(0, top)
-    peak = int(np.argmax(rates))
-    right = peak > len(rates) * 0.85
-    ax.annotate(
-        f"up to {rates[peak]:,.0f}", (float(edges_s[peak + (not right)]), 1),
-        (-3 if right else 3, -2), xycoords=("data", "axes fraction"), textcoords="offset points",
-        ha="right" if right else "left", va="top",
-    )  # fmt: skip
-
-
-def scale_top(rates: F64) -> float | None:
-    """Where the axis of rates ends if a few are far above all others; None: they are not."""
-    some = rates[rates > 0]
-    usual = float(np.percentile(some, 95)) if len(some) else 0.0
-    return 2 * usual if some.max(initial=0.0) > 4 * usual > 0 else None
 
 
 def _from_zero(ax: Axes, form: str = "{x:,.0f}") -> None:

@@ -17,7 +17,7 @@ from sunshower.faults.report.drawing import FILLS, HATCHES, MARKS, TONES, Chart
 from sunshower.faults.report.recovery import longest, recovery_chart, seconds_of
 from sunshower.faults.report.series import make_series
 from sunshower.faults.report.sweep import Point, point, sweep_chart
-from sunshower.faults.report.timeline import covered, lanes, scale_top, timeline
+from sunshower.faults.report.timeline import covered, height_of, lanes, timeline
 from tests.faults.report.samples import history, outcome
 from tests.faults.scripts import Script
 
@@ -96,14 +96,6 @@ def test_too_many_kinds_of_faults_end_in_a_last_row() -> None:
     assert sum(len(row.bands) for row in rows) == 30
 
 
-def test_a_burst_does_not_press_all_else_flat() -> None:
-    usual = np.full(100, 300.0)
-    assert scale_top(usual) is None
-    usual[70] = 30_000
-    assert scale_top(usual) == 600
-    assert scale_top(np.zeros(10)) is None
-
-
 def test_a_long_label_is_shortened() -> None:
     (row,) = lanes([Band("drop " * 30, 1, 2)])
     assert len(row.label) < 40
@@ -113,6 +105,14 @@ def test_a_long_label_is_shortened() -> None:
 def test_shades_are_not_laid_over_each_other() -> None:
     bands = [Band("a", 1, 3), Band("b", 2, 5), Band("c", 7, None), Band("kill", 6, 6)]
     assert covered(bands, 10.0) == [(1, 5), (7, 10.0)]
+
+
+def test_an_axis_shows_all_unless_a_few_peaks_dwarf_the_rest() -> None:
+    even = np.full(100, 300.0)
+    assert height_of(even) == 300
+    assert height_of(np.append(even, [900.0])) == 900
+    assert height_of(np.append(even, [9_000.0])) == 1_200
+    assert height_of(np.zeros(3)) == 0
 
 
 def test_recovery_counts_from_the_end_of_a_fault() -> None:
