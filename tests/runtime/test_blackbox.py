@@ -188,6 +188,16 @@ def test_roots_of_the_same_process_are_found_again_as_messages() -> None:
     assert found.numbers == {1: (70,)}
 
 
+def test_box_tells_how_far_its_spouts_had_drawn() -> None:
+    buffer, recorder, _ = box()
+    generations, numbers = recorder.tables(1, 9, 64)
+    numbers[[3, 4, 5]] = [70, 71, 500]
+    generations[[3, 4]] = 1
+    found = read(buffer, 3)
+    assert found is not None
+    assert found.drawn == {1: 72}
+
+
 def test_box_that_is_too_small_names_no_messages_but_works() -> None:
     _, recorder, plan = box()
     slots = plan.graph.config.spout_pending

@@ -157,6 +157,28 @@ def test_killed_while_draining_it_emits_again_what_was_open_and_nothing_new(leve
 
 
 @levels
+def test_what_was_drawn_since_the_master_heard_last_is_owed_also_by_who_is_born_into_a_drain(
+    level: Any,
+) -> None:
+    lives = topology(level(1000), 5)
+    work(lives, until=20)
+    told = lives.tell().drawn
+    lives.core._wired.bolts[2].bolt.held = (5, 25)
+    for _ in range(8):
+        lives.run()
+        lives.advance(0.1)
+    drawn = lives.core._spouts[0].drawn
+    assert drawn > told + 3
+    lives.master.drain(lives.clock.now())
+    lives.start()
+    lives.core._opening.look(lives.clock.now())
+    lives.core._wired.bolts[2].bolt.held = ()
+    work(lives)
+    assert seen(lives) == list(range(5, drawn))
+    assert lives.core.finished
+
+
+@levels
 def test_killed_after_it_was_drained_it_is_done_at_once(level: Any) -> None:
     lives = topology(level(1000))
     work(lives, until=20)
