@@ -1,10 +1,10 @@
 """A history as bytes: one MessagePack array for each entry, one after the other.
 
-    [at_s, what, task, roots, values, attempts, detail]
+    [at_s, what, task, roots, values, whether they are signed, attempts, detail]
 
-Columns are extension types: their raw buffer, or the one number that all of them are; nil where
-there are none. Whoever writes may be killed in the middle of an entry: what comes before it is read
-all the same.
+Columns are their raw buffers, attempts that are all the same are that one
+number. Whoever writes may be killed in the middle of an entry: what comes before it is read all the
+same.
 """
 
 from __future__ import annotations
@@ -18,16 +18,22 @@ import numpy as np
 from sunshower.runtime.history import NOTHING, Entry, What
 from sunshower.runtime.ids import NO_IDS
 
-_EACH, _SAME = 0, 16  # added to the code of a dtype: a number for each row, or one for all
-_DTYPES = [np.dtype(np.uint64), np.dtype(np.int64)]
-_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
+_ATTEMPT = NOTHING.itemsize
+_pack = msgpack.Packer(unicode_errors="surrogatepass").pack  # calls nothing of Python's: see encode
 
 
 def encode(entry: Entry) -> bytes:
-    """The bytes of one entry; what MessagePack cannot carry of its detail is kept as `repr`."""
-    columns = (_packed(entry.roots), _packed(entry.values), _packed(entry.attempts))
+    """The bytes of one entry; what MessagePack cannot carry of its detail is kept as `repr`.
+
+    May be called from several threads.
+    """
+    signed = entry.values.dtype.kind == "i"
+    columns = (entry.roots.tobytes(), entry.values.tobytes(), signed, _folded(entry))
     fields = (entry.at_s, entry.what, entry.task, *columns, entry.detail)
-    data: bytes = msgpack.packb(fields, default=_plain, unicode_errors="surrogatepass")
+    try:
+        data: bytes = _pack(fields)
+    except (TypeError, OverflowError):
+        data = msgpack.packb(fields, default=_plain, unicode_errors="surrogatepass")
     return data
 
 
@@ -37,37 +43,27 @@ def decode(file: BinaryIO) -> Iterator[Entry]:
         file,
         use_list=False,
         strict_map_key=False,
-        ext_hook=_column,
         max_buffer_size=0,
         unicode_errors="surrogatepass",
     )
-    for at_s, what, task, roots, values, attempts, detail in found:
-        yield Entry(
-            at_s,
-            What(what),
-            task,
-            NO_IDS if roots is None else roots,
-            NOTHING if values is None else values,
-            NOTHING if attempts is None else attempts,
-            detail,
-        )
+    for at_s, what, task, roots, values, signed, attempts, detail in found:
+        ids = np.frombuffer(roots, np.uint64) if roots else NO_IDS
+        column = np.frombuffer(values, np.int64 if signed else np.uint64)
+        yield Entry(at_s, What(what), task, ids, column, _unfolded(attempts, len(ids)), detail)
 
 
-def _packed(column: Any) -> Any:
-    if not len(column):
-        return None
-    code = _CODES[column.dtype]
-    if len(column) > 1 and column[0] == column[-1] and (column == column[0]).all():
-        size = len(column).to_bytes(8, "little")
-        return msgpack.ExtType(_SAME + code, size + column[:1].tobytes())
-    return msgpack.ExtType(_EACH + code, column.tobytes())
+def _folded(entry: Entry) -> bytes | int:
+    """The attempts, or the one number that they are for each of the roots."""
+    data, count = entry.attempts.tobytes(), len(entry.roots)
+    if data and data == data[:_ATTEMPT] * count:
+        return int(entry.attempts[0])
+    return data
 
 
-def _column(code: int, data: bytes) -> Any:
-    if code < _SAME:
-        return np.frombuffer(data, _DTYPES[code])
-    size = int.from_bytes(data[:8], "little")
-    return np.broadcast_to(np.frombuffer(data, _DTYPES[code - _SAME], 1, 8), size)
+def _unfolded(attempts: bytes | int, count: int) -> Any:
+    if isinstance(attempts, int):
+        return np.full(count, attempts)
+    return np.frombuffer(attempts, np.int64)
 
 
 def _plain(value: Any) -> Any:

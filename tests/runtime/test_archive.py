@@ -64,9 +64,10 @@ def test_an_entry_that_is_cut_off_is_left_out(whole: Entry, cut: Entry, data: An
     assert_same(found, whole)
 
 
-def test_equal_numbers_take_the_room_of_one() -> None:
-    attempts = np.ones(10_000, np.int64)
-    assert len(encode(Entry(0.0, What.EMITTED, attempts=attempts))) < 50
+def test_equal_attempts_take_the_room_of_one() -> None:
+    roots, attempts = np.zeros(10_000, np.uint64), np.ones(10_000, np.int64)
+    size = len(encode(Entry(0.0, What.EMITTED, 1, roots, attempts=attempts)))
+    assert size < roots.nbytes + 50
 
 
 def test_columns_with_gaps_in_memory_are_read_as_they_were() -> None:
