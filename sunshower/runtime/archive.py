@@ -48,7 +48,9 @@ def decode(file: BinaryIO) -> Iterator[Entry]:
     )
     for at_s, what, task, roots, values, signed, attempts, detail in found:
         ids = np.frombuffer(roots, np.uint64) if roots else NO_IDS
-        column = np.frombuffer(values, np.int64 if signed else np.uint64)
+        column: U64 | I64 = (
+            np.frombuffer(values, np.int64) if signed else np.frombuffer(values, np.uint64)
+        )
         yield Entry(at_s, What(what), task, ids, column, _unfolded(attempts, len(ids)), detail)
 
 
