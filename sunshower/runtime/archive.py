@@ -16,7 +16,7 @@ import msgpack
 import numpy as np
 
 from sunshower.runtime.history import NOTHING, Entry, What
-from sunshower.runtime.ids import NO_IDS
+from sunshower.runtime.ids import I64, NO_IDS, U64
 
 _ATTEMPT = NOTHING.itemsize
 _pack = msgpack.Packer(unicode_errors="surrogatepass").pack  # calls nothing of Python's: see encode
