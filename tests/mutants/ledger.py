@@ -118,7 +118,13 @@ LEDGER = [
             "pass",
         ),
         slip(f"{_TABLE}.start", "((generations - tags) << 8)", "((generations - tags) << 30)"),
-        slip(f"{_TABLE}._renew", "(((wanted - tags) << 8)", "(((wanted - tags) << 30)"),
+        slip(
+            f"{_TABLE}._renew",
+            "(((wanted - tags) << 8)",
+            "(((wanted - tags) << 30)",
+            "while True:",  # of four generations each is newer than the one before, round and round
+            "for _ in range(4):",
+        ),
     ),
     mutant(
         "a tree that shards share changes its shard",
