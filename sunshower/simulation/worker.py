@@ -12,6 +12,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 from math import inf
+from mmap import mmap
 from typing import Any
 
 from sunshower.errors import SunshowerError, TopologyFailed
@@ -64,7 +65,7 @@ class SimWorker(Process):
         self._told: Any = None
         self._tell_at_s = 0.0  # on the world's clock
         self._will_tell = False
-        node_of_box, box = site.boxes.get(worker, ("", bytearray()))
+        node_of_box, box = site.boxes.get(worker, ("", b""))
         self._obituary = read(box, worker) if node_of_box == node else None
         self._box: SimBox | None = None
 
@@ -163,7 +164,7 @@ class SimWorker(Process):
                 luggage[task.id] = deepcopy(packed)
         self._move, self._luggage = welcome.move, {}
         self._inlet = Inlet(worker, welcome.life)
-        buffer = bytearray(SimBox.size_of(plan, worker))
+        buffer = mmap(-1, SimBox.size_of(plan, worker))  # mostly empty pages, which cost nothing
         site.boxes[worker] = (self.node, buffer)
         call_s = site.conditions.call_s
         self._box = SimBox(buffer, welcome.life, self._world, self.clock, call_s)
@@ -264,8 +265,7 @@ class SimWorker(Process):
             sent = flipped(data, self._site.generator) if fate.corrupt else data
             packet = Packet(network, self, core, peer, seq, sent, heard=fate.heard)
             for late_s in fate.delays_s:
-                when = {"left_s": left_s, "late_s": late_s}
-                network.call(self, peer, "deliver", packet, **when, failed=packet.fail)
+                packet.leave(left_s, late_s)
             if not fate.delays_s:
                 packet.fail()
         self._tell_soon()
@@ -372,6 +372,18 @@ class Packet:
         self.data = data
         self.heard = heard
         self._done = False
+
+    def leave(self, left_s: float, late_s: float) -> None:
+        """It, or one copy of it, sets out."""
+        self.network.call(
+            self.sender,
+            self.peer,
+            "deliver",
+            self,
+            left_s=left_s,
+            late_s=late_s,
+            failed=self.fail,
+        )
 
     def answered(self, answer: Answer | None) -> None:
         """The call has ended; a second copy's end is nobody's business."""
