@@ -87,10 +87,7 @@ class Outlets:
     @property
     def full(self) -> bool:
         """Whether a receiver has no room, so that this task has to wait."""
-        for channel in self._channels:  # not any(): asked for each slice, and mostly there is one
-            if channel.full:
-                return True
-        return False
+        return any(channel.full for channel in self._channels)
 
     @property
     def overfull(self) -> bool:

@@ -93,9 +93,7 @@ def working(work: Work, total: int = 20, *, name: str = "working", **settings: A
     return topology
 
 
-def submitted(
-    seed: int, topology: Topology, layout: Layout = Layout.ISOLATE, **how: Any
-) -> SimRun:
+def submitted(seed: int, topology: Topology, layout: Layout = Layout.ISOLATE, **how: Any) -> SimRun:
     """On a cluster of its own, with all that can be checked and written down."""
     return SimCluster(seed, check=True, **how).submit(topology.graph(), layout, sample=1)
 
