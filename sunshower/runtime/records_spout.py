@@ -117,6 +117,8 @@ class RecordsSpoutTask(SpoutTask):
             replays = limit - len(fresh)
         drawn = self._position.advance(len(fresh))
         self._stop_at_end()
+        if not (fresh or self.replays.line or self._broken):  # the source has nothing yet
+            return 0
         numbers: I64 = np.arange(drawn.start, drawn.stop)
         attempts: Any = 1
         if self.replays.haunted:

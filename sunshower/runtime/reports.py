@@ -95,5 +95,7 @@ class Reports:
 
     def take(self) -> dict[int, ShardReport]:
         """Acker task → what is for it; nothing waits here afterwards."""
-        waiting, self._waiting = self._waiting, defaultdict(ShardReport)
+        waiting = self._waiting
+        if waiting:
+            self._waiting = defaultdict(ShardReport)
         return waiting

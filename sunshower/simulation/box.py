@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mmap import mmap
+
 from sunshower.runtime.blackbox import BlackBox
 from sunshower.runtime.ids import NO_IDS, U64
 from sunshower.simulation.clocks import ProcessClock
@@ -18,7 +20,7 @@ class SimBox(BlackBox):
     """
 
     def __init__(
-        self, buffer: bytearray, life: int, world: World, clock: ProcessClock, call_s: float
+        self, buffer: mmap, life: int, world: World, clock: ProcessClock, call_s: float
     ) -> None:
         super().__init__(buffer, life)
         self.begun_s = 0.0  # the call that runs, or has run last; in the world's time

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from mmap import mmap
 from typing import TYPE_CHECKING
 
 from sunshower.runtime.history import Entry
@@ -30,7 +31,5 @@ class Site:
     check: bool  # look at the invariants of every worker after each slice of its work
     store: MemoryStore = field(default_factory=MemoryStore)  # the master's book
     luggage: dict[tuple[int, int], Luggage] = field(default_factory=dict)  # (move, task) → copies
-    boxes: dict[int, tuple[str, bytearray]] = field(
-        default_factory=dict
-    )  # worker → node, black box
+    boxes: dict[int, tuple[str, mmap]] = field(default_factory=dict)  # worker → node, black box
     entries: list[Entry] = field(default_factory=list)  # the history

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 from math import inf
+from mmap import mmap
 from typing import Any
 
 from sunshower.errors import SunshowerError, TopologyFailed
@@ -28,7 +29,8 @@ from sunshower.runtime.usercode import TaskError
 from sunshower.runtime.worker import Worker
 from sunshower.simulation.box import SimBox
 from sunshower.simulation.clocks import HistoryClock
-from sunshower.simulation.network import MASTER, Network, Process
+from sunshower.simulation.network import MASTER, Process
+from sunshower.simulation.packet import Packet
 from sunshower.simulation.site import Site
 
 _TELL_S = 0.25  # how often the master hears, while anything changes
@@ -64,7 +66,7 @@ class SimWorker(Process):
         self._told: Any = None
         self._tell_at_s = 0.0  # on the world's clock
         self._will_tell = False
-        node_of_box, box = site.boxes.get(worker, ("", bytearray()))
+        node_of_box, box = site.boxes.get(worker, ("", b""))
         self._obituary = read(box, worker) if node_of_box == node else None
         self._box: SimBox | None = None
 
@@ -80,7 +82,7 @@ class SimWorker(Process):
             answer = self._inlet.answer(packet.data)
             if answer is Answer.ACCEPTED:
                 self._put(partial(self._receive, self._inlet, packet.data))
-        self._network.answer(self, packet.sender, packet.answered, answer if packet.heard else None)
+        packet.answer(self, answer)
 
     def peers(self, lives: dict[int, int], obituaries: list[Obituary]) -> None:
         """The master's news of who is in which life, and of the ends of former ones."""
@@ -163,7 +165,7 @@ class SimWorker(Process):
                 luggage[task.id] = deepcopy(packed)
         self._move, self._luggage = welcome.move, {}
         self._inlet = Inlet(worker, welcome.life)
-        buffer = bytearray(SimBox.size_of(plan, worker))
+        buffer = mmap(-1, SimBox.size_of(plan, worker))  # mostly empty pages, which cost nothing
         site.boxes[worker] = (self.node, buffer)
         call_s = site.conditions.call_s
         self._box = SimBox(buffer, welcome.life, self._world, self.clock, call_s)
@@ -262,17 +264,17 @@ class SimWorker(Process):
         for peer, seq, data in core.outgoing():
             fate = core.fate(peer)
             sent = flipped(data, self._site.generator) if fate.corrupt else data
-            packet = Packet(network, self, core, peer, seq, sent, heard=fate.heard)
+            hear = partial(self._answered, core, peer, seq)
+            packet = Packet(network, self, peer, sent, hear, heard=fate.heard)
             for late_s in fate.delays_s:
-                when = {"left_s": left_s, "late_s": late_s}
-                network.call(self, peer, "deliver", packet, **when, failed=packet.fail)
+                packet.leave(left_s, late_s)
             if not fate.delays_s:
                 packet.fail()
         self._tell_soon()
 
-    def answered(self, packet: Packet, answer: Answer | None) -> None:
+    def _answered(self, core: Worker, peer: int, seq: int, answer: Answer | None) -> None:
         """What a peer has said to a packet; None when the call failed."""
-        hear = partial(packet.core.answered, packet.peer, packet.seq, answer)
+        hear = partial(core.answered, peer, seq, answer)
         busy = self._world.now_s < self._busy_until_s or self._greeting or self.broken
         if busy or answer is not Answer.ACCEPTED:
             self._put(hear)
@@ -346,39 +348,3 @@ class SimWorker(Process):
             self.clock.ahead_s = min(self.clock.ahead_s, found_s - self._world.now_s)
             box.testify("".join(traceback.format_stack()))
             raise Killed
-
-
-class Packet:
-    """A packet on its way, and the one call that carries it: it is answered once."""
-
-    __slots__ = ("_done", "core", "data", "heard", "network", "peer", "sender", "seq")
-
-    def __init__(
-        self,
-        network: Network,
-        sender: SimWorker,
-        core: Worker,
-        peer: int,
-        seq: int,
-        data: bytes,
-        *,
-        heard: bool,
-    ) -> None:
-        self.network = network
-        self.sender = sender
-        self.core = core
-        self.peer = peer
-        self.seq = seq
-        self.data = data
-        self.heard = heard
-        self._done = False
-
-    def answered(self, answer: Answer | None) -> None:
-        """The call has ended; a second copy's end is nobody's business."""
-        if not self._done:
-            self._done = True
-            self.sender.answered(self, answer)
-
-    def fail(self) -> None:
-        """Nobody was there, or the packet is lost: its sender learns of that after a while."""
-        self.network.unanswered(self.sender, self.answered)

@@ -59,6 +59,10 @@ def _pause_master(run: SimRun, draw: Random) -> None:
     run.resume_master()
 
 
+def _kill_master(run: SimRun, _draw: Random) -> None:
+    run.kill_master()
+
+
 def _link(run: SimRun, draw: Random) -> None:
     kinds = ("drop", "forget", "repeat", "corrupt", "delay")
     run.disturb(Havoc(links=(Link(**dict.fromkeys(draw.sample(kinds, 2), draw.random() / 2)),)))
@@ -66,7 +70,7 @@ def _link(run: SimRun, draw: Random) -> None:
 
 FAULTS: dict[str, Callable[[SimRun, Random], object]] = {
     "kill a worker": lambda run, draw: run.kill_worker(_worker(run, draw)),
-    "kill the master": lambda run, _: run.kill_master(),
+    "kill the master": _kill_master,
     "kill a node": lambda run, draw: run.kill_node(draw.choice(sorted(run.nodes()))),
     "pause a worker": _pause,
     "pause the master": _pause_master,
@@ -95,4 +99,4 @@ if __name__ == "__main__":
     for argument in sys.argv[1:]:
         hurt_run = hurt(int(argument))
         hurt_run.wait(600.0)
-        sys.stdout.write(f"{digest(hurt_run)}\n")
+        sys.stdout.write(digest(hurt_run) + "\n")

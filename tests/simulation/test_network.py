@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from sunshower.errors import ConfigError
+from sunshower.runtime.packets import Answer
 from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.conditions import Conditions
 from sunshower.simulation.network import Network, Process
+from sunshower.simulation.packet import Packet
 from sunshower.simulation.world import World
 
 CONDITIONS = Conditions(latency_s=0.01, call_s=0.001)
@@ -167,3 +169,22 @@ def test_each_seed_draws_its_own_conditions() -> None:
     assert len({one.latency_s for one in drawn}) == 30
     assert max(one.latency_s for one in drawn) > 20 * min(one.latency_s for one in drawn)
     assert SimCluster(3)._conditions == SimCluster(3)._conditions
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_a_packet_that_comes_twice_the_first_answer_counts(seed: int) -> None:
+    place, heard = Place(seed), list[Answer | None]()
+    packet = Packet(place.network, place.a, 2, b"", heard.append, heard=True)
+    packet.answer(place.ear, Answer.ACCEPTED)
+    packet.answer(place.ear, Answer.REFUSED)
+    packet.fail()
+    place.world.run_until(5.0)
+    assert heard == [Answer.ACCEPTED]
+
+
+def test_an_answer_that_does_not_find_its_way_back_is_none() -> None:
+    place, heard = Place(0), list[Answer | None]()
+    packet = Packet(place.network, place.a, 2, b"", heard.append, heard=False)
+    packet.answer(place.ear, Answer.ACCEPTED)
+    place.world.run_until(5.0)
+    assert heard == [None]
