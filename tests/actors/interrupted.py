@@ -1,5 +1,4 @@
-"""A program with a Ray of its own that pauses what it runs, and is then interrupted itself: run by
-test_ends_on_ray.py."""
+"""A program with a Ray of its own that pauses what it runs, and is interrupted by a test."""
 
 from __future__ import annotations
 
