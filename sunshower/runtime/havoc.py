@@ -25,7 +25,8 @@ ANY = "*"
 class Raise:
     """User code of a component raises InjectedError, for some of its records.
 
-    Of a spout it is the source that raises, when it is asked for the next record.
+    Of a spout it is the source that raises, when it is asked for the next record; what that means
+    for `next_tuple` is told in injection.py.
     """
 
     component: str

@@ -19,8 +19,12 @@ one of them. Nobody keeps a history unless a run is submitted with one: then eac
     BEGUN       –         none    none          none      a fault, in words
     ENDED       –         none    none          none      a fault, in words
 
-A record with several anchors has one row for each. `number`: a message's number within its spout
-task, as in `Pending`; the pair (task, number) names a message across lives of `records` spouts.
+A record with several anchors has one row for each; one that nobody follows has none. What is sent
+may be lost on its way, or be turned away from a full cycle: then it is never delivered. An input of
+a manual bolt is REFUSED also when an output of it has no way, and may be acked all the same later:
+its tree has failed.
+`number`: a message's number within its spout task, as in `Pending`; the pair (task, number) names a
+message across lives of `records` spouts.
 """
 
 from __future__ import annotations
