@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from benchmarks.measure import Match, Tell
 
 RESULTS = Path(__file__).parent / "results"
-NAMES = ("ledger", "word-count", "word-count-classes", "constants", "history", "idle")
+NAMES = tuple("ledger simulation word-count word-count-classes constants history idle".split())
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
@@ -49,10 +49,11 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
         parser.error("--repeat must be at least 1, --words a multiple of 1,000")
     options.seconds = 3.0
     options.idle_seconds = 10.0
-    options.windows = 50
+    options.windows, options.simulated = 50, 100
     if options.quick:
         options.repeat, options.words = 1, min(options.words, 200_000)
-        options.seconds, options.idle_seconds, options.windows = 1.0, 2.0, 5
+        options.seconds, options.idle_seconds = 1.0, 2.0
+        options.windows, options.simulated = 5, 5
     return options
 
 
@@ -95,7 +96,7 @@ def main() -> int:
 
 def matches(options: argparse.Namespace, stack: ExitStack, tell: Tell) -> Iterator[Match]:
     """The matches that were asked for, one after the other; Ray is started when one needs it."""
-    from benchmarks import constants, history, idle, ledger, word_count
+    from benchmarks import constants, history, idle, ledger, simulation, word_count
     from benchmarks.clusters import Arena
     from benchmarks.corpus import write_lines
 
@@ -113,6 +114,7 @@ def matches(options: argparse.Namespace, stack: ExitStack, tell: Tell) -> Iterat
 
     makers: dict[str, Callable[[], Match]] = {
         "ledger": lambda: ledger.match(options.windows),
+        "simulation": lambda: simulation.match(options.simulated),
         "word-count": lambda: word_count.rows_and_columns(arena(), lines(), options.words, tell),
         "word-count-classes": lambda: word_count.classes(arena(), lines(), options.words, tell),
         "constants": lambda: constants.match(arena(), options.seconds),

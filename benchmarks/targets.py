@@ -7,6 +7,8 @@ from benchmarks.figures import Target
 TARGETS = (
     Target("ledger/in-order/dict", at_least=6),
     Target("ledger/sunshower/memory", at_most=16),
+    Target("simulation/sunshower/pack-10-faults", at_least=2_000),
+    Target("simulation/sunshower/isolate-10-faults", at_least=2_000),
     Target("word_count/pack-rows/bytewax", at_least=2),
     Target("word_count/pack-rows/loop", at_least=0.35),
     Target("word_count/pack-rows/untracked", at_least=0.7),

@@ -361,11 +361,12 @@ class AutomaticBoltTask(BoltTask):
             return np.zeros(len(batch), np.uint64)
         anchors = batch.anchors
         if anchors is not None:
-            counts = np.diff(ends, prepend=0)
+            counts = ends.copy()  # np.diff(…, prepend=0) takes 15 µs
+            counts[1:] -= ends[:-1]
             if anchors.offsets is None:
-                anchors = Anchors(np.repeat(anchors.roots, counts))
+                anchors = Anchors(anchors.roots.repeat(counts))
             else:
-                anchors = anchors.select(np.repeat(np.arange(len(batch)), counts))
+                anchors = anchors.select(np.arange(len(batch)).repeat(counts))
         send = self._send_by_stream if mixed else partial(self.outlets.send, DEFAULT)
         try:
             made = send(outputs, anchors)

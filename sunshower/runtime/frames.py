@@ -13,8 +13,7 @@ No pickle on the wire. Lists stay lists; a tuple inside a field arrives as a lis
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 import numpy as np
@@ -30,8 +29,7 @@ _ROWS, _COLUMNS = 0, 1
 _PACK_ERRORS = (TypeError, ValueError, OverflowError, pa.ArrowException)
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """A decoded frame. `error`: why its records cannot be rebuilt here; its roots are known."""
 
     target: int
@@ -73,7 +71,7 @@ def decode(fields: Sequence[Any], streams: Sequence[Stream]) -> Frame:
         batch = Batch(index, source, ())
         batch.roots = _uint64(roots)
         if counts:
-            batch.roots = np.repeat(batch.roots, np.frombuffer(counts, np.uint32))
+            batch.roots = batch.roots.repeat(np.frombuffer(counts, np.uint32))
         batch.edges = _uint64(edges)
         batch.offsets = np.frombuffer(offsets, np.int64) if offsets else None
     except (ValueError, IndexError, TypeError, *_PACK_ERRORS) as error:

@@ -46,6 +46,9 @@ class Lost:
     reports: list[ShardReport] = field(default_factory=list)
 
 
+NOTHING = Lost()
+
+
 class Lane:
     """The sending end, for one peer."""
 
@@ -117,7 +120,7 @@ class Lane:
         """The answer to a packet; None when the call itself failed."""
         flight = self._in_flight.pop(seq, None)
         if flight is None or answer is Answer.ACCEPTED:
-            return Lost()
+            return NOTHING
         if answer is not Answer.REFUSED:
             self._up_again_s = now + self._config.lane_retry_s
         for task, verdicts in flight.verdicts.items():  # saying them twice does no harm
@@ -132,7 +135,7 @@ class Lane:
     def peer_is(self, incarnation: int) -> Lost:
         """The peer has said hello. In a new life it knows nothing of what it was sent before."""
         if incarnation == self.peer_incarnation:
-            return Lost()
+            return NOTHING
         flights, self._in_flight = list(self._in_flight.values()), {}
         self.peer_incarnation = incarnation
         self._up_again_s = None

@@ -17,7 +17,7 @@ from sunshower.runtime.bolt_task import untracked
 from sunshower.runtime.channels import RemoteChannel
 from sunshower.runtime.frames import Frame
 from sunshower.runtime.ids import U64
-from sunshower.runtime.lanes import Lost
+from sunshower.runtime.lanes import NOTHING, Lost
 from sunshower.runtime.obituary import Obituary
 from sunshower.runtime.plan import ACKER, Plan, Task
 from sunshower.runtime.spout_task import SpoutTask
@@ -47,6 +47,8 @@ class Losses:
 
     def lost(self, lost: Lost, peer: int, cause: Cause, now: float) -> None:
         """A packet to `peer` did not arrive, or nobody knows whether it did."""
+        if lost is NOTHING:  # as nearly always
+            return
         for channel, seqs in lost.frames:
             self._fail_frames(channel, channel.lose(seqs), cause)
         failure = Failure(cause, ACKER, reason="a report was lost", worker=peer)

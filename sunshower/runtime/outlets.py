@@ -87,7 +87,10 @@ class Outlets:
     @property
     def full(self) -> bool:
         """Whether a receiver has no room, so that this task has to wait."""
-        return any(channel.full for channel in self._channels)
+        for channel in self._channels:  # not any(): asked for each slice, and mostly there is one
+            if channel.full:
+                return True
+        return False
 
     @property
     def overfull(self) -> bool:

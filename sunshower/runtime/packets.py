@@ -13,7 +13,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import msgpack
@@ -42,8 +42,7 @@ class Answer(IntEnum):
     STALE = 2  # sent by, or meant for, another incarnation
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(NamedTuple):
     """Who sends to whom, in which of their lives, and the packet's number on this way."""
 
     sender: int
@@ -75,8 +74,7 @@ class Content:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Packet:
+class Packet(NamedTuple):
     """A decoded packet."""
 
     sender: int
@@ -112,13 +110,7 @@ def encode_packet(address: Address, content: Content) -> bytes:
         ],
         unicode_errors="surrogatepass",
     )  # an exception's text may hold anything
-    place = _ADDRESS.pack(
-        address.sender,
-        address.receiver,
-        address.sender_incarnation,
-        address.receiver_incarnation,
-        address.seq,
-    )
+    place = _ADDRESS.pack(*address)
     return _HEADER.pack(_MAGIC, _VERSION, crc32(body, crc32(place))) + place + body
 
 

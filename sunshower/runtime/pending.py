@@ -9,8 +9,7 @@ buckets fail it between one and two timeouts: org.apache.storm.executor.spout.Sp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +31,7 @@ Tables: TypeAlias = tuple[NDArray[np.uint32], I64]  # generations and numbers, b
 _NEVER = np.inf
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
+class Released(NamedTuple):
     """Roots that were pending and no longer are; every array has shape (n,)."""
 
     roots: U64

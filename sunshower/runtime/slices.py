@@ -52,6 +52,7 @@ class Slices:
         self._lanes = lanes
         self._relay = relay
         self._bolt_turns = 0
+        self._wired = False  # whether all others have said hello once
 
     def tick(self, now: float) -> None:
         """Call the ticks that are due."""
@@ -71,9 +72,10 @@ class Slices:
 
     def may_emit(self, spout: SpoutTask) -> bool:
         """Whether the others have room for what the spout might emit, and all are there."""
-        wired = all(lane.peer_incarnation is not None for lane in self._lanes.values())
-        may = spout.active and not spout.supervision.waits
-        return wired and may and not spout.done and not spout.outlets.full
+        if not self._wired:
+            self._wired = all(lane.peer_incarnation is not None for lane in self._lanes.values())
+        may = self._wired and spout.active and not spout.supervision.waits
+        return may and not spout.done and not spout.outlets.full
 
     def _run_bolt(self) -> bool:
         """The bolt furthest downstream that has something to do and room for what comes of it."""
@@ -107,8 +109,11 @@ class Slices:
             bolt.refuse(batch, failure_of(bolt.task, raised.__cause__ or raised))
 
     def _run_spouts(self, now: float) -> bool:
-        turns = [self._run_spout(spout, now) for spout in self._spouts if self.may_emit(spout)]
-        return any(turns)
+        worked = False
+        for spout in self._spouts:
+            if self.may_emit(spout) and self._run_spout(spout, now):
+                worked = True
+        return worked
 
     def _run_spout(self, spout: SpoutTask, now: float) -> bool:
         if spout.next_emit_s > now:

@@ -28,7 +28,9 @@ class Sweeps:
     @property
     def due_s(self) -> float:
         """When the next one is due; ∞ if there is none."""
-        return min((sweep.due_s for sweep in self._marked), default=inf)
+        if not self._marked:
+            return inf
+        return min(sweep.due_s for sweep in self._marked)
 
     def mark(self, now: float, roots: U64, failure: Failure) -> None:
         """Somebody died who may have held a part of these trees."""
@@ -37,6 +39,8 @@ class Sweeps:
 
     def ripe(self, now: float) -> list[Sweep]:
         """Those that are due; they are not kept."""
+        if not self._marked:
+            return []
         ripe = [sweep for sweep in self._marked if sweep.due_s <= now]
         self._marked = [sweep for sweep in self._marked if sweep.due_s > now]
         return ripe

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from functools import partial
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -236,8 +237,9 @@ class Worker:
             return
         now = self._clock.now()
         for peer, lane in self._lanes.items():
-            while (packet := lane.next_packet(now)) is not None:
-                yield (peer, *packet)
+            if lane.ready or lane.content:
+                while (packet := lane.next_packet(now)) is not None:
+                    yield (peer, *packet)
         self._relay.dispatch()  # of records that could not travel
 
     def fate(self, peer: int) -> Fate:
@@ -247,9 +249,10 @@ class Worker:
     @property
     def idle(self) -> bool:
         """Nothing waits in an inbox and nothing is on its way out."""
-        return all(not inbox.entries for inbox in self._wired.inboxes.values()) and all(
-            lane.idle for lane in self._lanes.values()
-        )
+        for inbox in self._wired.inboxes.values():
+            if inbox.entries:
+                return False
+        return all(lane.idle for lane in self._lanes.values())
 
     @property
     def finished(self) -> bool:
@@ -294,7 +297,7 @@ class Worker:
 
     def notices(self) -> list[str]:
         """What the log should say of failures since the last look; all of it once closed."""
-        now = np.inf if self._closed else self._clock.now()
+        now = inf if self._closed else self._clock.now()
         return [line for spout in self._spouts for line in spout.replays.notices.take(now)]
 
     def close(self) -> list[TaskError]:
@@ -308,14 +311,19 @@ class Worker:
     # ---- how ------------------------------------------------------------------------------
 
     def _until_next(self, now: float) -> float | None:
-        times = [spout.next_look_s for spout in self._spouts]
-        times += [lane.retry_s for lane in self._lanes.values() if lane.retry_s is not None]
-        times += [ticker.look_s(now) for ticker in self._opening.tickers]
-        times += [at for at in (self._grant_at_s,) if at is not None]
-        times += [spout.next_emit_s for spout in self._spouts if self._slices.may_emit(spout)]
-        times += [task.supervision.retry_s for task in self._opening.waiting]
-        soonest = min(times, default=np.inf)
-        return None if soonest == np.inf else max(soonest - now, 0.0005)
+        soonest = inf if self._grant_at_s is None else self._grant_at_s
+        for spout in self._spouts:
+            soonest = min(soonest, spout.next_look_s)
+            if self._slices.may_emit(spout):
+                soonest = min(soonest, spout.next_emit_s)
+        for lane in self._lanes.values():
+            if (retry_s := lane.retry_s) is not None:
+                soonest = min(soonest, retry_s)
+        for ticker in self._opening.tickers:
+            soonest = min(soonest, ticker.look_s(now))
+        for task in self._opening.waiting:
+            soonest = min(soonest, task.supervision.retry_s)
+        return None if soonest == inf else max(soonest - now, 0.0005)
 
     def _hear_grants(self, packet: Packet) -> None:
         for source, target, seq, window in packet.grants:
@@ -325,14 +333,14 @@ class Worker:
 
     def _give_grants(self, now: float) -> None:
         """Tell senders what was processed: at once where they may run dry, else now and then."""
-        time_is_up = self._grant_at_s is not None and now >= self._grant_at_s
+        time_is_up, left = self._grant_at_s is not None and now >= self._grant_at_s, False
         for flow in self._inflows.values():
-            if flow.records and (time_is_up or flow.due):
-                self._lanes[flow.worker].content.grants.append(flow.grant())
-        if any(flow.records for flow in self._inflows.values()):
-            self._grant_at_s = self._grant_at_s or now + _GRANT_S
-        else:
-            self._grant_at_s = None
+            if flow.records:
+                if time_is_up or flow.due:
+                    self._lanes[flow.worker].content.grants.append(flow.grant())
+                else:
+                    left = True
+        self._grant_at_s = (self._grant_at_s or now + _GRANT_S) if left else None
 
     def _peer_died(self, peer: int, now: float) -> None:
         self._losses.peer_died(peer)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from hashlib import sha256
 from random import Random
 
-from sunshower.errors import ClusterError
+from sunshower.errors import ClusterError, LifecycleError
 from sunshower.runtime.havoc import Havoc, Link, Raise, Slow
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
@@ -36,6 +37,8 @@ def hurt(seed: int) -> SimRun:
     for worker in run.plan.workers:
         run.resume_worker(worker)
     run.disturb(Havoc())
+    with suppress(LifecycleError):  # it is finished
+        run.activate()
     return run
 
 

@@ -1,0 +1,137 @@
+"""How many simulated runs a core does in a minute: 200 tuples, ten faults, the whole history kept.
+
+Spout → relay → sink and their acker: twenty numbers every 0.2 s of simulated time. The faults come
+every 0.2 s, in an order that the seed draws: three kills of a worker and one of the master, two
+pauses, two bad networks, errors in the relay, a slow sink. Each run is checked: nothing is lost.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from random import Random
+
+from benchmarks.figures import Key
+from benchmarks.measure import BenchmarkError, Entry, Match, Outcome, Sample
+from sunshower import Bolt, Context, Number, Spout, Topology
+from sunshower.errors import ClusterError
+from sunshower.runtime.cluster import Run
+from sunshower.runtime.havoc import Havoc, Link, Raise, Slow
+from sunshower.runtime.history import What
+from sunshower.runtime.plan import Layout
+from sunshower.simulation.cluster import SimCluster
+from sunshower.topologies.graph import Graph
+
+TOTAL = 200
+_BURST, _PAUSE_S = 20, 0.2
+_PATIENCE_S = 120.0  # of simulated time
+_MINUTE = 1 / 60
+
+Fault = Callable[[Run, int], None]  # what to do, and the worker that the seed has drawn
+
+
+class Bursts(Spout[Number]):
+    """Some numbers at once, then none for a while."""
+
+    def open(self, context: Context) -> None:
+        self.clock = context.clock
+
+    def records(self) -> Iterator[Number | None]:
+        for number in range(TOTAL):
+            yield Number(number)
+            if number % _BURST == _BURST - 1:
+                again_s = self.clock.now() + _PAUSE_S
+                while self.clock.now() < again_s:
+                    yield None
+
+
+def relay(number: Number) -> Iterator[Number]:
+    yield number
+
+
+class WriteDown(Bolt[Number, None]):
+    def prepare(self, context: Context) -> None:
+        self.wrote = context.wrote
+
+    def process(self, record: Number) -> None:
+        self.wrote(record.value)
+
+
+def topology() -> Graph:
+    topology = Topology("simulated")
+    numbers = topology.spout("numbers", Bursts)
+    numbers.shuffle().bolt("relay", relay).shuffle().bolt("sink", WriteDown)
+    return topology.graph()
+
+
+def match(runs: int) -> Match:
+    """Both layouts, so many seeds a sample."""
+    entries = []
+    for layout in Layout:
+        key = Key("simulation", "sunshower", f"{layout}-10-faults", "runs/min")
+        entries.append(Entry(key, partial(_sample, layout, runs)))
+    return Match("simulation", entries)
+
+
+def one_run(graph: Graph, layout: Layout, seed: int) -> int:
+    """One simulated run, with its faults. Returns how many numbers were written down."""
+    draw = Random(seed)
+    faults = draw.sample(_FAULTS, k=len(_FAULTS))
+    with SimCluster(seed) as cluster:
+        run = cluster.submit(graph, layout, sample=1)
+        workers = run.plan.workers
+        for fault in faults:
+            run.wait(_PAUSE_S)
+            try:
+                fault(run, draw.choice(workers))
+            except ClusterError:
+                continue  # whom it was meant for has just died
+        run.wait(_PAUSE_S)
+        run.disturb(Havoc())
+        if not run.wait(_PATIENCE_S):
+            raise BenchmarkError(f"seed {seed} does not end: {run.snapshot()}")
+        return len({e.detail[0] for e in run.history() if e.what is What.WROTE})
+
+
+def _kill(run: Run, worker: int) -> None:
+    run.kill_worker(worker)
+
+
+def _kill_master(run: Run, _worker: int) -> None:
+    run.kill_master()
+
+
+def _pause(run: Run, worker: int) -> None:
+    run.pause_worker(worker)
+    run.wait(_PAUSE_S)
+    run.resume_worker(worker)
+
+
+def _disturb(havoc: Havoc, run: Run, _worker: int) -> None:
+    run.disturb(havoc)
+
+
+_FAULTS: list[Fault] = [
+    *[_kill] * 3,
+    _kill_master,
+    *[_pause] * 2,
+    partial(_disturb, Havoc(links=(Link(drop=0.1, corrupt=0.1),))),
+    partial(_disturb, Havoc(links=(Link(delay=0.3, repeat=0.1),))),
+    partial(_disturb, Havoc(raises=(Raise(component="relay", probability=0.1),))),
+    partial(_disturb, Havoc(slows=(Slow(component="sink", seconds=0.01),))),
+]
+
+
+def _sample(layout: Layout, runs: int) -> Sample:
+    gc.collect()  # as in a worker, where garbage is seldom collected
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 50)
+    graph = topology()
+    begun_s = time.process_time()  # one thread, no waiting: others on the machine matter less
+    written = [one_run(graph, layout, seed) for seed in range(runs)]
+    ended_s = time.process_time()
+    if set(written) != {TOTAL}:
+        raise BenchmarkError(f"{min(written)} numbers of {TOTAL} were written down")
+    return Outcome(begun_s, ended_s, runs).sample(_MINUTE)
