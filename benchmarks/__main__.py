@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     from benchmarks.measure import Match, Tell
 
 RESULTS = Path(__file__).parent / "results"
-NAMES = tuple("ledger simulation word-count word-count-classes constants history idle".split())
+NAMES = (
+    "ledger",
+    "simulation",
+    "word-count",
+    "word-count-classes",
+    "constants",
+    "history",
+    "idle",
+)
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
