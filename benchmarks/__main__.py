@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 RESULTS = Path(__file__).parent / "results"
 NAMES = (
-    *("ledger", "simulation", "word-count", "word-count-classes", "constants", "history", "idle"),
+    "ledger",
+    "simulation",
+    "word-count",
+    "word-count-classes",
+    "constants",
+    "history",
+    "idle",
 )
 
 

@@ -6,7 +6,6 @@ tell a master that is away is told again when its successor asks.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -150,14 +149,6 @@ class MasterActor:
             self._since_s,
             dict(self._processes),
         )
-
-    def processes(self) -> dict[int, Process]:
-        """Where each worker lives."""
-        return self._processes
-
-    def process(self) -> Process:
-        """Where the master itself lives."""
-        return ray.get_runtime_context().get_node_id(), os.getpid()
 
     def _change(self, change: Callable[[], T]) -> T:
         """Carry out a change, and keep the book before anybody hears of it."""

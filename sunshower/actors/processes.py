@@ -6,11 +6,14 @@ Ray itself is asked for them, not the master: that one may be dead, or paused.
 from __future__ import annotations
 
 import os
+import signal
 from typing import Any, NamedTuple
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from sunshower.actors.names import paused_key
+from sunshower.actors.store import RayStore
 from sunshower.errors import ClusterError
 
 _CALL_S = 30.0
@@ -52,6 +55,17 @@ def send(number: int, processes: list[Process]) -> list[int]:
         raise ClusterError(
             f"no signal reaches the processes on {', '.join(pids)}: that machine does not answer"
         ) from error
+
+
+def mark_paused(run: str) -> None:
+    """Remember that processes of a run may stand still, for whoever will stop it."""
+    RayStore().write(paused_key(run), b"")
+
+
+def resume_all(run: str) -> None:
+    """Let every process of a run go on: who is paused hears nothing, and would stay for ever."""
+    if RayStore().read(paused_key(run)) is not None:
+        send(signal.SIGCONT, list(processes_of(run).values()))
 
 
 def _send_here(number: int, pids: list[int]) -> list[int]:

@@ -17,13 +17,12 @@ from sunshower.actors.names import (
     NAMESPACE,
     detached,
     master_name,
-    paused_key,
     plan_key,
     topology_of,
     worker_name,
     worker_of,
 )
-from sunshower.actors.processes import Process, processes_of, send
+from sunshower.actors.processes import Process, mark_paused, processes_of, resume_all, send
 from sunshower.actors.shipping import pickled
 from sunshower.actors.starting import first_line
 from sunshower.actors.store import RayStore
@@ -223,9 +222,8 @@ class RayRun:
         master, self._master = self._master, None
         if master is None:
             return
-        with contextlib.suppress(Exception):  # who is paused hears nothing, and would stay
-            if RayStore().read(paused_key(self.id)) is not None:
-                send(signal.SIGCONT, list(processes_of(self.id).values()))
+        with contextlib.suppress(Exception):
+            resume_all(self.id)
         workers = list(living_workers(self.id))
         with contextlib.suppress(Exception):
             calls = [worker.stop.remote() for worker in workers]
@@ -245,7 +243,7 @@ class RayRun:
         return snapshot
 
     def _pause(self, name: str) -> None:
-        RayStore().write(paused_key(self.id), b"")  # so that whoever stops it resumes it first
+        mark_paused(self.id)
         self._signal(signal.SIGSTOP, name)
 
     def _resume(self, name: str) -> None:

@@ -16,7 +16,7 @@ import msgpack
 import numpy as np
 
 from sunshower.runtime.history import NOTHING, Entry, What
-from sunshower.runtime.ids import I64, NO_IDS, U64
+from sunshower.runtime.ids import I64, NO_IDS
 
 _ATTEMPT = NOTHING.itemsize
 _pack = msgpack.Packer(unicode_errors="surrogatepass").pack  # calls nothing of Python's: see encode
@@ -48,9 +48,7 @@ def decode(file: BinaryIO) -> Iterator[Entry]:
     )
     for at_s, what, task, roots, values, signed, attempts, detail in found:
         ids = np.frombuffer(roots, np.uint64) if roots else NO_IDS
-        column: U64 | I64 = (
-            np.frombuffer(values, np.int64) if signed else np.frombuffer(values, np.uint64)
-        )
+        column = _signed(values) if signed else np.frombuffer(values, np.uint64)
         yield Entry(at_s, What(what), task, ids, column, _unfolded(attempts, len(ids)), detail)
 
 
@@ -62,10 +60,12 @@ def _folded(entry: Entry) -> bytes | int:
     return data
 
 
-def _unfolded(attempts: bytes | int, count: int) -> Any:
-    if isinstance(attempts, int):
-        return np.full(count, attempts)
-    return np.frombuffer(attempts, np.int64)
+def _unfolded(attempts: bytes | int, count: int) -> I64:
+    return np.full(count, attempts) if isinstance(attempts, int) else _signed(attempts)
+
+
+def _signed(data: bytes) -> I64:
+    return np.frombuffer(data, np.int64)
 
 
 def _plain(value: Any) -> Any:

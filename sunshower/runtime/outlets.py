@@ -18,6 +18,7 @@ from sunshower.runtime.routing import Router, Share, pick, prepare
 from sunshower.runtime.usercode import RAISED
 from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.graph import StreamSpec
+from sunshower.topologies.retry import DEAD_LETTERS
 
 _NO_LIMIT = 1 << 20
 
@@ -64,6 +65,8 @@ class Outlets:
         self._scribe = scribe
         routes = [route for outlet in outlets.values() for route in outlet.routes]
         self._channels = {channel for route in routes for channel in route.channels}
+        seldom = outlets[DEAD_LETTERS].routes if DEAD_LETTERS in outlets else ()
+        self._metered = self._channels - {c for route in seldom for c in route.channels}
         self.emitted = 0  # emit calls, as Storm counts them
         self.transferred = 0  # records sent, one per target task
 
@@ -87,7 +90,11 @@ class Outlets:
     @property
     def full(self) -> bool:
         """Whether a receiver has no room, so that this task has to wait."""
-        return any(channel.full for channel in self._channels)
+        # Not any(): asked for each slice, and mostly there is one.
+        for channel in self._channels:  # noqa: SIM110
+            if channel.full:
+                return True
+        return False
 
     @property
     def overfull(self) -> bool:
@@ -96,9 +103,13 @@ class Outlets:
 
     @property
     def window(self) -> int:
-        """The smallest window of the receivers in use: what may be emitted in one go."""
-        windows = [channel.window for channel in self._channels if channel.credited]
-        in_use = [channel.window for channel in self._channels if channel.credited and channel.used]
+        """The smallest window of the receivers in use: what may be emitted in one go.
+
+        Dead letters are few, so their receiver's window stays small, and says nothing about the
+        rest. (Measured: with it, one dead letter cost a spout a third of its rate, for good.)
+        """
+        windows = [channel.window for channel in self._metered if channel.credited]
+        in_use = [channel.window for channel in self._metered if channel.credited and channel.used]
         return max(1, min(in_use or windows, default=_NO_LIMIT))
 
     def outlet(self, stream: str) -> Outlet:

@@ -1,7 +1,4 @@
-"""A program that pauses what it runs on a Ray of its own, and is then interrupted itself.
-
-Run by test_ends_on_ray.py.
-"""
+"""A program with a Ray of its own that pauses what it runs, and is interrupted by a test."""
 
 from __future__ import annotations
 

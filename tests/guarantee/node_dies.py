@@ -34,9 +34,9 @@ def main(folder: Path) -> None:
         with RayCluster(nodes.address) as cluster:
             ray.get(ray.remote(resources={SECOND: 1})(answer).remote())
             run = cluster.submit(topology(folder).graph(), Layout.ISOLATE)
-            places = ray.get(run._master.processes.remote())
-            there = {worker for worker, (node, _) in places.items() if node == second.node_id}
-            assert 0 < len(there) < len(places), f"the workers are not spread: {places}"
+            places = run.nodes()
+            there = places.get(second.node_id, [])
+            assert 0 < len(there) < len(run.plan.workers), f"they are not spread: {places}"
             assert kill_in_the_middle(run, lambda: nodes.remove_node(second, False)) > 0
             check_nothing_is_lost(run, folder)
             assert run.snapshot().restarts == len(there)
