@@ -10,7 +10,7 @@ from numpy.random import Generator
 
 from sunshower.faults.plans import Step, random
 from sunshower.faults.targets import acker, lot, master, node, spout, worker
-from sunshower.faults.vocabulary import Fault, Hurt, cut, kill, lossy, pause
+from sunshower.faults.vocabulary import Fault, Hurt, Pause, cut, kill, lossy, pause
 from sunshower.runtime.cluster import Run
 from sunshower.runtime.havoc import ANY
 from sunshower.runtime.plan import ACKER, Plan
@@ -36,26 +36,11 @@ class Rebalance:
         return f"rebalance to {self.workers} workers"
 
 
-@dataclass(frozen=True)
-class Drain:
-    """The source is not asked any more."""
-
-    for_s: float = field(default=0.0, init=False)
-
-    def check(self, plan: Plan) -> None:
-        """Any plan will do."""
-
-    def begin(self, run: Run, plan: Plan, generator: Generator) -> Hurt:
-        run.drain()
-        return Hurt(str(self))
-
-    def __str__(self) -> str:
-        return "drain"
-
-
 def hail(stage: str, generator: Generator) -> Iterator[Step]:
     """Some faults of the kinds that this seed has drawn."""
     kinds = _network(generator)
+    if stage == "moves":  # who waits for a rebalance resumes nobody meanwhile
+        kinds = [kind for kind in kinds if not isinstance(kind, Pause)]
     if stage == "apart":
         kinds = [kill(acker()), kill(acker()), kill(spout()), kill(worker())]
     elif stage != "poison":  # there, who dies while he is executing an innocent record is to blame
@@ -72,7 +57,7 @@ def _deaths() -> list[Fault]:
 
 
 def _moves() -> list[Fault]:
-    return [Rebalance(2), Rebalance(3), Rebalance(4), Drain()]
+    return [Rebalance(2), Rebalance(3), Rebalance(4)]
 
 
 def _network(generator: Generator) -> list[Fault]:
