@@ -172,8 +172,13 @@ class RayRun:
         return send(signal.SIGKILL, list(there.values()))
 
     def disturb(self, havoc: Havoc) -> None:
-        """See the port. Workers hear of it within milliseconds, unless they are paused."""
-        self._call_master("disturb", havoc)
+        """See the port. Workers hear of it within milliseconds, unless they are paused; a master
+        that was paused here hears of it when it goes on, and nobody waits for that."""
+        self._check_not_stopped()
+        if self._master_is_paused:
+            self._master.disturb.remote(havoc)
+        else:
+            self._call_master("disturb", havoc)
 
     def now(self) -> float:
         """See the port: this machine's monotonic clock."""

@@ -81,6 +81,22 @@ def test_topology_goes_on_while_its_master_is_paused_and_can_be_hurt(
     assert set(stored(tmp_path)) == set(range(TOTAL))
 
 
+def test_a_paused_master_hears_of_a_disturbance_when_it_goes_on(
+    ray_cluster: RayCluster, tmp_path: Path
+) -> None:
+    with submitted(ray_cluster, topology(tmp_path, attempts_max=50)) as run:
+        until_acked(run, 1)
+        run.pause_master()
+        begun_s = time.monotonic()
+        run.disturb(Havoc(raises=(Raise(component="work", probability=0.02),)))
+        assert not run.wait(0.1)
+        assert time.monotonic() - begun_s < 5, "somebody has waited for the master"
+        run.resume_master()
+        until(lambda: run.snapshot().component("numbers").failed > 0)
+        run.disturb(Havoc())
+        finish(run)
+
+
 def test_what_is_killed_while_it_is_paused_has_a_successor_that_works(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
