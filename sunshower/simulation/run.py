@@ -29,6 +29,7 @@ _POLL_S = 0.1  # how often the master is asked, while it hears something
 _SETTLE_S = 1.1  # on its clock: then it is sure that nothing moves
 _START_S = 60.0  # for all workers to say hello
 _CALL_S = 30.0
+_MOVE_S = 300.0  # for a rebalance, when all are at rest
 
 
 class SimRun:
@@ -158,7 +159,15 @@ class SimRun:
         self._ask(
             lambda master: master.rebalance(workers, layout, wait_s, self._master_s), changes=True
         )
-        self._wait_for(lambda: self._state() != State.REBALANCING, None)
+        config = self._site.plan.graph.config
+        longest_s = (config.message_timeout_s if wait_s is None else wait_s) + _MOVE_S
+        try:
+            self._wait_for(lambda: self._state() != State.REBALANCING, longest_s)
+        except TimeoutError:
+            raise ClusterError(
+                f"the tasks of {self.topology!r} have not changed places within {longest_s:g} s of "
+                f"simulated time: somebody does not answer\n{self._describe()}"
+            ) from None
 
     def kill(self, wait_s: float | None = None) -> KillReport:
         """See the port."""

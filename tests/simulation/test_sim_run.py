@@ -158,3 +158,13 @@ def test_a_book_that_is_not_in_order_is_found_at_once() -> None:
     spout.pending._free_count += 1
     with pytest.raises(AssertionError, match="a slot is free twice"):
         run.wait(10.0)
+
+
+def test_a_rebalance_that_somebody_sleeps_through_is_given_up() -> None:
+    run = submitted(0, working(Work(), total=1_000, spout_pending=5))
+    run.pause_worker(1)
+    with pytest.raises(ClusterError, match=r"worker 1 \(life 1\) is paused"):
+        run.rebalance(workers=2, layout=Layout.PACK, wait_s=1.0)
+    run.resume_worker(1)
+    assert run.wait(60.0)
+    assert len(run.plan.workers) == 2, "but it is carried out as soon as that is possible"
