@@ -26,6 +26,12 @@ SunshowerError                 one paragraph: the thing, the place, the way out
 │   └── StoreUnreachable       a store that does not answer, or lets nobody in
 ├── ServerError                a server for development cannot be started or ended
 │   └── Unobtainable           … because a part of it is not here and cannot be fetched
+├── KafkaError                 Kafka, or who shares its partitions, refused something
+│   ├── UnknownTopic           a topic or partition that is not there
+│   ├── NotAuthorised          a credential or a right that is missing
+│   ├── KafkaUnreachable       no broker answers
+│   ├── StaleGeneration        a commit for partitions that have changed hands
+│   └── BadOffset              what is kept as an offset is none
 ├── InjectedError              what a fault of an experiment raises in user code's place
 └── TopologyFailed             a running topology gave up; carries the failure that ended it
 """
@@ -135,6 +141,30 @@ class ServerError(SunshowerError):
 
 class Unobtainable(ServerError):
     """A part of a server (its jars, Java, a package) is not here and cannot be fetched."""
+
+
+class KafkaError(SunshowerError):
+    """Kafka, or who shares its partitions, refused something; waiting alone does not help."""
+
+
+class UnknownTopic(KafkaError):
+    """A topic or partition that is not there."""
+
+
+class NotAuthorised(KafkaError):
+    """A credential that Kafka does not accept, or a right that it does not give."""
+
+
+class KafkaUnreachable(KafkaError):
+    """No broker answers; the message names the address."""
+
+
+class StaleGeneration(KafkaError):
+    """A commit for partitions that have changed hands since; nothing of it is kept."""
+
+
+class BadOffset(KafkaError):
+    """What is kept as an offset is none; the message says where it stands."""
 
 
 class InjectedError(SunshowerError):

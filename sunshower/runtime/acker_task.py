@@ -64,7 +64,9 @@ class AckerTask:
             verdicts.setdefault(incarnation % self._spouts, Verdicts()).ages.append(answer)
 
     def _tell(self, settled: Settled, verdicts: dict[int, Verdicts]) -> None:
-        if len(settled.complete):
+        if len(settled.complete) and self._spouts == 1:
+            verdicts.setdefault(0, Verdicts()).complete.append(settled.complete)
+        elif len(settled.complete):
             spouts = incarnations_of(settled.complete) % self._spouts
             for spout in {int(spouts[0])} if (spouts == spouts[0]).all() else set(spouts.tolist()):
                 mine = settled.complete[spouts == spout]

@@ -31,6 +31,8 @@ def segment_xor(values: U64, ends: I64) -> U64:
 def runs(roots: U64) -> tuple[U64, NDArray[np.uint32] | None]:
     """Roots with equal neighbours told once, and how often each stands there; None: as they are,
     because that is shorter."""
+    if not _has_runs(roots):
+        return roots, None
     first = _run_starts(roots)
     if 3 * len(first) > 2 * len(roots):  # 12 bytes for each run, 8 for each root
         return roots, None
@@ -43,10 +45,15 @@ def fold(roots: U64, xors: U64) -> tuple[U64, U64]:
     Only neighbours: children of one parent stand side by side, and sorting would cost more than
     the ledger saves.
     """
-    first = _run_starts(roots)
-    if len(first) == len(roots):
+    if not _has_runs(roots):
         return roots, xors
+    first = _run_starts(roots)
     return roots[first], np.bitwise_xor.reduceat(xors, first)
+
+
+def _has_runs(roots: U64) -> bool:
+    """Whether any two neighbours are equal."""
+    return bool(np.count_nonzero(roots[1:] == roots[:-1]))
 
 
 def _run_starts(roots: U64) -> I64:

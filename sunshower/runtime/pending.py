@@ -158,15 +158,15 @@ class Pending:
 
     def _still_pending(self, roots: U64) -> U64:
         mine = incarnations_of(roots) == self.incarnation
-        if not mine.all():
+        if np.count_nonzero(mine) < len(roots):
             roots = roots[mine]
         slots = slots_of(roots)
         live = self._generation.take(slots) == generations_of(roots)
         live &= self._deadline_s.take(slots) < _NEVER
-        if not live.all():
+        if np.count_nonzero(live) < len(roots):
             roots, slots = roots[live], slots[live]
         once = first_of_each(slots, self._seen)
-        return roots if once.all() else roots[once]
+        return roots if np.count_nonzero(once) == len(roots) else roots[once]
 
     def bytes_per_slot(self) -> float:
         """Memory of the table over its slots, without the records."""

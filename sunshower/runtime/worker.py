@@ -212,8 +212,8 @@ class Worker:
     # ---- work -----------------------------------------------------------------------------
 
     def step(self) -> float | None:
-        """Do a slice of work. Returns 0 if there is more to do, the seconds to wait for the next
-        thing that is due, or None if nothing is."""
+        """Do a slice of work. Returns 0 if there may be more to do, the seconds to wait for the
+        next thing that is due, or None if nothing is."""
         if self._packed is not None:
             return None
         now = self._clock.now()
@@ -229,7 +229,7 @@ class Worker:
             self._losses.overloaded()
         self._relay.dispatch()
         self._give_grants(now)
-        return 0 if worked else self._until_next(now)
+        return 0 if worked and self._may_go_on else self._until_next(now)
 
     def outgoing(self) -> Iterator[tuple[int, int, bytes]]:
         """(peer, seq, bytes) of each packet to be sent now; `answered` wants the answers."""
@@ -309,6 +309,12 @@ class Worker:
         return [error for error in said if error is not None]
 
     # ---- how ------------------------------------------------------------------------------
+
+    @property
+    def _may_go_on(self) -> bool:
+        if self._spouts:
+            return True
+        return any(inbox.entries for inbox in self._wired.inboxes.values())
 
     def _until_next(self, now: float) -> float | None:
         soonest = inf if self._grant_at_s is None else self._grant_at_s

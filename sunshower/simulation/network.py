@@ -15,6 +15,7 @@ from sunshower.simulation.clocks import ProcessClock
 from sunshower.simulation.conditions import Conditions
 from sunshower.simulation.world import World
 
+Failed = Callable[[], None] | None  # what to do when a call comes to nothing
 MASTER = -1  # its address; a worker's is its id
 _APART_S = 1e-9  # two calls of one sender, at least
 
@@ -31,7 +32,7 @@ class Process:
         self.paused = False
         self.lanes: dict[int, float] = {}  # address → when the last call to it arrives
         self._world = world
-        self._held: list[tuple[Callable[..., None], tuple[Any, ...], _Call | None]] = []
+        self._held: list[tuple[Callable[..., Any], tuple[Any, ...], Failed]] = []
         self._last_words: dict[int, float] = {}  # address → what left later than this died, too
 
     @property
@@ -39,10 +40,11 @@ class Process:
         """Whether it can be asked something."""
         return not self.paused
 
-    def do(self, what: Callable[..., None], *given: Any, call: _Call | None = None) -> None:
-        """Something happens in this process: at once, when it goes on, or never any more."""
+    def do(self, what: Callable[..., Any], *given: Any, failed: Failed = None) -> None:
+        """Something happens in this process: at once, when it goes on, or never any more; then
+        `failed` is called if it was waiting for that."""
         if self.paused:
-            self._held.append((what, given, call))
+            self._held.append((what, given, failed))
         elif self.died_s == inf:
             what(*given)
 
@@ -54,17 +56,17 @@ class Process:
         """SIGCONT. One that was killed meanwhile is left alone."""
         self.paused = False
         held, self._held = self._held, []
-        for what, given, call in held:
-            self.do(what, *given, call=call)
+        for what, given, failed in held:
+            self.do(what, *given, failed=failed)
 
     def die(self) -> None:
         """SIGKILL: calls that it has not looked at have failed."""
         self.died_s = self._world.now_s
         self.paused = False
         held, self._held = self._held, []
-        for _, _, call in held:
-            if call is not None:
-                call.fail()
+        for _, _, failed in held:
+            if failed is not None:
+                failed()
 
     def silenced(self, address: int, left_s: float, latency_s: float) -> bool:
         """Whether what it sent to `address` at `left_s` has died with it: what had not left, and
@@ -89,7 +91,7 @@ class _Call:
         left_s: float,
         what: str,
         given: tuple[Any, ...],
-        failed: Callable[[], None] | None,
+        failed: Failed,
     ) -> None:
         self.sender = sender
         self.address = address
@@ -97,10 +99,6 @@ class _Call:
         self.what = what
         self.given = given
         self.failed = failed
-
-    def fail(self) -> None:
-        if self.failed is not None:
-            self.failed()
 
 
 class Network:
@@ -133,7 +131,7 @@ class Network:
         *given: Any,
         left_s: float | None = None,
         late_s: float = 0.0,
-        failed: Callable[[], None] | None = None,
+        failed: Failed = None,
     ) -> None:
         """Have a method of whoever is at `address` then called.
 
@@ -180,7 +178,7 @@ class Network:
         if call.sender.silenced(call.address, call.left_s, self._conditions.latency_s):
             return
         receiver = self.there.get(call.address)
-        if receiver is None:
-            call.fail()
-        else:
-            receiver.do(getattr(receiver, call.what), *call.given, call=call)
+        if receiver is not None:
+            receiver.do(getattr(receiver, call.what), *call.given, failed=call.failed)
+        elif call.failed is not None:
+            call.failed()

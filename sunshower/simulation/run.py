@@ -29,6 +29,7 @@ _POLL_S = 0.1  # how often the master is asked, while it hears something
 _SETTLE_S = 1.1  # on its clock: then it is sure that nothing moves
 _START_S = 60.0  # for all workers to say hello
 _CALL_S = 30.0
+_MOVE_S = 300.0  # for a rebalance, when all are at rest
 
 
 class SimRun:
@@ -60,8 +61,8 @@ class SimRun:
 
     @property
     def plan(self) -> Plan:
-        """See the port."""
-        if not self._stopped:
+        """See the port. A master that is paused is not asked."""
+        if not self._stopped and not self._is_paused:
             self._places = self._ask(lambda master: master.book.places)
         return placed(self._site.plan, self._places)
 
@@ -112,6 +113,7 @@ class SimRun:
     def pause_master(self) -> None:
         """See the port."""
         self._process(MASTER).pause()
+        self._places = self._master.core.book.places
 
     def resume_master(self) -> None:
         """See the port."""
@@ -128,15 +130,24 @@ class SimRun:
         return self._machines.kill_node(node)
 
     def disturb(self, havoc: Havoc) -> None:
-        """See the port."""
-        self._ask(lambda master: master.disturb(havoc), changes=True)
+        """See the port. A master that is paused hears of it when it goes on, or its successor."""
+        self._check_there()
+        if not self._is_paused:
+            self._ask(lambda master: master.disturb(havoc), changes=True)
+            return
+
+        def hear() -> None:
+            self._master.change(lambda master: master.disturb(havoc))
+
+        self._master.do(hear, failed=lambda: self._site.network.when_there(MASTER, hear))
 
     def now(self) -> float:
         """See the port: the seconds since the simulation began."""
         return self._world.now_s
 
     def history(self) -> list[Entry]:
-        """See the port."""
+        """See the port. To be asked before it is stopped; raises ClusterError."""
+        self._check_there()
         return sorted(self._site.entries, key=lambda entry: entry.at_s)
 
     def activate(self) -> None:
@@ -158,7 +169,15 @@ class SimRun:
         self._ask(
             lambda master: master.rebalance(workers, layout, wait_s, self._master_s), changes=True
         )
-        self._wait_for(lambda: self._state() != State.REBALANCING, None)
+        config = self._site.plan.graph.config
+        longest_s = (config.message_timeout_s if wait_s is None else wait_s) + _MOVE_S
+        try:
+            self._wait_for(lambda: self._state() != State.REBALANCING, longest_s)
+        except TimeoutError:
+            raise ClusterError(
+                f"the tasks of {self.topology!r} have not changed places within {longest_s:g} s of "
+                f"simulated time: somebody does not answer\n{self._describe()}"
+            ) from None
 
     def kill(self, wait_s: float | None = None) -> KillReport:
         """See the port."""
@@ -196,6 +215,11 @@ class SimRun:
         """Whether the master is there, and not paused."""
         process = self._site.network.there.get(MASTER)
         return process is not None and not process.paused
+
+    @property
+    def _is_paused(self) -> bool:
+        process = self._site.network.there.get(MASTER)
+        return process is not None and process.paused
 
     def _check_there(self) -> None:
         if self._stopped:

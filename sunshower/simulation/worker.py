@@ -107,7 +107,7 @@ class SimWorker(Process):
     # ---- from the first breath to the last ---------------------------------------------------
 
     def say_hello(self) -> None:
-        """Tell the master that a life begins here; `_welcomed` is called with its answer."""
+        """Tell the master that a life begins here; `welcomed` is called with its answer."""
         self._greeting = True
         again = partial(self.do, self.say_hello)
         failed = partial(self._network.when_there, MASTER, again)
