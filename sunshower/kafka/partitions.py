@@ -1,7 +1,7 @@
 """The words of this room: a partition, a committed offset; and its ports, with what they promise.
 
 Directory   which partitions there are        from Kafka's metadata, or from ZooKeeper
-Sharing     which of them are this task's     by task index, by a group of the broker or of ZooKeeper
+Sharing     which of them are this task's     by task index, a broker group, or a ZooKeeper group
 Offsets     where to go on in each            in Kafka, in ZooKeeper as Storm wrote it, in SQLite
 """
 

@@ -30,7 +30,7 @@ def test_what_nobody_will_ever_finish_is_stuck_and_says_who_waits_for_what() -> 
 
 
 def test_a_paused_worker_that_nobody_resumes_is_stuck_and_named() -> None:
-    run = submitted(0, working(Work(), total=1_000, ackers=0))
+    run = submitted(0, working(Work(), total=20_000, ackers=0))
     (task,) = run.plan.tasks_of("work")
     run.pause_worker(task.worker)
     with pytest.raises(ClusterError, match=rf"worker {task.worker} \(life 1\) is paused"):
