@@ -10,7 +10,14 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from sunshower.errors import NodeExists, NoNode, StoreError, StoreUnreachable, WrongVersion
+from sunshower.errors import (
+    NodeExists,
+    NoNode,
+    StoreError,
+    StoreForbidden,
+    StoreUnreachable,
+    WrongVersion,
+)
 from sunshower.stores.listeners import Listener, Listeners, Told
 from sunshower.stores.tree import Node, Session, check
 
@@ -231,7 +238,7 @@ class ZooKeeperTree:
             what = f"{path} would be below an ephemeral node, which has no children"
             raise StoreError(what) from error
         except (they.NoAuthError, they.AuthFailedError, they.InvalidACLError) as error:
-            raise StoreUnreachable(
+            raise StoreForbidden(
                 f"the ZooKeeper at {self._hosts} lets this client not do that to {path}: another "
                 "name and password (`digest`) are wanted"
             ) from error
