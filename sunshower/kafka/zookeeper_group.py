@@ -36,7 +36,6 @@ from sunshower.clock import Clock
 from sunshower.errors import (
     KafkaUnreachable,
     NodeExists,
-    NoNode,
     NotAuthorised,
     StoreForbidden,
     StoreUnreachable,
@@ -125,7 +124,7 @@ class ZooKeeperGroup:
         self._mine: dict[Partition, Thread] = {}  # what we ought to have
         self._held: set[Partition] = set()  # what `owner` reads
         self._nodes: dict[Partition, Thread] = {}  # what may be ours in ZooKeeper
-        self._remains: dict[str, str] = {}  # nodes of former names: path → its beginning
+        self._remains: set[str] = set()  # nodes that may be left of former names
         self._claim_s = 0.0
         self._claim_again_s = self._patience.claim_again_s
 
@@ -169,7 +168,7 @@ class ZooKeeperGroup:
             self._sweep()
             self._release()
             if self._name:
-                self._remove(f"{self._home}/ids/{self._name}")
+                self._tree.withdraw(f"{self._home}/ids/{self._name}")
                 self._name = ""
 
     def _step(self, owner: Owner, now_s: float) -> None:
@@ -210,9 +209,8 @@ class ZooKeeperGroup:
         """The session has ended. What we did since then we did in a new one, by the old name."""
         self._revoke(owner, self._held, lost=True)
         if self._name:
-            self._remains[f"{self._home}/ids/{self._name}"] = ""
-        for partition in self._nodes:
-            self._remains[self._owner(partition)] = f"{self._name}-"  # and the thread
+            self._remains.add(f"{self._home}/ids/{self._name}")
+        self._remains |= {self._owner(partition) for partition in self._nodes}
         self._nodes = {}
         self._name = ""
         self._mine = {}
@@ -225,9 +223,9 @@ class ZooKeeperGroup:
         millis = int(self._wall() * 1000)
         name = f"{self._group}_{self._host}-{millis}-{self._chance.getrandbits(32):08x}"
         path = f"{self._home}/ids/{name}"
-        self._remains[path] = ""  # it may be there, until that is answered
+        self._remains.add(path)  # unless that is answered
         self._tree.create(path, self._me.written(millis), ephemeral=True)
-        del self._remains[path]
+        self._remains.remove(path)
         self._name = name
         self._decided = None
         self._changed = False
@@ -286,7 +284,7 @@ class ZooKeeperGroup:
         """Take our name off what somebody else ought to have, or another thread of ours."""
         for partition, thread in [*self._nodes.items()]:
             if self._mine.get(partition) != thread:
-                self._remove_if(self._owner(partition), str(thread))
+                self._tree.withdraw(self._owner(partition))
                 del self._nodes[partition]
 
     def _claim(self, owner: Owner, now_s: float) -> None:
@@ -335,15 +333,6 @@ class ZooKeeperGroup:
 
     def _sweep(self) -> None:
         """Nodes of former names that this session may have: made before its begin was heard of."""
-        for path, beginning in [*self._remains.items()]:
-            self._remove_if(path, beginning)
-            del self._remains[path]
-
-    def _remove_if(self, path: str, beginning: str) -> None:
-        node = self._tree.get(path)
-        if node and node.value.startswith(beginning.encode()):
-            self._remove(path)
-
-    def _remove(self, path: str) -> None:
-        with suppress(NoNode):
-            self._tree.delete(path)
+        for path in sorted(self._remains):
+            self._tree.withdraw(path)
+            self._remains.remove(path)

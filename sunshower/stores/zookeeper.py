@@ -166,6 +166,10 @@ class ZooKeeperTree:
             if attempts.count == 1:
                 raise
 
+    def withdraw(self, path: str) -> None:
+        with self._errors(check(path)):
+            self.client.retry(self._withdraw, path)
+
     def watch(self, path: str, changed: Callable[[], None]) -> _Watch:
         watch = _Watch(self, check(path), changed)
         self.watches.add(watch)
@@ -210,6 +214,17 @@ class ZooKeeperTree:
         if session is Session.CONNECTED:
             for watch in [*self.watches]:
                 self.soon(watch.again)
+
+    def _withdraw(self, path: str) -> None:
+        from kazoo.exceptions import ConnectionLoss, NoNodeError
+
+        found = self.ask_once(self.client.exists_async, path)
+        session = self.client.client_id
+        if session is None:
+            raise ConnectionLoss  # it was there a moment ago: once more, when it is back
+        if found and found.ephemeralOwner == session[0]:
+            with suppress(NoNodeError):
+                self.ask_once(self.client.delete_async, path, found.version)
 
     def _is_mine(self, path: str, value: bytes, ephemeral: bool) -> bool:
         if ephemeral:

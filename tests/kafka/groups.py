@@ -16,7 +16,7 @@ from sunshower.stores.memory_tree import MemoryForest, MemoryTree
 from sunshower.stores.tree import Session
 
 PATIENCE = Patience()
-CALLS = {"get", "children", "create", "set", "delete", "watch"}
+CALLS = {"get", "children", "create", "set", "delete", "withdraw", "watch"}
 
 
 class Crash(BaseException):

@@ -324,7 +324,7 @@ class Play:
         elif chance < 0.82:
             self.gone.append(member)
             self.stage.crash(member)
-        elif chance < 0.86:
+        elif chance < 0.86 and member.suspended_s is None:
             member.expire()
         elif chance < 0.9 and member.suspended_s is None:
             member.suspend()
