@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import math
 import ssl
 import threading
 from contextlib import suppress
@@ -15,6 +16,9 @@ from sunshower.errors import ConfigError, StoreUnreachable
 
 # Again after 0.05 s, twice as long each time up to 2 s, and each by up to 40 % more or less.
 _RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.4, "max_delay": 2.0}
+# A server that has just begun may take a connection and never answer on it. kazoo waits for that
+# as long as a session lives, and then the session is over.
+ATTEMPT_S = 4.0
 
 
 @dataclass(frozen=True)
@@ -88,13 +92,19 @@ def _stop(client: Any) -> None:
 
 def _client(access: Access) -> Any:
     from kazoo.client import KazooClient
+    from kazoo.handlers.threading import SequentialThreadingHandler
     from kazoo.retry import KazooRetry
     from kazoo.security import make_digest_acl
+
+    class Handler(SequentialThreadingHandler):  # type: ignore[misc]
+        def create_connection(self, *arguments: object, timeout: float, **named: object) -> Any:
+            return super().create_connection(*arguments, timeout=min(timeout, ATTEMPT_S), **named)
 
     digest, tls = access.digest, access.tls
     try:
         return KazooClient(
-            access.hosts,
+            _often(access),
+            handler=Handler(),
             timeout=access.session_timeout_s,
             connection_retry=KazooRetry(**_RETRY),
             command_retry=KazooRetry(**_RETRY, deadline=access.answer_within_s),
@@ -107,6 +117,14 @@ def _client(access: Access) -> Any:
             f"{access.hosts!r} is no address of a ZooKeeper, such as host:2181,other:2181/path: "
             f"{error}"
         ) from error
+
+
+def _often(access: Access) -> str:
+    """The hosts, so often that an attempt has `ATTEMPT_S` at most: kazoo gives each of them an
+    equal part of a session's time."""
+    hosts, slash, path = access.hosts.partition("/")
+    times = math.ceil(access.session_timeout_s / ATTEMPT_S / (hosts.count(",") + 1))
+    return ",".join([hosts] * max(1, times)) + slash + path
 
 
 def _encrypted(tls: Tls) -> dict[str, object]:
