@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterator
 from random import Random
 
 import pytest
-from kazoo.client import KazooClient
 
 from sunshower.clock import SystemClock
 from sunshower.dev.zookeeper import ZooKeeper
@@ -17,6 +16,7 @@ from sunshower.kafka.stored_offsets import PlainLayout, StoredOffsets
 from sunshower.kafka.zookeeper_group import Patience, ZooKeeperGroup
 from sunshower.stores.zookeeper import ZooKeeperTree
 from tests.kafka.groups import Topics
+from tests.stores.expiring import expire
 
 WITHIN_S = 60.0
 TOPICS = Topics(t=6)
@@ -26,8 +26,10 @@ ALL = {*TOPICS.partitions("t")}
 class Reader:
     """A member, which reads what is its own and commits how far."""
 
-    def __init__(self, zookeeper: ZooKeeper, group: str, suspended_max_s: float) -> None:
-        self.tree = ZooKeeperTree(zookeeper.connect, session_timeout_s=20)
+    def __init__(
+        self, zookeeper: ZooKeeper, group: str, session_s: float, suspended_max_s: float
+    ) -> None:
+        self.tree = ZooKeeperTree(zookeeper.connect, session_timeout_s=session_s)
         patience = Patience(claim_again_max_s=0.2, suspended_max_s=suspended_max_s)
         clock = SystemClock()
         self.group = ZooKeeperGroup(
@@ -56,9 +58,10 @@ class Group:
         self.readers: list[Reader] = []
         self._zookeeper = zookeeper
 
-    def join(self, count: int, suspended_max_s: float = 3.0) -> None:
+    def join(self, count: int, session_s: float = 20.0, suspended_max_s: float = 3.0) -> None:
         for _ in range(count):
-            self.readers.append(Reader(self._zookeeper, self.name, suspended_max_s))
+            reader = Reader(self._zookeeper, self.name, session_s, suspended_max_s)
+            self.readers.append(reader)
 
     def until(self, true: Callable[[], bool]) -> None:
         clock = SystemClock()
@@ -101,14 +104,11 @@ def test_members_come_and_go_and_commit_what_they_give_away(group: Group) -> Non
 def test_a_session_that_expires_costs_its_partitions_and_a_commit_of_them_is_refused(
     group: Group, zookeeper: ZooKeeper
 ) -> None:
-    group.join(2)
+    group.join(2, session_s=6)
     group.until(group.shared)
     unlucky, other = group.readers
     had = {*unlucky.reads}
-    twin = KazooClient(zookeeper.connect, client_id=unlucky.tree.client.client_id)
-    twin.start(timeout=WITHIN_S)
-    twin.stop()
-    twin.close()
+    expire(zookeeper, unlucky.tree)
     group.readers = [other]
     group.until(group.shared)  # the other has all, before the first looks again
     with pytest.raises(StaleGeneration):
