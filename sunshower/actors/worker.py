@@ -31,6 +31,7 @@ from sunshower.actors import archive, blackbox, niceness, watchdog
 from sunshower.actors.archive import Pen
 from sunshower.actors.names import NAMESPACE, luggage_key, master_name, silent
 from sunshower.actors.post import Post
+from sunshower.actors.processes import end_with_ray
 from sunshower.actors.store import RayStore
 from sunshower.clock import SystemClock
 from sunshower.errors import SunshowerError, TopologyFailed
@@ -56,6 +57,7 @@ class WorkerActor:
     """One process with some tasks of a topology. Ray starts it again when it dies."""
 
     def __init__(self, run: str, worker: int) -> None:
+        end_with_ray()
         self._run = run
         self._worker = worker
         self._mailbox: deque[Callable[[], Any]] = deque()
