@@ -10,6 +10,7 @@ from sunshower.faults.experiment import Experiment
 from sunshower.faults.facts import Facts
 from sunshower.faults.history import History
 from sunshower.faults.outcome import Finding, Outcome, Recovery, Verdict
+from sunshower.faults.outside import outage
 from sunshower.faults.plans import Step, at, every, phases, quiet, random, until
 from sunshower.faults.running import run_experiment
 from sunshower.faults.targets import (
@@ -66,6 +67,7 @@ __all__ = [
     "master",
     "node",
     "numbers",
+    "outage",
     "pause",
     "phases",
     "quiet",
