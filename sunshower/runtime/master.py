@@ -325,7 +325,7 @@ class Master:
         if not obituary.roots:
             return
         self.obituaries[worker] = obituary
-        named = {s.id for s in self.plan.spouts if self.plan.component(s).level.counts_records}
+        named = {s.id for s in self.plan.spouts if self.plan.component(s).level.keeps_numbers}
         for task, numbers in ((t, n) for t, n in obituary.numbers.items() if t in named):
             counts = self.book.suspects.setdefault(task, {})
             for number in numbers:

@@ -151,6 +151,12 @@ class Pending:
         slots = np.flatnonzero(self._deadline_s < _NEVER)
         return make_roots(self.incarnation, self._generation[slots], slots)
 
+    def within(self, first: int, end: int) -> U64:
+        """Every root that is pending now with a number in [first, end). Looks at every slot."""
+        mine = (self._number >= first) & (self._number < end) & (self._deadline_s < _NEVER)
+        slots = np.flatnonzero(mine)
+        return make_roots(self.incarnation, self._generation[slots], slots)
+
     def lowest_number(self, otherwise: int) -> int:
         """The lowest number that is pending. Looks at every slot: a few times a second at most."""
         numbers = self._number[self._deadline_s < _NEVER]

@@ -227,7 +227,7 @@ class SpoutTask(Supervised):
         if self.replays.line.remembers:
             self.replays.settle(released.numbers[released.attempts > 1].tolist())
         if self._hears_ack:
-            self._tell_acked(self._message_ids(released))
+            self._tell_completed(released)
 
     def failed(self, roots: U64, why: Failure | Mapping[int, Failure], now: float) -> None:
         """These trees failed; those still pending are put in line to be emitted again.
@@ -319,6 +319,9 @@ class SpoutTask(Supervised):
 
     def _message_ids(self, released: Released) -> list[Any]:
         raise NotImplementedError
+
+    def _tell_completed(self, released: Released) -> None:
+        self._tell_acked(self._message_ids(released))
 
     def _tell_acked(self, message_ids: list[Any]) -> None:
         """Each stays acked, whatever the spout says to it."""
