@@ -143,6 +143,7 @@ class Spout(Generic[Out_co]):
 
     emits: Any = None  # record type or field names, when only the instance knows, not its class
     streams: ClassVar[Mapping[str, Any]] = {}  # further streams: id → record type or field names
+    tick_s: float | None = None  # as Bolt.tick_s
     replay: ClassVar[bool] = True  # False is for `next_tuple`: it emits again what failed, or not
 
     def open(self, context: Context) -> None:
@@ -227,6 +228,7 @@ class Bolt(Generic[In_contra, Out_co]):
 
     emits: Any = None  # record type or field names, when only the instance knows, not its class
     streams: ClassVar[Mapping[str, Any]] = {}  # further streams: id → record type or field names
+    tick_s: float | None = None  # how often `tick` is called where the declaration does not say
 
     def check_input(self, schema: Schema) -> None:
         """Called at the declaration of an instance, for each of its inputs.
@@ -301,6 +303,8 @@ class Derived:
 
 class BatchBolt(Generic[In_contra, Out_co]):
     """A step on Arrow columns: Arrow speed, still tracked per tuple. One table per call."""
+
+    tick_s: float | None = None  # as Bolt.tick_s
 
     def prepare(self, context: Context) -> None:
         """Called once per task, before the first table."""
