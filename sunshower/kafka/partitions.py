@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple, Protocol
 
+INTERNAL_TOPICS = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
+)  # Kafka's own: never matched by a pattern
+
 
 class Partition(NamedTuple):
     """One partition of a topic. Their order is by topic, then by number."""
@@ -39,6 +43,12 @@ class Directory(Protocol):
         its broker is away, or all others would change hands.
 
         Raises UnknownTopic, NotAuthorised, KafkaUnreachable.
+        """
+
+    def leaders(self, topic: str) -> dict[Partition, str | None]:
+        """Where the broker answers that leads each of them: host:port; None while none does.
+
+        Raises what `partitions` raises.
         """
 
     def close(self) -> None:

@@ -1,0 +1,132 @@
+"""Which partitions there are, as Kafka itself tells it."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from sunshower.errors import (
+    ConfigError,
+    KafkaError,
+    KafkaUnreachable,
+    NotAuthorised,
+    UnknownTopic,
+)
+from sunshower.kafka.partitions import INTERNAL_TOPICS, Partition
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin._metadata import ClusterMetadata, TopicMetadata
+
+WITHIN_S = 8.0  # an answer, or an error
+_QUIET = {"log_level": 0, "topic.metadata.refresh.interval.ms": -1}  # it is asked when it is wanted
+_NOT_AUTHORISED = {
+    "_AUTHENTICATION",
+    "SASL_AUTHENTICATION_FAILED",
+    "TOPIC_AUTHORIZATION_FAILED",
+    "CLUSTER_AUTHORIZATION_FAILED",
+    "GROUP_AUTHORIZATION_FAILED",
+}
+_UNKNOWN = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "TOPIC_EXCEPTION"}
+
+
+class KafkaDirectory:
+    """See the port `Directory`.
+
+    `settings` are librdkafka's, as for all clients of Kafka: `bootstrap.servers` and what else it
+    takes to be let in. An answer, or KafkaUnreachable, comes within `answer_within_s`.
+    """
+
+    def __init__(self, settings: Mapping[str, object], *, answer_within_s: float = WITHIN_S):
+        if not importlib.util.find_spec("confluent_kafka"):
+            raise KafkaUnreachable(
+                "confluent_kafka, the client of Kafka, is missing: pip install 'sunshower[kafka]'"
+            )
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        self._address = str(settings.get("bootstrap.servers", "(no bootstrap.servers)"))
+        self._answer_within_s = answer_within_s
+        self._told: list[object] = []
+        try:
+            whole: dict[str, Any] = {**_QUIET, **settings, "error_cb": self._told.append}
+            self._client = AdminClient(whole)
+        except (KafkaException, TypeError) as error:
+            raise ConfigError(f"these settings make no client of Kafka: {error.args[0]}") from error
+
+    def topics(self) -> frozenset[str]:
+        return frozenset(self._ask().topics) - INTERNAL_TOPICS
+
+    def partitions(self, topic: str) -> tuple[Partition, ...]:
+        return tuple(Partition(topic, number) for number in sorted(self._of(topic).partitions))
+
+    def leaders(self, topic: str) -> dict[Partition, str | None]:
+        found = self._of(topic).partitions.items()
+        brokers = self._ask().brokers
+        address = {id: f"{one.host}:{one.port}" for id, one in brokers.items()}
+        return {Partition(topic, number): address.get(one.leader) for number, one in sorted(found)}
+
+    def close(self) -> None:
+        del self._client
+
+    def _of(self, topic: str) -> TopicMetadata:
+        found = self._ask().topics.get(topic)
+        if found is None:
+            raise self._why_not(topic)
+        if found.error:
+            raise as_ours(found.error, f"topic {topic!r}", self._address)
+        return found
+
+    def _ask(self) -> ClusterMetadata:
+        """All topics: to ask for one would create it, where brokers do so."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return self._client.list_topics(timeout=self._answer_within_s)
+        except KafkaException as error:
+            self._told.clear()
+            self._client.poll(0)  # what was told meanwhile says more than that the time is over
+            reasons = [*self._told, error.args[0]]
+            raise next(
+                (ours for one in reasons if isinstance(ours := self._ours(one), NotAuthorised)),
+                self._ours(error.args[0]),
+            ) from error
+
+    def _why_not(self, topic: str) -> KafkaError:
+        """A topic that is not listed is unknown, or this client may not know of it."""
+        from confluent_kafka import KafkaException, TopicCollection
+
+        asked = self._client.describe_topics(
+            TopicCollection([topic]), request_timeout=self._answer_within_s
+        )
+        try:
+            asked[topic].result()
+        except KafkaException as error:
+            return as_ours(error.args[0], f"topic {topic!r}", self._address)
+        return as_ours(None, f"topic {topic!r}", self._address)  # it was made a moment ago
+
+    def _ours(self, error: object) -> KafkaError:
+        return as_ours(error, "the list of topics", self._address)
+
+
+def as_ours(error: object, what: str, address: str) -> KafkaError:
+    """An error of the client's as one of ours, which says what it concerns, and where.
+
+    None is what is simply not there; any other that is not known here is a broker that does not
+    answer.
+    """
+    name = error.name() if hasattr(error, "name") else ""
+    said = f" ({error.str()})" if hasattr(error, "str") else ""
+    if name in _UNKNOWN or error is None:
+        return UnknownTopic(
+            f"there is no {what} in the Kafka at {address}{said}: create it, or correct its name"
+        )
+    if name in _NOT_AUTHORISED:
+        return NotAuthorised(
+            f"the Kafka at {address} does not let this client have {what}{said}: it wants another "
+            "credential (sasl.…, ssl.…), or a right for this one"
+        )
+    return KafkaUnreachable(
+        f"the Kafka at {address} does not answer for {what}{said}. Is it running, and is that its "
+        "address (bootstrap.servers)?"
+    )
