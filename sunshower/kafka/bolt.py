@@ -24,7 +24,7 @@ class KafkaBolt(Bolt[Any, None]):
     `value` and `key`: a field's name, or a function of the record; without `value` all of the
     record is sent as a JSON object. `headers`: pairs, or a function of the record; so `partition`.
     `kafka` holds librdkafka's settings, passed on unchanged: `bootstrap.servers`, `security.…`,
-    `linger.ms`, `compression.type`, and so on. The producer is idempotent unless they say otherwise.
+    `linger.ms`, `compression.type`, and so on. The producer is idempotent unless they forbid it.
 
     A record is acked when all in-sync replicas have its message, and not before. If it cannot be
     delivered within `message.timeout.ms` (5 minutes), or is refused, it fails with the cause; while

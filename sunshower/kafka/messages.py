@@ -51,8 +51,8 @@ class Composer:
         """Refuse records without the fields that are named. Raises UnknownField, RecordMismatch."""
         if schema.type is tuple and not (callable(self._value) and not isinstance(self._key, str)):
             raise RecordMismatch(
-                f"{where}: plain tuples do not carry their names; give value= and key= as functions "
-                "of the record, or send a NamedTuple"
+                f"{where}: plain tuples do not carry their names; give value= and key= as "
+                "functions of the record, or send a NamedTuple"
             )
         for part in (self._value, self._key):
             if isinstance(part, str):

@@ -28,6 +28,7 @@ _USUAL = {
     "topic.metadata.propagation.max.ms": 5_000,
 }
 _LARGE = {"MSG_SIZE_TOO_LARGE", "INVALID_MSG_SIZE", "RECORD_LIST_TOO_LARGE"}
+_SILENT = {"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_RESOLVE", "REQUEST_TIMED_OUT"}
 _NOT_DELIVERED = {"_MSG_TIMED_OUT", "_PURGE_QUEUE", "_PURGE_INFLIGHT"}
 _NO_HEADERS: list[Header] = []
 _LOG = logging.getLogger("sunshower.kafka")
@@ -95,9 +96,11 @@ class Producer:
         self._client.purge()
         self._client.flush(1.0)
 
-    def ours(self, error: Refusal, message: Message | Sent) -> KafkaError:
-        """An error of the client's, about a message, as one of ours."""
-        topic, value = _of(message)
+    def ours(self, error: Refusal, about: Message | Sent | str) -> KafkaError:
+        """An error of the client's as one of ours; `about` a message, or something else."""
+        if isinstance(about, str):
+            return self._refused(error, about)
+        topic, value = _of(about)
         if error.name() in _LARGE:
             return KafkaError(
                 f"a message of {len(value or b''):,} bytes for topic {topic!r} is larger than the "
@@ -109,7 +112,13 @@ class Producer:
                 f"a message for topic {topic!r} was not delivered in time by the Kafka at "
                 f"{self.address} ({error.str()}): no broker that leads its partition has answered"
             )
-        return as_ours(error, f"topic {topic!r}", self.address)
+        return self._refused(error, f"topic {topic!r}")
+
+    def _refused(self, error: Refusal, what: str) -> KafkaError:
+        ours = as_ours(error, what, self.address)
+        if isinstance(ours, KafkaUnreachable) and error.name() not in _SILENT:
+            return KafkaError(f"the Kafka at {self.address} refuses {what}: {error.str()}")
+        return ours
 
     def _hear_error(self, error: Refusal) -> None:
         if error.fatal():
