@@ -95,6 +95,10 @@ class KafkaBolt(Bolt[Any, None]):
         self._producer.poll(0.0)
         self._send_waiting()
 
+    def figures(self) -> dict[str, float]:
+        """How many are not delivered yet, and how many of these found no room in the queue."""
+        return {"on their way": len(self._open), "without room": len(self._waiting)}
+
     def snapshot(self) -> None:
         """Nothing: what was not delivered is emitted again."""
 

@@ -215,6 +215,13 @@ class Spout(Generic[Out_co]):
     def close(self) -> None:
         """Called when the topology stops. Not called when the process is killed."""
 
+    def figures(self) -> Mapping[str, float]:
+        """What else there is to see of this task, by name; asked a few times a second.
+
+        Names with a slash, such as `topic[3]/lag`, are details: they stand in `--json` alone.
+        """
+        return {}
+
     def result(self) -> Any:
         """What `Run.results(component)` returns for this task, asked before the topology stops."""
         return None
@@ -284,6 +291,10 @@ class Bolt(Generic[In_contra, Out_co]):
 
     def cleanup(self) -> None:
         """Called when the topology stops. Not called when the process is killed."""
+
+    def figures(self) -> Mapping[str, float]:
+        """As Spout.figures."""
+        return {}
 
     def result(self) -> Any:
         """What `Run.results(component)` returns for this task, asked before the topology stops."""
