@@ -296,6 +296,7 @@ class SpoutTask(Supervised):
             self.committed,
             self.drawn,
             unsettled=len(self.pending) + len(self.replays.line),
+            figures=self.figures_of(self.spout),
         )
 
     def message_id(self, replay: Replay) -> Any:

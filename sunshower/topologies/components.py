@@ -145,6 +145,7 @@ class Spout(Generic[Out_co]):
 
     emits: Any = None  # record type or field names, when only the instance knows, not its class
     streams: ClassVar[Mapping[str, Any]] = {}  # further streams: id → record type or field names
+    tick_s: float | None = None  # as Bolt.tick_s
     replay: bool = True  # False is for `next_tuple` and `poll`: they emit again what failed, or not
 
     def open(self, context: Context) -> None:
@@ -216,6 +217,13 @@ class Spout(Generic[Out_co]):
     def close(self) -> None:
         """Called when the topology stops. Not called when the process is killed."""
 
+    def figures(self) -> Mapping[str, float]:
+        """What else there is to see of this task, by name; asked a few times a second.
+
+        Names with a slash, such as `topic[3]/lag`, are details: they stand in `--json` alone.
+        """
+        return {}
+
     def result(self) -> Any:
         """What `Run.results(component)` returns for this task, asked before the topology stops."""
         return None
@@ -229,6 +237,7 @@ class Bolt(Generic[In_contra, Out_co]):
 
     emits: Any = None  # record type or field names, when only the instance knows, not its class
     streams: ClassVar[Mapping[str, Any]] = {}  # further streams: id → record type or field names
+    tick_s: float | None = None  # how often `tick` is called where the declaration does not say
 
     def check_input(self, schema: Schema) -> None:
         """Called at the declaration of an instance, for each of its inputs.
@@ -285,6 +294,10 @@ class Bolt(Generic[In_contra, Out_co]):
     def cleanup(self) -> None:
         """Called when the topology stops. Not called when the process is killed."""
 
+    def figures(self) -> Mapping[str, float]:
+        """As Spout.figures."""
+        return {}
+
     def result(self) -> Any:
         """What `Run.results(component)` returns for this task, asked before the topology stops."""
         return None
@@ -303,6 +316,8 @@ class Derived:
 
 class BatchBolt(Generic[In_contra, Out_co]):
     """A step on Arrow columns: Arrow speed, still tracked per tuple. One table per call."""
+
+    tick_s: float | None = None  # as Bolt.tick_s
 
     def prepare(self, context: Context) -> None:
         """Called once per task, before the first table."""
