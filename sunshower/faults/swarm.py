@@ -21,7 +21,7 @@ from sunshower.faults.checkers.edges import EachEdgeOnce, NoPrematureAck
 from sunshower.faults.checkers.healing import Liveness, NoneTimedOut
 from sunshower.faults.checkers.port import Checker
 from sunshower.faults.checkers.pressure import BoundedPending
-from sunshower.faults.commands import rebalance
+from sunshower.faults.commands import drain, rebalance
 from sunshower.faults.experiment import Experiment
 from sunshower.faults.plans import Step
 from sunshower.faults.targets import acker, component, lot, master, node, spout, task, worker
@@ -181,6 +181,7 @@ def _menu(graph: Graph, dice: _Dice) -> Iterator[Callable[[], Fault]]:
     yield lambda: cut(end(), end(), while_s())
     if all(spout.level.counts_records for spout in graph.spouts):
         wait_s = partial(dice.magnitude, 0.01, 1)
+        yield drain
         if all(map(can_move, graph.components.values())):
             yield lambda: rebalance(int(dice.generator.integers(1, 5)), Layout.PACK, wait_s())
             yield lambda: rebalance(None, Layout(dice.any(*Layout)), wait_s())

@@ -7,7 +7,7 @@ from itertools import islice
 
 from numpy.random import Generator
 
-from sunshower.faults.commands import rebalance
+from sunshower.faults.commands import drain, rebalance
 from sunshower.faults.plans import Step, random
 from sunshower.faults.targets import acker, lot, master, node, spout, worker
 from sunshower.faults.vocabulary import Fault, cut, kill, lossy, pause
@@ -36,7 +36,7 @@ def _deaths() -> list[Fault]:
 
 
 def _moves() -> list[Fault]:
-    return [rebalance(workers, Layout.PACK, 0.05) for workers in (2, 3, 4)]
+    return [*(rebalance(workers, Layout.PACK, 0.05) for workers in (2, 3, 4)), drain()]
 
 
 def _network(generator: Generator) -> list[Fault]:
