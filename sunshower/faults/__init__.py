@@ -6,6 +6,7 @@ from sunshower.faults.checkers.healing import Liveness, NoneTimedOut, Recovers
 from sunshower.faults.checkers.order import PerKeyOrder
 from sunshower.faults.checkers.port import Weighed
 from sunshower.faults.checkers.pressure import BoundedPending
+from sunshower.faults.commands import drain, rebalance
 from sunshower.faults.experiment import Experiment
 from sunshower.faults.facts import Facts
 from sunshower.faults.history import History
@@ -59,6 +60,7 @@ __all__ = [
     "at",
     "component",
     "cut",
+    "drain",
     "errors",
     "every",
     "expire",
@@ -72,6 +74,7 @@ __all__ = [
     "phases",
     "quiet",
     "random",
+    "rebalance",
     "relay",
     "relayed",
     "run_experiment",

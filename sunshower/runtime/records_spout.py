@@ -31,7 +31,7 @@ class RecordsSpoutTask(BulkSpoutTask):
         self._position = Position()
 
     def begin_at(self, position: int, drawn: int = 0) -> None:
-        self._position.begin_at(position, drawn)
+        self._position.begin_at(position, drawn, 0 if self.fence is None else self.fence.at)
 
     @property
     def committed(self) -> int:
@@ -54,13 +54,14 @@ class RecordsSpoutTask(BulkSpoutTask):
     def pack(self, *, stays: bool, now: float) -> Luggage:
         stays = stays and not self.supervision.in_a_row  # a source that has raised has ended
         luggage = super().pack(stays=stays, now=now)
+        luggage.owed = self._position.owed
         if stays:
             luggage.place, luggage.source = self._position, self._left
         return luggage
 
     def unpack(self, luggage: Luggage, context: Context) -> None:
         if luggage.source is None or luggage.place is None:
-            self.begin_at(luggage.committed, luggage.drawn)
+            self._position.begin_at(luggage.committed, luggage.drawn, luggage.owed)
             self.replays.inherit(luggage.blames)
             self.open(context)
         else:
@@ -95,7 +96,14 @@ class RecordsSpoutTask(BulkSpoutTask):
     def drain(self) -> None:
         self.active = True  # replays go on
         self._position.stop()
+        if self.fence is not None:
+            self.fence.close(self._position.owed)
         self._stop_at_end()
+
+    def _room(self, count: int) -> int:
+        """How many of the next `count` records may be drawn now."""
+        room = self._position.room(count)
+        return room if self.fence is None else self.fence.room(self._position.next, room)
 
     def _stop_at_end(self) -> None:
         if self._position.at_end:
@@ -113,6 +121,8 @@ class RecordsSpoutTask(BulkSpoutTask):
         if len(fresh) < wanted:  # the source has nothing now
             replays = limit - len(fresh)
         drawn = self._position.advance(len(fresh))
+        if wanted and not fresh:
+            self._position.wait(now, self._config.message_timeout_s)
         self._stop_at_end()
         if not (fresh or self.replays.line or self._broken):  # the source has nothing yet
             return 0
@@ -139,7 +149,7 @@ class RecordsSpoutTask(BulkSpoutTask):
         there_now = iter(self._source.__next__, None)  # stops at a None, without a Python loop
         fresh: list[Any] = []
         try:
-            fresh.extend(islice(there_now, self._position.room(count)))
+            fresh.extend(islice(there_now, self._room(count)))
         except RAISED as error:
             self._broken = blame(self.task, self._source_name, error)
         bad = self.outlets.check(DEFAULT, fresh)

@@ -28,6 +28,7 @@ from sunshower.runtime.bolt_task import untracked
 from sunshower.runtime.congestion import Congestion
 from sunshower.runtime.credits import ServiceTime
 from sunshower.runtime.deadlines import Deadlines
+from sunshower.runtime.fence import Fence
 from sunshower.runtime.ids import I64, U64
 from sunshower.runtime.luggage import Luggage
 from sunshower.runtime.metrics import Counts, Latencies, TaskStats
@@ -60,6 +61,7 @@ class SpoutTask(Supervised):
     ) -> None:
         super().__init__(supervision)
         self.spout: Any = None  # until it is open
+        self.fence: Fence | None = None  # how far it may draw; None: as far as it likes
         self._make = make
         self.pending = pending
         self.outlets = outlets
