@@ -1,4 +1,4 @@
-"""How far one partition is settled: from offsets emitted and acked to the one that may be committed.
+"""How far one partition is settled: from what is emitted and acked to what may be committed.
 
     ─── settled ───▶ contiguous ─── open, and acked out of order ───▶ emitted ─── not yet read ───▶
 
