@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 
 from sunshower.dev.jars import KAFKA, KAFKA_ON_ZOOKEEPER, ZOOKEEPER, Release, class_path
 from sunshower.dev.java import find_java
 from sunshower.dev.kafka import Kafka
+from sunshower.dev.security import Security, secure
 from sunshower.dev.servers import silent
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.errors import Unobtainable
 
-FIXTURES = {"zookeeper", "kafka", "kafka_cluster", "kafka_zk", "releases"}
+FIXTURES = {"zookeeper", "kafka", "kafka_secured", "kafka_cluster", "kafka_zk", "releases"}
 
 
 def obtain(*releases: Release) -> None:
@@ -49,6 +51,23 @@ def kafka() -> Iterator[Kafka]:
     obtain(KAFKA)
     with Kafka() as server:
         yield server
+
+
+@dataclass(frozen=True)
+class SecuredKafka:
+    """A broker, and what its clients must show."""
+
+    kafka: Kafka
+    security: Security
+
+
+@pytest.fixture(scope="session")
+def kafka_secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
+    """One broker with two more listeners: one wants a certificate, one a password."""
+    obtain(KAFKA)
+    security = secure(tmp_path_factory.mktemp("certificates"))
+    with Kafka(listeners=security.listeners, settings=security.settings) as server:
+        yield SecuredKafka(server, security)
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from sunshower.cli.dev import dev
 from sunshower.cli.doctor import doctor
 from sunshower.cli.experiment import app as experiment
 from sunshower.cli.hashes import start_again
+from sunshower.cli.kafka import kafka
 from sunshower.cli.run import run
 from sunshower.cli.simulate import simulate
 from sunshower.cli.status import list_, status
@@ -34,6 +35,7 @@ for command in (run, describe, simulate, demo, doctor):
     app.command(no_args_is_help=command in (run, describe, simulate))(command)
 app.add_typer(experiment, name="experiment")
 app.add_typer(dev)
+app.add_typer(kafka)
 on_cluster = partial(app.command, rich_help_panel="On a cluster")
 on_cluster(no_args_is_help=True)(submit)
 on_cluster("list")(list_)

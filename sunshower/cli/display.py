@@ -93,6 +93,13 @@ class Display:
             slow_s = snapshot.latencies(spout.id).percentile(99)
             yield line + (f", p99 {duration(slow_s)}" if slow_s is not None else "")
 
+    def figures(self, snapshot: Snapshot) -> Iterator[str]:
+        """A line for each component whose code has figures of its own, without their details."""
+        for id in self._graph.components:
+            shown = {n: v for n, v in snapshot.figures(id).items() if "/" not in n}
+            if shown:
+                yield f"{id}: {', '.join(f'{name} {value:,.6g}' for name, value in shown.items())}"
+
     def news(self, snapshot: Snapshot) -> Iterator[str]:
         """A line for each task that was quarantined since the last look."""
         for task, error in snapshot.degraded.items():

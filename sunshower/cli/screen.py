@@ -60,9 +60,10 @@ class Screen:
             return
         self._due_s = now + every_s
         if self.is_live:
-            self._draw(display.table(snapshot, title))
+            figures = map(Text, display.figures(snapshot))
+            self._draw(Group(display.table(snapshot, title), *figures))
         else:
-            for line in display.lines(snapshot):
+            for line in (*display.lines(snapshot), *display.figures(snapshot)):
                 self.console.print(line, highlight=False, soft_wrap=True)
 
     def say(self, text: str | Text) -> None:

@@ -57,7 +57,10 @@ def status(name: Name, as_json: AsJson = False, address: Address = "auto") -> No
         return
     console, snapshot = Console(), found.snapshot
     title = f"{name}  ·  {snapshot.state}  ·  up {_span(up_s)}  ·  restarts: {snapshot.restarts}"
-    console.print(Display(found.plan.graph).table(snapshot, title, average_s=up_s))
+    display = Display(found.plan.graph)
+    console.print(display.table(snapshot, title, average_s=up_s))
+    for line in display.figures(snapshot):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(_workers(found))
     for line in troubles(snapshot):
         console.print(line, style="red", highlight=False, markup=False, soft_wrap=True)
@@ -117,6 +120,7 @@ def _as_json(found: Overview, up_s: float) -> dict[str, Any]:
             **asdict(snapshot.component(component.id)),
             "p50_s": latencies.percentile(50),
             "p99_s": latencies.percentile(99),
+            "figures": snapshot.figures(component.id),
         }
     return {
         "topology": snapshot.topology,

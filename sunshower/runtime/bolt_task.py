@@ -149,8 +149,8 @@ class BoltTask(Supervised):
             acked=self._acked,
             failed=self._failed,
         )
-        health = self.supervision.health
-        return TaskStats(self.task.id, self.task.component, counts, health=health)
+        figures, health = self.figures_of(self.bolt), self.supervision.health
+        return TaskStats(self.task.id, self.task.component, counts, health=health, figures=figures)
 
     def note_untracked(self, failure: Failure) -> None:
         """An input failed that nobody follows: the first one is told at the end of the run."""

@@ -85,6 +85,7 @@ class TaskStats:
     committed: int = 0  # spouts: all messages below this number are settled
     drawn: int = 0  # spouts: no message from this number on was drawn
     unsettled: int = 0  # spouts: pending, or in line to be emitted again
+    figures: Mapping[str, float] = field(default_factory=dict)  # what its code wants to be seen
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,15 @@ class Snapshot:
         """The sum over a component's tasks, dead incarnations included."""
         living = (task.counts for task in self.tasks() if task.component == component)
         return sum(living, self.retired.get(component, Counts()))
+
+    def figures(self, component: str) -> dict[str, float]:
+        """The sums of what a component's tasks want to be seen, by name."""
+        sums: dict[str, float] = {}
+        for task in self.tasks():
+            if task.component == component:
+                for name, value in task.figures.items():
+                    sums[name] = sums.get(name, 0) + value
+        return sums
 
     def latencies(self, component: str) -> Latencies:
         """Complete latencies of a spout."""

@@ -172,3 +172,10 @@ class Supervised:
             self.supervision.note(raised)
             return raised.error
         return None
+
+    def figures_of(self, code: Any) -> dict[str, float]:
+        """What the user's code wants to be seen of itself, while it runs."""
+        found: dict[str, float] = {}
+        if self.supervision.runs and hasattr(code, "figures"):
+            self.hear("figures", lambda: found.update(code.figures()))
+        return found

@@ -134,6 +134,8 @@ class SpoutCollector(Protocol[In_contra]):
 class Spout(Generic[Out_co]):
     """A source: write `records` (simple), `tables` (columns) or `next_tuple` (manual).
 
+    For logs with offsets there is LogSpout.
+
     What one of them raises, or `open`, stops this task alone: it is tried again after a back-off,
     and quarantined in the end. What `ack`, `fail` and `close` raise is told, and the task goes on.
     Nothing here may block. Of `records` and `tables` the framework names, keeps and replays each
@@ -143,7 +145,8 @@ class Spout(Generic[Out_co]):
 
     emits: Any = None  # record type or field names, when only the instance knows, not its class
     streams: ClassVar[Mapping[str, Any]] = {}  # further streams: id → record type or field names
-    replay: ClassVar[bool] = True  # False is for `next_tuple`: it emits again what failed, or not
+    tick_s: float | None = None  # as Bolt.tick_s
+    replay: bool = True  # False is for `next_tuple` and `poll`: they emit again what failed, or not
 
     def open(self, context: Context) -> None:
         """Called once per task, before the first record."""
@@ -214,6 +217,13 @@ class Spout(Generic[Out_co]):
     def close(self) -> None:
         """Called when the topology stops. Not called when the process is killed."""
 
+    def figures(self) -> Mapping[str, float]:
+        """What else there is to see of this task, by name; asked a few times a second.
+
+        Names with a slash, such as `topic[3]/lag`, are details: they stand in `--json` alone.
+        """
+        return {}
+
     def result(self) -> Any:
         """What `Run.results(component)` returns for this task, asked before the topology stops."""
         return None
@@ -227,6 +237,7 @@ class Bolt(Generic[In_contra, Out_co]):
 
     emits: Any = None  # record type or field names, when only the instance knows, not its class
     streams: ClassVar[Mapping[str, Any]] = {}  # further streams: id → record type or field names
+    tick_s: float | None = None  # how often `tick` is called where the declaration does not say
 
     def check_input(self, schema: Schema) -> None:
         """Called at the declaration of an instance, for each of its inputs.
@@ -283,6 +294,10 @@ class Bolt(Generic[In_contra, Out_co]):
     def cleanup(self) -> None:
         """Called when the topology stops. Not called when the process is killed."""
 
+    def figures(self) -> Mapping[str, float]:
+        """As Spout.figures."""
+        return {}
+
     def result(self) -> Any:
         """What `Run.results(component)` returns for this task, asked before the topology stops."""
         return None
@@ -301,6 +316,8 @@ class Derived:
 
 class BatchBolt(Generic[In_contra, Out_co]):
     """A step on Arrow columns: Arrow speed, still tracked per tuple. One table per call."""
+
+    tick_s: float | None = None  # as Bolt.tick_s
 
     def prepare(self, context: Context) -> None:
         """Called once per task, before the first table."""

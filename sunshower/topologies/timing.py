@@ -18,18 +18,21 @@ def check_timeout(seconds: Any, where: str) -> None:
         )
 
 
-def check_tick(code: Any, tick_s: Any, where: str) -> None:
-    """Refuse a tick without a time, and a time without a tick. Raises TopologyError."""
+def tick_of(code: Any, tick_s: Any, where: str) -> float | None:
+    """How often to tick: as declared, else as its class says. Raises TopologyError for a tick
+    without a time, and a time without a tick."""
     kind = code if isinstance(code, type) else type(code)
     base = next((base for base in (Spout, Bolt, BatchBolt) if issubclass(kind, base)), None)
     ticks = base is not None and getattr(kind, "tick") is not getattr(base, "tick")  # noqa: B009
+    if tick_s is None and ticks:
+        tick_s = code.tick_s
     if tick_s is None:
         if ticks:
             raise TopologyError(
                 f"{where}: {kind.__name__} has a tick, but nothing says how often: give tick_s=…, "
                 "in seconds (fractions are fine)"
             )
-        return
+        return None
     if base is None:
         raise TopologyError(
             f"{where}: tick_s is for components that have a tick, and a function has none; write a "
@@ -41,6 +44,7 @@ def check_tick(code: Any, tick_s: Any, where: str) -> None:
         raise TopologyError(
             f"{where}: tick_s is {tick_s!r}; it is a number of seconds above 0, such as 0.5"
         )
+    return float(tick_s)
 
 
 def _is_duration(seconds: Any) -> bool:

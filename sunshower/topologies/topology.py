@@ -22,7 +22,7 @@ from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter, Retry, retry_st
 from sunshower.topologies.signatures import BoltCode, bolt_signature, fits, name_of, spout_signature
 from sunshower.topologies.sinks import JsonLines
 from sunshower.topologies.streams import Grouped, Inputs, Stream
-from sunshower.topologies.timing import check_tick, check_timeout
+from sunshower.topologies.timing import check_timeout, tick_of
 
 
 class Topology:
@@ -73,7 +73,7 @@ class Topology:
         streams = retry_streams(retry, impl, streams, where)
         outputs = output_streams(signature, impl, fields, streams, where)
         check_timeout(message_timeout_s, where)
-        check_tick(impl, tick_s, where)
+        tick_s = tick_of(impl, tick_s, where)
         spout = Component(
             id,
             signature.level,
@@ -149,7 +149,7 @@ class Topology:
         self._check_new(id, parallelism, where)
         signature = bolt_signature(impl, where)
         outputs = output_streams(signature, impl, fields, streams, where)
-        check_tick(impl, tick_s, where)
+        tick_s = tick_of(impl, tick_s, where)
         bolt = Component(id, signature.level, impl, parallelism, outputs, tick_s=tick_s)
         for grouped in inputs:
             bolt = self._with_input(bolt, grouped)

@@ -197,3 +197,9 @@ def test_the_end_names_every_task_in_trouble() -> None:
     assert "show[0] on worker 1 is quarantined: prepare of show[0] raised OSError: [gone]" in text
     assert "numbers[0]: 3 errors, the last: ack of numbers[0] raised OSError: gone" in text
     assert "Finished after 1.0 s" in text
+
+
+def test_figures_of_user_code_are_a_line_without_their_details() -> None:
+    task = TaskStats(1, "numbers", Counts(), figures={"lag": 12_345.0, "words[0]/lag": 12_345.0})
+    shown = Snapshot("numbers-to-show", {0: WorkerStats(0, 1, (task,))})
+    assert list(Display(graph()).figures(shown)) == ["numbers: lag 12,345"]

@@ -248,3 +248,32 @@ def test_flush_comes_before_the_acks() -> None:
     batch = here.batch("words", words("a", "b"))
     here.bolt("bolt").process(batch)
     balance(here.reports().acks, batch, here.sent("next"))
+
+
+class Shy(Bolt[Any, None]):
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def process(self, record: Any) -> None:
+        self.seen += 1
+
+    def figures(self) -> dict[str, float]:
+        if self.seen > 2:
+            raise ValueError("not any more")
+        return {"seen": self.seen}
+
+
+@pytest.mark.parametrize(("records", "shown"), [(2, {"seen": 2}), (3, {})])
+def test_figures_are_shown_and_those_that_raise_stop_nobody(
+    records: int, shown: dict[str, float]
+) -> None:
+    topology = Topology("t", ackers=1)
+    topology.spout("source", Records([], type=Word)).shuffle().bolt("bolt", Shy())
+    here = Rig(topology)
+    bolt = here.bolt("bolt")
+    bolt.supervision.tried()
+    bolt.process(here.batch("source", [Word("a")] * records))
+    stats = bolt.stats()
+    assert stats.counts.acked == records
+    assert stats.figures == shown
+    assert stats.health.errors == (not shown)

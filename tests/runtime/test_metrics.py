@@ -67,3 +67,13 @@ def test_causes_add_up_like_all_other_counts() -> None:
 
 def test_dead_task_has_nothing_pending() -> None:
     assert Counts(acked=3, pending=2).closed() == Counts(acked=3)
+
+
+def test_figures_of_a_component_are_the_sums_of_its_tasks() -> None:
+    def task(number: int, lag: float) -> TaskStats:
+        figures = {"lag": lag, f"words[{number}]/lag": lag}
+        return TaskStats(number, "spout", Counts(), figures=figures)
+
+    snapshot = Snapshot("t", {0: WorkerStats(0, 1, (task(0, 3), task(1, 4)))})
+    assert snapshot.figures("spout") == {"lag": 7, "words[0]/lag": 3, "words[1]/lag": 4}
+    assert snapshot.figures("nobody") == {}

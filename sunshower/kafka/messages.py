@@ -1,0 +1,94 @@
+"""Records as messages: which topic, which key, which bytes and headers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+from sunshower.errors import RecordMismatch
+from sunshower.records import Schema
+
+Part: TypeAlias = str | Callable[[Any], Any] | None  # a field's name, or a function of the record
+Header: TypeAlias = tuple[str, bytes | str | None]
+Headers: TypeAlias = Mapping[str, bytes | str | None] | Iterable[Header]
+
+
+class Message(NamedTuple):
+    """What is sent; `partition` −1: the client chooses one by the key, or any without one."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None = None
+    headers: list[Header] | None = None
+    partition: int = -1
+
+
+class Composer:
+    """Makes messages of records.
+
+    `value`, `key`: a field's name, or a function of the record; without a `value` the whole record
+    is sent, as a JSON object. bytes go as they are, text as UTF-8, None as it is (a tombstone in a
+    compacted topic), all else as JSON. `topic`, `headers` and `partition` may be functions of the
+    record, too.
+    """
+
+    def __init__(
+        self,
+        topic: str | Callable[[Any], str],
+        value: Part = None,
+        key: Part = None,
+        headers: Headers | Callable[[Any], Headers] | None = None,
+        partition: Callable[[Any], int] | None = None,
+    ) -> None:
+        self._topic = topic
+        self._value, self._key = value, key
+        self._headers = headers if callable(headers) else _listed(headers)
+        self._partition = partition
+
+    def check(self, schema: Schema, where: str) -> None:
+        """Refuse records without the fields that are named. Raises UnknownField, RecordMismatch."""
+        if schema.type is tuple and not (callable(self._value) and not isinstance(self._key, str)):
+            raise RecordMismatch(
+                f"{where}: plain tuples do not carry their names; give value= and key= as "
+                "functions of the record, or send a NamedTuple"
+            )
+        for part in (self._value, self._key):
+            if isinstance(part, str):
+                schema.check_field(part, where)
+
+    def compose(self, record: Any) -> Message:
+        """The message of a record. Raises whatever the functions raise, and TypeError or ValueError
+        for a value that JSON has no word for."""
+        topic = self._topic if isinstance(self._topic, str) else self._topic(record)
+        value = _named(record) if self._value is None else _part(self._value, record)
+        headers = _listed(self._headers(record)) if callable(self._headers) else self._headers
+        partition = -1 if self._partition is None else self._partition(record)
+        key = None if self._key is None else as_bytes(_part(self._key, record))
+        return Message(topic, as_bytes(value), key, headers, partition)
+
+
+def as_bytes(value: Any) -> bytes | None:
+    """How a value travels in a message."""
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+
+
+def _part(part: Part, record: Any) -> Any:
+    return part(record) if callable(part) else getattr(record, str(part))
+
+
+def _named(record: Any) -> dict[str, Any]:
+    if isinstance(record, tuple):
+        return dict(zip(record._fields, record, strict=True))  # type: ignore[attr-defined]
+    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
+
+
+def _listed(headers: Headers | None) -> list[Header] | None:
+    if headers is None:
+        return None
+    return list(headers.items() if isinstance(headers, Mapping) else headers)

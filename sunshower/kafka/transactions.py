@@ -1,0 +1,158 @@
+"""Messages in transactions: those who read committed messages see all of one, or nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from sunshower.errors import KafkaError, StaleGeneration
+from sunshower.kafka.messages import Composer, Headers, Message, Part
+from sunshower.kafka.producing import Producer, Settings
+from sunshower.records import Schema
+from sunshower.topologies.components import Bolt, Collector, Context, Tuple
+
+_WITHIN_S = 20.0  # less than the minute after which brokers abort a transaction by themselves
+_FENCED = {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
+
+
+class Transactions(Producer):
+    """A producer whose messages count from `commit` on.
+
+    There is one of an `id` at a time: the next one of that id ends the transaction that the former
+    one has left open, and shuts it out. When `fatal` is set, whether the last transaction was
+    committed may be unknown, and only a new one of the same id can go on.
+    """
+
+    def __init__(self, settings: Settings, id: str) -> None:
+        super().__init__({**settings, "transactional.id": id})
+        self.id = id
+        self._client.poll(0)
+        self._do("starting", lambda: self._client.init_transactions(_WITHIN_S))
+
+    def begin(self) -> None:
+        """Begin a transaction. Raises StaleGeneration, KafkaError."""
+        self._do("beginning", self._client.begin_transaction)
+
+    def produce(self, message: Message) -> None:
+        """Send a message as part of it. Waits while the queue is full.
+
+        Raises KafkaError for what can never go, and for brokers that do not answer.
+        """
+        until_s = time.monotonic() + _WITHIN_S
+        while not self.send(message):
+            self.poll(0.1)
+            if time.monotonic() > until_s:
+                raise KafkaError(f"the Kafka at {self.address} takes no more messages")
+
+    def commit(self) -> None:
+        """Make it count; it does when this returns. If it raises, it never will, unless `fatal` is
+        set. Raises StaleGeneration, KafkaError."""
+        self._do("committing", lambda: self._client.commit_transaction(_WITHIN_S))
+
+    def abort(self) -> None:
+        """Take all of it back. Raises StaleGeneration, KafkaError."""
+        self._do("aborting", lambda: self._client.abort_transaction(_WITHIN_S))
+
+    def _do(self, what: str, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except self._refusals as error:
+            refusal = error.args[0]
+            ours = self._ours(refusal, what)
+            if refusal.txn_requires_abort() and what != "aborting":
+                self.abort()
+            else:
+                self.fatal = ours
+            raise ours from error
+
+    def _ours(self, refusal: Any, what: str) -> KafkaError:
+        if refusal.name() in _FENCED:
+            return StaleGeneration(
+                f"{what} a transaction of {self.id!r}: somebody else has that id by now, or it was "
+                f"open for too long ({refusal.str()})"
+            )
+        return self.ours(refusal, f"{what} a transaction of {self.id!r}")
+
+
+class TransactionalKafkaBolt(Bolt[Any, None]):
+    """As KafkaBolt, each batch of records in a transaction of its own, acked when it is committed.
+
+    `transactional_id` and the task's index make the id under which its producer is known, also to
+    its next life: give each bolt that writes to a Kafka another one. Where a batch is refused, its
+    records are sent again, each in a transaction of its own: one that cannot go fails alone.
+    """
+
+    def __init__(
+        self,
+        topic: str | Callable[[Any], str],
+        *,
+        kafka: Settings,
+        transactional_id: str,
+        value: Part = None,
+        key: Part = None,
+        headers: Headers | Callable[[Any], Headers] | None = None,
+        partition: Callable[[Any], int] | None = None,
+    ) -> None:
+        self.topic, self.kafka, self.transactional_id = topic, dict(kafka), transactional_id
+        self._composer = Composer(topic, value, key, headers, partition)
+
+    def check_input(self, schema: Schema) -> None:
+        """Refuse records without the fields that are to be sent."""
+        self._composer.check(schema, f"TransactionalKafkaBolt({self.transactional_id})")
+
+    def prepare(self, context: Context) -> None:
+        """Find the brokers, and end what a former life has left open."""
+        self._hands: Collector[Any]  # the same one in each call
+        self._batch: list[tuple[Tuple[Any], Message]] = []
+        self._id = f"{self.transactional_id}-{context.index}"
+        self._producer = Transactions(self.kafka, self._id)
+        if isinstance(self.topic, str):
+            self._producer.check_topic(self.topic)
+
+    def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
+        """Take it into the batch."""
+        self._hands = out
+        self._batch.append((tuple, self._composer.compose(tuple.record)))
+
+    def flush(self) -> None:
+        """Send the batch, commit it, and settle its records."""
+        batch, self._batch = self._batch, []
+        if not batch:
+            return
+        error = self._send(batch)
+        if error is None or self._producer.fatal is not None or len(batch) == 1:
+            self._settle(batch, error)
+            return
+        for one in batch:
+            self._settle([one], self._send([one]))
+
+    def snapshot(self) -> None:
+        """Nothing: after each flush all is committed."""
+
+    def restore(self, state: Any) -> None:
+        """Nothing, likewise."""
+
+    def _send(self, batch: list[tuple[Tuple[Any], Message]]) -> KafkaError | None:
+        """Send messages in one transaction; what was the matter, if they do not count."""
+        try:
+            if self._producer.fatal is not None:
+                self._producer = Transactions(self.kafka, self._id)
+            self._producer.begin()
+            try:
+                for _, message in batch:
+                    self._producer.produce(message)
+            except KafkaError:
+                self._producer.abort()
+                raise
+            self._producer.commit()
+        except KafkaError as error:
+            return error
+        return None
+
+    def _settle(self, batch: list[tuple[Tuple[Any], Message]], error: KafkaError | None) -> None:
+        for one, _ in batch:
+            if error is None:
+                self._hands.ack(one)
+            else:
+                self._hands.fail(one, f"{type(error).__name__}: {error}")

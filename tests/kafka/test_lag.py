@@ -1,0 +1,103 @@
+"""How far a group has read: the figures, and the command that shows them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from sunshower.clock import SystemClock
+from sunshower.dev.kafka import Kafka
+from sunshower.dev.ports import Ports
+from sunshower.kafka.lag import Lag, Standing, figures
+from sunshower.kafka.partitions import Partition
+from tests.conftest import Sunshower
+from tests.kafka.topics import WITHIN_S, admin, fill, new_topic
+
+WORDS = Partition("words", 0)
+
+
+@pytest.mark.parametrize(
+    ("committed", "begin", "end", "lag", "removed"),
+    [
+        (None, 0, 10, 10, 0),
+        (None, 4, 10, 6, 0),
+        (7, 0, 10, 3, 0),
+        (10, 0, 10, 0, 0),
+        (3, 5, 10, 5, 2),  # retention was faster
+        (12, 0, 10, 0, 0),  # the topic was made anew, and is shorter
+    ],
+)
+def test_lag_is_what_is_still_there_to_be_read(
+    committed: int | None, begin: int, end: int, lag: int, removed: int
+) -> None:
+    one = Lag(WORDS, committed, begin, end)
+    assert (one.lag, one.removed) == (lag, removed)
+
+
+def test_figures_are_sums_with_the_details_of_each_partition() -> None:
+    shown = figures(
+        {
+            WORDS: Standing(committed=5, contiguous=6, emitted=9, end=20, holes=1, paused=True),
+            Partition("words", 1): Standing(contiguous=2, emitted=4, waiting=2),
+        }
+    )
+    assert shown["lag"] == 14 + 2
+    assert (shown["holes"], shown["waiting"], shown["paused"]) == (1, 2, 1)
+    assert shown["words[0]/committed"] == 5
+    assert shown["words[0]/lag"] == 14
+    assert "words[1]/committed" not in shown
+
+
+def commit(bootstrap: str, group: str, topic: str, offsets: dict[int, int]) -> None:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    partitions = [TopicPartition(topic, number, at) for number, at in offsets.items()]
+    consumer.commit(offsets=partitions, asynchronous=False)
+    consumer.close()
+
+
+def test_the_command_shows_the_lag_of_a_group(
+    kafka: Kafka, sunshower: Sunshower, capfd: pytest.CaptureFixture[str]
+) -> None:
+    topic = new_topic(kafka.bootstrap, 3)
+    group = f"group-{topic}"
+    fill(kafka.bootstrap, topic, [b"x"] * 10, partition=0)
+    fill(kafka.bootstrap, topic, [b"x"] * 5, partition=1)
+    commit(kafka.bootstrap, group, topic, {0: 4, 1: 1})
+    client = admin(kafka.bootstrap)
+    removed = client.delete_records([TopicPartition(topic, 1, 3)])
+    for done in removed.values():
+        done.result(WITHIN_S)
+    command = ("kafka", "lag", group, "--bootstrap", kafka.bootstrap)
+    assert sunshower(*command, "--json") == 0
+    told = json.loads(capfd.readouterr().out)
+    assert told["lag"] == 6 + 2
+    rows = {row["number"]: row for row in told["partitions"]}
+    assert {(n, row["committed"], row["lag"], row["removed"]) for n, row in rows.items()} == {
+        (0, 4, 6, 0),
+        (1, 1, 2, 2),
+    }
+    assert sunshower(*command, "--topic", topic) == 0
+    table = capfd.readouterr().out
+    assert f"group {group}  ·  lag 8" in table
+    assert f"{topic}[2]" in table  # nothing is committed there
+
+
+def test_the_command_says_what_is_wrong_within_ten_seconds(
+    kafka: Kafka, sunshower: Sunshower, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ports, clock = Ports(), SystemClock()
+    nobody = f"127.0.0.1:{ports.claim()}"
+    here = ("--bootstrap", kafka.bootstrap)
+    for arguments, says in (
+        (("no-such-group", *here), "no-such-group"),
+        (("words", *here, "--topic", "no-such-topic"), "no-such-topic"),
+        (("words", *here, "--set", "linger"), "--set linger=…"),
+        (("words", "--bootstrap", nobody), nobody),
+    ):
+        before_s = clock.now()
+        assert sunshower("kafka", "lag", *arguments) == 1
+        assert says in capfd.readouterr().err
+        assert clock.now() - before_s < 10
+    ports.release()

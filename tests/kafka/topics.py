@@ -1,0 +1,59 @@
+"""What tests do to topics of a real Kafka, beside what they test."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+WITHIN_S = 60.0
+
+
+def admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+
+
+def new_topic(bootstrap: str, partitions: int = 1, **settings: str) -> str:
+    """A topic of a name of its own; `min_insync_replicas` stands for min.insync.replicas."""
+    topic, client = f"t-{uuid.uuid4().hex[:12]}", admin(bootstrap)
+    config = {name.replace("_", "."): value for name, value in settings.items()}
+    client.create_topics([NewTopic(topic, partitions, config=config)])[topic].result(WITHIN_S)
+    return topic
+
+
+def fill(bootstrap: str, topic: str, values: list[bytes], partition: int = 0) -> None:
+    """Messages in that order in one partition."""
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    for value in values:
+        producer.produce(topic, value, partition=partition)
+        producer.poll(0)
+    assert producer.flush(WITHIN_S) == 0
+
+
+def read_all(bootstrap: str, topic: str, **settings: Any) -> list[Message]:
+    """All messages of a topic that committed transactions, and those without one, have written."""
+    base = {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.partition.eof": True}
+    consumer = Consumer({**base, "auto.offset.reset": "earliest", **settings})
+    try:
+        partitions = consumer.list_topics(topic, timeout=WITHIN_S).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+        found, ended = list[Message](), set[int]()
+        while ended != set(partitions):
+            message = consumer.poll(WITHIN_S)
+            assert message is not None, f"{topic} does not end"
+            error = message.error()
+            if error is None:
+                found.append(message)
+            else:
+                assert error.name() == "_PARTITION_EOF", error
+                ended.add(message.partition() or 0)
+        return found
+    finally:
+        consumer.close()
+
+
+def values_of(bootstrap: str, topic: str) -> list[str]:
+    """The values of all messages, as text, sorted."""
+    return sorted((message.value() or b"").decode() for message in read_all(bootstrap, topic))
