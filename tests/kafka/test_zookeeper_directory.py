@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import pytest
 
 from sunshower.clock import ManualClock
@@ -13,7 +11,6 @@ from sunshower.kafka.partitions import Partition
 from sunshower.kafka.refreshed import RefreshedDirectory
 from sunshower.kafka.zookeeper_directory import ZooKeeperDirectory
 from sunshower.stores.memory_tree import MemoryForest, MemoryTree
-from sunshower.stores.tree import Tree
 from tests.kafka.directories import publish, stand_up, write
 
 
@@ -132,7 +129,8 @@ def test_partitions_are_asked_for_again_after_a_while_and_after_an_error(tree: M
 def test_the_last_answer_holds_while_nobody_answers(tree: MemoryTree) -> None:
     clock = ManualClock()
     fails = Fails(tree)
-    directory = RefreshedDirectory(ZooKeeperDirectory(cast("Tree", fails)), clock, every_s=1)
+    asked = ZooKeeperDirectory(fails)  # type: ignore[arg-type]
+    directory = RefreshedDirectory(asked, clock, every_s=1)
     publish(tree, "t", {0: 1})
     assert numbers(directory.partitions("t")) == [0]
     assert directory.topics() == {"t"}
