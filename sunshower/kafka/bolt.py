@@ -68,7 +68,7 @@ class KafkaBolt(Bolt[Any, None]):
     def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
         """Send it; it is settled by a later `flush`."""
         self._hands = out
-        message = self._composer.compose(tuple.record)
+        message = self._compose(tuple.record)
         if not self._waiting and self._sent(self._number, message):
             self._open[self._number] = tuple
         else:  # this one keeps its turn, and the next one comes later for it
@@ -109,6 +109,9 @@ class KafkaBolt(Bolt[Any, None]):
         """Wait until all is delivered, 10 s at most."""
         self._producer.flush(_CLOSE_S)
 
+    def _compose(self, record: Any) -> Message:
+        return self._composer.compose(record)
+
     def _sent(self, number: int, message: Message) -> bool:
         return self._producer.send(message, partial(self._delivered, number))
 
@@ -119,25 +122,31 @@ class KafkaBolt(Bolt[Any, None]):
                 if not self._sent(number, message):
                     return
             except KafkaError as error:
-                self._fail(number, error)
+                self._settle(number, error)
             self._waiting.popleft()
 
     def _delivered(self, number: int, error: Any, message: Any) -> None:
         """What the client says of a message, in the middle of `poll`."""
         if error is None:
-            self._hands.ack(self._open.pop(number))
+            self._settle(number, None)
         else:
-            self._fail(number, self._producer.ours(error, message))
+            self._settle(number, self._producer.ours(error, message))
 
-    def _fail(self, number: int, error: KafkaError) -> None:
-        self._hands.fail(self._open.pop(number), f"{type(error).__name__}: {error}")
+    def _settle(self, number: int, error: KafkaError | None) -> None:
+        self._tell(self._open.pop(number), error)
+
+    def _tell(self, tuple: Tuple[Any], error: KafkaError | None) -> None:
+        if error is None:
+            self._hands.ack(tuple)
+        else:
+            self._hands.fail(tuple, f"{type(error).__name__}: {error}")
 
     def _begin_anew(self, fatal: KafkaError) -> None:
         """The client has given up for good: what is open fails, and is emitted again."""
         self._producer.abandon()
         self._waiting.clear()
         for number in list(self._open):
-            self._fail(number, fatal)
+            self._settle(number, fatal)
         self._producer = Producer(self.kafka)
 
     @property
