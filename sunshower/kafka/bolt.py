@@ -8,10 +8,11 @@ from functools import partial
 from typing import Any
 
 from sunshower.errors import KafkaError
-from sunshower.kafka.messages import Composer, Headers, Message, Part
+from sunshower.kafka.messages import Composer, Headers, Message, Part, as_bytes
 from sunshower.kafka.producing import Producer, Settings
 from sunshower.records import Schema
 from sunshower.topologies.components import Bolt, Collector, Context, Tuple
+from sunshower.topologies.retry import DeadLetter
 
 _ROOM_S = 0.01  # how long a record waits for room in the queue before the next one is taken in
 _RENEW_S = 2.0  # what is on its way for longer has its timeout reset
@@ -48,6 +49,17 @@ class KafkaBolt(Bolt[Any, None]):
     ) -> None:
         self.topic, self.kafka = topic, dict(kafka)
         self._composer = Composer(topic, value, key, headers, partition)
+
+    @staticmethod
+    def dead_letters(topic: str, *, kafka: Settings) -> KafkaBolt:
+        """A bolt for the stream `dead_letters` of a spout whose Retry has `dead_letters=True`.
+
+            lines.stream("dead_letters").shuffle().bolt("bury", KafkaBolt.dead_letters("dead", …))
+
+        The value is the whole DeadLetter as JSON, the key its message id. The headers tell the
+        cause without opening it, and, of what came out of Kafka, `topic`, `partition`, `offset`.
+        """
+        return KafkaBolt(topic, kafka=kafka, key="message_id", headers=_causes)
 
     def check_input(self, schema: Schema) -> None:
         """Refuse records without the fields that are to be sent."""
@@ -152,3 +164,12 @@ class KafkaBolt(Bolt[Any, None]):
     @property
     def _name(self) -> str:
         return self.topic if isinstance(self.topic, str) else "a topic by record"
+
+
+def _causes(letter: DeadLetter) -> Headers:
+    told = ("spout", "cause", "component", "reason", "exception", "attempts")
+    place = ("topic", "partition", "offset")
+    return [
+        *((name, as_bytes(getattr(letter, name))) for name in told),
+        *((name, as_bytes(letter.record[name])) for name in place if name in letter.record),
+    ]
