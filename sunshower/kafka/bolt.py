@@ -17,6 +17,7 @@ from sunshower.topologies.retry import DeadLetter
 _ROOM_S = 0.01  # how long a record waits for room in the queue before the next one is taken in
 _RENEW_S = 2.0  # what is on its way for longer has its timeout reset
 _CLOSE_S = 10.0
+_PLACE = ("topic", "partition", "offset")
 
 
 class KafkaBolt(Bolt[Any, None]):
@@ -24,7 +25,7 @@ class KafkaBolt(Bolt[Any, None]):
 
     `value` and `key`: a field's name, or a function of the record; without `value` all of the
     record is sent as a JSON object. `headers`: pairs, or a function of the record; so `partition`.
-    `kafka` holds librdkafka's settings, passed on unchanged: `bootstrap.servers`, `security.…`,
+    `settings` are librdkafka's, passed on unchanged: `bootstrap.servers`, `security.…`,
     `linger.ms`, `compression.type`, and so on. The producer is idempotent unless they forbid it.
 
     A record is acked when all in-sync replicas have its message, and not before. If it cannot be
@@ -39,27 +40,27 @@ class KafkaBolt(Bolt[Any, None]):
 
     def __init__(
         self,
+        settings: Settings,
         topic: str | Callable[[Any], str],
         *,
-        kafka: Settings,
         value: Part = None,
         key: Part = None,
         headers: Headers | Callable[[Any], Headers] | None = None,
         partition: Callable[[Any], int] | None = None,
     ) -> None:
-        self.topic, self.kafka = topic, dict(kafka)
+        self.settings, self.topic = dict(settings), topic
         self._composer = Composer(topic, value, key, headers, partition)
 
     @staticmethod
-    def dead_letters(topic: str, *, kafka: Settings) -> KafkaBolt:
+    def dead_letters(settings: Settings, topic: str) -> KafkaBolt:
         """A bolt for the stream `dead_letters` of a spout whose Retry has `dead_letters=True`.
 
-            lines.stream("dead_letters").shuffle().bolt("bury", KafkaBolt.dead_letters("dead", …))
+            lines.stream("dead_letters").shuffle().bolt("bury", KafkaBolt.dead_letters(…, "dead"))
 
         The value is the whole DeadLetter as JSON, the key its message id. The headers tell the
         cause without opening it, and, of what came out of Kafka, `topic`, `partition`, `offset`.
         """
-        return KafkaBolt(topic, kafka=kafka, key="message_id", headers=_causes)
+        return KafkaBolt(settings, topic, key="message_id", headers=_causes)
 
     def check_input(self, schema: Schema) -> None:
         """Refuse records without the fields that are to be sent."""
@@ -73,7 +74,7 @@ class KafkaBolt(Bolt[Any, None]):
         self._number = self._renewed = 0  # of the next one; below this they may be reset
         self._renew_at_s = self._clock.now() + _RENEW_S
         self._waiting: deque[tuple[int, Message]] = deque()  # there was no room for these
-        self._producer = Producer(self.kafka)
+        self._producer = Producer(self.settings)
         if isinstance(self.topic, str):
             self._producer.check_topic(self.topic)
 
@@ -159,7 +160,7 @@ class KafkaBolt(Bolt[Any, None]):
         self._waiting.clear()
         for number in list(self._open):
             self._settle(number, fatal)
-        self._producer = Producer(self.kafka)
+        self._producer = Producer(self.settings)
 
     @property
     def _name(self) -> str:
@@ -168,8 +169,7 @@ class KafkaBolt(Bolt[Any, None]):
 
 def _causes(letter: DeadLetter) -> Headers:
     told = ("spout", "cause", "component", "reason", "exception", "attempts")
-    place = ("topic", "partition", "offset")
-    return [
-        *((name, as_bytes(getattr(letter, name))) for name in told),
-        *((name, as_bytes(letter.record[name])) for name in place if name in letter.record),
-    ]
+    pairs = [(name, getattr(letter, name)) for name in told]
+    if isinstance(letter.message_id, tuple | list) and len(letter.message_id) == len(_PLACE):
+        pairs += zip(_PLACE, letter.message_id, strict=True)  # a KafkaSpout's
+    return [(name, as_bytes(value)) for name, value in pairs]

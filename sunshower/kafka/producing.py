@@ -144,12 +144,14 @@ def make_client(
             "confluent_kafka, the client of Kafka, is missing: pip install 'sunshower[kafka]'"
         )
     if not settings.get("bootstrap.servers"):
-        raise ConfigError("kafka={…}: bootstrap.servers is missing, such as 127.0.0.1:9092")
+        raise ConfigError(
+            'the settings lack bootstrap.servers, such as {"bootstrap.servers": "127.0.0.1:9092"}'
+        )
     from confluent_kafka import KafkaException
     from confluent_kafka import Producer as Client
 
     try:
         client = Client({**_USUAL, "logger": _LOG, **settings, "error_cb": hear_error})
     except KafkaException as error:
-        raise ConfigError(f"kafka={{…}} makes no producer: {error.args[0].str()}") from error
+        raise ConfigError(f"these settings make no producer: {error.args[0].str()}") from error
     return client, KafkaException

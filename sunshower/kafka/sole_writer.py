@@ -32,9 +32,9 @@ class SoleWriterBolt(KafkaBolt):
 
     def __init__(
         self,
+        settings: Settings,
         topic: str,
         *,
-        kafka: Settings,
         id: Part,
         memory: int = 100_000,
         value: Part = None,
@@ -43,7 +43,7 @@ class SoleWriterBolt(KafkaBolt):
         partition: Callable[[Any], int] | None = None,
     ) -> None:
         super().__init__(
-            topic, kafka=kafka, value=value, key=key, headers=headers, partition=partition
+            settings, topic, value=value, key=key, headers=headers, partition=partition
         )
         self._target, self._id, self._memory = topic, id, Seen(memory).memory
 
@@ -61,7 +61,7 @@ class SoleWriterBolt(KafkaBolt):
         self._repeated: dict[bytes, list[Tuple[Any]]] = {}  # more of these came meanwhile
         partitions = self._producer.check_topic(self._target)
         self._arrived = Seen(
-            self._memory * partitions, _ids(self.kafka, self._target, self._memory)
+            self._memory * partitions, _ids(self.settings, self._target, self._memory)
         )
 
     def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:

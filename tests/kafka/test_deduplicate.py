@@ -177,7 +177,7 @@ def test_a_process_that_was_taken_for_dead_counts_nothing_twice() -> None:
 
 def sole_writer(kafka: Kafka, topic: str, **settings: Any) -> SoleWriterBolt:
     base = {"bootstrap.servers": kafka.bootstrap}
-    return SoleWriterBolt(topic, kafka=base | settings, id="id", value="item", memory=50)
+    return SoleWriterBolt(base | settings, topic, id="id", value="item", memory=50)
 
 
 def test_what_arrived_before_a_death_is_not_sent_again(kafka: Kafka) -> None:
