@@ -15,15 +15,15 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from sunshower.kafka.options import Guarantee
 
 from benchmarks.clusters import Arena
 from benchmarks.figures import Key, Ratio
+from benchmarks.kafka_topologies import kafka_null, kafka_words
 from benchmarks.measure import BenchmarkError, Entry, Match, Outcome, Sample, Tell
 from benchmarks.peers import running
 from benchmarks.processes import Starter, run_together
-from benchmarks.kafka_topologies import kafka_null, kafka_words
 from sunshower.dev.kafka import Kafka
-from sunshower.kafka.options import Guarantee
 from sunshower.runtime.plan import Layout
 
 PARTITIONS = 4
