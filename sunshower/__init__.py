@@ -14,6 +14,7 @@ from sunshower.topologies.components import (
     Tuple,
     batch,
 )
+from sunshower.topologies.logs import LogSpout, Polled, Unreadable
 from sunshower.topologies.outputs import DirectStream
 from sunshower.topologies.retry import DeadLetter, Retry
 from sunshower.topologies.sinks import JsonLines, Stdout
@@ -35,8 +36,10 @@ __all__ = [
     "Failure",
     "JsonLines",
     "Line",
+    "LogSpout",
     "Number",
     "OnStream",
+    "Polled",
     "Records",
     "Retry",
     "Spout",
@@ -45,5 +48,6 @@ __all__ = [
     "TextFiles",
     "Topology",
     "Tuple",
+    "Unreadable",
     "batch",
 ]

@@ -24,6 +24,7 @@ SunshowerError                 one paragraph: the thing, the place, the way out
 │   ├── NoNode                 a node that is not there
 │   ├── WrongVersion           a node that somebody else has changed meanwhile
 │   └── StoreUnreachable       a store that does not answer, or lets nobody in
+│       └── StoreForbidden     … because another name, password or certificate is wanted
 ├── ServerError                a server for development cannot be started or ended
 │   └── Unobtainable           … because a part of it is not here and cannot be fetched
 ├── KafkaError                 Kafka, or who shares its partitions, refused something
@@ -133,6 +134,10 @@ class WrongVersion(StoreError):
 
 class StoreUnreachable(StoreError):
     """A store that does not answer, or does not let this client in."""
+
+
+class StoreForbidden(StoreUnreachable):
+    """A store that wants another name, password or certificate."""
 
 
 class ServerError(SunshowerError):

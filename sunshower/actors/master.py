@@ -23,6 +23,7 @@ from sunshower.actors.names import (
     silent,
     worker_name,
 )
+from sunshower.actors.processes import end_with_ray
 from sunshower.actors.store import RayStore
 from sunshower.actors.worker import WorkerClass
 from sunshower.runtime.book import Book
@@ -44,6 +45,7 @@ class MasterActor:
     """One per topology, detached. The plan is in the store, by value: workers need no source."""
 
     def __init__(self, run: str, active: bool = True, since_s: float = 0.0) -> None:
+        end_with_ray()
         self._run = run
         self._since_s = since_s
         self._store = RayStore()

@@ -53,6 +53,11 @@ def paused_key(run: str) -> str:
     return f"{run}/paused"
 
 
+def mark_key(run: str, task: int) -> str:
+    """Where the store has how far a spout task of a run may draw."""
+    return f"{run}/mark/{task}"
+
+
 def luggage_key(run: str, move: int, task: int) -> str:
     """Where the store has what a task takes along in a rebalance of a run."""
     return f"{luggage_keys(run)}{move}/{task}"

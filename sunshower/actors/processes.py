@@ -57,6 +57,17 @@ def send(number: int, processes: list[Process]) -> list[int]:
         ) from error
 
 
+def end_with_ray() -> None:
+    """From now on this process is killed when its node's raylet ends, its parent.
+
+    Ray's own way is that a worker finds out by itself, which one that is paused never does.
+    """
+    from ray._private import utils
+
+    if utils.detect_fate_sharing_support_linux():
+        utils.set_kill_on_parent_death_linux()
+
+
 def mark_paused(run: str) -> None:
     """Remember that processes of a run may stand still, for whoever will stop it."""
     RayStore().write(paused_key(run), b"")

@@ -208,11 +208,13 @@ class RayRun:
         layout: Layout | None = None,
         wait_s: float | None = None,
         *,
+        waits: bool = True,
         look: Look | None = None,
     ) -> None:
         """See the port. `look` is shown how things stand while it takes."""
         self._call_master("rebalance", workers, layout, wait_s)
-        self._wait_until(lambda: self._look(look).state != State.REBALANCING, None)
+        if waits:
+            self._wait_until(lambda: self._look(look).state != State.REBALANCING, None)
 
     def kill(self, wait_s: float | None = None, *, look: Look | None = None) -> KillReport:
         """See the port. `look` is shown how things stand while it takes."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 from ray.experimental import internal_kv
 
-from sunshower.actors.names import NAMESPACE
+from sunshower.actors.names import NAMESPACE, mark_key
+
+_LOG = logging.getLogger("sunshower")
 
 
 class RayStore:
@@ -22,3 +26,23 @@ class RayStore:
     def remove(self, prefix: str) -> None:
         """See the port."""
         internal_kv._internal_kv_del(prefix, del_by_prefix=True, namespace=NAMESPACE)
+
+
+class RayMarks:
+    """See `Marks` of runtime/fence.py: the fences of one run's spout tasks, in Ray's store."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._store = RayStore()
+
+    def read(self, task: int) -> int:
+        """See the port."""
+        found = self._store.read(mark_key(self._run, task))
+        return 0 if found is None else int(found)
+
+    def write(self, task: int, number: int) -> None:
+        """See the port. A store that does not answer stops nobody: that is logged."""
+        try:
+            self._store.write(mark_key(self._run, task), b"%d" % number)
+        except Exception:
+            _LOG.warning("how far spout task %d may draw is not kept", task, exc_info=True)

@@ -31,7 +31,8 @@ from sunshower.actors import archive, blackbox, niceness, watchdog
 from sunshower.actors.archive import Pen
 from sunshower.actors.names import NAMESPACE, luggage_key, master_name, silent
 from sunshower.actors.post import Post
-from sunshower.actors.store import RayStore
+from sunshower.actors.processes import end_with_ray
+from sunshower.actors.store import RayMarks, RayStore
 from sunshower.clock import SystemClock
 from sunshower.errors import SunshowerError, TopologyFailed
 from sunshower.runtime.blackbox import Recorder
@@ -56,6 +57,7 @@ class WorkerActor:
     """One process with some tasks of a topology. Ray starts it again when it dies."""
 
     def __init__(self, run: str, worker: int) -> None:
+        end_with_ray()
         self._run = run
         self._worker = worker
         self._mailbox: deque[Callable[[], Any]] = deque()
@@ -191,6 +193,7 @@ class WorkerActor:
             quarantined=welcome.quarantined,
             luggage=luggage,
             scribe=self._new_scribe(welcome.life, clock),
+            marks=RayMarks(self._run),
         )
         self._post = Post(self._run, self._core, self._put)
         self._core.welcome(welcome, self._obituary)

@@ -6,10 +6,12 @@ from sunshower.faults.checkers.healing import Liveness, NoneTimedOut, Recovers
 from sunshower.faults.checkers.order import PerKeyOrder
 from sunshower.faults.checkers.port import Weighed
 from sunshower.faults.checkers.pressure import BoundedPending
+from sunshower.faults.commands import drain, rebalance
 from sunshower.faults.experiment import Experiment
 from sunshower.faults.facts import Facts
 from sunshower.faults.history import History
 from sunshower.faults.outcome import Finding, Outcome, Recovery, Verdict
+from sunshower.faults.outside import outage
 from sunshower.faults.plans import Step, at, every, phases, quiet, random, until
 from sunshower.faults.running import run_experiment
 from sunshower.faults.targets import (
@@ -58,6 +60,7 @@ __all__ = [
     "at",
     "component",
     "cut",
+    "drain",
     "errors",
     "every",
     "expire",
@@ -66,10 +69,12 @@ __all__ = [
     "master",
     "node",
     "numbers",
+    "outage",
     "pause",
     "phases",
     "quiet",
     "random",
+    "rebalance",
     "relay",
     "relayed",
     "run_experiment",

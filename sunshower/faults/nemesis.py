@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from sunshower.errors import ClusterError, SunshowerError
+from sunshower.errors import ClusterError, LifecycleError, SunshowerError
 from sunshower.faults.plans import Step
 from sunshower.faults.vocabulary import Hurt
 from sunshower.runtime.cluster import Run
@@ -55,6 +55,7 @@ class Nemesis:
         self._emits_max = emits_max
         self._on: list[_On] = []
         self._expirations = 0
+        self._asked = False  # the master, for what may have moved tasks
 
     def carry_out(self, steps: Sequence[Step], hurt_s: float = math.inf) -> bool:
         """Do all of it; at `hurt_s` at the latest nothing is on any more. Returns whether the run
@@ -105,10 +106,16 @@ class Nemesis:
         """The same dice for each try: the victim stays the same."""
         at_s = self._run.now()
         dice = np.random.default_rng([self._seed, step.lot])
+        if self._asked and not self._deaf:
+            self.plan = self._run.plan
         hurt = step.fault.begin(self._run, self.plan, dice)
-        if hurt.havoc or hurt.havoc.expirations:
+        if hurt.havoc or hurt.havoc.expirations or hurt.ask:
             self._until_heard()
             at_s = self._run.now()
+        if hurt.ask is not None:
+            hurt.ask(self._run)
+            self._asked = True
+        if hurt.havoc or hurt.havoc.expirations:
             self._disturb(hurt.havoc)
         self._expirations += hurt.havoc.expirations
         return at_s, hurt
@@ -157,11 +164,15 @@ class Nemesis:
         )
 
     def _insist(self, act: Callable[[], T], what: str) -> T | None:
-        """Try until it works, the run is finished, or patience is over; then None."""
+        """Try until it works, the run is finished, or patience is over; then None. What its state
+        does not allow is not tried again: it may depend on what is on, and nobody else ends it."""
         give_up_s = self._now() + _PATIENCE_S
         while True:
             try:
                 return act()
+            except LifecycleError as error:
+                self.undone.append(f"{what}: {error}")
+                return None
             except ClusterError as error:
                 reason = error
             if self._run.wait(_RETRY_S) or self._now() >= give_up_s:

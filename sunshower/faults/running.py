@@ -10,6 +10,7 @@ from typing import Any
 from sunshower.errors import ClusterError, TopologyFailed
 from sunshower.faults.checkers.healing import recoveries
 from sunshower.faults.checkers.port import judge
+from sunshower.faults.commands import Drain
 from sunshower.faults.experiment import Experiment, Prepared, prepare
 from sunshower.faults.facts import Ending
 from sunshower.faults.figures import figures_of
@@ -52,7 +53,7 @@ def carry_out(prepared: Prepared, cluster: Cluster, cluster_name: str) -> tuple[
         pending_max=nemesis.plan.graph.config.spout_slots,  # a cluster may have made it smaller
         ending=ending,
         error=error,
-        drained=nemesis.drained,
+        drained=nemesis.drained or any(isinstance(step.fault, Drain) for step in nemesis.done),
     )
     kills = sum(isinstance(step.fault, Kill) for step in nemesis.done)
     faults = {"faults": len(nemesis.done), "kills": kills}

@@ -21,6 +21,7 @@ from sunshower.faults.checkers.edges import EachEdgeOnce, NoPrematureAck
 from sunshower.faults.checkers.healing import Liveness, NoneTimedOut
 from sunshower.faults.checkers.port import Checker
 from sunshower.faults.checkers.pressure import BoundedPending
+from sunshower.faults.commands import drain, rebalance
 from sunshower.faults.experiment import Experiment
 from sunshower.faults.plans import Step
 from sunshower.faults.targets import acker, component, lot, master, node, spout, task, worker
@@ -36,6 +37,7 @@ from sunshower.faults.vocabulary import (
 )
 from sunshower.faults.workload import model_of
 from sunshower.runtime.havoc import ANY
+from sunshower.runtime.placement import can_move
 from sunshower.runtime.plan import ACKER, Layout
 from sunshower.topologies.graph import Graph
 from sunshower.topologies.topology import Topology
@@ -177,6 +179,12 @@ def _menu(graph: Graph, dice: _Dice) -> Iterator[Callable[[], Fault]]:
     yield lambda: pause(master(), while_s())
     yield lambda: slow(worker(), dice.magnitude(0.0001, 0.3), while_s())
     yield lambda: cut(end(), end(), while_s())
+    if all(spout.level.counts_records for spout in graph.spouts):
+        wait_s = partial(dice.magnitude, 0.01, 1)
+        yield drain
+        if all(map(can_move, graph.components.values())):
+            yield lambda: rebalance(int(dice.generator.integers(1, 5)), Layout.PACK, wait_s())
+            yield lambda: rebalance(None, Layout(dice.any(*Layout)), wait_s())
     yield from (partial(bad, name) for name in ("drop", "forget", "repeat", "corrupt"))
     yield lambda: lossy(
         end(), end(), for_s=while_s(), delay=ratio(), delay_s=dice.magnitude(0.001, 2)

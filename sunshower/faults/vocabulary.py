@@ -44,6 +44,7 @@ class Hurt:
     end: Callable[[Run], None] | None = None  # how to take it back
     havoc: Havoc = field(default_factory=Havoc)  # what the nemesis adds to all else that is on
     deaf: bool = False  # while it is on, the master answers nobody
+    ask: Callable[[Run], None] | None = None  # what the nemesis asks of the master, once it hears
 
 
 class Fault(Protocol):

@@ -71,21 +71,28 @@ def relay(item: Item) -> Iterator[Item]:
     yield item
 
 
-class Sink(Bolt[Item, None]):
-    """A sink that says the number of each item that it has seen."""
+class _Saying(Bolt[Item, None]):
+    """Keeps nothing in memory: it can go on anywhere."""
 
     def prepare(self, context: Context) -> None:
         self._context = context
+
+    def snapshot(self) -> None:
+        """See Bolt."""
+
+    def restore(self, state: None) -> None:
+        """See Bolt."""
+
+
+class Sink(_Saying):
+    """A sink that says the number of each item that it has seen."""
 
     def process(self, record: Item) -> None:
         self._context.wrote(record.number)
 
 
-class PerKey(Bolt[Item, None]):
+class PerKey(_Saying):
     """A sink that says the number of each item under its key: what per-key order is judged by."""
-
-    def prepare(self, context: Context) -> None:
-        self._context = context
 
     def process(self, record: Item) -> None:
         self._context.wrote(record.key, record.number)

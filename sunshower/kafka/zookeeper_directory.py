@@ -12,10 +12,9 @@ says, and who leads them is another question.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-from sunshower.errors import KafkaError, KafkaUnreachable, StoreError, UnknownTopic
+from sunshower.errors import KafkaError, KafkaUnreachable, UnknownTopic
+from sunshower.kafka.over_store import using
 from sunshower.kafka.partitions import INTERNAL_TOPICS, Partition
 from sunshower.stores.tree import Tree
 
@@ -33,7 +32,8 @@ class ZooKeeperDirectory:
         self._listener = listener
 
     def topics(self) -> frozenset[str]:
-        with self._reading(f"{self._brokers}/topics") as path:
+        path = f"{self._brokers}/topics"
+        with using(path):
             if self._tree.get(path) is None:
                 raise KafkaUnreachable(
                     f"no Kafka has published itself in this ZooKeeper: there is no {path}. Is it "
@@ -64,7 +64,8 @@ class ZooKeeperDirectory:
 
     def brokers(self) -> dict[int, str]:
         """Where those that are there answer, by id: host:port."""
-        with self._reading(f"{self._brokers}/ids") as path:
+        path = f"{self._brokers}/ids"
+        with using(path):
             ids = self._tree.children(path)
         found = {id: self._read(f"{path}/{id}") for id in ids}
         return {
@@ -84,7 +85,7 @@ class ZooKeeperDirectory:
 
     def _read(self, path: str) -> dict[str, object] | None:
         """The JSON object of a node; None if there is no such node."""
-        with self._reading(path):
+        with using(path):
             node = self._tree.get(path)
         if node is None:
             return None
@@ -95,13 +96,6 @@ class ZooKeeperDirectory:
         if not isinstance(found, dict):
             raise KafkaError(f"{path} in ZooKeeper is no JSON object: {node.value[:80]!r}")
         return found
-
-    @contextmanager
-    def _reading(self, path: str) -> Iterator[str]:
-        try:
-            yield path
-        except StoreError as error:
-            raise KafkaUnreachable(f"{path} cannot be read: {error}") from error
 
 
 def _address(broker: dict[str, object], listener: str) -> str | None:

@@ -80,9 +80,15 @@ class Run(Protocol):
         """Let the spouts emit nothing fresh; what is open is finished."""
 
     def rebalance(
-        self, workers: int | None = None, layout: Layout | None = None, wait_s: float | None = None
+        self,
+        workers: int | None = None,
+        layout: Layout | None = None,
+        wait_s: float | None = None,
+        *,
+        waits: bool = True,
     ) -> None:
-        """Share the tasks out among so many workers, and return when they are there.
+        """Share the tasks out among so many workers, and return when they are there; at once,
+        where it `waits` not.
 
         Spouts rest until nothing is pending, at most `wait_s` (default: the message timeout); what
         is pending then is emitted again. Raises LifecycleError before anything happens, when the

@@ -24,6 +24,7 @@ class Luggage:
 
     committed: int = 0  # spouts: where a new source has to go on
     drawn: int = 0
+    owed: int = 0  # what may have been drawn: see position.py
     waiting: list[Replay] = field(default_factory=list)  # spouts: what has to be emitted again
     blames: dict[int, Blame] = field(default_factory=dict)  # spouts: message → its failures
     ahead: list[Any] = field(default_factory=list)  # spouts: what was taken and is not emitted yet

@@ -88,6 +88,7 @@ class Master:
         self._flow_since_s = 0.0
         self._ticks = any(c.tick_s is not None for c in plan.graph.components.values())
         self._done_since_s: float | None = None  # all spouts, of all workers that have told
+        self._done_lives: dict[int, int] = {}  # in which all was done: what they tell later is late
 
     # ---- what is known ---------------------------------------------------------------------
 
@@ -291,11 +292,13 @@ class Master:
         still = sent == executed or now - since_s >= _SETTLE_S
         empty = self._arrived and still and all(worker.idle for worker in workers)
         at_rest = all(worker.at_rest for worker in workers)
+        if empty and self._spouts_done():
+            self._done_lives = self.lives
         return Facts(
             joined=set(self.plan.workers) <= set(self.lives),
             arrived=self._arrived,
             quiet=empty and at_rest and not any(task.counts.pending for task in tasks),
-            done=empty and self._spouts_done(),
+            done=bool(self._done_lives) and self._done_lives == self.lives,
         )
 
     def _spouts_done(self) -> bool:
@@ -322,7 +325,7 @@ class Master:
         if not obituary.roots:
             return
         self.obituaries[worker] = obituary
-        named = {s.id for s in self.plan.spouts if self.plan.component(s).level.counts_records}
+        named = {s.id for s in self.plan.spouts if self.plan.component(s).level.keeps_numbers}
         for task, numbers in ((t, n) for t, n in obituary.numbers.items() if t in named):
             counts = self.book.suspects.setdefault(task, {})
             for number in numbers:

@@ -50,7 +50,7 @@ class Pending:
         self.limit = slots  # how many may be pending: at most `slots`
         self._free = np.arange(slots, dtype=np.int64)  # a ring: `_head` is the oldest free slot
         self._head = 0
-        self._free_count = slots
+        self._slots = self._free_count = slots
         tables = tables or (np.zeros(slots, np.uint32), np.zeros(slots, np.int64))
         self._generation, self._number = tables
         self._deadline_s = np.full(slots, _NEVER)
@@ -61,12 +61,12 @@ class Pending:
         self._next_deadline_s = _NEVER
 
     def __len__(self) -> int:
-        return len(self._free) - self._free_count
+        return self._slots - self._free_count
 
     @property
     def room(self) -> int:
         """How many roots may still be taken."""
-        return max(0, self.limit - len(self))
+        return max(0, self.limit - self._slots + self._free_count)
 
     @property
     def next_deadline_s(self) -> float:
@@ -85,7 +85,7 @@ class Pending:
         count = len(payloads)
         assert count <= self._free_count, f"{count} roots taken, but {self._free_count} are free"
         slots = self._free.take(np.arange(self._head, self._head + count), mode="wrap")
-        self._head = (self._head + count) % len(self._free)
+        self._head = (self._head + count) % self._slots
         self._free_count -= count
         generations = self._generation.take(slots)
         generations += 1
@@ -151,6 +151,12 @@ class Pending:
         slots = np.flatnonzero(self._deadline_s < _NEVER)
         return make_roots(self.incarnation, self._generation[slots], slots)
 
+    def within(self, first: int, end: int) -> U64:
+        """Every root that is pending now with a number in [first, end). Looks at every slot."""
+        mine = (self._number >= first) & (self._number < end) & (self._deadline_s < _NEVER)
+        slots = np.flatnonzero(mine)
+        return make_roots(self.incarnation, self._generation[slots], slots)
+
     def lowest_number(self, otherwise: int) -> int:
         """The lowest number that is pending. Looks at every slot: a few times a second at most."""
         numbers = self._number[self._deadline_s < _NEVER]
@@ -171,7 +177,7 @@ class Pending:
     def bytes_per_slot(self) -> float:
         """Memory of the table over its slots, without the records."""
         arrays = (value for value in vars(self).values() if isinstance(value, np.ndarray))
-        return sum(array.nbytes for array in arrays) / len(self._free)
+        return sum(array.nbytes for array in arrays) / self._slots
 
     def check_invariants(self) -> None:
         """Raise AssertionError if the table is corrupt. Tests call it after every step."""

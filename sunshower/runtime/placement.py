@@ -15,7 +15,8 @@ from sunshower.runtime.plan import ACKER, Layout, Plan, Task
 from sunshower.topologies.components import BatchBolt, Bolt, Spout
 from sunshower.topologies.graph import Component, Level
 
-_STATELESS = {Level.FUNCTION, Level.RECORDS, Level.TABLES}  # a position is all these need
+# A position is all that these need; of LOG they keep it themselves.
+_STATELESS = {Level.FUNCTION, Level.RECORDS, Level.TABLES, Level.LOG}
 
 
 def placed(plan: Plan, places: Sequence[int] | None) -> Plan:

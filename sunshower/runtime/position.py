@@ -24,12 +24,20 @@ class Position:
     def __init__(self) -> None:
         self.next = 0  # the number of the record that is drawn next
         self.behind = 0  # records below it that the source is still going to repeat
-        self._owed = 0  # a former life had drawn all records below this number
+        self._drawn = 0  # a former life had drawn all records below this number
+        self._owed = 0  # and perhaps these, too
         self.end = np.inf  # no record from here on is to be drawn
+        self._nothing_since_s: float | None = None
 
-    def begin_at(self, committed: int, drawn: int) -> None:
-        """Go on where a former life was; before anything is drawn."""
-        self.next, self._owed = committed, drawn
+    def begin_at(self, committed: int, drawn: int, owed: int = 0) -> None:
+        """Go on where a former life was; before anything is drawn. `owed`: it had drawn the first
+        `drawn` for certain, and none from here on."""
+        self.next, self._drawn, self._owed = committed, drawn, max(drawn, owed)
+
+    @property
+    def owed(self) -> int:
+        """All records below this number were drawn, or may have been."""
+        return max(self.next, self._owed)
 
     def rewind(self) -> None:
         """The source is asked anew, from its beginning."""
@@ -37,7 +45,17 @@ class Position:
 
     def stop(self) -> None:
         """Draw nothing new; what a former life had drawn and not settled is still owed."""
-        self.end = max(self.next, self._owed)
+        self.end = self.owed
+
+    def wait(self, now: float, patience_s: float) -> None:
+        """The source has nothing now. What nobody knows to have been drawn, and what does not come
+        again within `patience_s`, never was."""
+        if self.end == np.inf or self.next < self._drawn:
+            return
+        if self._nothing_since_s is None:
+            self._nothing_since_s = now
+        elif now - self._nothing_since_s >= patience_s:
+            self.end = self.next
 
     @property
     def at_end(self) -> bool:
@@ -51,6 +69,8 @@ class Position:
     def advance(self, count: int) -> range:
         """`count` more are drawn. Returns their numbers."""
         first, self.next = self.next, self.next + count
+        if count:
+            self._nothing_since_s = None
         return range(first, self.next)
 
 

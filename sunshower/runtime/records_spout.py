@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain, compress, islice
 from typing import Any
 
 import numpy as np
 
-from sunshower.runtime.batch import Anchors, Batch
+from sunshower.runtime.batch import Batch
+from sunshower.runtime.bulk_spout import BulkSpoutTask
 from sunshower.runtime.ids import I64
 from sunshower.runtime.luggage import Luggage
-from sunshower.runtime.outlets import NotSent
-from sunshower.runtime.pending import Released
 from sunshower.runtime.position import SKIP_RECORDS, Position, skip
 from sunshower.runtime.retries import Replay
-from sunshower.runtime.spout_task import SpoutTask
-from sunshower.runtime.usercode import RAISED, Raised, blame, guard
+from sunshower.runtime.usercode import RAISED, blame, guard
 from sunshower.topologies.components import DEFAULT, Context
 from sunshower.topologies.retry import DEAD_LETTERS
 
 
-class RecordsSpoutTask(SpoutTask):
+class RecordsSpoutTask(BulkSpoutTask):
     """Message ids are positions in the source."""
 
     _source_name = "records"  # of the user's method
     _left: Iterator[Any]  # what is left of the source
     _source: Iterator[Any]  # the same; it notes the end
-    _broken: Raised | None = None  # what the source has raised, after records to be emitted first
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._position = Position()
 
     def begin_at(self, position: int, drawn: int = 0) -> None:
-        self._position.begin_at(position, drawn)
+        self._position.begin_at(position, drawn, 0 if self.fence is None else self.fence.at)
 
     @property
     def committed(self) -> int:
@@ -57,13 +54,14 @@ class RecordsSpoutTask(SpoutTask):
     def pack(self, *, stays: bool, now: float) -> Luggage:
         stays = stays and not self.supervision.in_a_row  # a source that has raised has ended
         luggage = super().pack(stays=stays, now=now)
+        luggage.owed = self._position.owed
         if stays:
             luggage.place, luggage.source = self._position, self._left
         return luggage
 
     def unpack(self, luggage: Luggage, context: Context) -> None:
         if luggage.source is None or luggage.place is None:
-            self.begin_at(luggage.committed, luggage.drawn)
+            self._position.begin_at(luggage.committed, luggage.drawn, luggage.owed)
             self.replays.inherit(luggage.blames)
             self.open(context)
         else:
@@ -98,7 +96,14 @@ class RecordsSpoutTask(SpoutTask):
     def drain(self) -> None:
         self.active = True  # replays go on
         self._position.stop()
+        if self.fence is not None:
+            self.fence.close(self._position.owed)
         self._stop_at_end()
+
+    def _room(self, count: int) -> int:
+        """How many of the next `count` records may be drawn now."""
+        room = self._position.room(count)
+        return room if self.fence is None else self.fence.room(self._position.next, room)
 
     def _stop_at_end(self) -> None:
         if self._position.at_end:
@@ -116,6 +121,8 @@ class RecordsSpoutTask(SpoutTask):
         if len(fresh) < wanted:  # the source has nothing now
             replays = limit - len(fresh)
         drawn = self._position.advance(len(fresh))
+        if wanted and not fresh:
+            self._position.wait(now, self._config.message_timeout_s)
         self._stop_at_end()
         if not (fresh or self.replays.line or self._broken):  # the source has nothing yet
             return 0
@@ -137,20 +144,12 @@ class RecordsSpoutTask(SpoutTask):
         self._raise_broken(now, progress=bool(fresh))
         return len(again) + len(letters) + len(drawn)
 
-    def _raise_broken(self, now: float, *, progress: bool) -> None:
-        """Raise what the source has raised, now that all it gave before is emitted."""
-        if self._broken is not None:
-            broken, self._broken = self._broken, None
-            if progress:
-                self.supervision.went_well(now, progress=True)
-            raise broken
-
     def _draw(self, count: int) -> list[Any]:
         """Up to `count` records that are there now; those before one that is broken."""
         there_now = iter(self._source.__next__, None)  # stops at a None, without a Python loop
         fresh: list[Any] = []
         try:
-            fresh.extend(islice(there_now, self._position.room(count)))
+            fresh.extend(islice(there_now, self._room(count)))
         except RAISED as error:
             self._broken = blame(self.task, self._source_name, error)
         bad = self.outlets.check(DEFAULT, fresh)
@@ -177,31 +176,6 @@ class RecordsSpoutTask(SpoutTask):
         self._broken = blame(self.task, self._source_name, error)
         self.exhausted = False
 
-    def _send(
-        self,
-        stream: str,
-        records: Any,
-        payloads: Sequence[Any],
-        numbers: Sequence[int] | I64,
-        attempts: Any,
-        now: float,
-    ) -> None:
-        """Emit `records`; `payloads` is what to keep of each until it is acked."""
-        if not self._reports.tracked:
-            try:
-                self.outlets.send(stream, records, None)
-            except NotSent as refused:
-                self._note_untracked(refused.errors.values())
-            return
-        roots = self._take(payloads, numbers, attempts, now)
-        errors: dict[int, BaseException] = {}
-        try:
-            made = self.outlets.send(stream, records, Anchors(roots))
-        except NotSent as refused:
-            made, errors = refused.made, refused.errors
-        assert made is not None
-        self._start(roots, made, errors, now)
-
     def _send_letters(self, letters: list[Replay], now: float) -> None:
         if letters:
             numbers, records, attempts = zip(*letters, strict=True)
@@ -214,7 +188,3 @@ class RecordsSpoutTask(SpoutTask):
         schema = self.outlets.outlet(DEFAULT).spec.schema
         (values,) = schema.rows([replay.payload])
         return dict(zip(schema.fields, values, strict=True))
-
-    def _message_ids(self, released: Released) -> list[Any]:
-        ids: list[Any] = released.numbers.tolist()
-        return ids

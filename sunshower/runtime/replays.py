@@ -130,6 +130,12 @@ class Replays:
                 self.line.put_last(Replay(number, payloads[index], int(attempts[index])))
         return emit, attempts
 
+    def forget(self, first: int, end: int) -> None:
+        """The messages of [first, end) are somebody else's from now on."""
+        self.line.forget(first, end)
+        for number in [number for number in self._former if first <= number < end]:
+            del self._former[number]
+
     def settle(self, numbers: Sequence[int]) -> None:
         """These messages are done, they or their dead letters."""
         self.dead += sum(map(self.line.settle, numbers))
@@ -182,7 +188,7 @@ class Replays:
             )
         record = self._keeper.values(replay)
         letter = dead_letter(spout, message_id, record, failure, times)
-        blame.dead, blame.times = True, 0
+        blame.dead, blame.hopeless, blame.times = True, False, 0
         if self.scribe is not None:
             self.scribe.note(What.BURIED, self._task.id, values=np.array([replay.number]))
         return replay._replace(payload=self._keeper.letter_payload(replay, letter))

@@ -19,7 +19,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +45,7 @@ class Blame:
     failure: Failure  # the last that counted
     times: int = 0
     dead: bool = False  # it is a dead letter by now, and `times` are the failures of that
+    hopeless: bool = False  # no attempt can help
 
 
 class Retries:
@@ -84,6 +85,11 @@ class Retries:
         """A message that has used up its attempts before it was emitted at all."""
         self._ready.append(replay)
 
+    def condemn(self, replay: Replay, failure: Failure) -> None:
+        """A message that no attempt can help: it is next to become a dead letter, or to halt."""
+        self.blame(replay.number, failure).hopeless = True
+        self.put_last(replay)
+
     def put(self, replay: Replay, failure: Failure, now: float, *, counts: bool) -> None:
         """A message failed. `counts`: it, or user code, is to blame, not the machinery."""
         wait_s = self._counted(replay, failure) if counts else self._uncounted(replay)
@@ -118,7 +124,7 @@ class Retries:
 
     def exhausted(self, blame: Blame) -> bool:
         """Whether a message has used up its attempts."""
-        return blame.times >= self.retry.attempts
+        return blame.hopeless or blame.times >= self.retry.attempts
 
     def failed_by_machinery(self, number: int) -> bool:
         """Whether the machinery has failed this message, and it is not settled."""
@@ -138,6 +144,15 @@ class Retries:
         """Go on with the line of a former life; nobody waits any longer."""
         self._ready.extend(waiting)
         self._blames.update(blames)
+
+    def forget(self, first: int, end: int) -> None:
+        """The messages of [first, end) are somebody else's from now on."""
+        self._ready = deque(r for r in self._ready if not first <= r.number < end)
+        self._waiting = [one for one in self._waiting if not first <= one[2].number < end]
+        heapify(self._waiting)
+        for memory in (self._blames, self._machinery):
+            for number in [number for number in memory if first <= number < end]:
+                del memory[number]
 
     def settle(self, number: int) -> bool:
         """A message is done, and forgotten. Returns whether it was a dead letter."""

@@ -28,6 +28,7 @@ from sunshower.runtime.bolt_task import untracked
 from sunshower.runtime.congestion import Congestion
 from sunshower.runtime.credits import ServiceTime
 from sunshower.runtime.deadlines import Deadlines
+from sunshower.runtime.fence import Fence
 from sunshower.runtime.ids import I64, U64
 from sunshower.runtime.luggage import Luggage
 from sunshower.runtime.metrics import Counts, Latencies, TaskStats
@@ -60,6 +61,7 @@ class SpoutTask(Supervised):
     ) -> None:
         super().__init__(supervision)
         self.spout: Any = None  # until it is open
+        self.fence: Fence | None = None  # how far it may draw; None: as far as it likes
         self._make = make
         self.pending = pending
         self.outlets = outlets
@@ -227,7 +229,7 @@ class SpoutTask(Supervised):
         if self.replays.line.remembers:
             self.replays.settle(released.numbers[released.attempts > 1].tolist())
         if self._hears_ack:
-            self._tell_acked(self._message_ids(released))
+            self._tell_completed(released)
 
     def failed(self, roots: U64, why: Failure | Mapping[int, Failure], now: float) -> None:
         """These trees failed; those still pending are put in line to be emitted again.
@@ -320,6 +322,9 @@ class SpoutTask(Supervised):
 
     def _message_ids(self, released: Released) -> list[Any]:
         raise NotImplementedError
+
+    def _tell_completed(self, released: Released) -> None:
+        self._tell_acked(self._message_ids(released))
 
     def _tell_acked(self, message_ids: list[Any]) -> None:
         """Each stays acked, whatever the spout says to it."""

@@ -40,11 +40,13 @@ class TablesSpoutTask(RecordsSpoutTask):
         if self._reports.tracked:
             limit = min(limit, self.pending.room)
         replays, wanted = self.replays.share_out(now, limit, self._fresh_room)
-        table = self._draw_piece(self._position.room(wanted)) if wanted else None
+        table = self._draw_piece(wanted) if wanted else None
         fresh = 0 if table is None else len(table)
         if not fresh and wanted:  # the source has nothing now; a short piece says nothing
             replays = limit
         drawn = self._position.advance(fresh)
+        if wanted and not fresh:
+            self._position.wait(now, self._config.message_timeout_s)
         self._stop_at_end()
         numbers: I64 = np.arange(drawn.start, drawn.stop)
         payloads = [Piece(table, drawn.start)] * fresh
@@ -117,7 +119,7 @@ class TablesSpoutTask(RecordsSpoutTask):
         table = self._rest if self._rest is not None else self._next_table()
         if table is None:
             return None
-        count = self._position.room(count)
+        count = self._room(count)
         self._rest = table.slice(count) if len(table) > count else None
         return table.slice(0, count)
 

@@ -19,6 +19,7 @@ from sunshower.runtime.channels import Channel, Inbox, LocalChannel, RemoteChann
 from sunshower.runtime.credits import FIRST_WINDOW, ServiceTime
 from sunshower.runtime.history import Scribe, What
 from sunshower.runtime.ids import EdgeIds
+from sunshower.runtime.log_spout import LogSpoutTask
 from sunshower.runtime.manual_bolt import ManualBoltTask
 from sunshower.runtime.manual_spout import NextTupleSpoutTask
 from sunshower.runtime.outlets import Outlet, Outlets, Route
@@ -39,6 +40,7 @@ from sunshower.topologies.retry import Retry
 _SPOUTS: dict[Level, type[SpoutTask]] = {
     Level.RECORDS: RecordsSpoutTask,
     Level.TABLES: TablesSpoutTask,
+    Level.LOG: LogSpoutTask,
     Level.NEXT_TUPLE: NextTupleSpoutTask,
 }
 _BOLTS: dict[Level, type[BoltTask]] = {

@@ -24,6 +24,7 @@ from sunshower.runtime.calls import Calls
 from sunshower.runtime.channels import Inflow, RemoteChannel
 from sunshower.runtime.credits import FIRST_WINDOW
 from sunshower.runtime.disturbances import Disturbances
+from sunshower.runtime.fence import Fence, Marks
 from sunshower.runtime.havoc import Fate
 from sunshower.runtime.history import Scribe, What
 from sunshower.runtime.lanes import Inlet, Lane
@@ -62,10 +63,11 @@ class Worker:
         quarantined: Mapping[int, TaskError] | None = None,
         luggage: Mapping[int, Luggage] | None = None,
         scribe: Scribe | None = None,
+        marks: Marks | None = None,
     ) -> None:
         """`delay_s`: before the tasks open (ackers and mail do not wait); `quarantined`: the tasks
         whose user code is not run in this life, and why; `luggage`: of tasks that go on; `scribe`:
-        keeps a history of what happens here."""
+        keeps a history of what happens here; `marks`: see fence.py."""
         self.plan = plan
         self.worker = worker
         self.life = life
@@ -95,6 +97,7 @@ class Worker:
         self._losses = Losses(plan, self._wired)
         self._inflows: dict[tuple[int, int], Inflow] = {}
         self._spouts = list(self._wired.spouts.values())
+        self._fence_in(marks)
         tasks: list[BoltTask | SpoutTask] = [*self._wired.bolts.values(), *self._spouts]
         self._opening = Opening(plan, self._call, clock, tasks, luggage or {})
         own = (self._wired, self._config, self._call, clock, self._opening)
@@ -309,6 +312,11 @@ class Worker:
         return [error for error in said if error is not None]
 
     # ---- how ------------------------------------------------------------------------------
+
+    def _fence_in(self, marks: Marks | None) -> None:
+        for spout in self._spouts:
+            if marks is not None and self.plan.component(spout.task).level.counts_records:
+                spout.fence = Fence(spout.task.id, marks, self._clock)
 
     @property
     def _may_go_on(self) -> bool:

@@ -163,12 +163,19 @@ class SimRun:
         self._ask(lambda master: master.drain(self._master_s), changes=True)
 
     def rebalance(
-        self, workers: int | None = None, layout: Layout | None = None, wait_s: float | None = None
+        self,
+        workers: int | None = None,
+        layout: Layout | None = None,
+        wait_s: float | None = None,
+        *,
+        waits: bool = True,
     ) -> None:
         """See the port."""
         self._ask(
             lambda master: master.rebalance(workers, layout, wait_s, self._master_s), changes=True
         )
+        if not waits:
+            return
         config = self._site.plan.graph.config
         longest_s = (config.message_timeout_s if wait_s is None else wait_s) + _MOVE_S
         try:

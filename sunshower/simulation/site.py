@@ -18,6 +18,18 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+class Marked(dict[int, int]):
+    """The fences of all spout tasks, kept where no machine's end reaches them."""
+
+    def read(self, task: int) -> int:
+        """See Marks."""
+        return self.get(task, 0)
+
+    def write(self, task: int, number: int) -> None:
+        """See Marks."""
+        self[task] = number
+
+
 @dataclass(frozen=True)
 class Site:
     """One run's share of the world."""
@@ -31,5 +43,6 @@ class Site:
     check: bool  # look at the invariants of every worker after each slice of its work
     store: MemoryStore = field(default_factory=MemoryStore)  # the master's book
     luggage: dict[tuple[int, int], Luggage] = field(default_factory=dict)  # (move, task) → copies
+    marks: Marked = field(default_factory=Marked)
     boxes: dict[int, tuple[str, mmap]] = field(default_factory=dict)  # worker → node, black box
     entries: list[Entry] = field(default_factory=list)  # the history

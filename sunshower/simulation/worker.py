@@ -182,6 +182,7 @@ class SimWorker(Process):
             quarantined=welcome.quarantined,
             luggage=luggage,
             scribe=self._scribe(),
+            marks=site.marks,
         )
         self.core.welcome(welcome, self._obituary)
         self._forget_told()

@@ -100,6 +100,14 @@ class MemoryTree:
             del self._forest.nodes[path]
         self._forest.tell([path])
 
+    def withdraw(self, path: str) -> None:
+        with self._forest.lock:
+            kept = self._forest.nodes.get(check(path))
+            if kept is None or kept.owner is not self:
+                return
+            del self._forest.nodes[path]
+        self._forest.tell([path])
+
     def watch(self, path: str, changed: Callable[[], None]) -> _Watch:
         watch = _Watch(check(path), changed, self._forest.watches)
         self._forest.watches.append(watch)

@@ -110,6 +110,11 @@ class SqliteTree:
                 raise StoreError(f"{path} has children, so it cannot be removed")
             db.execute("DELETE FROM nodes WHERE path = ?", (path,))
 
+    def withdraw(self, path: str) -> None:
+        sql = "DELETE FROM nodes WHERE path = ? AND owner = ?"
+        with self._writing() as db:
+            db.execute(sql, (check(path), self.session))
+
     def watch(self, path: str, changed: Callable[[], None]) -> _Watch:
         watch = _Watch(check(path), changed, self._watches)
         with self._reading() as db:

@@ -66,6 +66,12 @@ class Tree(Protocol):
     def delete(self, path: str, version: int | None = None) -> None:
         """Remove a node. Raises NoNode, WrongVersion, and StoreError if it has children."""
 
+    def withdraw(self, path: str) -> None:
+        """Remove an ephemeral node, if it is of this very session; else it stays as it is.
+
+        Who has lost a session and does not know it removes nothing of those who came after.
+        """
+
     def watch(self, path: str, changed: Callable[[], None]) -> Watch:
         """Call `changed` after the node, or the list of its children, may have changed.
 

@@ -10,7 +10,14 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from sunshower.errors import NodeExists, NoNode, StoreError, StoreUnreachable, WrongVersion
+from sunshower.errors import (
+    NodeExists,
+    NoNode,
+    StoreError,
+    StoreForbidden,
+    StoreUnreachable,
+    WrongVersion,
+)
 from sunshower.stores.listeners import Listener, Listeners, Told
 from sunshower.stores.tree import Node, Session, check
 
@@ -159,6 +166,10 @@ class ZooKeeperTree:
             if attempts.count == 1:
                 raise
 
+    def withdraw(self, path: str) -> None:
+        with self._errors(check(path)):
+            self.client.retry(self._withdraw, path)
+
     def watch(self, path: str, changed: Callable[[], None]) -> _Watch:
         watch = _Watch(self, check(path), changed)
         self.watches.add(watch)
@@ -204,6 +215,17 @@ class ZooKeeperTree:
             for watch in [*self.watches]:
                 self.soon(watch.again)
 
+    def _withdraw(self, path: str) -> None:
+        from kazoo.exceptions import ConnectionLoss, NoNodeError
+
+        found = self.ask_once(self.client.exists_async, path)
+        session = self.client.client_id
+        if session is None:
+            raise ConnectionLoss  # it was there a moment ago: once more, when it is back
+        if found and found.ephemeralOwner == session[0]:
+            with suppress(NoNodeError):
+                self.ask_once(self.client.delete_async, path, found.version)
+
     def _is_mine(self, path: str, value: bytes, ephemeral: bool) -> bool:
         if ephemeral:
             found = self.ask(self.client.exists_async, path)
@@ -231,7 +253,7 @@ class ZooKeeperTree:
             what = f"{path} would be below an ephemeral node, which has no children"
             raise StoreError(what) from error
         except (they.NoAuthError, they.AuthFailedError, they.InvalidACLError) as error:
-            raise StoreUnreachable(
+            raise StoreForbidden(
                 f"the ZooKeeper at {self._hosts} lets this client not do that to {path}: another "
                 "name and password (`digest`) are wanted"
             ) from error

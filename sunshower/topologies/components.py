@@ -134,6 +134,8 @@ class SpoutCollector(Protocol[In_contra]):
 class Spout(Generic[Out_co]):
     """A source: write `records` (simple), `tables` (columns) or `next_tuple` (manual).
 
+    For logs with offsets there is LogSpout.
+
     What one of them raises, or `open`, stops this task alone: it is tried again after a back-off,
     and quarantined in the end. What `ack`, `fail` and `close` raise is told, and the task goes on.
     Nothing here may block. Of `records` and `tables` the framework names, keeps and replays each
@@ -144,7 +146,7 @@ class Spout(Generic[Out_co]):
     emits: Any = None  # record type or field names, when only the instance knows, not its class
     streams: ClassVar[Mapping[str, Any]] = {}  # further streams: id → record type or field names
     tick_s: float | None = None  # as Bolt.tick_s
-    replay: ClassVar[bool] = True  # False is for `next_tuple`: it emits again what failed, or not
+    replay: bool = True  # False is for `next_tuple` and `poll`: they emit again what failed, or not
 
     def open(self, context: Context) -> None:
         """Called once per task, before the first record."""

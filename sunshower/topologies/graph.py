@@ -20,6 +20,7 @@ class Level(Enum):
 
     RECORDS = "spout: records()"
     TABLES = "spout: tables()"
+    LOG = "spout: poll(limit)"
     NEXT_TUPLE = "spout: next_tuple(out)"
     FUNCTION = "bolt: a function of a record"
     PROCESS = "bolt: process(record)"
@@ -28,12 +29,17 @@ class Level(Enum):
 
     @property
     def is_spout(self) -> bool:
-        return self in (Level.RECORDS, Level.TABLES, Level.NEXT_TUPLE)
+        return self in (Level.RECORDS, Level.TABLES, Level.LOG, Level.NEXT_TUPLE)
 
     @property
     def counts_records(self) -> bool:
-        """Whether a message has the same number in every life of its spout."""
+        """Whether messages are numbered 0, 1, 2 … in the order of their source."""
         return self in (Level.RECORDS, Level.TABLES)
+
+    @property
+    def keeps_numbers(self) -> bool:
+        """Whether a message has the same number in every life of its spout."""
+        return self.counts_records or self is Level.LOG
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from sunshower.topologies.components import (
     Spout,
 )
 from sunshower.topologies.graph import Level
+from sunshower.topologies.logs import LogSpout
 
 
 class Function(Protocol[In_contra, Out_co]):
@@ -75,8 +76,11 @@ def spout_signature(code: Any, where: str) -> Signature:
         "tables": Level.TABLES,
         "next_tuple": Level.NEXT_TUPLE,
     }
-    level = _level(code, Spout, levels, where)
-    if level is not Level.NEXT_TUPLE and not code.replay:
+    if issubclass(kind, LogSpout):
+        level = _level(code, LogSpout, {**levels, "poll": Level.LOG}, where)
+    else:
+        level = _level(code, Spout, levels, where)
+    if level not in (Level.NEXT_TUPLE, Level.LOG) and not code.replay:
         raise TopologyError(
             f"{where}: {kind.__name__} has replay = False, which is for next_tuple; its failed "
             "records are kept and replayed for it: drop replay, or write next_tuple"

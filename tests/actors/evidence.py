@@ -18,7 +18,7 @@ from sunshower.runtime.history import Entry, What
 from sunshower.runtime.plan import Layout
 from tests.guarantee.deaths import until
 
-TOTAL = 30_000
+TOTAL = 10_000
 
 
 def work(number: Number) -> Iterator[Number]:
@@ -49,12 +49,12 @@ def stored(folder: Path) -> list[int]:
 
 
 def topology(folder: Path, total: int = TOTAL, **settings: Any) -> Topology:
-    """Numbers ──▶ work ──▶ store, two tasks of the bolts and two ackers; few are pending at a time,
+    """Numbers ──▶ work ──▶ store, two tasks of `work`; few are pending at a time,
     so that there is always something to hurt."""
-    limits = {"ackers": 2, "spout_pending": 256, "lane_retry_s": 0.1, **settings}
+    limits = {"ackers": 1, "spout_pending": 256, "lane_retry_s": 0.1, **settings}
     topology = Topology("evident", **limits)
     worked = topology.spout("numbers", Counter(total)).shuffle().bolt("work", work, parallelism=2)
-    worked.fields("value").bolt("store", Store(folder), parallelism=2)
+    worked.fields("value").bolt("store", Store(folder))
     return topology
 
 

@@ -305,9 +305,9 @@ def test_tasks_that_change_places_lose_nothing(submit: Submit) -> None:
     run = submit(chain(sinks=2, workers=2), Layout.PACK)
     assert run.plan.workers == [0, 1]
     until(run, lambda snapshot: acked(snapshot) > 5)
-    run.rebalance(workers=3)
-    assert run.plan.workers == [0, 1, 2]
+    run.rebalance(workers=3, waits=False)
     until(run, lambda snapshot: len(snapshot.workers) == 3)
+    assert run.plan.workers == [0, 1, 2]
     run.rebalance(workers=1)
     assert len(run.plan.workers) == 1
     all_is_written(run)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sunshower.errors import ClusterError
+from sunshower.errors import ClusterError, LifecycleError
 from sunshower.faults.workload import relayed
 from sunshower.runtime.havoc import Havoc
 from sunshower.runtime.history import Entry
 from sunshower.runtime.lifecycle import KillReport
 from sunshower.runtime.metrics import Counts, Snapshot, TaskStats, WorkerStats
+from sunshower.runtime.placement import placed, replan
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.topologies.graph import Graph
 
@@ -41,6 +42,7 @@ class FakeRun:
         self.entries = list(entries)
         self.stopped = False
         self.emitted = 0
+        self.refuses_moves = False
         self.watch: Callable[[], None] = lambda: None
 
     @property
@@ -123,9 +125,18 @@ class FakeRun:
         self.note("drain")
 
     def rebalance(
-        self, workers: int | None = None, layout: Layout | None = None, wait_s: float | None = None
+        self,
+        workers: int | None = None,
+        layout: Layout | None = None,
+        wait_s: float | None = None,
+        *,
+        waits: bool = True,
     ) -> None:
-        raise NotImplementedError
+        assert not waits, "whom it waits for may be paused, and resumed by nobody else"
+        if self.refuses_moves:
+            raise LifecycleError("it is rebalancing")
+        self.note(f"rebalance to {workers} workers")
+        self.plan = placed(self.plan, replan(self.plan, workers, layout or Layout.PACK))
 
     def kill(self, wait_s: float | None = None) -> KillReport:
         raise NotImplementedError

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from sunshower.errors import ClusterError, TopologyFailed
+from sunshower.faults.commands import drain, rebalance
 from sunshower.faults.nemesis import Nemesis
 from sunshower.faults.plans import Step, every, settle, until
 from sunshower.faults.targets import anybody, master, task
@@ -159,6 +160,44 @@ def test_a_source_without_end_is_stopped_when_it_has_emitted_enough() -> None:
     assert run.done[0] == (pytest.approx(1.5), "drain")
     assert [words for _, words in run.done] == ["drain", "kill worker 2"]
     assert nemesis.drained
+
+
+def test_nobody_waits_for_a_rebalance_while_somebody_sleeps() -> None:
+    run = FakeRun()
+    nemesis = Nemesis(run, 1)
+    nemesis.carry_out([Step(1, pause(RELAY, 3)), Step(2, rebalance(3)), Step(2.5, drain())])
+    assert run.done == [
+        (1, "pause worker 2"),
+        (2, "rebalance to 3 workers"),
+        (2.5, "drain"),
+        (4, "resume worker 2"),
+    ]
+    assert ("ended", "rebalance to 3 workers") in [entry[1:] for entry in told(nemesis)]
+
+
+def test_a_rebalance_is_asked_of_a_master_that_hears() -> None:
+    run = FakeRun()
+    Nemesis(run, 1).carry_out([Step(1, pause(master(), 3)), Step(2, rebalance(3))])
+    assert run.done[1:] == [(4, "resume the master"), (4, "rebalance to 3 workers")]
+
+
+def test_after_a_rebalance_the_victims_are_where_they_are_now() -> None:
+    run = FakeRun()
+    nemesis = Nemesis(run, 1)
+    before = run.plan.tasks_of("sink")[1].worker
+    nemesis.carry_out([Step(1, rebalance(1)), Step(2, kill(task("sink", 1)))])
+    after = run.plan.tasks_of("sink")[1].worker
+    assert run.done[-1] == (2, f"kill worker {after}")
+    assert after != before
+
+
+def test_what_the_state_does_not_allow_is_said_and_not_waited_for() -> None:
+    run = FakeRun()
+    run.refuses_moves = True
+    nemesis = Nemesis(run, 1)
+    nemesis.carry_out([Step(1, pause(RELAY, 3)), Step(2, rebalance(3)), Step(3, kill(RELAY))])
+    assert nemesis.undone == ["2.000 s: rebalance to 3 workers: it is rebalancing"]
+    assert [at_s for at_s, _ in run.done] == [1, 3, 4]
 
 
 def test_the_same_seed_hurts_the_same() -> None:

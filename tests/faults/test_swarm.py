@@ -21,7 +21,7 @@ def drawn(seed: int) -> Prepared:
     return prepare(swarm(make, seed), seed)
 
 
-def kinds(prepared: Prepared) -> set[str]:
+def kinds_of(prepared: Prepared) -> set[str]:
     return {type(step.fault).__name__ for step in prepared.steps}
 
 
@@ -39,8 +39,9 @@ def test_a_seed_draws_the_same_again() -> None:
 
 
 def test_every_kind_of_fault_is_there_in_some_and_missing_in_others(many: list[Prepared]) -> None:
-    counts = Counter(kind for prepared in many for kind in kinds(prepared))
-    assert {*counts} == {"Kill", "Pause", "Slowness", "Errors", "Lossy", "Expire"}
+    counts = Counter(kind for prepared in many for kind in kinds_of(prepared))
+    kinds = {"Kill", "Pause", "Slowness", "Errors", "Lossy", "Expire", "Rebalance", "Drain"}
+    assert {*counts} == kinds
     assert all(counts[kind] > 20 for kind in counts)
     assert counts["Expire"] < 180
 
@@ -70,7 +71,7 @@ def test_what_a_topology_sets_itself_stays() -> None:
         prepared = prepare(swarm(own, seed), seed)
         config = prepared.plan.graph.config
         assert (config.ackers, config.spout_pending) == (0, 77)
-        assert "Expire" not in kinds(prepared)
+        assert "Expire" not in kinds_of(prepared)
 
 
 def test_the_topology_itself_is_left_as_it_was() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from sunshower.errors import ExperimentError
+from sunshower.faults.commands import drain, rebalance
 from sunshower.faults.targets import (
     Target,
     acker,
@@ -169,6 +170,10 @@ def test_what_is_done_from_within_is_a_havoc() -> None:
         ),
         (cut("relay", "sink", 5), "cut relay ↔ sink for 5 s"),
         (expire(), "expire all that is pending"),
+        (rebalance(1, wait_s=2), "rebalance to 1 worker"),
+        (rebalance(3, Layout.PACK), "rebalance to 3 workers, pack"),
+        (rebalance(layout=Layout.ISOLATE), "rebalance to isolate"),
+        (drain(), "drain"),
     ],
 )
 def test_faults_say_what_they_are(fault: Fault, said: str) -> None:
@@ -186,6 +191,8 @@ def test_faults_say_what_they_are(fault: Fault, said: str) -> None:
         (errors("rely", for_s=1), "no component 'rely'"),
         (errors("__acker", for_s=1), "ackers run no user code"),
         (lossy("rely", for_s=1, drop=1), "no component 'rely'"),
+        (rebalance(0), "at least one worker"),
+        (rebalance(3), "rebalance to 3 workers: in the layout isolate"),
         (cut("relay", "snik", 1), "no component 'snik'"),
     ],
 )

@@ -17,7 +17,7 @@ from sunshower import Bolt, Context, Failure, Number, Spout, Topology
 from sunshower.actors.run import RayRun
 from sunshower.runtime.plan import Plan
 
-TOTAL = 60_000
+TOTAL = 20_000
 RECOVERY_S = 60.0  # generous: the machine may be busy, and a lost tuple would never come
 
 

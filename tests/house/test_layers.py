@@ -62,7 +62,7 @@ GUESTS = {"trident", "kafka", "spark_integration", "dev"}  # deleting one leaves
 # a module of the standard library needs one only where it is somebody's business alone.
 DOORS: dict[str, set[str]] = {
     "ray": {"actors", "spark_integration"},
-    "numpy": {"runtime", "records", "topologies", "faults"},
+    "numpy": {"runtime", "records", "topologies", "faults", "kafka"},
     "msgpack": {"runtime", "records", "topologies"},
     "pyarrow": {"runtime", "records", "topologies", "spark_integration"},
     "matplotlib": {"faults"},

@@ -137,7 +137,7 @@ def test_the_last_answer_holds_while_nobody_answers(tree: MemoryTree) -> None:
     clock.advance(2)
     directory.refresh()
     assert numbers(directory.partitions("t")) == [0]
-    with pytest.raises(KafkaUnreachable, match="/brokers/ids cannot be read: away"):
+    with pytest.raises(KafkaUnreachable, match="/brokers/ids cannot be used: away"):
         directory.leaders("t")  # was never asked before
     fails.away = False
     tree.delete("/brokers/topics/t/partitions/0/state")

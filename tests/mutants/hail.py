@@ -3,44 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import islice
 
 from numpy.random import Generator
 
+from sunshower.faults.commands import drain, rebalance
 from sunshower.faults.plans import Step, random
 from sunshower.faults.targets import acker, lot, master, node, spout, worker
-from sunshower.faults.vocabulary import Fault, Hurt, Pause, cut, kill, lossy, pause
-from sunshower.runtime.cluster import Run
+from sunshower.faults.vocabulary import Fault, cut, kill, lossy, pause
 from sunshower.runtime.havoc import ANY
-from sunshower.runtime.plan import ACKER, Plan
+from sunshower.runtime.plan import ACKER, Layout
 
 _STEPS_MAX = 8
-
-
-@dataclass(frozen=True)
-class Rebalance:
-    """All tasks get new places, on so many workers."""
-
-    workers: int
-    for_s: float = field(default=0.0, init=False)
-
-    def check(self, plan: Plan) -> None:
-        """Any plan will do."""
-
-    def begin(self, run: Run, plan: Plan, generator: Generator) -> Hurt:
-        run.rebalance(self.workers, wait_s=0.05)
-        return Hurt(str(self))
-
-    def __str__(self) -> str:
-        return f"rebalance to {self.workers} workers"
 
 
 def hail(stage: str, generator: Generator) -> Iterator[Step]:
     """Some faults of the kinds that this seed has drawn."""
     kinds = _network(generator)
-    if stage == "moves":  # who waits for a rebalance resumes nobody meanwhile
-        kinds = [kind for kind in kinds if not isinstance(kind, Pause)]
     if stage == "apart":
         kinds = [kill(acker()), kill(acker()), kill(spout()), kill(worker())]
     elif stage != "poison":  # there, who dies while he is executing an innocent record is to blame
@@ -57,7 +36,7 @@ def _deaths() -> list[Fault]:
 
 
 def _moves() -> list[Fault]:
-    return [Rebalance(2), Rebalance(3), Rebalance(4)]
+    return [*(rebalance(workers, Layout.PACK, 0.05) for workers in (2, 3, 4)), drain()]
 
 
 def _network(generator: Generator) -> list[Fault]:

@@ -55,7 +55,17 @@ class Numbers(Spout[Item]):
             yield Item(number)
 
 
-class Sink(Bolt[Item, None]):
+class Anywhere:
+    """A bolt that keeps nothing in memory, and so can move."""
+
+    def snapshot(self) -> None:
+        """See Bolt."""
+
+    def restore(self, state: None) -> None:
+        """See Bolt."""
+
+
+class Sink(Anywhere, Bolt[Item, None]):
     """Says what it has seen."""
 
     def prepare(self, context: Context) -> None:
@@ -65,7 +75,7 @@ class Sink(Bolt[Item, None]):
         self._context.wrote((self._context.component, *record))
 
 
-class Relay(Bolt[Item, Item]):
+class Relay(Anywhere, Bolt[Item, Item]):
     """As many parts as `parts_of` says; at times it raises when it has made a part already."""
 
     def __init__(self, dice: Dice, risk: float) -> None:
@@ -178,7 +188,7 @@ def hands(dice: Dice, total: int, **settings: Any) -> Topology:
 
 def poison(dice: Dice, total: int, **settings: Any) -> Topology:
     """See the drawing."""
-    topology = Topology("poison", **{**settings, "deaths_max": 1_000})
+    topology = Topology("poison", **settings)
     return _with_letters(topology, Relay(dice, 0), Deadly, total)
 
 

@@ -108,4 +108,5 @@ def _settings(generator: Generator) -> dict[str, Any]:
         "idle_poll_s": 0.05,
         "restart_backoff_s": 0.05,
         "task_backoff_s": 0.05,
+        "deaths_max": 1_000,  # a hail hits the innocent
     }

@@ -1,6 +1,7 @@
 """A topology in one worker that dies and is started again, with its master: tests step it by hand.
 
 Only what the master was told survives; the box is what the worker has written for its successor.
+With `marks` there are fences, as on a cluster.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from sunshower import Topology
 from sunshower.clock import ManualClock
 from sunshower.runtime.blackbox import BlackBox, read
+from sunshower.runtime.fence import Marks
 from sunshower.runtime.ids import seeded
 from sunshower.runtime.master import Master
 from sunshower.runtime.metrics import TaskStats
@@ -20,16 +22,17 @@ from sunshower.runtime.worker import Worker
 class Lives:
     """`core` is the life that is now."""
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, marks: Marks | None = None) -> None:
         self.clock = ManualClock()
         self.plan = make_plan(topology.graph(), Layout.PACK)
         self.master = Master(self.plan)
         self.box = bytearray()
+        self.marks = marks
         self.start()
 
-    def start(self) -> None:
+    def start(self, *, box_survives: bool = True) -> None:
         """The worker says hello, for the first time or after a SIGKILL."""
-        obituary = read(self.box, 0)
+        obituary = read(self.box, 0) if box_survives else None
         welcome = self.master.hello(0, self.clock.now(), obituary)
         self.box = bytearray(BlackBox.size_of(self.plan, 0))
         box = BlackBox(self.box, welcome.life)
@@ -42,6 +45,7 @@ class Lives:
             recorder=box,
             delay_s=welcome.delay_s,
             quarantined=welcome.quarantined,
+            marks=self.marks,
         )
         self.core.welcome(welcome, obituary)
         self.clock.advance(welcome.delay_s)

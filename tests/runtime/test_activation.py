@@ -275,7 +275,7 @@ def test_spout_that_moves_takes_nothing_along_but_its_position(spout: Any) -> No
     emit(rig, 1, 8)
     task.complete(task.pending.all_roots()[:2], 0.0)
     luggage = task.pack(stays=False, now=0.0)
-    assert luggage == Luggage(committed=2, drawn=luggage.drawn)
+    assert luggage == Luggage(committed=2, drawn=luggage.drawn, owed=luggage.drawn)
     assert luggage.drawn > 2
     assert not len(task.pending)
 

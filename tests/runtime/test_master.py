@@ -112,6 +112,13 @@ def test_untracked_records_on_their_way_are_waited_for(master: Master) -> None:
     assert master.state(6.0) is State.FINISHED, "nothing has changed for a second"
 
 
+def test_what_is_finished_stays_so_whatever_a_late_word_says(master: Master) -> None:
+    everybody(master, sent=9, executed=3)
+    assert master.state(1.0) is State.FINISHED
+    master.hear(stats(BOLT, executed=8), 1.0)
+    assert master.state(1.0) is State.FINISHED
+
+
 def test_worker_that_is_restarted_is_waited_for(master: Master) -> None:
     everybody(master)
     master.hello(BOLT, 0.0)

@@ -238,6 +238,33 @@ def test_ephemeral_nodes_go_with_who_made_them(store: Store) -> None:
 
 
 @every_store
+def test_only_its_session_withdraws_an_ephemeral_node(store: Store) -> None:
+    mine, other = store.open(), store.open()
+    mine.create(f"{store.root}/mine", ephemeral=True)
+    mine.create(f"{store.root}/lasting")
+    other.withdraw(f"{store.root}/mine")
+    mine.withdraw(f"{store.root}/lasting")
+    mine.withdraw(f"{store.root}/none")
+    assert other.children(store.root) == ["lasting", "mine"]
+    mine.withdraw(f"{store.root}/mine")
+    assert other.children(store.root) == ["lasting"]
+
+
+@every_store
+def test_who_lost_its_session_withdraws_nothing_of_others(store: Store) -> None:
+    lost, other = store.open(), store.open()
+    told = Hears()
+    lost.listen(told)
+    lost.create(f"{store.root}/claim", ephemeral=True)
+    store.expire(lost)
+    while told.next() is not Session.CONNECTED:
+        pass
+    other.create(f"{store.root}/claim", ephemeral=True)
+    lost.withdraw(f"{store.root}/claim")
+    assert other.children(store.root) == ["claim"]
+
+
+@every_store
 def test_an_ephemeral_node_has_no_children(store: Store) -> None:
     tree = store.open()
     tree.create(store.root, ephemeral=True)

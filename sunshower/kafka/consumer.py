@@ -1,0 +1,152 @@
+"""A consumer of Kafka's client: which settings it gets, and its errors as ours."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from sunshower.errors import ConfigError, KafkaUnreachable
+from sunshower.kafka.metadata import as_ours
+from sunshower.kafka.partitions import Partition
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer as Client
+    from confluent_kafka import Message, TopicPartition
+
+ANSWER_S = 8.0
+_OURS = {  # these are this spout's business, and say how to tell it instead
+    "enable.auto.commit": "say when with guarantee= and commit_s=",
+    "enable.auto.offset.store": "say when with guarantee= and commit_s=",
+    "auto.offset.reset": "say where to begin with first=",
+    "enable.partition.eof": "the ends of partitions are seen in any case",
+}
+_FIXED = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",  # nothing is skipped in silence
+    "enable.partition.eof": True,
+}
+
+
+class Consumer:
+    """Raises ConfigError for settings that make no consumer, KafkaUnreachable without its package.
+
+    `settings` are librdkafka's; bootstrap.servers and group.id must be among them.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        check_settings(settings)
+        if not importlib.util.find_spec("confluent_kafka"):
+            raise KafkaUnreachable(
+                "confluent_kafka, the client of Kafka, is missing: pip install 'sunshower[kafka]'"
+            )
+        from confluent_kafka import Consumer, KafkaException
+
+        self.address = str(settings["bootstrap.servers"])
+        self.group = str(settings["group.id"])
+        self.told: list[Any] = []  # what the client says of itself, the newest at the end
+        # An eager group gives all partitions back before each of its assignments.
+        self.eager = False
+        usual: dict[str, Any] = {"log_level": 0, "error_cb": self._hear}
+        try:
+            self.client: Client = Consumer({**usual, **settings, **_FIXED})
+        except (KafkaException, TypeError) as error:
+            raise ConfigError(f"these settings make no client of Kafka: {error.args[0]}") from error
+        self.consume: Callable[[int, float], list[Message]] = self.client.consume
+
+    def assign(self, offsets: Mapping[Partition, int]) -> None:
+        """Read these, too."""
+        assign = self.client.assign if self.eager else self.client.incremental_assign
+        self._call("assigning", assign, targets(offsets))
+
+    def unassign(self, partitions: Collection[Partition]) -> None:
+        """Read these no more."""
+        if self.eager:
+            self._call("giving back", self.client.unassign)
+        else:
+            self._call("giving back", self.client.incremental_unassign, _bare(partitions))
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        """Go on there. Raises KafkaError."""
+        (target,) = targets({partition: offset})
+        self._call(f"seeking in {partition}", self.client.seek, target)
+
+    def pause(self, partitions: Collection[Partition]) -> None:
+        """Fetch nothing of these until `resume`."""
+        self._call("pausing", self.client.pause, _bare(partitions))
+
+    def resume(self, partitions: Collection[Partition]) -> None:
+        """Fetch them again."""
+        self._call("resuming", self.client.resume, _bare(partitions))
+
+    def bounds(self, partition: Partition) -> tuple[int, int]:
+        """The first offset that is there, and the next to come. Raises KafkaError."""
+        (target,) = _bare([partition])
+        what = f"the bounds of {partition}"
+        found = self._call(what, self.client.get_watermark_offsets, target, ANSWER_S)
+        if found is None:
+            raise as_ours(self.last, what, self.address)
+        low, high = found
+        return low, high
+
+    def since(self, partition: Partition, timestamp_ms: int) -> int | None:
+        """The first offset of that time or later, if there is one. Raises KafkaError."""
+        wanted = targets({partition: timestamp_ms})
+        what = f"times in {partition}"
+        (found,) = self._call(what, self.client.offsets_for_times, wanted, ANSWER_S)
+        if found.error is not None:
+            raise as_ours(found.error, what, self.address)
+        return found.offset if found.offset >= 0 else None
+
+    @property
+    def last(self) -> Any:
+        """What the client has said last of itself: why nobody answers."""
+        return self.told[-1] if self.told else None
+
+    def close(self) -> None:
+        """Leave the group, if it is a member of one."""
+        self.client.close()
+
+    def _call(self, what: str, call: Callable[..., Any], *given: Any) -> Any:
+        from confluent_kafka import KafkaException
+
+        try:
+            return call(*given)
+        except KafkaException as error:
+            raise as_ours(error.args[0], what, self.address) from error
+
+    def _hear(self, error: Any) -> None:
+        self.told.append(error)
+        del self.told[:-5]
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Raises ConfigError for what cannot be before a broker is asked."""
+    for name in ("bootstrap.servers", "group.id"):
+        if not settings.get(name):
+            raise ConfigError(
+                f"the settings of Kafka's client lack {name!r}; give "
+                '{"bootstrap.servers": "host:9092", "group.id": "who reads"}'
+            )
+    for name, instead in _OURS.items():
+        if name in settings:
+            raise ConfigError(f"{name} is not to be set here: {instead}")
+
+
+def targets(offsets: Mapping[Partition, int]) -> list[TopicPartition]:
+    """As the client wants them."""
+    from confluent_kafka import TopicPartition
+
+    return [TopicPartition(p.topic, p.number, offset) for p, offset in offsets.items()]
+
+
+def ours(partitions: Iterable[TopicPartition]) -> list[Partition]:
+    """As we call them."""
+    return [Partition(one.topic, one.partition) for one in partitions]
+
+
+def _bare(partitions: Iterable[Partition]) -> list[TopicPartition]:
+    from confluent_kafka import TopicPartition
+
+    return [TopicPartition(partition.topic, partition.number) for partition in partitions]

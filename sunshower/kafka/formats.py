@@ -1,0 +1,131 @@
+"""What the bytes of a key or a value mean: bytes, text, JSON, MessagePack, Avro."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sunshower.errors import ConfigError
+from sunshower.records import Schema
+
+Decode = Callable[[bytes], Any]
+
+
+class Format:
+    """How to read bytes. `record_type`: what it makes of them, if that is a record."""
+
+    record_type: type[Any] | None = None
+
+    @abstractmethod
+    def decoder(self, topic: str, part: str) -> Decode | None:
+        """What reads the `part` ("key" or "value") of messages of a topic; None: as they are.
+
+        It raises anything for bytes that it cannot read. A message without that part (a tombstone)
+        is not shown to it.
+        """
+
+
+@dataclass(frozen=True)
+class Bytes(Format):
+    """As they are."""
+
+    def decoder(self, topic: str, part: str) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class Text(Format):
+    """Text in UTF-8, unless another encoding is said."""
+
+    encoding: str = "utf-8"
+
+    def decoder(self, topic: str, part: str) -> Decode:
+        encoding = self.encoding
+        return lambda data: data.decode(encoding)
+
+
+@dataclass(frozen=True)
+class Json(Format):
+    """JSON: of objects a record, if a type is said (NamedTuple or dataclass), by their names.
+
+    What the type does not know is left out; what it has no default for must be there.
+    """
+
+    record_type: type[Any] | None = None
+
+    def decoder(self, topic: str, part: str) -> Decode:
+        return _records(json.loads, self.record_type)
+
+
+@dataclass(frozen=True)
+class MessagePack(Format):
+    """MessagePack: of maps a record, as with JSON; of arrays one by their order."""
+
+    record_type: type[Any] | None = None
+
+    def decoder(self, topic: str, part: str) -> Decode:
+        try:
+            import msgpack
+        except ImportError as error:
+            raise ConfigError("MessagePack needs its package: pip install msgpack") from error
+        return _records(msgpack.unpackb, self.record_type)
+
+
+@dataclass(frozen=True)
+class Avro(Format):
+    """Avro as Confluent's schema registry frames it: `registry` is its client's configuration,
+    such as {"url": "http://localhost:8081"}. Each message names its own schema."""
+
+    registry: Mapping[str, Any] = field(default_factory=dict)
+    record_type: type[Any] | None = None
+
+    def decoder(self, topic: str, part: str) -> Decode:
+        try:
+            from confluent_kafka.schema_registry import SchemaRegistryClient
+            from confluent_kafka.schema_registry.avro import AvroDeserializer
+            from confluent_kafka.serialization import MessageField, SerializationContext
+        except ImportError as error:
+            raise ConfigError(
+                f"Avro needs {error.name}, which is not installed: "
+                "pip install 'confluent-kafka[avro,schemaregistry]'"
+            ) from error
+        read = AvroDeserializer(SchemaRegistryClient(dict(self.registry)))
+        field = MessageField.VALUE if part == "value" else MessageField.KEY
+        where = SerializationContext(topic, field)
+        return _records(lambda data: read(data, where), self.record_type)
+
+
+def _records(read: Decode, kind: type[Any] | None) -> Decode:
+    """`read`, and a record made of what it returns."""
+    if kind is None:
+        return read
+    names = Schema.of(kind).fields
+    required = [name for name in names if name not in _defaults(kind)]
+    known = frozenset(names)
+
+    def made(data: bytes) -> Any:
+        found = read(data)
+        if isinstance(found, list):
+            return kind(*found)
+        if not isinstance(found, dict):
+            raise TypeError(f"{kind.__name__} was expected, and it is a {type(found).__name__}")
+        if missing := [name for name in required if name not in found]:
+            raise ValueError(f"{kind.__name__} without {', '.join(missing)}")
+        return kind(**{name: found[name] for name in found.keys() & known})
+
+    return made
+
+
+def _defaults(kind: Any) -> frozenset[str]:
+    if not dataclasses.is_dataclass(kind):
+        return frozenset(kind._field_defaults)
+    missing = dataclasses.MISSING
+    return frozenset(
+        one.name
+        for one in dataclasses.fields(kind)
+        if one.default is not missing or one.default_factory is not missing
+    )

@@ -1,0 +1,81 @@
+"""How a KafkaSpout reads: everything that can be said of it, with Storm's name beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from sunshower.errors import ConfigError
+from sunshower.kafka.broker_group import BrokerGroup
+from sunshower.kafka.by_index import ByIndex
+from sunshower.kafka.consumer import Consumer
+from sunshower.kafka.offsets import KafkaOffsets
+from sunshower.kafka.partitions import Directory, Offsets, Sharing
+from sunshower.kafka.starting import First, Where
+from sunshower.kafka.subscription import Subscription
+from sunshower.topologies.components import Context
+
+
+class Guarantee(Enum):
+    """What a crash may do. Storm: KafkaSpoutConfig.ProcessingGuarantee."""
+
+    AT_LEAST_ONCE = "at least once"  # committed when it is processed: it may come twice
+    AT_MOST_ONCE = "at most once"  # committed before it is emitted: it may be lost
+    NONE = "none"  # committed now and then, processed or not: either
+
+
+class Post(NamedTuple):
+    """Where one task stands: what its sharing and its offsets are made from."""
+
+    context: Context
+    subscription: Subscription
+    directory: Directory
+    consumer: Consumer
+    refresh_s: float
+    deployment: str  # the id of this topology, as it stands in what is committed
+
+
+def by_index(post: Post) -> Sharing:
+    """Each task takes its share by its index."""
+    place = (post.context.clock, post.context.index, post.context.parallelism)
+    return ByIndex(post.subscription, post.directory, *place, refresh_s=post.refresh_s)
+
+
+def by_broker_group(post: Post) -> Sharing:
+    """The brokers' group of that group.id; the setting partition.assignment.strategy says how."""
+    if post.subscription.partitions:
+        raise ConfigError(
+            "a group shares whole topics: give topics=[…] or pattern='…' with it, or read "
+            "partitions=[…] by index"
+        )
+    return BrokerGroup(post.subscription, post.consumer)
+
+
+def in_kafka(post: Post) -> Offsets:
+    """The offsets of that group.id, in Kafka."""
+    return KafkaOffsets(post.consumer)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaOptions:
+    """Raises ConfigError for a value out of range."""
+
+    guarantee: Guarantee = Guarantee.AT_LEAST_ONCE  # processingGuarantee
+    first: Where = First.UNCOMMITTED_EARLIEST  # firstPollOffsetStrategy
+    behind_max: int | None = None  # maxOffsetBehind: what is further behind is skipped, and told
+    commit_s: float = 1.0  # offsetCommitPeriodMs (30 s there)
+    uncommitted_max: int = 10_000_000  # maxUncommittedOffsets, of each partition
+    refresh_s: float = 30.0  # partitionRefreshPeriodMs (2 s there): new partitions and topics
+    sharing: Callable[[Post], Sharing] = by_index
+    offsets: Callable[[Post], Offsets] = in_kafka
+
+    def __post_init__(self) -> None:
+        for name in ("commit_s", "refresh_s"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} is {getattr(self, name)!r}; it must be above 0 seconds")
+        if self.uncommitted_max < 1:
+            raise ConfigError(f"uncommitted_max is {self.uncommitted_max}; it must be at least 1")
+        if self.behind_max is not None and self.behind_max < 0:
+            raise ConfigError(f"behind_max is {self.behind_max}; it must be 0 at least, or None")

@@ -1,0 +1,102 @@
+"""The partitions that one task reads, and the numbers of their messages: slot << 48 | offset.
+
+The slot of a partition is drawn from its name, so that it is the same in every life of a task: what
+a dead process has left behind about a message then finds it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from zlib import crc32
+
+import numpy as np
+
+from sunshower.kafka.partitions import Partition
+from sunshower.kafka.progress import I64, Progress
+
+OFFSET_BITS = 48
+_OFFSETS = (1 << OFFSET_BITS) - 1
+_SLOTS = 1 << 15  # a number stays positive
+
+
+@dataclass(slots=True)
+class Place:
+    """One partition that is read."""
+
+    partition: Partition
+    slot: int
+    progress: Progress
+    committed: int | None = None
+    end: int | None = None  # of the partition, when it was last seen
+    paused: bool = False
+
+    def number(self, offset: int) -> int:
+        """Of the message at `offset`."""
+        return self.slot << OFFSET_BITS | offset
+
+    @property
+    def numbers(self) -> tuple[int, int]:
+        """The first of its numbers, and the first that is not its own."""
+        return self.slot << OFFSET_BITS, (self.slot + 1) << OFFSET_BITS
+
+
+class Places(Mapping[Partition, Place]):
+    """By partition; and by message number."""
+
+    def __init__(self) -> None:
+        self._by_partition: dict[Partition, Place] = {}
+        self._by_slot: dict[int, Place] = {}
+
+    def __getitem__(self, partition: Partition) -> Place:
+        return self._by_partition[partition]
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self._by_partition)
+
+    def __len__(self) -> int:
+        return len(self._by_partition)
+
+    def take(self, partition: Partition, start: int, committed: int | None = None) -> Place:
+        """Read a partition from now on, from `start`."""
+        slot = crc32(str(partition).encode()) % _SLOTS
+        while slot in self._by_slot:
+            slot = (slot + 1) % _SLOTS
+        place = Place(partition, slot, Progress(start), committed)
+        self._by_partition[partition] = self._by_slot[slot] = place
+        return place
+
+    def drop(self, partition: Partition) -> Place | None:
+        """It is somebody else's."""
+        place = self._by_partition.pop(partition, None)
+        if place is not None:
+            del self._by_slot[place.slot]
+        return place
+
+    def restart(self, place: Place, offset: int) -> None:
+        """Nothing of what was read is there any more: go on at `offset`, whatever was before."""
+        place.progress = Progress(offset)
+
+    def acked(self, numbers: I64) -> None:
+        """These messages are settled; those of partitions that are not read here are ignored."""
+        if not len(numbers):
+            return
+        slots = numbers >> OFFSET_BITS
+        if (slots == slots[0]).all():
+            self._ack(int(slots[0]), numbers & _OFFSETS)
+            return
+        order = np.sort(numbers)
+        slots, begins = np.unique(order >> OFFSET_BITS, return_index=True)
+        ends = [*begins[1:].tolist(), len(order)]
+        for slot, begin, end in zip(slots.tolist(), begins.tolist(), ends, strict=True):
+            self._ack(slot, order[begin:end] & _OFFSETS)
+
+    def name(self, number: int) -> tuple[Partition, int] | None:
+        """The partition and the offset of a message."""
+        place = self._by_slot.get(number >> OFFSET_BITS)
+        return None if place is None else (place.partition, number & _OFFSETS)
+
+    def _ack(self, slot: int, offsets: I64) -> None:
+        place = self._by_slot.get(slot)
+        if place is not None:
+            place.progress.ack(offsets)

@@ -1,0 +1,252 @@
+"""What one task reads: its partitions, where each begins, what is settled, and what was skipped."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sunshower.kafka.committing import Committer
+from sunshower.kafka.consumer import Consumer
+from sunshower.kafka.metadata import as_ours
+from sunshower.kafka.options import Guarantee, KafkaOptions
+from sunshower.kafka.partitions import Committed, Offsets, Partition
+from sunshower.kafka.places import Place, Places
+from sunshower.kafka.progress import I64
+from sunshower.kafka.starting import First, Since, begin, within
+from sunshower.kafka.storm_start import Start, writer
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+_LOG = logging.getLogger("sunshower.kafka")
+_FINISH_S = 5.0  # to wait for a commit when partitions change hands, or at the end
+
+
+class Skipped(NamedTuple):
+    """Offsets of a partition that were not read: from the first to the one before `end`."""
+
+    partition: Partition
+    first: int
+    end: int
+    why: str
+
+
+class Reading:
+    """See the port `Owner`. `gone` and `skipped` are what is to be told on."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        offsets: Offsets,
+        options: KafkaOptions,
+        deployment: str,
+        metadata: str,
+    ) -> None:
+        self.places = Places()
+        self.committer = Committer(offsets)
+        self.gone: list[tuple[int, int]] = []
+        self.skipped: list[tuple[Place, Skipped]] = []
+        self.ahead: list[Message] = []  # taken from the client, and not looked at
+        self._consumer = consumer
+        self._offsets = offsets
+        self._options = options
+        self._deployment = deployment
+        self._metadata = metadata
+        self._acks = options.guarantee is Guarantee.AT_LEAST_ONCE
+        self._full: set[Partition] = set()  # paused: too much of them is uncommitted
+        self._resting = False  # all are paused
+
+    # ---- which ------------------------------------------------------------------------------
+
+    def assigned(self, partitions: Collection[Partition]) -> None:
+        stored = self._offsets.read(partitions)
+        starts = {one: self._begin(one, stored.get(one)) for one in sorted(partitions)}
+        for partition, start in starts.items():
+            kept = stored.get(partition)
+            first = start.skipped[0] if start.skipped else start.offset
+            place = self.places.take(partition, first, kept.offset if kept else None)
+            if kept is not None:
+                self.committer.kept[partition] = kept
+            if start.skipped:
+                self._skip(place, start.offset, "they are too far behind, or removed")
+        self._consumer.assign({partition: start.offset for partition, start in starts.items()})
+
+    def revoked(self, partitions: Collection[Partition], *, lost: bool) -> None:
+        if not lost:
+            self.commit_now(partitions)
+        self._consumer.unassign(partitions)
+        for partition in partitions:
+            place = self.places.drop(partition)
+            self.committer.forget(partition)
+            self._full.discard(partition)
+            if place is not None:
+                self.gone.append(place.numbers)
+                self.skipped = [one for one in self.skipped if one[0] is not place]
+            self._drop_ahead(partition)
+
+    def _begin(self, partition: Partition, stored: Committed | None) -> Start:
+        """Where to read; brokers are asked only where what is stored does not say it."""
+        where, behind_max = self._options.first, self._options.behind_max
+        by_anyone = where in (First.UNCOMMITTED_EARLIEST, First.UNCOMMITTED_LATEST)
+        goes_on = stored is not None and (by_anyone or writer(stored) == self._deployment)
+        if goes_on and stored is not None and behind_max is None:
+            return Start(stored.offset)
+        earliest, latest = self._consumer.bounds(partition)
+        stamped = None
+        if isinstance(where, Since):
+            stamped = self._consumer.since(partition, where.timestamp_ms)
+        return begin(
+            where,
+            stored,
+            self._deployment,
+            earliest,
+            latest,
+            stamped=stamped,
+            behind_max=behind_max,
+        )
+
+    # ---- what comes ---------------------------------------------------------------------------
+
+    def sort(self, messages: list[Message]) -> tuple[list[Message], I64]:
+        """Those that are records of ours, with their numbers; what else the client says is heard.
+
+        Raises KafkaError for what does not go away by itself; then they are all `ahead` still.
+        """
+        told = [message for message in messages if message.error() is not None]
+        if told:
+            self._check(told)
+            messages = [message for message in messages if message.error() is None]
+        numbers: I64 = np.empty(len(messages), np.int64)
+        keep = self._number(messages, numbers) if messages else np.ones(0, np.bool_)
+        if not keep.all():
+            messages = [message for message, own in zip(messages, keep, strict=True) if own]
+            numbers = numbers[keep]
+        for message in told:
+            self._hear(message)
+        return messages, numbers
+
+    def _number(self, messages: Sequence[Message], numbers: I64) -> NDArray[np.bool_]:
+        """Write the number of each; which of them are ours, and new."""
+        count = len(messages)
+        offsets: I64 = np.array([message.offset() for message in messages], np.int64)
+        parts = np.array([message.partition() for message in messages], np.int64)
+        codes: dict[str, int] = {}
+        topics = [codes.setdefault(message.topic() or "", len(codes)) for message in messages]
+        keys = parts if len(codes) == 1 else parts | np.array(topics, np.int64) << 32
+        bounds = [0, *(np.flatnonzero(np.diff(keys)) + 1).tolist(), count]
+        keep = np.ones(count, np.bool_)
+        for first, end in pairwise(bounds):
+            topic = messages[first].topic() or ""
+            place = self.places.get(Partition(topic, int(parts[first])))
+            own = offsets[first:end]
+            if place is None:
+                keep[first:end] = False
+                continue
+            if own[0] < place.progress.emitted:
+                keep[first:end] = own >= place.progress.emitted
+                own = own[own >= place.progress.emitted]
+            numbers[first:end] = offsets[first:end] | place.numbers[0]
+            place.progress.emit(own)
+            if not self._acks:
+                place.progress.ack(own)
+        return keep
+
+    def _check(self, told: list[Message]) -> None:
+        """Raise what is an error of ours."""
+        for message in told:
+            error = message.error()
+            assert error is not None
+            if error.name() not in _EVENTS:
+                where = f"topic {message.topic()!r}" if message.topic() else "the topics"
+                raise as_ours(error, where, self._consumer.address)
+
+    def _hear(self, message: Message) -> None:
+        error, topic = message.error(), message.topic()
+        place = self.places.get(Partition(topic or "", message.partition() or 0))
+        if place is None or error is None:
+            return
+        if error.name() == "_PARTITION_EOF":
+            place.end = message.offset()
+            place.progress.reached(message.offset() or 0)
+        elif error.name() in _OUT_OF_RANGE:
+            self._find_again(place)
+
+    def _find_again(self, place: Place) -> None:
+        """What was to be read next is not there: it has been removed, or the topic is another."""
+        earliest, latest = self._consumer.bounds(place.partition)
+        wanted = place.progress.emitted
+        start = within(wanted, earliest, latest, self._options.first)
+        self._drop_ahead(place.partition)
+        if wanted < earliest:
+            self._skip(place, earliest, "they were removed before they were read")
+        elif wanted > latest:
+            _LOG.warning(
+                "%s ends at %d, and %d was to be read next: it has been truncated or made anew, "
+                "and is read from %d",
+                *(place.partition, latest, wanted, start.offset),
+            )
+            self.places.restart(place, start.offset)
+            self.gone.append(place.numbers)
+        self._consumer.seek(place.partition, start.offset)
+
+    def _skip(self, place: Place, end: int, why: str) -> None:
+        """Go on at `end`. What lies before it is one open offset, until it has been told."""
+        skipped = Skipped(place.partition, place.progress.emitted, end, why)
+        _LOG.warning("%s: offsets %d to %d are skipped: %s", *skipped[:2], end - 1, why)
+        place.progress.emit(np.array([skipped.first], np.int64))
+        place.progress.reached(end)
+        self.skipped.append((place, skipped))
+
+    # ---- how far ------------------------------------------------------------------------------
+
+    def settled(
+        self, partitions: Collection[Partition] | None = None
+    ) -> dict[Partition, Committed]:
+        """What may be committed of these, or of all."""
+        wanted = self.places if partitions is None else partitions
+        return {
+            partition: Committed(place.progress.contiguous, self._metadata)
+            for partition in wanted
+            if (place := self.places.get(partition)) is not None
+        }
+
+    def commit_now(self, partitions: Collection[Partition] | None = None) -> bool:
+        """Commit what is settled, and wait for it. Returns whether it is kept."""
+        return self.committer.finish(self.settled(partitions), _FINISH_S)
+
+    def rest(self) -> None:
+        """Fetch nothing, for a while."""
+        self._consumer.pause(self.places)
+        self._resting = True
+
+    def breathe(self) -> None:
+        """Fetch what there is room for: not what has too much uncommitted."""
+        most = self._options.uncommitted_max
+        full = {p for p, place in self.places.items() if place.progress.unsettled >= most}
+        if full == self._full and not self._resting:
+            return
+        if new := full - self._full:
+            self._consumer.pause(new)
+        if over := (self.places.keys() if self._resting else self._full) - full:
+            self._consumer.resume(over)
+        self._full, self._resting = full, False
+        for partition, place in self.places.items():
+            place.paused = partition in full
+
+    def _drop_ahead(self, partition: Partition) -> None:
+        """What was taken of it is read anew by whoever reads it next."""
+        name = (partition.topic, partition.number)
+        self.ahead = [m for m in self.ahead if (m.topic(), m.partition()) != name]
+
+
+_OUT_OF_RANGE = {"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"}
+_EVENTS = _OUT_OF_RANGE | {
+    *("_PARTITION_EOF", "_MAX_POLL_EXCEEDED", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT"),
+    *("LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "COORDINATOR_NOT_AVAILABLE"),
+    *("REQUEST_TIMED_OUT", "_RESOLVE", "COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR"),
+}

@@ -1,0 +1,267 @@
+"""KafkaSpout: records from Kafka, each acked by its offset, at the speed of the client.
+
+    sharing ──which──▶ partitions ──consume──▶ messages ──translate──▶ records ──▶ the topology
+                           ▲                                                          │ acks
+                           └── where to begin ── offsets ◀── commits ── progress ◀────┘
+
+Storm: org.apache.storm.kafka.spout.KafkaSpout, org.apache.storm.kafka.KafkaSpout
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from sunshower.errors import ConfigError, KafkaUnreachable
+from sunshower.kafka.consumer import Consumer, check_settings
+from sunshower.kafka.formats import Bytes, Format
+from sunshower.kafka.lag import Standing
+from sunshower.kafka.metadata import KafkaDirectory
+from sunshower.kafka.options import Guarantee, KafkaOptions, Post
+from sunshower.kafka.partitions import Partition
+from sunshower.kafka.progress import I64
+from sunshower.kafka.reading import Reading, Skipped
+from sunshower.kafka.refreshed import RefreshedDirectory
+from sunshower.kafka.subscription import Subscription
+from sunshower.kafka.translating import Bad, KafkaRecord, Received, Translator
+from sunshower.topologies.components import Context
+from sunshower.topologies.logs import LogSpout, Polled, Unreadable
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+Out = TypeVar("Out")
+
+_AHEAD_MAX = 64  # messages taken while there is no room; then the client fetches nothing more
+_DIRECTORY_S = 5.0  # to wait for an answer about topics
+
+
+class KafkaSpout(LogSpout[Any]):
+    """Reads topics of Kafka.
+
+    `settings` are librdkafka's, bootstrap.servers and group.id among them; exactly one of `topics`,
+    `pattern` and `partitions` says what is read. Records are KafkaRecords, unless `value` makes
+    records itself, or `translate` does; then `emits` says which, or `streams` at the declaration.
+    What cannot be read becomes a dead letter with topic, partition, offset, key and value.
+    Raises ConfigError for what cannot be, before any broker is asked.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        *,
+        topics: Collection[str] = (),
+        pattern: str | None = None,
+        partitions: Collection[Partition] = (),
+        value: Format | None = None,
+        key: Format | None = None,
+        translate: Callable[[Received], Any] | None = None,
+        emits: Any = None,
+        options: KafkaOptions | None = None,
+        deployment: str | None = None,
+    ) -> None:
+        """`deployment`: what is started under the same name goes on where that was, whatever
+        `options.first` says; by default each declaration is one of its own."""
+        check_settings(settings)
+        if isinstance(topics, str):
+            raise ConfigError(f"topics is {topics!r}; give a list: [{topics!r}]")
+        self.settings = dict(settings)
+        self.options = options or KafkaOptions()
+        self.subscription = Subscription(tuple(topics), pattern, tuple(partitions))
+        self.deployment = deployment or uuid.uuid4().hex
+        self.replay = self.options.guarantee is Guarantee.AT_LEAST_ONCE
+        self._commits_first = self.options.guarantee is Guarantee.AT_MOST_ONCE
+        self._formats = (value or Bytes(), key or Bytes())
+        self._translate = translate
+        self.emits = emits or self._formats[0].record_type
+        if self.emits is None and translate is None:
+            self.emits = KafkaRecord
+        self.skipped: list[Skipped] = []  # the last of them
+        self.skipped_count = self.unreadable = 0
+
+    # ---- its life -----------------------------------------------------------------------------
+
+    def open(self, context: Context) -> None:
+        """Raises, within 10 s, what is wrong with topics, address or credentials."""
+        self._clock = context.clock
+        self._translator = Translator(*self._formats, self._translate)
+        for topic in self.subscription.topics:
+            for part in ("key", "value"):
+                self._translator.decoder(topic, part)
+        directory = RefreshedDirectory(
+            KafkaDirectory(self.settings, answer_within_s=_DIRECTORY_S),
+            context.clock,
+            every_s=self.options.refresh_s,
+        )
+        self.subscription.found(directory)
+        self._consumer = Consumer(self.settings)
+        try:
+            self._start(context, directory)
+        except BaseException:
+            self._consumer.close()
+            raise
+
+    def _start(self, context: Context, directory: RefreshedDirectory) -> None:
+        topology = f"{context.topology}-{self.deployment}"
+        refresh_s = self.options.refresh_s
+        post = Post(context, self.subscription, directory, self._consumer, refresh_s, topology)
+        self._sharing = self.options.sharing(post)
+        self._offsets = self.options.offsets(post)
+        metadata = json.dumps({"topologyId": topology, "taskId": context.task})
+        self._reading = Reading(self._consumer, self._offsets, self.options, topology, metadata)
+        self._commit_s = context.clock.now() + self.options.commit_s
+        self._sharing.look(self._reading)
+
+    def deactivate(self) -> None:
+        self._reading.commit_now()
+
+    def close(self) -> None:
+        if hasattr(self, "_reading"):
+            self._reading.commit_now()
+            self._sharing.leave(self._reading)
+            self._reading.committer.close()
+            self._offsets.close()
+            self._consumer.close()
+
+    def result(self) -> dict[str, Any]:
+        """What it has come to: each partition's standing, and what went wrong."""
+        committer = self._reading.committer
+        return {
+            "standing": self.standing(),
+            "skipped": list(self.skipped),
+            "unreadable": self.unreadable,
+            "commits": committer.commits,
+            "stale commits": committer.stale,
+            "failed commits": committer.failed,
+        }
+
+    # ---- records --------------------------------------------------------------------------------
+
+    def poll(self, limit: int) -> Polled[Any] | None:
+        reading = self._reading
+        self._sharing.look(reading)
+        if limit:
+            reading.breathe()
+            polled = self._records(limit)
+        else:
+            self._take_ahead()
+            polled = None
+        now = self._clock.now()
+        if now >= self._commit_s:
+            reading.committer.begin(reading.settled())
+            self._commit_s = now + self.options.commit_s
+        if reading.gone:
+            polled = polled or Polled(np.zeros(0, np.int64), ())
+            polled.gone, reading.gone = reading.gone, []
+        return polled
+
+    def acked(self, numbers: I64) -> None:
+        self._reading.places.acked(numbers)
+
+    def message_id(self, number: int) -> Any:
+        """(topic, partition, offset)."""
+        found = self._reading.places.name(number)
+        return number if found is None else (*found[0], found[1])
+
+    def standing(self) -> dict[Partition, Standing]:
+        """How far each of its partitions is."""
+        kept = self._reading.committer.kept
+        return {
+            partition: Standing(
+                kept[partition].offset if partition in kept else None,
+                place.progress.contiguous,
+                place.progress.emitted,
+                place.end,
+                place.progress.holes,
+                paused=place.paused,
+            )
+            for partition, place in self._reading.places.items()
+        }
+
+    def _records(self, limit: int) -> Polled[Any] | None:
+        """Up to `limit` of what is there now; it stays `ahead` until all went well."""
+        reading = self._reading
+        skipped = self._skipped(limit)
+        limit -= len(skipped)
+        if not reading.ahead and limit:
+            reading.ahead = self._consumer.consume(limit, 0.0)
+        taken, reading.ahead = reading.ahead[:limit], reading.ahead[limit:]
+        if not taken and not skipped:
+            return None
+        try:
+            messages, numbers = reading.sort(taken)
+        except BaseException:
+            reading.ahead = [message for message in taken if not message.error()] + reading.ahead
+            raise
+        if self._commits_first and messages and not reading.commit_now():
+            raise KafkaUnreachable(
+                f"{len(messages)} messages could not be committed, and at most once, without that "
+                "they are not emitted: they are lost"
+            )
+        records = self._translator.records(messages)
+        polled = Polled(numbers, records, skipped)
+        if not self._translator.makes_only_records or Bad in set(map(type, records)):
+            self._tell_apart(polled, messages)
+        return polled
+
+    def _tell_apart(self, polled: Polled[Any], messages: list[Message]) -> None:
+        """Take out what is passed over, and what could not be read."""
+        odd = [
+            index
+            for index, record in enumerate(polled.records)
+            if record is None or type(record) is Bad
+        ]
+        if not odd:
+            return
+        numbers, records = polled.numbers, polled.records
+        bad = [index for index in odd if records[index] is not None]
+        self.unreadable += len(bad)
+        polled.unreadable = [
+            *polled.unreadable,
+            *(self._unreadable(int(numbers[at]), messages[at], records[at]) for at in bad),
+        ]
+        passed = [index for index in odd if records[index] is None]
+        self._reading.places.acked(numbers[passed])
+        polled.numbers = np.delete(numbers, odd)
+        left = set(odd)
+        polled.records = [record for index, record in enumerate(records) if index not in left]
+
+    def _unreadable(self, number: int, message: Message, bad: Any) -> Unreadable:
+        record = {
+            "topic": message.topic(),
+            "partition": message.partition(),
+            "offset": message.offset(),
+            "key": message.key(),
+            "value": message.value(),
+        }
+        return Unreadable(number, record, bad.reason, bad.exception, halts=self.replay)
+
+    def _skipped(self, limit: int) -> list[Unreadable]:
+        """Ranges of offsets that were not read: each is told once."""
+        reading = self._reading
+        told, reading.skipped = reading.skipped[:limit], reading.skipped[limit:]
+        found = []
+        for place, one in told:
+            self.skipped = [*self.skipped, one][-100:]
+            self.skipped_count += one.end - one.first
+            partition, first, end, why = one
+            record = {
+                "topic": partition.topic,
+                "partition": partition.number,
+                "from": first,
+                "to": end - 1,
+            }
+            reason = f"offsets {first} to {end - 1} of {partition} are skipped: {why}"
+            found.append(Unreadable(place.number(first), record, reason, halts=False))
+        return found
+
+    def _take_ahead(self) -> None:
+        """Be heard of by the client while there is no room: it wants to be asked now and then."""
+        reading = self._reading
+        if len(reading.ahead) >= _AHEAD_MAX:
+            reading.rest()
+        reading.ahead += self._consumer.consume(1, 0.0)

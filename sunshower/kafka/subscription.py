@@ -1,0 +1,76 @@
+"""What a spout reads: topics by name, topics by pattern, or partitions; exactly one of these."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from sunshower.errors import ConfigError, UnknownTopic
+from sunshower.kafka.partitions import Directory, Partition
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """Raises ConfigError for none or several, and for a pattern that does not compile.
+
+    `pattern` must fit a whole name; Kafka's internal topics never fit.
+    """
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    partitions: tuple[Partition, ...] = ()
+
+    def __post_init__(self) -> None:
+        given = {
+            name: value
+            for name in ("topics", "pattern", "partitions")
+            if (value := getattr(self, name)) not in ((), None)
+        }
+        if len(given) != 1:
+            said = " and ".join(given) or "nothing"
+            raise ConfigError(
+                f"a subscription to {said}: give exactly one of topics=[…], pattern='…' and "
+                "partitions=[Partition('topic', 0), …]"
+            )
+        if self.pattern is not None:
+            try:
+                re.compile(self.pattern)
+            except re.error as error:
+                raise ConfigError(
+                    f"the pattern {self.pattern!r} does not compile: {error}; it is a regular "
+                    "expression that must fit a topic's whole name"
+                ) from error
+
+    @property
+    def name(self) -> str:
+        """As people call it."""
+        if self.pattern is not None:
+            return f"topics that fit {self.pattern!r}"
+        return ", ".join(map(str, self.topics or self.partitions))
+
+    def found(self, directory: Directory) -> tuple[Partition, ...]:
+        """All partitions of it that there are now, in order.
+
+        Raises UnknownTopic for a name or a partition that is not there, and what `directory` does.
+        A pattern that nothing fits yet is no error.
+        """
+        if self.partitions:
+            return self._explicit(directory)
+        names: Collection[str] = self.topics
+        if self.pattern is not None:
+            fits = re.compile(self.pattern).fullmatch
+            names = [topic for topic in directory.topics() if fits(topic)]
+        return tuple(sorted(p for topic in set(names) for p in directory.partitions(topic)))
+
+    def _explicit(self, directory: Directory) -> tuple[Partition, ...]:
+        there = {
+            p for topic in {p.topic for p in self.partitions} for p in directory.partitions(topic)
+        }
+        missing = sorted({*self.partitions} - there)
+        if missing:
+            raise UnknownTopic(
+                f"there is no partition {', '.join(map(str, missing))}; topic "
+                f"{missing[0].topic!r} has {sum(p.topic == missing[0].topic for p in there)}"
+            )
+        return tuple(sorted({*self.partitions}))

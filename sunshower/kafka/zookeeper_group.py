@@ -1,0 +1,338 @@
+"""Who shares the partitions: a group of consumers in ZooKeeper, as Kafka had it before brokers did.
+
+/consumers/<group>/ids/<member>              ephemeral: who is there, and what it reads
+/consumers/<group>/owners/<topic>/<p>        ephemeral: the thread that reads it, as text
+
+    OUT ──joins──▶ LOOKING ──view──▶ RELEASING ──▶ CLAIMING ──all claimed──▶ STEADY
+                      ▲                                │ somebody has it yet    │
+                      └──── members or partitions changed, or a claim waits ────┘
+    session lost, or suspended for too long: nothing is ours any more ──▶ OUT
+
+Each member decides for itself, from the members and partitions it sees, by a rule that gives all
+the same answer. Two may look at different moments and disagree: then a claim finds a node there,
+waits, and looks again. A partition is read only while one's own node says so; so it has one owner,
+whatever the views. What stays with its owner is not stopped.
+
+No herd: each member watches one node, the list of members. It looks a while later, drawn by chance
+from a span that grows with the group, so that many changes are one and the server is asked evenly;
+it reads only members that are new to it. Owners' nodes nobody watches: who waits for one asks again
+now and then. So a change costs each member one read, and not one for each other.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+from sunshower.clock import Clock
+from sunshower.errors import (
+    KafkaUnreachable,
+    NodeExists,
+    NotAuthorised,
+    StoreForbidden,
+    StoreUnreachable,
+)
+from sunshower.kafka.assignment import (
+    Streams,
+    Thread,
+    ThreadAssignment,
+    by_range_of_threads,
+)
+from sunshower.kafka.partitions import Directory, Owner, Partition
+from sunshower.kafka.zookeeper_members import STATIC, Member
+from sunshower.stores.tree import Session, Tree, Watch
+
+_log = logging.getLogger(__name__)
+
+Rule = Callable[[Collection[Partition], Streams], ThreadAssignment]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """How long things may take, in seconds."""
+
+    spread_s: float = 0.1  # looks are spread over this …
+    spread_each_s: float = 0.001  # … and as much more for each member
+    look_every_s: float = 30.0  # also if nobody told of a change
+    claim_again_s: float = 0.1  # after a claim that waits; twice as long each time …
+    claim_again_max_s: float = 2.0  # … up to this
+    # A session that is not heard of may end without our hearing of that, either. kazoo notices
+    # silence after two thirds of a session: this is the last third of the default one of 10 s.
+    suspended_max_s: float = 3.0
+
+
+class _View(NamedTuple):
+    """What a decision is made from."""
+
+    members: dict[str, Member]
+    partitions: tuple[Partition, ...]  # of our topics
+
+
+class ZooKeeperGroup:
+    """See the port `Sharing`. One member, with so many stream threads; `topics` by name, or all
+    that fit a pattern.
+
+    The tree and the chance must be this member's own: the tree's session is the membership, and
+    chance tells its name from others. `leave` does not close the tree. `directory` is asked in
+    every look: give it one that remembers (`RefreshedDirectory`). `wall` tells seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        group: str,
+        topics: Collection[str] | re.Pattern[str],
+        directory: Directory,
+        clock: Clock,
+        chance: Random,
+        *,
+        streams: int = 1,
+        rule: Rule = by_range_of_threads,
+        patience: Patience | None = None,
+        host: str | None = None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._tree = tree
+        self._home = f"/consumers/{group}"
+        self._directory = directory
+        self._clock = clock
+        self._chance = chance
+        self._me = Member.reading(topics, streams)
+        self._rule = rule
+        self._patience = patience or Patience()
+        self._group = group
+        self._host = host or socket.gethostname()
+        self._wall = wall
+        self._events: deque[tuple[Session, float]] = deque()  # and when it was so
+        tree.listen(lambda session: self._events.append((session, clock.now())))
+        self._generation = 0
+        self._name = ""  # of this session; "" while we are out
+        self._watch: Watch | None = None
+        self._changed = False  # set by the watch's thread
+        self._look_s = 0.0  # when to look again at the members
+        self._suspended_s: float | None = None
+        self._members: dict[str, Member] = {}
+        self._decided: tuple[_View, dict[Partition, Thread]] | None = None
+        self._mine: dict[Partition, Thread] = {}  # what we ought to have
+        self._held: set[Partition] = set()  # what `owner` reads
+        self._nodes: dict[Partition, Thread] = {}  # what may be ours in ZooKeeper
+        self._remains: set[str] = set()  # nodes that may be left of former names
+        self._claim_s = 0.0
+        self._claim_again_s = self._patience.claim_again_s
+
+    @property
+    def generation(self) -> int:
+        return self._generation
+
+    @property
+    def waiting(self) -> frozenset[Partition]:
+        """What ought to be ours and is somebody else's yet."""
+        return frozenset(self._mine.keys() - self._held)
+
+    def owns(self, partition: Partition) -> bool:
+        """Whether ZooKeeper says so, now. Raises StoreUnreachable."""
+        node = self._tree.get(self._owner(partition))
+        thread = self._nodes.get(partition)
+        return thread is not None and node is not None and node.value == str(thread).encode()
+
+    def look(self, owner: Owner) -> None:
+        now_s = self._clock.now()
+        self._hear(owner, now_s)
+        if self._suspended_s is not None:
+            return
+        try:
+            self._step(owner, now_s)
+        except StoreForbidden as error:
+            raise NotAuthorised(f"the group at {self._home} cannot be joined: {error}") from error
+        except StoreUnreachable as error:
+            if not self._members:
+                raise KafkaUnreachable(f"{self._home} cannot be joined: {error}") from error
+            self._claim_s = self._look_s = now_s + self._patience.claim_again_max_s
+
+    def leave(self, owner: Owner) -> None:
+        self._hear(owner, self._clock.now())
+        self._revoke(owner, self._held, lost=False)
+        self._mine, self._decided = {}, None
+        if self._watch:
+            self._watch.cancel()
+            self._watch = None
+        with suppress(StoreUnreachable):  # then they go with the session
+            self._sweep()
+            self._release()
+            if self._name:
+                self._tree.withdraw(f"{self._home}/ids/{self._name}")
+                self._name = ""
+
+    def _step(self, owner: Owner, now_s: float) -> None:
+        if not self._watch:
+            self._watch = self._tree.watch(f"{self._home}/ids", self._tell)
+        if not self._name:
+            self._join(now_s)
+        self._notice(now_s)
+        if now_s >= self._look_s:
+            self._read_members(now_s)
+            if self._name not in self._members:  # somebody has removed us
+                self._lose(owner)
+        if self._name in self._members:  # else we have not looked since we joined
+            self._decide()
+            gone = {one for one in self._held if self._mine.get(one) != self._nodes[one]}
+            self._revoke(owner, gone, lost=False)
+            self._release()
+            if now_s >= self._claim_s:
+                self._claim(owner, now_s)
+
+    # ---- the session ----------------------------------------------------------------------------
+
+    def _hear(self, owner: Owner, now_s: float) -> None:
+        while self._events:
+            session, since_s = self._events.popleft()
+            if session is Session.CONNECTED:
+                self._suspended_s = None
+                self._changed = True
+            else:
+                self._suspended_s = since_s
+            if session is Session.LOST:
+                self._lose(owner)
+        silent_s = 0.0 if self._suspended_s is None else now_s - self._suspended_s
+        if silent_s >= self._patience.suspended_max_s:
+            self._revoke(owner, self._held, lost=True)  # our nodes may be there yet
+
+    def _lose(self, owner: Owner) -> None:
+        """The session has ended. What we did since then we did in a new one, by the old name."""
+        self._revoke(owner, self._held, lost=True)
+        if self._name:
+            self._remains.add(f"{self._home}/ids/{self._name}")
+        self._remains |= {self._owner(partition) for partition in self._nodes}
+        self._nodes = {}
+        self._name = ""
+        self._mine = {}
+
+    # ---- the members ----------------------------------------------------------------------------
+
+    def _join(self, now_s: float) -> None:
+        """By a name that no other session has had."""
+        self._sweep()
+        millis = int(self._wall() * 1000)
+        name = f"{self._group}_{self._host}-{millis}-{self._chance.getrandbits(32):08x}"
+        path = f"{self._home}/ids/{name}"
+        self._remains.add(path)  # unless that is answered
+        self._tree.create(path, self._me.written(millis), ephemeral=True)
+        self._remains.remove(path)
+        self._name = name
+        self._decided = None
+        self._changed = False
+        self._look_s = now_s + self._a_while()
+
+    def _tell(self) -> None:
+        self._changed = True
+
+    def _notice(self, now_s: float) -> None:
+        """A change that was told moves the next look nearer."""
+        if self._changed:
+            self._changed = False
+            self._look_s = min(self._look_s, now_s + self._a_while())
+
+    def _a_while(self) -> float:
+        patience = self._patience
+        return self._chance.uniform(
+            0, patience.spread_s + patience.spread_each_s * len(self._members)
+        )
+
+    def _read_members(self, now_s: float) -> None:
+        path = f"{self._home}/ids"
+        found: dict[str, Member] = {}
+        for name in self._tree.children(path):
+            if name in self._members:
+                found[name] = self._members[name]  # a member's node never changes
+            elif node := self._tree.get(f"{path}/{name}"):
+                found[name] = Member.read(node.value, f"{path}/{name}")
+        self._members = found
+        self._look_s = now_s + self._patience.look_every_s + self._a_while()
+
+    # ---- what is whose --------------------------------------------------------------------------
+
+    def _decide(self) -> None:
+        topics = self._directory.topics()
+        if self._me.pattern == STATIC:
+            wanted: Collection[str] = self._me.subscription.keys()
+        else:
+            wanted = self._me.streams(topics).keys()
+        partitions = [one for topic in wanted for one in self._directory.partitions(topic)]
+        view = _View(self._members, tuple(sorted(partitions)))
+        if self._decided is None or self._decided[0] != view:
+            self._decided = view, self._assigned(view, topics | {*wanted})
+            self._claim_s, self._claim_again_s = 0.0, self._patience.claim_again_s
+        self._mine = self._decided[1]
+
+    def _assigned(self, view: _View, topics: Collection[str]) -> dict[Partition, Thread]:
+        streams = {name: member.streams(topics) for name, member in view.members.items()}
+        assigned = self._rule(view.partitions, streams)
+        mine = {thread: some for thread, some in assigned.items() if thread.member == self._name}
+        for thread in (thread for thread, some in mine.items() if not some):
+            _log.warning("%s gets none of the partitions of %s: it is idle", thread, self._home)
+        return {one: thread for thread, some in mine.items() for one in some}
+
+    def _release(self) -> None:
+        """Take our name off what somebody else ought to have, or another thread of ours."""
+        for partition, thread in [*self._nodes.items()]:
+            if self._mine.get(partition) != thread:
+                self._tree.withdraw(self._owner(partition))
+                del self._nodes[partition]
+
+    def _claim(self, owner: Owner, now_s: float) -> None:
+        gained: set[Partition] = set()
+        blocked = False
+        for partition, thread in sorted(self._mine.items()):
+            if partition not in self._held:
+                taken = self._take(partition, thread)
+                gained |= {partition} if taken else set()
+                blocked |= not taken
+        if any(session is Session.LOST for session, _ in [*self._events]):
+            return  # it may have ended in between: what we have taken is found by the next look
+        if gained:
+            self._held |= gained
+            self._generation += 1
+            owner.assigned(gained)
+        if blocked:  # whoever has it may know less than we, or more: look again, too
+            self._claim_s = now_s + self._claim_again_s * self._chance.uniform(0.5, 1)
+            self._look_s = min(self._look_s, self._claim_s)
+            again_s = self._claim_again_s * 2
+            self._claim_again_s = min(again_s, self._patience.claim_again_max_s)
+
+    def _take(self, partition: Partition, thread: Thread) -> bool:
+        path, value = self._owner(partition), str(thread).encode()
+        self._nodes[partition] = thread  # perhaps, if no answer comes
+        try:
+            self._tree.create(path, value, ephemeral=True)
+        except NodeExists:
+            node = self._tree.get(path)
+            if node is None or node.value != value:
+                del self._nodes[partition]
+                return False  # an earlier attempt of ours would have had our name
+        return True
+
+    def _revoke(self, owner: Owner, partitions: Collection[Partition], *, lost: bool) -> None:
+        if partitions:
+            gone = frozenset(partitions)
+            self._held -= gone
+            self._generation += 1
+            owner.revoked(gone, lost=lost)
+
+    # ---- nodes ----------------------------------------------------------------------------------
+
+    def _owner(self, partition: Partition) -> str:
+        return f"{self._home}/owners/{partition.topic}/{partition.number}"
+
+    def _sweep(self) -> None:
+        """Nodes of former names that this session may have: made before its begin was heard of."""
+        for path in sorted(self._remains):
+            self._tree.withdraw(path)
+            self._remains.remove(path)

@@ -1,0 +1,61 @@
+"""How far a spout task may draw: a number that outlives its process, and its machine, too.
+
+Where a process dies, its black box may die with it, and the master has heard of what was drawn a
+moment ago at best. While the source goes on that does no harm: the next life draws all of it anew.
+But one that is born into a drain has to know where to end. So no record is drawn from the fence on
+before the fence was moved; a new life owes all below it, that is a second's worth too much at most.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from sunshower.clock import Clock
+
+_LEAST = 64
+_MOST = 1 << 20
+_OFTEN_S = 1.0  # moved twice within this, it is moved twice as far the next time
+_SELDOM_S = 4.0
+
+
+class Marks(Protocol):
+    """Where fences are kept; see RayStore for one that outlives machines."""
+
+    def read(self, task: int) -> int:
+        """What was written last for a spout task; 0: nothing was."""
+
+    def write(self, task: int, number: int) -> None:
+        """Return when it is safe."""
+
+
+class Fence:
+    """One spout task's."""
+
+    def __init__(self, task: int, marks: Marks, clock: Clock) -> None:
+        self._task, self._marks, self._clock = task, marks, clock
+        self.at = marks.read(task)  # no life has drawn a record from here on
+        self._step = _LEAST
+        self._moved_s = -_SELDOM_S
+
+    def room(self, first: int, count: int) -> int:
+        """How many of `count` records from `first` on may be drawn now; never 0 of some."""
+        if first + count > self.at and self.at - first < self._step // 2:
+            self._stride(self._clock.now())
+            self._move(first + self._step)
+        return min(count, self.at - first)
+
+    def close(self, end: int) -> None:
+        """Nothing from `end` on is ever drawn."""
+        if end < self.at:
+            self._move(end)
+
+    def _stride(self, now: float) -> None:
+        since_s, self._moved_s = now - self._moved_s, now
+        if since_s < _OFTEN_S:
+            self._step = min(2 * self._step, _MOST)
+        elif since_s > _SELDOM_S:
+            self._step = max(self._step // 2, _LEAST)
+
+    def _move(self, to: int) -> None:
+        self._marks.write(self._task, to)
+        self.at = to

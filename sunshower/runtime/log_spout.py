@@ -1,0 +1,316 @@
+"""A spout over a log with offsets: it names its records, keeps its place, and may lose parts of it.
+
+    poll ──▶ emitted ──▶ acked, in bulk ──▶ the spout commits, when and where it likes
+      ├────▶ unreadable: in line to be a dead letter, without an attempt
+      └────▶ gone: what is open of these numbers is forgotten, and nobody is told
+
+What is kept of a record until it is acked is the record itself, or an OnStream.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
+from itertools import compress
+from typing import Any
+
+import numpy as np
+
+from sunshower.errors import BadEmit, ProtocolError
+from sunshower.failures import Cause, Failure
+from sunshower.runtime import chronicle
+from sunshower.runtime.batch import Batch
+from sunshower.runtime.bulk_spout import BulkSpoutTask
+from sunshower.runtime.ids import I64
+from sunshower.runtime.letters import told
+from sunshower.runtime.luggage import Luggage
+from sunshower.runtime.pending import Released
+from sunshower.runtime.retries import Replay
+from sunshower.runtime.usercode import RAISED, Raised, TaskError, blame, guard
+from sunshower.topologies.components import DEFAULT, Context, OnStream
+from sunshower.topologies.logs import Polled, Unreadable
+from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter
+
+_POLL_S = 0.5  # how often at least the spout is polled, also where there is no room
+_AFTER_READING = 2  # the attempt that an unreadable record's dead letter is: the first was reading
+_GONE = "its part of the log has changed hands"
+_NOTHING: Polled[Any] = Polled(np.zeros(0, np.int64), ())
+
+
+class LogSpoutTask(BulkSpoutTask):
+    """Message ids are what the spout makes of its numbers."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._poll_by_s = math.inf  # until it is open
+        self._ahead = _NOTHING  # polled, and not emitted: an experiment let the source raise
+        self._ended = self._is_open = False
+
+    def _adopt(self, spout: Any) -> None:
+        super()._adopt(spout)
+        self._hears_ack = self._is_open = True
+        self._poll_by_s = 0.0
+
+    def pack(self, *, stays: bool, now: float) -> Luggage:
+        luggage = super().pack(stays=stays, now=now)
+        luggage.waiting = luggage.waiting if stays else []  # its successor reads it again
+        luggage.ahead = [self._ahead] if stays else []
+        return luggage
+
+    def unpack(self, luggage: Luggage, context: Context) -> None:
+        if luggage.instance is None:
+            self.replays.inherit(luggage.blames)
+            self.open(context)
+            return
+        super().unpack(luggage, context)
+        (self._ahead,) = luggage.ahead
+
+    @property
+    def next_look_s(self) -> float:
+        return min(super().next_look_s, self._poll_by_s)
+
+    def look(self, now: float) -> None:
+        super().look(now)
+        if now >= self._poll_by_s:
+            self._poll_by_s = now + _POLL_S
+            if self.supervision.runs:
+                try:
+                    self._poll(0, now)
+                    self._stop_at_end()
+                except Raised as raised:
+                    self.supervision.note(raised)
+
+    def emit(self, now: float, limit: int) -> int:
+        if self._reports.tracked:
+            limit = min(limit, self.pending.room)
+        replays, wanted = self.replays.share_out(now, limit, self._fresh_room)
+        polled = _NOTHING if self.exhausted or not wanted else self._draw(wanted, now)
+        count = len(polled.numbers) + len(polled.unreadable)
+        if count < wanted:  # the source has nothing now
+            replays = limit - count
+        if not (count or self.replays.line or self._broken):
+            return 0
+        self._set_aside(polled.unreadable, now)
+        numbers, fresh = polled.numbers, polled.records
+        attempts = np.ones(len(numbers), np.int64)
+        if self.replays.haunted:
+            emit, attempts = self.replays.recognise(numbers, fresh)
+            fresh = list(compress(fresh, emit))
+            numbers, attempts = numbers[emit], attempts[emit]
+        again, letters = self.replays.take(replays, len(fresh))
+        self._send_again(again + letters, now)
+        self._send_all(fresh, numbers, attempts, now)
+        self._raise_broken(now, progress=bool(fresh))
+        return count + len(again) + len(letters)
+
+    def abandon(self) -> None:
+        """Whoever shares the log with it may have its part."""
+        super().abandon()
+        self.close()
+        self._hears_ack = self._hears_fail = False
+
+    def close(self) -> TaskError | None:
+        if not self._is_open:
+            return None
+        self._is_open, self._poll_by_s = False, math.inf
+        return super().close()
+
+    def message_id(self, replay: Replay) -> Any:
+        return self._called(replay.number)
+
+    def values(self, replay: Replay) -> dict[str, Any]:
+        payload = replay.payload
+        if isinstance(payload, Unreadable):
+            return dict(payload.record)
+        stream, record = _apart(payload)
+        schema = self.outlets.outlet(stream).spec.schema
+        (values,) = schema.rows([record])
+        return dict(zip(schema.fields, values, strict=True))
+
+    def letter_payload(self, replay: Replay, letter: DeadLetter) -> Any:
+        return OnStream(DEAD_LETTERS, letter)
+
+    # ---- in -----------------------------------------------------------------------------------
+
+    def _draw(self, wanted: int, now: float) -> Polled[Any]:
+        """Up to `wanted` records that are there now; what does not fit is unreadable."""
+        if len(self._ahead.numbers):
+            polled, self._ahead = self._ahead, _NOTHING
+            self._keep_from(polled, wanted)
+        else:
+            try:
+                if self.injection is not None:
+                    guard(self.task, "poll", self.injection.before_call)
+                polled = self._poll(wanted, now)
+            except Raised as raised:
+                self._broken = raised
+                return _NOTHING
+        self._stop_before_hit(polled)
+        self._stop_at_end()
+        return polled
+
+    def _poll(self, limit: int, now: float) -> Polled[Any]:
+        """Poll, and forget what is gone. Raises Raised."""
+        self._poll_by_s = now + _POLL_S
+        polled: Polled[Any] | None = guard(self.task, "poll", partial(self.spout.poll, limit))
+        if polled is None:
+            return _NOTHING
+        for first, end in polled.gone:
+            self._forget(first, end)
+        count = len(polled.numbers) + len(polled.unreadable)
+        if count > limit or len(polled.numbers) != len(polled.records):
+            raise blame(
+                self.task,
+                "poll",
+                ProtocolError(
+                    f"poll({limit}) gave {len(polled.numbers)} numbers, {len(polled.records)} "
+                    f"records and {len(polled.unreadable)} unreadable ones; give as many numbers "
+                    "as records, and no more than it was asked for"
+                ),
+            )
+        self._ended |= polled.ended
+        self._check(polled)
+        return polled
+
+    def _stop_at_end(self) -> None:
+        self.exhausted |= self._ended and not len(self._ahead.numbers)
+
+    def _forget(self, first: int, end: int) -> None:
+        """Somebody else has these now: whatever is open of them is nobody's business here."""
+        released = self.pending.release(self.pending.within(first, end))
+        if self.scribe is not None and len(released.roots):
+            failures = [Failure(Cause.REBALANCED, reason=_GONE)] * len(released.roots)
+            chronicle.failed(self.scribe, self.task.id, released, failures)
+        self.replays.forget(first, end)
+        ahead = self._ahead
+        kept = (ahead.numbers < first) | (ahead.numbers >= end)
+        self._ahead = Polled(ahead.numbers[kept], list(compress(ahead.records, kept)))
+
+    def _check(self, polled: Polled[Any]) -> None:
+        """Make what does not fit its stream unreadable."""
+        records = polled.records
+        if self.outlets.fits(DEFAULT, records, set(map(type, records))):
+            return
+        bad = {index: why for index, one in enumerate(records) if (why := self._misfit(one))}
+        if not bad:
+            return
+        numbers = polled.numbers
+        polled.unreadable = [
+            *polled.unreadable,
+            *(
+                Unreadable(
+                    int(numbers[index]), {"record": told(records[index])}, str(why), "BadEmit"
+                )
+                for index, why in bad.items()
+            ),
+        ]
+        polled.numbers = np.delete(numbers, list(bad))
+        polled.records = [one for index, one in enumerate(records) if index not in bad]
+
+    def _misfit(self, payload: Any) -> BadEmit | None:
+        stream, record = _apart(payload)
+        try:
+            bad = self.outlets.check(stream, [record])
+        except BadEmit as error:
+            return error
+        return None if bad is None else self.outlets.misfit_error(stream, record)
+
+    def _stop_before_hit(self, polled: Polled[Any]) -> None:
+        """Keep back what comes after the first record that an experiment lets it raise for."""
+        if self.injection is None or not len(polled.numbers):
+            return
+        outlet, records = self.outlets.outlet(DEFAULT), polled.records
+        if self.outlets.fits(DEFAULT, records, set(map(type, records))):
+            batch = Batch(outlet.index, self.task.id, records)
+            hit = self.injection.first_hit(batch, outlet.spec.schema)
+            if hit is not None:
+                self._keep_from(polled, hit)
+                self._broken = blame(self.task, "poll", self.injection.error)
+
+    def _keep_from(self, polled: Polled[Any], index: int) -> None:
+        """Emit all from `index` on another time."""
+        if index < len(polled.numbers):
+            rest = (polled.numbers[index:], polled.records[index:])
+            left = (self._ahead.numbers, self._ahead.records)
+            self._ahead = Polled(np.concatenate((rest[0], left[0])), [*rest[1], *left[1]])
+            polled.numbers, polled.records = polled.numbers[:index], polled.records[:index]
+
+    def _set_aside(self, unreadable: Sequence[Unreadable], now: float) -> None:
+        """Put these in line to become dead letters, or to halt the topology."""
+        passed_over = []
+        for one in unreadable:
+            if one.halts or self.replays.line.retry.has_dead_letters:
+                place = (self.task.component, self.task.index, one.reason, one.exception)
+                why = Failure(Cause.EXCEPTION, *place, worker=self.task.worker)
+                self.replays.line.condemn(Replay(one.number, one, _AFTER_READING), why)
+                continue
+            passed_over.append(one.number)
+            if self.replays.notices.admits(self.task.component, now):
+                who = f"message {told(self._called(one.number))} of spout {self.task.component!r}"
+                self.replays.notices.say(f"{who} is passed over: {one.reason}")
+        if passed_over:
+            self._tell_numbers(np.array(passed_over, np.int64))
+
+    # ---- out ----------------------------------------------------------------------------------
+
+    def _send_again(self, replays: list[Replay], now: float) -> None:
+        numbers: I64 = np.array([replay.number for replay in replays], np.int64)
+        attempts: I64 = np.array([replay.attempt for replay in replays], np.int64)
+        self._send_all([replay.payload for replay in replays], numbers, attempts, now)
+
+    def _send_all(self, payloads: Sequence[Any], numbers: I64, attempts: I64, now: float) -> None:
+        """Emit each on its stream."""
+        if OnStream not in set(map(type, payloads)):
+            if payloads:
+                self._send(DEFAULT, payloads, payloads, numbers, attempts, now)
+            return
+        places: defaultdict[str, list[int]] = defaultdict(list)
+        for index, payload in enumerate(payloads):
+            places[_apart(payload)[0]].append(index)
+        for stream, which in places.items():
+            own = [payloads[index] for index in which]
+            records = [_apart(payload)[1] for payload in own]
+            self._send(stream, records, own, numbers[which], attempts[which], now)
+
+    def _send(
+        self,
+        stream: str,
+        records: Any,
+        payloads: Sequence[Any],
+        numbers: Sequence[int] | I64,
+        attempts: Any,
+        now: float,
+    ) -> None:
+        super()._send(stream, records, payloads, numbers, attempts, now)
+        if not self._reports.tracked:  # as Storm without ackers: done as soon as it is sent
+            own = np.asarray(numbers)
+            self.replays.settle(own.tolist())
+            self._tell_numbers(own)
+
+    # ---- what the spout is told -----------------------------------------------------------------
+
+    def _tell_completed(self, released: Released) -> None:
+        if len(released.numbers):
+            self._tell_numbers(released.numbers)
+
+    def _tell_numbers(self, numbers: I64) -> None:
+        if self._hears_ack:
+            self.hear("acked", partial(self.spout.acked, numbers))
+
+    def _message_ids(self, released: Released) -> list[Any]:
+        return [self._called(number) for number in released.numbers.tolist()]
+
+    def _called(self, number: int) -> Any:
+        try:
+            return self.spout.message_id(number)
+        except RAISED:
+            return number
+
+
+def _apart(payload: Any) -> tuple[str, Any]:
+    """The stream and the record of what is kept for it."""
+    if type(payload) is OnStream:
+        return payload.stream, payload.record
+    return DEFAULT, payload

@@ -1,0 +1,49 @@
+"""What a topology depends on goes away, and comes back whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sunshower.errors import ExperimentError, TopologyFailed
+from sunshower.faults.nemesis import Nemesis
+from sunshower.faults.outside import outage
+from sunshower.faults.plans import Step
+from sunshower.runtime.history import What
+from tests.faults.fakes import FakeRun
+
+
+def noted(run: FakeRun, words: str) -> Callable[[], None]:
+    return lambda: run.note(words)
+
+
+def test_a_broker_is_taken_down_and_comes_back_in_time() -> None:
+    run = FakeRun()
+    nemesis = Nemesis(run, 1)
+    fault = outage("broker 1", noted(run, "kill"), noted(run, "restart"), for_s=3)
+    nemesis.carry_out([Step(1, fault)])
+    assert run.done == [(1, "kill"), (4, "restart")]
+    assert [(e.what, e.detail) for e in nemesis.entries] == [
+        (What.BEGUN, "outage of broker 1 for 3 s"),
+        (What.ENDED, "outage of broker 1 for 3 s"),
+    ]
+
+
+def test_it_comes_back_also_when_the_topology_gives_up_meanwhile() -> None:
+    run = FakeRun(raises=(2, TopologyFailed("no broker answers")))
+    fault = outage("broker 1", noted(run, "kill"), noted(run, "restart"), for_s=30)
+    with pytest.raises(TopologyFailed):
+        Nemesis(run, 1).carry_out([Step(1, fault)])
+    assert run.done[-1][1] == "restart"
+
+
+@pytest.mark.parametrize("for_s", [0, -1, float("inf")])
+def test_what_never_comes_back_is_refused(for_s: float) -> None:
+    with pytest.raises(ExperimentError, match="heals"):
+        outage("broker 1", print, print, for_s=for_s)
+
+
+def test_an_outage_without_a_way_back_is_refused() -> None:
+    with pytest.raises(ExperimentError, match="brings it back"):
+        outage("broker 1", print, None, for_s=1)  # type: ignore[arg-type]

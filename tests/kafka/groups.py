@@ -1,0 +1,206 @@
+"""A ZooKeeper group on a stage: members stepped by hand, and disturbed at any of their calls."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from random import Random
+from typing import Any
+
+from sunshower.clock import ManualClock
+from sunshower.errors import StoreUnreachable
+from sunshower.kafka.assignment import by_range_of_threads
+from sunshower.kafka.partitions import Partition
+from sunshower.kafka.zookeeper_group import Patience, Rule, ZooKeeperGroup
+from sunshower.stores.memory_tree import MemoryForest, MemoryTree
+from sunshower.stores.tree import Session
+
+PATIENCE = Patience()
+CALLS = {"get", "children", "create", "set", "delete", "withdraw", "watch"}
+
+
+class Crash(BaseException):
+    """A process dies here."""
+
+
+class Topics:
+    """A directory: topics and how many partitions they have."""
+
+    def __init__(self, **counts: int) -> None:
+        self.counts = counts
+
+    def topics(self) -> frozenset[str]:
+        return frozenset(self.counts)
+
+    def partitions(self, topic: str) -> tuple[Partition, ...]:
+        return tuple(Partition(topic, number) for number in range(self.counts[topic]))
+
+    def leaders(self, topic: str) -> dict[Partition, str | None]:
+        return dict.fromkeys(self.partitions(topic))
+
+    def close(self) -> None: ...
+
+
+class Line:
+    """A member's way to its tree: each call may be disturbed before or after it is done."""
+
+    def __init__(self, forest: MemoryForest) -> None:
+        self.tree = MemoryTree(forest)
+        self.before: Callable[[], None] = lambda: None
+        self.after: Callable[[], None] = lambda: None
+        self.calls = 0
+        self.away = False
+        self._told: list[Callable[[Session], None]] = []
+
+    def listen(self, told: Callable[[Session], None]) -> object:
+        self._told.append(told)
+        return self.tree.listen(told)
+
+    def tell(self, session: Session) -> None:
+        for told in self._told:
+            told(session)
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self.tree, name)
+        if name not in CALLS:
+            return call
+
+        def disturbed(*arguments: object, **named: object) -> object:
+            self.calls += 1
+            self.before()
+            if self.away:
+                raise StoreUnreachable("away")
+            answer = call(*arguments, **named)
+            self.after()
+            return answer
+
+        return disturbed
+
+
+class Member:
+    """One of them, which is also whoever reads. It complains about two who read one partition."""
+
+    def __init__(self, stage: Stage, number: int, group: ZooKeeperGroup, line: Line) -> None:
+        self.stage = stage
+        self.number = number
+        self.group = group
+        self.line = line
+        self.reads: set[Partition] = set()
+        self.history: list[str] = []
+        self.unaware = False  # its session has ended, and it could not know yet
+        self.suspended_s: float | None = None
+
+    def assigned(self, partitions: Collection[Partition]) -> None:
+        assert partitions
+        assert not self.unaware
+        for other in self.stage.members:
+            if not other.unaware:
+                assert not other.reads & {*partitions}, f"{self.number} and {other.number}"
+        self.reads |= {*partitions}
+        self.history.append("+" + " ".join(map(str, sorted(partitions))))
+
+    def revoked(self, partitions: Collection[Partition], *, lost: bool) -> None:
+        assert self.reads >= {*partitions}
+        if not lost and not self.unaware and not self.line.away:
+            for one in partitions:
+                node = self.stage.in_zookeeper()[one]
+                assert f"host{self.number:04}-" in node, "others could have them by now"
+        self.reads -= {*partitions}
+        self.history.append(("!" if lost else "-") + " ".join(map(str, sorted(partitions))))
+
+    def look(self) -> None:
+        self.unaware = False
+        self.group.look(self)
+
+    def expire(self) -> None:
+        """The session ends, and a new one begins, before anything is heard of it."""
+        if self.suspended_s is None:
+            self.unaware = True
+        self.line.tree.expire()
+
+    def suspend(self) -> None:
+        self.line.away = True
+        self.suspended_s = self.stage.clock.now()
+        self.line.tell(Session.SUSPENDED)
+
+    def resume(self, *, expired: bool) -> None:
+        if expired:
+            self.expire()
+        self.line.away = False
+        self.suspended_s = None
+        self.line.tell(Session.CONNECTED)
+
+
+class Stage:
+    """A group, a clock that stands still, and one seed for all chance."""
+
+    def __init__(self, topics: Topics, seed: int = 0, rule: Rule = by_range_of_threads) -> None:
+        self.forest = MemoryForest()
+        self.clock = ManualClock()
+        self.topics = topics
+        self.random = Random(seed)
+        self.rule = rule
+        self.members: list[Member] = []
+        self.tree = MemoryTree(self.forest)
+        self._joined = 0
+
+    def join(
+        self, topics: Collection[str] | re.Pattern[str] | None = None, streams: int = 1
+    ) -> Member:
+        line = Line(self.forest)
+        self._joined += 1
+        group = ZooKeeperGroup(
+            line,
+            "g",
+            topics or self.topics.topics(),
+            self.topics,
+            self.clock,
+            Random(self.random.getrandbits(64)),
+            streams=streams,
+            rule=self.rule,
+            host=f"host{self._joined:04}",
+            wall=self.clock.now,
+        )
+        self.members.append(Member(self, self._joined, group, line))
+        return self.members[-1]
+
+    def crash(self, member: Member) -> None:
+        """It is gone, and its session with it."""
+        self.members.remove(member)
+        member.line.tree.close()
+
+    def leave(self, member: Member) -> None:
+        member.group.leave(member)
+        assert not member.reads
+        self.members.remove(member)
+        member.line.tree.close()
+
+    def settle(self, rounds: int = 40) -> None:
+        """Let all look, in any order, until nothing more can change."""
+        for _ in range(rounds):
+            self.clock.advance(0.5)
+            for member in self.random.sample(self.members, len(self.members)):
+                member.look()
+
+    def all(self) -> set[Partition]:
+        return {one for topic in self.topics.topics() for one in self.topics.partitions(topic)}
+
+    def owners(self) -> dict[Partition, int]:
+        """Who reads each; fails if two do. Who cannot know yet that it lost them does not count."""
+        found: dict[Partition, int] = {}
+        for member in self.members:
+            for partition in member.reads if not member.unaware else ():
+                assert partition not in found
+                found[partition] = member.number
+        return found
+
+    def in_zookeeper(self) -> dict[Partition, str]:
+        """The nodes of the owners."""
+        home = "/consumers/g/owners"
+        found = {}
+        for topic in self.tree.children(home):
+            for number in self.tree.children(f"{home}/{topic}"):
+                node = self.tree.get(f"{home}/{topic}/{number}")
+                assert node
+                found[Partition(topic, int(number))] = node.value.decode()
+        return found

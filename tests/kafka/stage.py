@@ -1,0 +1,97 @@
+"""A KafkaSpout and its bolts in one worker of this process, stepped until something has happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from sunshower import Bolt, Retry, Topology
+from sunshower.clock import SystemClock
+from sunshower.kafka.spout import KafkaSpout
+from sunshower.runtime.plan import Layout, make_plan
+from sunshower.runtime.worker import Worker
+
+WITHIN_S = 60.0
+
+
+class Seen(Bolt[Any, None]):
+    """Keeps what it is given; refuses what `refuse` says."""
+
+    def __init__(self, refuse: Callable[[Any], bool] = lambda _: False) -> None:
+        self.refuse = refuse
+        self.records: list[Any] = []
+
+    def process(self, record: Any) -> None:
+        if self.refuse(record):
+            raise ValueError("refused")
+        self.records.append(record)
+
+
+class Run:
+    """A topology that runs."""
+
+    def __init__(self, topology: Topology, life: int = 1) -> None:
+        self.clock = SystemClock()
+        plan = make_plan(topology.graph(), Layout.PACK)
+        self.core = Worker(plan, 0, life, np.random.default_rng(life), self.clock)
+
+    def until(self, happened: Callable[[], object], within_s: float = WITHIN_S) -> None:
+        """Work until then."""
+        end_s = self.clock.now() + within_s
+        while not happened():
+            wait_s = self.core.step()
+            assert self.clock.now() < end_s, f"not within {within_s} s: {self.core.stats()}"
+            if wait_s:
+                self.clock.sleep(min(wait_s, 0.02))
+
+    def go_on(self, seconds: float) -> None:
+        """Work for so long."""
+        end_s = self.clock.now() + seconds
+        self.until(lambda: self.clock.now() >= end_s, seconds + 1.0)
+
+    def records(self, bolt: str = "seen") -> list[Any]:
+        return [record for task in self._bolts(bolt) for record in task.bolt.records]
+
+    def spout(self, index: int = 0) -> KafkaSpout:
+        task = [*self.core._wired.spouts.values()][index]
+        assert task.spout is None or isinstance(task.spout, KafkaSpout)
+        return task.spout  # type: ignore[no-any-return]
+
+    def contiguous(self) -> dict[str, int]:
+        """Partition → how far all tasks together have settled it."""
+        found = {}
+        for task in self.core._wired.spouts.values():
+            if task.spout is not None and hasattr(task.spout, "_reading"):
+                found |= {str(p): one.contiguous for p, one in task.spout.standing().items()}
+        return found
+
+    def errors(self) -> list[str]:
+        return [str(care.last) for care in self.core.supervisions if care.last]
+
+    def _bolts(self, id: str) -> list[Any]:
+        return [t for t in self.core._wired.bolts.values() if t.task.component == id]
+
+
+def topology(spout: KafkaSpout, bolt: Bolt[Any, None] | None = None, **more: Any) -> Topology:
+    """spout ──▶ seen, and ──▶ letters where there are dead letters."""
+    tasks, retry = more.pop("tasks", 1), more.pop("retry", None)
+    streams = more.pop("streams", None)
+    made = Topology("kafka", workers=1, **more)
+    out = made.spout("in", spout, tasks, retry=retry, streams=streams)
+    out.shuffle().bolt("seen", bolt or Seen())
+    if isinstance(retry, Retry) and retry.dead_letters is True:
+        out.stream("dead_letters").shuffle().bolt("letters", Seen())
+    return made
+
+
+@contextmanager
+def running(made: Topology) -> Iterator[Run]:
+    """The topology runs, and is closed at the end."""
+    run = Run(made)
+    try:
+        yield run
+    finally:
+        run.core.close()

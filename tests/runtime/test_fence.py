@@ -1,0 +1,158 @@
+"""How far a spout may draw, also for whoever comes after its machine is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sunshower import Topology
+from sunshower.clock import ManualClock
+from sunshower.runtime.fence import Fence
+from sunshower.runtime.position import Position
+from sunshower.simulation.site import Marked
+from tests.runtime.lives import Lives
+from tests.runtime.test_position import Acks, Keep, Number, seen, work
+
+
+class Counted(Marked):
+    """How often it was written to."""
+
+    writes = 0
+
+    def write(self, task: int, number: int) -> None:
+        super().write(task, number)
+        self.writes += 1
+
+
+def test_nothing_is_drawn_from_the_fence_on() -> None:
+    marks = Counted()
+    fence = Fence(1, marks, ManualClock())
+    drawn = 0
+    for wanted in (1, 500, 3, 10_000, 10_000, 2):
+        room = fence.room(drawn, wanted)
+        assert 0 < room <= wanted
+        drawn += room
+        assert drawn <= marks.read(1) == fence.at
+
+
+@pytest.mark.parametrize("rate", [1, 1_000, 200_000])
+def test_a_fence_is_moved_about_once_a_second_however_fast_a_source_is(rate: int) -> None:
+    marks, clock = Counted(), ManualClock()
+    fence = Fence(1, marks, clock)
+    drawn = 0
+    for _ in range(3_000):  # half a minute
+        left = int(rate * clock.now()) - drawn
+        while left > 0:
+            room = fence.room(drawn, left)
+            drawn, left = drawn + room, left - room
+        clock.advance(0.01)
+    assert marks.writes < 60
+    assert fence.at - drawn <= max(64, 3 * rate)
+
+
+def test_a_next_life_knows_the_fence_and_a_drain_puts_it_where_its_end_is() -> None:
+    marks = Marked()
+    fence = Fence(1, marks, ManualClock())
+    assert fence.room(0, 10) == 10
+    assert Fence(1, marks, ManualClock()).at == fence.at > 10
+    fence.close(10)
+    assert Fence(1, marks, ManualClock()).at == 10
+    fence.close(20)
+    assert marks.read(1) == 10
+
+
+def test_what_may_have_been_drawn_is_waited_for_and_what_was_drawn_for_ever() -> None:
+    position = Position()
+    position.begin_at(10, 12, 20)
+    position.stop()
+    position.wait(0.0, 30.0)
+    position.wait(100.0, 30.0)
+    assert position.room(50) == 10  # 10 and 11 were drawn for certain
+    position.advance(2)
+    position.wait(200.0, 30.0)
+    position.advance(1)
+    position.wait(220.0, 30.0)
+    position.wait(249.0, 30.0)
+    assert not position.at_end
+    position.wait(250.0, 30.0)
+    assert position.at_end
+
+
+class DryNumbers(Acks):
+    """Has nothing from `dry_at` on, and does not end."""
+
+    dry_at = 1 << 60
+
+    def records(self) -> Iterator[Number | None]:
+        for n in range(self.count):
+            while n >= self.dry_at:
+                yield None
+            if n % 3 == 0:
+                yield None
+            yield Number(n)
+
+
+class DryTables(Acks):
+    """The same, five rows a table."""
+
+    dry_at = 1 << 60
+
+    def tables(self) -> Iterator[pa.Table | None]:
+        for first in range(0, self.count, 5):
+            while first >= self.dry_at:
+                yield None
+            yield pa.table({"n": range(first, min(first + 5, self.dry_at))})
+
+
+levels = pytest.mark.parametrize("level", [DryNumbers, DryTables])
+
+
+@levels
+def test_who_is_born_into_a_drain_owes_what_a_lost_machine_had_drawn(level: Any) -> None:
+    lives, drawn = lost(level(1000))
+    work(lives)
+    assert set(seen(lives)) > set(range(5, drawn))
+    assert len(seen(lives)) < 300
+    assert lives.core.finished
+
+
+@levels
+def test_a_source_that_has_nothing_more_is_not_waited_for_for_ever(level: Any) -> None:
+    source = level(1000)
+    lives, drawn = lost(source, dry=True)
+    work(lives)
+    assert seen(lives) == list(range(5, drawn))
+    assert not lives.core.finished
+    lives.advance(lives.plan.graph.config.message_timeout_s)
+    work(lives)
+    assert lives.core.finished
+    assert seen(lives) == list(range(5, drawn))
+
+
+def lost(source: Any, *, dry: bool = False) -> tuple[Lives, int]:
+    """Its machine is gone in a drain that it had not heard of, and how much it had drawn then.
+
+    Neither the master nor a black box knows that. `dry`: the source has no more than that.
+    """
+    made = Topology("t", workers=1, spout_pending=10)
+    made.spout("numbers", source).shuffle().bolt("keep", Keep(5))
+    lives = Lives(made, Marked())
+    work(lives, until=20)
+    told = lives.tell().drawn
+    lives.core._wired.bolts[2].bolt.held = (5, 25)
+    spout = lives.core._spouts[0]
+    while spout.drawn < told + 20:
+        lives.run(lambda: spout.drawn >= told + 20)
+        lives.advance(0.1)
+    drawn = spout.drawn
+    assert drawn > told + 3
+    if dry:
+        source.dry_at = drawn
+    lives.master.drain(lives.clock.now())
+    lives.start(box_survives=False)
+    lives.core._opening.look(lives.clock.now())
+    lives.core._wired.bolts[2].bolt.held = ()
+    return lives, drawn
