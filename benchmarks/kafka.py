@@ -15,7 +15,6 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from sunshower.kafka.options import Guarantee
 
 from benchmarks.clusters import Arena
 from benchmarks.figures import Key, Ratio
@@ -24,6 +23,7 @@ from benchmarks.measure import BenchmarkError, Entry, Match, Outcome, Sample, Te
 from benchmarks.peers import running
 from benchmarks.processes import Starter, run_together
 from sunshower.dev.kafka import Kafka
+from sunshower.kafka.options import Guarantee
 from sunshower.runtime.plan import Layout
 
 PARTITIONS = 4

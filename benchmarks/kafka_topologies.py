@@ -6,13 +6,12 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sunshower.kafka.options import KafkaOptions
-from sunshower.kafka.spout import KafkaSpout
-from sunshower.topologies.logs import Polled
-
 from benchmarks.gate import POLL_S, Gate
 from benchmarks.topologies import CountTuples, Sink
 from sunshower import Context, Topology
+from sunshower.kafka.options import KafkaOptions
+from sunshower.kafka.spout import KafkaSpout
+from sunshower.topologies.logs import Polled
 
 
 class GatedKafka(KafkaSpout):
