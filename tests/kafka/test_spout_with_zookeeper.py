@@ -22,6 +22,7 @@ from sunshower.kafka.in_zookeeper import (
     ZooKeeperBrokers,
 )
 from sunshower.kafka.options import KafkaOptions
+from sunshower.kafka.partitions import Partition
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.kafka.zookeeper_group import ZooKeeperGroup
 from sunshower.stores.zookeeper import ZooKeeperTree
@@ -187,6 +188,15 @@ def test_an_offset_that_is_none_is_told_with_its_place_in_time(site: Site) -> No
     with running(topology(site.spout())) as run:
         place = f"/storm/{site.group}/partition_0 holds no offset"
         run.until(lambda: any(place in error for error in run.errors()), BAD_INPUT_S)
+
+
+def test_partitions_of_ones_own_are_not_shared_by_a_group(site: Site) -> None:
+    settings = {"bootstrap.servers": site.kafka.bootstrap, "group.id": site.group}
+    options = KafkaOptions(sharing=ByZooKeeperGroup(site.zookeeper.connect, site.group))
+    spout = KafkaSpout(settings, partitions=[Partition(site.topic, 0)], options=options)
+    with running(topology(spout)) as run:
+        told = "a group shares whole topics"
+        run.until(lambda: any(told in error for error in run.errors()), BAD_INPUT_S)
 
 
 def test_a_zookeeper_that_is_not_there_is_told_in_time(site: Site) -> None:
