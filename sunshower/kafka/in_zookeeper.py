@@ -18,7 +18,7 @@ from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any
 
-from sunshower.errors import ConfigError
+from sunshower.errors import ConfigError, KafkaError
 from sunshower.kafka.assignment import by_range_of_threads
 from sunshower.kafka.options import Post
 from sunshower.kafka.over_store import using
@@ -110,7 +110,7 @@ class StormOffsets(_InZooKeeper):
             post.deployment,
             post.context.topology,
             self.wildcard,
-            lambda partition: post.directory.leaders(partition.topic).get(partition),
+            lambda partition: _leader(post.directory, partition),
         )
         return StoredOffsets(self._tree(), layout, _owns(post))
 
@@ -138,6 +138,14 @@ class SqliteOffsets:
         )
         with using(str(self.file)):
             return StoredOffsets(SqliteTree(self.file), layout, _owns(post))
+
+
+def _leader(directory: Directory, partition: Partition) -> str | None:
+    """Only for the record: a commit does not fail for it."""
+    try:
+        return directory.leaders(partition.topic).get(partition)
+    except KafkaError:
+        return None
 
 
 def _owns(post: Post) -> Callable[[Partition], bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import uuid
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from sunshower.kafka.partitions import Partition
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.kafka.zookeeper_group import ZooKeeperGroup
 from sunshower.stores.zookeeper import ZooKeeperTree
+from sunshower.stores.zookeeper_client import Tls
 from tests.kafka.stage import Run, running, topology
 from tests.kafka.topics import fill, new_topic
 from tests.stores.expiring import expire
@@ -99,6 +101,17 @@ def test_tasks_share_partitions_by_a_group_and_go_on_where_they_were(site: Site)
         site.send(5)
         run.until(lambda: len(seen(run)) == 20)
         assert {*seen(run)} == {f"{p}:{n}" for p in range(4) for n in range(10, 15)}
+
+
+def test_options_go_to_other_processes() -> None:
+    for option in (
+        ZooKeeperBrokers("a:1", "/kafka", digest=("me", "secret")),
+        ByZooKeeperGroup("a:1", "g", round_robin_of_threads, 2, tls=Tls(Path("ca.pem"))),
+        StormOffsets("a:1", "/kafka", "id", wildcard=True, session_timeout_s=3),
+        PlainOffsets("a:1", "g"),
+        SqliteOffsets("offsets.sqlite", "id"),
+    ):
+        assert pickle.loads(pickle.dumps(option)) == option
 
 
 def test_round_robin_and_plain_offsets(site: Site) -> None:
