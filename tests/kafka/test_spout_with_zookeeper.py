@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
 
 from sunshower.clock import SystemClock
@@ -46,6 +47,7 @@ class Site:
         self.count = partitions
         self.topic = new_topic(kafka.bootstrap, partitions)
         self.group = f"g{uuid.uuid4().hex[:8]}"
+        self.producer = Producer({"bootstrap.servers": kafka.bootstrap, "acks": "all"})
         self.sent = 0
 
     def spout(self, **options: Any) -> KafkaSpout:
@@ -63,8 +65,9 @@ class Site:
 
     def send(self, each: int) -> None:
         for partition in range(self.count):
-            values = [f"{partition}:{self.sent + n}".encode() for n in range(each)]
-            fill(self.kafka.bootstrap, self.topic, values, partition)
+            for number in range(self.sent, self.sent + each):
+                self.producer.produce(self.topic, f"{partition}:{number}", partition=partition)
+        assert not self.producer.flush(60)
         self.sent += each
 
     def all(self) -> set[str]:
