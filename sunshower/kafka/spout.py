@@ -199,8 +199,8 @@ class KafkaSpout(LogSpout[Any]):
             raise
         if self._commits_first and lot.messages and not reading.commit_now():
             raise KafkaUnreachable(
-                f"{len(lot.messages)} messages could not be committed, and at most once, without that "
-                "they are not emitted: they are lost"
+                f"{len(lot.messages)} messages could not be committed. Without that they must not be "
+                "emitted, at most once: they are lost"
             )
         records, odd = self._translator.records(lot)
         polled = Polled(numbers, records, skipped)

@@ -1,4 +1,4 @@
-"""A KafkaSpout and its bolts in one worker of this process, stepped until something has happened."""
+"""A KafkaSpout and its bolts in one worker of this process, stepped until something happens."""
 
 from __future__ import annotations
 
