@@ -100,7 +100,8 @@ class ZooKeeperTree:
         self.watches: set[_Watch] = set()
         self._listeners = Listeners()
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self.client = connect(Access(hosts, session_timeout_s, answer_within_s, digest, tls))
+        access = Access(hosts, session_timeout_s, answer_within_s, digest, tls)
+        self.client, self._last = connect(access)
         self.client.add_listener(self._told)
         threading.Thread(target=self._call_all, name="zookeeper-calls", daemon=True).start()
 
@@ -252,5 +253,6 @@ class ZooKeeperTree:
             ) from error
         except (they.KazooException, RetryFailedError, KazooTimeoutError) as error:
             raise StoreUnreachable(
-                f"the ZooKeeper at {self._hosts} does not answer ({type(error).__name__})"
+                f"the ZooKeeper at {self._hosts} does not answer "
+                f"({self._last.said or type(error).__name__})"
             ) from error

@@ -41,30 +41,33 @@ class Access:
     tls: Tls | None
 
 
-class _LastWord(logging.Handler):
-    """What kazoo has last complained of: it says why nobody answers only in its log."""
+class LastWord(logging.Handler):
+    """What kazoo has last complained of: it says why nobody answers only in its log.
+
+    There it has a line for each attempt. Here only what it never expects is written on.
+    """
 
     said = ""
 
     def emit(self, record: logging.LogRecord) -> None:
         self.said = record.getMessage()
+        if record.levelno >= logging.ERROR:
+            logging.getLogger(__name__).handle(record)
 
 
-def connect(access: Access) -> Any:
+def connect(access: Access) -> tuple[Any, LastWord]:
     """A client of kazoo's that is connected. Raises StoreUnreachable, and ConfigError for what can
     be no address or no certificate."""
     if not importlib.util.find_spec("kazoo"):
         raise StoreUnreachable(
             "kazoo, the client of ZooKeeper, is missing: pip install 'sunshower[zookeeper]'"
         )
-    last, log = _LastWord(logging.WARNING), logging.getLogger("kazoo.client")
-    client = _client(access)
+    last = LastWord()
+    log = logging.Logger("kazoo", logging.WARNING)  # noqa: LOG001 (of this client alone)
     log.addHandler(last)
-    try:
-        connected = client.start_async()  # `start` could wait for a session's time once more
-        connected.wait(access.answer_within_s)
-    finally:
-        log.removeHandler(last)
+    client = _client(access, log)
+    connected = client.start_async()  # `start` could wait for a session's time once more
+    connected.wait(access.answer_within_s)
     if not client.connected:
         threading.Thread(target=_stop, args=[client], daemon=True).start()
         raise StoreUnreachable(
@@ -72,7 +75,7 @@ def connect(access: Access) -> Any:
             f"{' (' + last.said + ')' if last.said else ''}. Is it running, and is that its "
             f"address{'' if access.tls else ', and does it want no TLS'}?"
         )
-    return client
+    return client, last
 
 
 def disconnect(client: Any, within_s: float) -> None:
@@ -90,7 +93,7 @@ def _stop(client: Any) -> None:
         client.close()
 
 
-def _client(access: Access) -> Any:
+def _client(access: Access, log: logging.Logger) -> Any:
     from kazoo.client import KazooClient
     from kazoo.handlers.threading import SequentialThreadingHandler
     from kazoo.retry import KazooRetry
@@ -105,6 +108,7 @@ def _client(access: Access) -> Any:
         return KazooClient(
             _often(access),
             handler=Handler(),
+            logger=log,
             timeout=access.session_timeout_s,
             connection_retry=KazooRetry(**_RETRY),
             command_retry=KazooRetry(**_RETRY, deadline=access.answer_within_s),

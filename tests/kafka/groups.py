@@ -186,7 +186,6 @@ class Stage:
         member.group.leave(member)
         assert not member.reads
         self.members.remove(member)
-        member.line.tree.close()
 
     def settle(self, rounds: int = 40) -> None:
         """Let all look, in any order, until nothing more can change."""

@@ -76,7 +76,7 @@ class Run:
 
 
 def topology(spout: KafkaSpout, bolt: Bolt[Any, None] | None = None, **more: Any) -> Topology:
-    """spout ──▶ seen, and ──▶ letters where there are dead letters."""
+    """Spout ──▶ seen, and ──▶ letters where there are dead letters."""
     tasks, retry = more.pop("tasks", 1), more.pop("retry", None)
     streams = more.pop("streams", None)
     made = Topology("kafka", workers=1, **more)

@@ -75,16 +75,6 @@ def test_what_a_member_leaves_behind_is_taken_by_others() -> None:
     assert len(stage.tree.children("/consumers/g/ids")) == 1
 
 
-def test_a_member_that_left_may_come_back() -> None:
-    stage = Stage(Topics(t=2))
-    member = stage.join()
-    stage.settle()
-    member.group.leave(member)
-    assert stage.in_zookeeper() == {}
-    stage.settle()
-    assert short(member.reads) == [0, 1]
-
-
 def test_a_claim_waits_until_the_former_owner_has_let_go() -> None:
     stage = Stage(Topics(t=2))
     slow = stage.join()
