@@ -19,7 +19,7 @@ import numpy as np
 from sunshower.errors import ConfigError, KafkaUnreachable
 from sunshower.kafka.consumer import Consumer, check_settings
 from sunshower.kafka.formats import Bytes, Format
-from sunshower.kafka.lag import Standing
+from sunshower.kafka.lag import Standing, figures
 from sunshower.kafka.metadata import KafkaDirectory
 from sunshower.kafka.options import Guarantee, KafkaOptions, Post
 from sunshower.kafka.partitions import Partition
@@ -126,6 +126,11 @@ class KafkaSpout(LogSpout[Any]):
             self._reading.committer.close()
             self._offsets.close()
             self._consumer.close()
+
+    def figures(self) -> dict[str, float]:
+        """How far its partitions are (see lag.py), and what could not be read."""
+        odd = {"skipped": float(self.skipped_count), "unreadable": float(self.unreadable)}
+        return figures(self.standing()) | odd
 
     def result(self) -> dict[str, Any]:
         """What it has come to: each partition's standing, and what went wrong."""
