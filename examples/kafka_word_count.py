@@ -29,7 +29,7 @@ from sunshower.kafka.spout import KafkaSpout
 from sunshower.kafka.translating import KafkaRecord
 
 KAFKA = {"bootstrap.servers": os.environ.get("KAFKA", "127.0.0.1:9092")}
-WORDS = "the quick brown fox jumps over the lazy dog while the sun shines and it rains".split()
+WORDS = ("it", "rains", "while", "the", "sun", "shines", "and", "a", "fox", "jumps", "over", "dogs")
 
 
 class Word(NamedTuple):
