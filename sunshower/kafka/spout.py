@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -198,22 +198,22 @@ class KafkaSpout(LogSpout[Any]):
         if not taken and not skipped:
             return None
         try:
-            messages, numbers = reading.sort(taken)
+            lot, numbers = reading.sort(taken)
         except BaseException:
             reading.ahead = [message for message in taken if not message.error()] + reading.ahead
             raise
-        if self._commits_first and messages and not reading.commit_now():
+        if self._commits_first and lot.messages and not reading.commit_now():
             raise KafkaUnreachable(
-                f"{len(messages)} messages could not be committed, and at most once, without that "
+                f"{len(lot.messages)} messages could not be committed, and at most once, without that "
                 "they are not emitted: they are lost"
             )
-        records = self._translator.records(messages)
+        records, odd = self._translator.records(lot)
         polled = Polled(numbers, records, skipped)
-        if not self._translator.makes_only_records or Bad in set(map(type, records)):
-            self._tell_apart(polled, messages)
+        if odd:
+            self._tell_apart(polled, lot.messages)
         return polled
 
-    def _tell_apart(self, polled: Polled[Any], messages: list[Message]) -> None:
+    def _tell_apart(self, polled: Polled[Any], messages: Sequence[Message]) -> None:
         """Take out what is passed over, and what could not be read."""
         odd = [
             index
