@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
-from itertools import pairwise
+from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from sunshower.kafka.committing import Committer
 from sunshower.kafka.consumer import Consumer
+from sunshower.kafka.lots import Lot, told
 from sunshower.kafka.metadata import as_ours
 from sunshower.kafka.options import Guarantee, KafkaOptions
 from sunshower.kafka.partitions import Committed, Offsets, Partition
@@ -112,53 +112,46 @@ class Reading:
 
     # ---- what comes ---------------------------------------------------------------------------
 
-    def sort(self, messages: list[Message]) -> tuple[list[Message], I64]:
+    def sort(self, messages: list[Message]) -> tuple[Lot, I64]:
         """Those that are records of ours, with their numbers; what else the client says is heard.
 
-        Raises KafkaError for what does not go away by itself; then they are all `ahead` still.
+        Raises KafkaError for what does not go away by itself; then nothing has been taken in.
         """
-        told = [message for message in messages if message.error() is not None]
-        if told:
-            self._check(told)
+        events = told(messages)
+        if events:
+            self._check(events)
             messages = [message for message in messages if message.error() is None]
-        numbers: I64 = np.empty(len(messages), np.int64)
-        keep = self._number(messages, numbers) if messages else np.ones(0, np.bool_)
+        topics = {partition.topic for partition in self.places}
+        lot = Lot.of(messages, topics.pop() if len(topics) == 1 else None)
+        numbers = lot.numbers()
+        keep = self._number(lot, numbers)
         if not keep.all():
-            messages = [message for message, own in zip(messages, keep, strict=True) if own]
-            numbers = numbers[keep]
-        for message in told:
+            lot, numbers = lot.select(keep), numbers[keep]
+        for message in events:
             self._hear(message)
-        return messages, numbers
+        return lot, numbers
 
-    def _number(self, messages: Sequence[Message], numbers: I64) -> NDArray[np.bool_]:
-        """Write the number of each; which of them are ours, and new."""
-        count = len(messages)
-        offsets: I64 = np.array([message.offset() for message in messages], np.int64)
-        parts = np.array([message.partition() for message in messages], np.int64)
-        codes: dict[str, int] = {}
-        topics = [codes.setdefault(message.topic() or "", len(codes)) for message in messages]
-        keys = parts if len(codes) == 1 else parts | np.array(topics, np.int64) << 32
-        bounds = [0, *(np.flatnonzero(np.diff(keys)) + 1).tolist(), count]
-        keep = np.ones(count, np.bool_)
-        for first, end in pairwise(bounds):
-            topic = messages[first].topic() or ""
-            place = self.places.get(Partition(topic, int(parts[first])))
-            own = offsets[first:end]
+    def _number(self, lot: Lot, offsets: I64) -> NDArray[np.bool_]:
+        """Make numbers of the offsets, in place. Returns which of them are ours, and new."""
+        keep = np.ones(len(offsets), np.bool_)
+        for topic, partition, first, end in lot.runs():
+            place = self.places.get(Partition(topic, partition))
             if place is None:
                 keep[first:end] = False
                 continue
+            own = offsets[first:end]
             if own[0] < place.progress.emitted:
                 keep[first:end] = own >= place.progress.emitted
                 own = own[own >= place.progress.emitted]
-            numbers[first:end] = offsets[first:end] | place.numbers[0]
             place.progress.emit(own)
             if not self._acks:
                 place.progress.ack(own)
+            offsets[first:end] |= place.numbers[0]
         return keep
 
-    def _check(self, told: list[Message]) -> None:
+    def _check(self, events: list[Message]) -> None:
         """Raise what is an error of ours."""
-        for message in told:
+        for message in events:
             error = message.error()
             assert error is not None
             if error.name() not in _EVENTS:
@@ -192,7 +185,16 @@ class Reading:
             )
             self.places.restart(place, start.offset)
             self.gone.append(place.numbers)
-        self._consumer.seek(place.partition, start.offset)
+        self._go_on(place.partition, start.offset)
+
+    def _go_on(self, partition: Partition, offset: int) -> None:
+        """Read there, also where the client has given the partition up: then it does not seek."""
+        if self._consumer.eager:  # which knows only all of them, or none
+            others = {one: place.progress.emitted for one, place in self.places.items()}
+            self._consumer.assign({**others, partition: offset})
+        else:
+            self._consumer.unassign([partition])
+            self._consumer.assign({partition: offset})
 
     def _skip(self, place: Place, end: int, why: str) -> None:
         """Go on at `end`. What lies before it is one open offset, until it has been told."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,7 +20,7 @@ import numpy as np
 from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable
 from sunshower.kafka.consumer import Consumer, check_settings
 from sunshower.kafka.formats import Bytes, Format
-from sunshower.kafka.lag import Standing
+from sunshower.kafka.lag import Standing, figures
 from sunshower.kafka.options import Guarantee, KafkaOptions, Post
 from sunshower.kafka.partitions import Partition
 from sunshower.kafka.progress import I64
@@ -125,6 +125,11 @@ class KafkaSpout(LogSpout[Any]):
             self._reading.commit_now()
             self._undo.close()
 
+    def figures(self) -> dict[str, float]:
+        """How far its partitions are (see lag.py), and what could not be read."""
+        odd = {"skipped": float(self.skipped_count), "unreadable": float(self.unreadable)}
+        return figures(self.standing()) | odd
+
     def result(self) -> dict[str, Any]:
         """What it has come to: each partition's standing, and what went wrong."""
         committer = self._reading.committer
@@ -195,22 +200,22 @@ class KafkaSpout(LogSpout[Any]):
         if not taken and not skipped:
             return None
         try:
-            messages, numbers = reading.sort(taken)
+            lot, numbers = reading.sort(taken)
         except BaseException:
             reading.ahead = [message for message in taken if not message.error()] + reading.ahead
             raise
-        if self._commits_first and messages and not reading.commit_now():
+        if self._commits_first and lot.messages and not reading.commit_now():
             raise KafkaUnreachable(
-                f"{len(messages)} messages could not be committed, and at most once, without that "
+                f"{len(lot.messages)} messages could not be committed, and at most once, without that "
                 "they are not emitted: they are lost"
             )
-        records = self._translator.records(messages)
+        records, odd = self._translator.records(lot)
         polled = Polled(numbers, records, skipped)
-        if not self._translator.makes_only_records or Bad in set(map(type, records)):
-            self._tell_apart(polled, messages)
+        if odd:
+            self._tell_apart(polled, lot.messages)
         return polled
 
-    def _tell_apart(self, polled: Polled[Any], messages: list[Message]) -> None:
+    def _tell_apart(self, polled: Polled[Any], messages: Sequence[Message]) -> None:
         """Take out what is passed over, and what could not be read."""
         odd = [
             index

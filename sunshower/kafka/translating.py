@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from sunshower.kafka import lots
 from sunshower.kafka.formats import Decode, Format
-
-if TYPE_CHECKING:
-    from confluent_kafka import Message
+from sunshower.kafka.lots import Lot
 
 Headers = Sequence[tuple[str, bytes | None]]  # in order; a name may come twice
 
@@ -55,16 +54,14 @@ class Translator:
         self._translate = translate
         self._typed = translate is None and value.record_type is not None
         self._decoders: dict[tuple[str, str], Decode | None] = {}
-        self.makes_only_records = translate is None and not self._typed
 
-    def records(self, messages: Sequence[Message]) -> list[Any]:
-        """For each message a record, an OnStream, None if it is passed over, or a Bad."""
-        topics: list[str] = [message.topic() for message in messages]  # type: ignore[misc]
+    def records(self, lot: Lot) -> tuple[list[Any], bool]:
+        """For each message a record, an OnStream, None if it is passed over, or a Bad; and whether
+        there may be any of the last two."""
         try:
-            return self._all(topics, messages)
+            return self._all(lot), self._typed or self._translate is not None
         except Exception:  # one of them: which, is found out one by one
-            pairs = zip(topics, messages, strict=True)
-            return [self._one(topic, message) for topic, message in pairs]
+            return [self._one(Lot(*([one] for one in row))) for row in zip(*lot, strict=True)], True
 
     def decoder(self, topic: str, part: str) -> Decode | None:
         """What reads that part of a topic's messages. Raises ConfigError."""
@@ -72,29 +69,28 @@ class Translator:
             self._decoders[topic, part] = self._formats[part].decoder(topic, part)
         return self._decoders[topic, part]
 
-    def _one(self, topic: str, message: Message) -> Any:
+    def _one(self, lot: Lot) -> Any:
         try:
-            return self._all([topic], [message])[0]
+            return self._all(lot)[0]
         except Exception as error:
             return Bad(str(error), type(error).__qualname__)
 
-    def _all(self, topics: list[str], messages: Sequence[Message]) -> list[Any]:
-        values = self._decoded("value", topics, [message.value() for message in messages])
+    def _all(self, lot: Lot) -> list[Any]:
+        values = self._decoded("value", lot.topics, lots.values(lot.messages))
         if self._typed:
             return values
-        keys = self._decoded("key", topics, [message.key() for message in messages])
-        places: Any = ([m.partition() for m in messages], [m.offset() for m in messages])
-        rows: Any = zip(topics, *places, keys, values, strict=True)
+        keys = self._decoded("key", lot.topics, lots.keys(lot.messages))
+        rows: Any = zip(lot.topics, lot.partitions, lot.offsets, keys, values, strict=True)
         if self._translate is None:
             return list(map(tuple.__new__, repeat(KafkaRecord), rows))
-        stamps = (message.timestamp()[1] or -1 for message in messages)
-        headers: Any = (message.headers() or () for message in messages)
+        stamps = (message.timestamp()[1] or -1 for message in lot.messages)
+        headers: Any = (message.headers() or () for message in lot.messages)
         return [
             self._translate(Received(*row, stamp, own))
             for row, stamp, own in zip(rows, stamps, headers, strict=True)
         ]
 
-    def _decoded(self, part: str, topics: list[str], parts: list[Any]) -> list[Any]:
+    def _decoded(self, part: str, topics: Sequence[str], parts: list[Any]) -> list[Any]:
         if len(kinds := set(topics)) == 1:
             decode = self.decoder(kinds.pop(), part)
             if decode is None:

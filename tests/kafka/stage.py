@@ -76,12 +76,14 @@ class Run:
 
 
 def topology(spout: KafkaSpout, bolt: Bolt[Any, None] | None = None, **more: Any) -> Topology:
-    """Spout ──▶ seen, and ──▶ letters where there are dead letters."""
+    """The spout, a bolt `seen`, one for each further stream, and one for dead letters."""
     tasks, retry = more.pop("tasks", 1), more.pop("retry", None)
-    streams = more.pop("streams", None)
+    streams = more.pop("streams", {})
     made = Topology("kafka", workers=1, **more)
     out = made.spout("in", spout, tasks, retry=retry, streams=streams)
     out.shuffle().bolt("seen", bolt or Seen())
+    for stream in streams:
+        out.stream(stream).shuffle().bolt(stream, Seen())
     if isinstance(retry, Retry) and retry.dead_letters is True:
         out.stream("dead_letters").shuffle().bolt("letters", Seen())
     return made

@@ -15,9 +15,11 @@ def admin(bootstrap: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
 
-def new_topic(bootstrap: str, partitions: int = 1, **settings: str) -> str:
+def new_topic(
+    bootstrap: str, partitions: int = 1, *, name: str | None = None, **settings: str
+) -> str:
     """A topic of a name of its own; `min_insync_replicas` stands for min.insync.replicas."""
-    topic, client = f"t-{uuid.uuid4().hex[:12]}", admin(bootstrap)
+    topic, client = name or f"t-{uuid.uuid4().hex[:12]}", admin(bootstrap)
     config = {name.replace("_", "."): value for name, value in settings.items()}
     client.create_topics([NewTopic(topic, partitions, config=config)])[topic].result(WITHIN_S)
     return topic
