@@ -52,20 +52,6 @@ def _emitted(history: History, facts: Facts) -> set[int]:
 
 
 @dataclass(frozen=True)
-class NoTimeout:
-    """The deadline is the last resort: where every bolt settles its inputs, nobody needs it."""
-
-    name: ClassVar[str] = "no-timeout"
-
-    def check(self, history: History, facts: Facts) -> Weighed:
-        failed = history.rows(What.FAILED)
-        late = np.array([cause is Cause.TIMEOUT for cause in failed.details], np.bool_)
-        said = [f"{late.sum()} trees have timed out"] if late.any() else []
-        found = np.unique(failed.messages[late]).tolist() if said else []
-        return Weighed("no tree has timed out", said, (), trees(history, found))
-
-
-@dataclass(frozen=True)
 class RefusalsAreHeard:
     """What a bolt has failed long before its deadline has not waited for that."""
 

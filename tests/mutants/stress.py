@@ -12,7 +12,7 @@ from numpy.random import Generator
 
 from sunshower.faults.checkers.delivery import AtLeastOnce
 from sunshower.faults.checkers.edges import EachEdgeOnce, NoPrematureAck
-from sunshower.faults.checkers.healing import Liveness
+from sunshower.faults.checkers.healing import Liveness, NoneTimedOut
 from sunshower.faults.checkers.port import Checker
 from sunshower.faults.checkers.pressure import BoundedPending
 from sunshower.faults.experiment import Experiment
@@ -28,7 +28,6 @@ from tests.mutants.promises import (
     EachEmitHasItsReason,
     Leaves,
     LivesGoOn,
-    NoTimeout,
     Quiet,
     RefusalsAreHeard,
 )
@@ -87,7 +86,7 @@ def _checkers(stage: str, total: int) -> list[Checker]:
     ]
     if stage == "masters":
         found += [LivesGoOn(), Quiet(DRAINED_S + QUIET_S / 2)]
-    return [*found, RefusalsAreHeard() if stage in ("hands", "whims") else NoTimeout()]
+    return [*found, RefusalsAreHeard() if stage in ("hands", "whims") else NoneTimedOut()]
 
 
 @contextmanager
