@@ -26,13 +26,15 @@ NAMES = (
     "constants",
     "history",
     "idle",
+    "kafka",
+    "kafka-words",
 )
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Measure Sunshower beside bare loops and Bytewax. Takes about 15 minutes.",
+        description="Measure Sunshower beside bare loops, Bytewax, Faust, Quix. Takes 20 minutes.",
     )
     parser.add_argument(
         "--only",
@@ -44,6 +46,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--repeat", type=int, default=5, help="rounds (default: %(default)s)")
     parser.add_argument("--words", type=int, default=2_000_000, help="of the word counts")
+    parser.add_argument("--messages", type=int, default=1_000_000, help="in the topic of Kafka")
     parser.add_argument("--quick", action="store_true", help="one short round, to see it work")
     parser.add_argument(
         "--patience",
@@ -60,6 +63,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     options.windows, options.simulated = 50, 100
     if options.quick:
         options.repeat, options.words = 1, min(options.words, 200_000)
+        options.messages = min(options.messages, 40_000)
         options.seconds, options.idle_seconds = 1.0, 2.0
         options.windows, options.simulated = 5, 5
     return options
@@ -104,9 +108,11 @@ def main() -> int:
 
 def matches(options: argparse.Namespace, stack: ExitStack, tell: Tell) -> Iterator[Match]:
     """The matches that were asked for, one after the other; Ray is started when one needs it."""
-    from benchmarks import constants, history, idle, ledger, simulation, word_count
+    from benchmarks import constants, history, idle, kafka, ledger, simulation, word_count
     from benchmarks.clusters import Arena
     from benchmarks.corpus import write_lines
+    from sunshower.dev.kafka import Kafka
+    from sunshower.dev.servers import Upkeep
 
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sunshower-")))
 
@@ -120,6 +126,13 @@ def matches(options: argparse.Namespace, stack: ExitStack, tell: Tell) -> Iterat
         tell(f"drawing {options.words:,} words")
         return write_lines(folder, options.words)
 
+    @cache
+    def topic() -> kafka.Topic:
+        tell(f"starting a Kafka, and filling a topic with {options.messages:,} messages")
+        return kafka.Topic(
+            stack.enter_context(Kafka(1, Upkeep(short_lived=False))), lines(), options.messages
+        )
+
     makers: dict[str, Callable[[], Match]] = {
         "ledger": lambda: ledger.match(options.windows),
         "simulation": lambda: simulation.match(options.simulated),
@@ -128,6 +141,8 @@ def matches(options: argparse.Namespace, stack: ExitStack, tell: Tell) -> Iterat
         "constants": lambda: constants.match(arena(), options.seconds),
         "history": lambda: history.match(arena(), options.seconds),
         "idle": lambda: idle.match(arena(), options.idle_seconds),
+        "kafka": lambda: kafka.reading(arena(), topic()),
+        "kafka-words": lambda: kafka.words(arena(), topic(), tell),
     }
     for name in NAMES:
         if name in options.only:

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import ray
 
-from benchmarks import control, corpus, gate, machine, topologies
+from benchmarks import control, corpus, gate, kafka_topologies, machine, topologies
 from benchmarks.gate import Gate
 from benchmarks.measure import BenchmarkError, Outcome
 from sunshower import Topology
@@ -31,7 +31,7 @@ class Arena:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        ship([control, corpus, gate, topologies])
+        ship([control, corpus, gate, topologies, kafka_topologies])
         self._cluster = RayCluster()
 
     def gate(self) -> Gate:

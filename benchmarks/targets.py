@@ -18,5 +18,9 @@ TARGETS = (
     Target("const_null/isolate-rows-1024/three-actors", at_least=0.9),
     Target("history/sample-64/none", at_least=0.85),
     Target("history/sample-1/none", at_least=0.85),
+    Target("kafka/at-least-once/loop", at_least=0.5),
+    Target("kafka/at-least-once/never-committed", at_least=0.95),
+    Target("kafka_words/pack-rows/faust", at_least=3),
+    Target("kafka_words/pack-rows/quix", at_least=3),
     Target("idle/sunshower/isolate-6-tasks", at_most=0.03),
 )

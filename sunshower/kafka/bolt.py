@@ -8,14 +8,16 @@ from functools import partial
 from typing import Any
 
 from sunshower.errors import KafkaError
-from sunshower.kafka.messages import Composer, Headers, Message, Part
+from sunshower.kafka.messages import Composer, Headers, Message, Part, as_bytes
 from sunshower.kafka.producing import Producer, Settings
 from sunshower.records import Schema
 from sunshower.topologies.components import Bolt, Collector, Context, Tuple
+from sunshower.topologies.retry import DeadLetter
 
 _ROOM_S = 0.01  # how long a record waits for room in the queue before the next one is taken in
 _RENEW_S = 2.0  # what is on its way for longer has its timeout reset
 _CLOSE_S = 10.0
+_PLACE = ("topic", "partition", "offset")
 
 
 class KafkaBolt(Bolt[Any, None]):
@@ -23,7 +25,7 @@ class KafkaBolt(Bolt[Any, None]):
 
     `value` and `key`: a field's name, or a function of the record; without `value` all of the
     record is sent as a JSON object. `headers`: pairs, or a function of the record; so `partition`.
-    `kafka` holds librdkafka's settings, passed on unchanged: `bootstrap.servers`, `security.…`,
+    `settings` are librdkafka's, passed on unchanged: `bootstrap.servers`, `security.…`,
     `linger.ms`, `compression.type`, and so on. The producer is idempotent unless they forbid it.
 
     A record is acked when all in-sync replicas have its message, and not before. If it cannot be
@@ -38,16 +40,27 @@ class KafkaBolt(Bolt[Any, None]):
 
     def __init__(
         self,
+        settings: Settings,
         topic: str | Callable[[Any], str],
         *,
-        kafka: Settings,
         value: Part = None,
         key: Part = None,
         headers: Headers | Callable[[Any], Headers] | None = None,
         partition: Callable[[Any], int] | None = None,
     ) -> None:
-        self.topic, self.kafka = topic, dict(kafka)
+        self.settings, self.topic = dict(settings), topic
         self._composer = Composer(topic, value, key, headers, partition)
+
+    @staticmethod
+    def dead_letters(settings: Settings, topic: str) -> KafkaBolt:
+        """A bolt for the stream `dead_letters` of a spout whose Retry has `dead_letters=True`.
+
+            lines.stream("dead_letters").shuffle().bolt("bury", KafkaBolt.dead_letters(…, "dead"))
+
+        The value is the whole DeadLetter as JSON, the key its message id. The headers tell the
+        cause without opening it, and, of what came out of Kafka, `topic`, `partition`, `offset`.
+        """
+        return KafkaBolt(settings, topic, key="message_id", headers=_causes)
 
     def check_input(self, schema: Schema) -> None:
         """Refuse records without the fields that are to be sent."""
@@ -61,14 +74,14 @@ class KafkaBolt(Bolt[Any, None]):
         self._number = self._renewed = 0  # of the next one; below this they may be reset
         self._renew_at_s = self._clock.now() + _RENEW_S
         self._waiting: deque[tuple[int, Message]] = deque()  # there was no room for these
-        self._producer = Producer(self.kafka)
+        self._producer = Producer(self.settings)
         if isinstance(self.topic, str):
             self._producer.check_topic(self.topic)
 
     def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
         """Send it; it is settled by a later `flush`."""
         self._hands = out
-        message = self._composer.compose(tuple.record)
+        message = self._compose(tuple.record)
         if not self._waiting and self._sent(self._number, message):
             self._open[self._number] = tuple
         else:  # this one keeps its turn, and the next one comes later for it
@@ -109,6 +122,9 @@ class KafkaBolt(Bolt[Any, None]):
         """Wait until all is delivered, 10 s at most."""
         self._producer.flush(_CLOSE_S)
 
+    def _compose(self, record: Any) -> Message:
+        return self._composer.compose(record)
+
     def _sent(self, number: int, message: Message) -> bool:
         return self._producer.send(message, partial(self._delivered, number))
 
@@ -119,27 +135,41 @@ class KafkaBolt(Bolt[Any, None]):
                 if not self._sent(number, message):
                     return
             except KafkaError as error:
-                self._fail(number, error)
+                self._settle(number, error)
             self._waiting.popleft()
 
     def _delivered(self, number: int, error: Any, message: Any) -> None:
         """What the client says of a message, in the middle of `poll`."""
         if error is None:
-            self._hands.ack(self._open.pop(number))
+            self._settle(number, None)
         else:
-            self._fail(number, self._producer.ours(error, message))
+            self._settle(number, self._producer.ours(error, message))
 
-    def _fail(self, number: int, error: KafkaError) -> None:
-        self._hands.fail(self._open.pop(number), f"{type(error).__name__}: {error}")
+    def _settle(self, number: int, error: KafkaError | None) -> None:
+        self._tell(self._open.pop(number), error)
+
+    def _tell(self, tuple: Tuple[Any], error: KafkaError | None) -> None:
+        if error is None:
+            self._hands.ack(tuple)
+        else:
+            self._hands.fail(tuple, f"{type(error).__name__}: {error}")
 
     def _begin_anew(self, fatal: KafkaError) -> None:
         """The client has given up for good: what is open fails, and is emitted again."""
         self._producer.abandon()
         self._waiting.clear()
         for number in list(self._open):
-            self._fail(number, fatal)
-        self._producer = Producer(self.kafka)
+            self._settle(number, fatal)
+        self._producer = Producer(self.settings)
 
     @property
     def _name(self) -> str:
         return self.topic if isinstance(self.topic, str) else "a topic by record"
+
+
+def _causes(letter: DeadLetter) -> Headers:
+    told = ("spout", "cause", "component", "reason", "exception", "attempts")
+    pairs = [(name, getattr(letter, name)) for name in told]
+    if isinstance(letter.message_id, tuple | list) and len(letter.message_id) == len(_PLACE):
+        pairs += zip(_PLACE, letter.message_id, strict=True)  # a KafkaSpout's
+    return [(name, as_bytes(value)) for name, value in pairs]

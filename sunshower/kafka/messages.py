@@ -62,10 +62,10 @@ class Composer:
         """The message of a record. Raises whatever the functions raise, and TypeError or ValueError
         for a value that JSON has no word for."""
         topic = self._topic if isinstance(self._topic, str) else self._topic(record)
-        value = _named(record) if self._value is None else _part(self._value, record)
+        value = _named(record) if self._value is None else part_of(record, self._value)
         headers = _listed(self._headers(record)) if callable(self._headers) else self._headers
         partition = -1 if self._partition is None else self._partition(record)
-        key = None if self._key is None else as_bytes(_part(self._key, record))
+        key = None if self._key is None else as_bytes(part_of(record, self._key))
         return Message(topic, as_bytes(value), key, headers, partition)
 
 
@@ -78,7 +78,8 @@ def as_bytes(value: Any) -> bytes | None:
     return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
 
 
-def _part(part: Part, record: Any) -> Any:
+def part_of(record: Any, part: Part) -> Any:
+    """A field of a record, or what a function makes of it."""
     return part(record) if callable(part) else getattr(record, str(part))
 
 

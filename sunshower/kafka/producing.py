@@ -44,21 +44,20 @@ class Producer:
         self.settings = dict(settings)
         self.address = str(settings.get("bootstrap.servers", "(no bootstrap.servers)"))
         self.fatal: KafkaError | None = None  # from then on nothing can be sent any more
-        self._known: set[str] = set()  # topics
+        self._known: dict[str, int] = {}  # topics, and how many partitions they have
         self._client, self._refusals = make_client(self.settings, self._hear_error)
         self._produce: Callable[..., None] = self._client.produce
 
-    def check_topic(self, topic: str) -> None:
-        """Ask once whether a topic is there. Raises UnknownTopic, NotAuthorised, KafkaUnreachable,
-        within 10 s."""
-        if topic in self._known:
-            return
-        directory = KafkaDirectory(self.settings)
-        try:
-            directory.partitions(topic)
-        finally:
-            directory.close()
-        self._known.add(topic)
+    def check_topic(self, topic: str) -> int:
+        """How many partitions a topic had when it was first asked for. Raises UnknownTopic,
+        NotAuthorised, KafkaUnreachable, within 10 s."""
+        if topic not in self._known:
+            directory = KafkaDirectory(self.settings)
+            try:
+                self._known[topic] = len(directory.partitions(topic))
+            finally:
+                directory.close()
+        return self._known[topic]
 
     def send(self, message: Message, delivered: Delivered | None = None) -> bool:
         """Take a message in; False if there is no room for it now.
@@ -145,12 +144,14 @@ def make_client(
             "confluent_kafka, the client of Kafka, is missing: pip install 'sunshower[kafka]'"
         )
     if not settings.get("bootstrap.servers"):
-        raise ConfigError("kafka={…}: bootstrap.servers is missing, such as 127.0.0.1:9092")
+        raise ConfigError(
+            'the settings lack bootstrap.servers, such as {"bootstrap.servers": "127.0.0.1:9092"}'
+        )
     from confluent_kafka import KafkaException
     from confluent_kafka import Producer as Client
 
     try:
         client = Client({**_USUAL, "logger": _LOG, **settings, "error_cb": hear_error})
     except KafkaException as error:
-        raise ConfigError(f"kafka={{…}} makes no producer: {error.args[0].str()}") from error
+        raise ConfigError(f"these settings make no producer: {error.args[0].str()}") from error
     return client, KafkaException

@@ -85,16 +85,16 @@ class TransactionalKafkaBolt(Bolt[Any, None]):
 
     def __init__(
         self,
+        settings: Settings,
         topic: str | Callable[[Any], str],
         *,
-        kafka: Settings,
         transactional_id: str,
         value: Part = None,
         key: Part = None,
         headers: Headers | Callable[[Any], Headers] | None = None,
         partition: Callable[[Any], int] | None = None,
     ) -> None:
-        self.topic, self.kafka, self.transactional_id = topic, dict(kafka), transactional_id
+        self.settings, self.topic, self.transactional_id = dict(settings), topic, transactional_id
         self._composer = Composer(topic, value, key, headers, partition)
 
     def check_input(self, schema: Schema) -> None:
@@ -106,7 +106,7 @@ class TransactionalKafkaBolt(Bolt[Any, None]):
         self._hands: Collector[Any]  # the same one in each call
         self._batch: list[tuple[Tuple[Any], Message]] = []
         self._id = f"{self.transactional_id}-{context.index}"
-        self._producer = Transactions(self.kafka, self._id)
+        self._producer, self._failed = Transactions(self.settings, self._id), False
         if isinstance(self.topic, str):
             self._producer.check_topic(self.topic)
 
@@ -136,8 +136,9 @@ class TransactionalKafkaBolt(Bolt[Any, None]):
     def _send(self, batch: list[tuple[Tuple[Any], Message]]) -> KafkaError | None:
         """Send messages in one transaction; what was the matter, if they do not count."""
         try:
-            if self._producer.fatal is not None:
-                self._producer = Transactions(self.kafka, self._id)
+            if self._failed:  # the client carries the numbers of what failed into what comes next
+                self._producer = Transactions(self.settings, self._id)
+                self._failed = False
             self._producer.begin()
             try:
                 for _, message in batch:
@@ -147,6 +148,7 @@ class TransactionalKafkaBolt(Bolt[Any, None]):
                 raise
             self._producer.commit()
         except KafkaError as error:
+            self._failed = True
             return error
         return None
 

@@ -81,7 +81,7 @@ class Driven:
 
 def bolt(kafka: Kafka, topic: Any, **more: Any) -> KafkaBolt:
     settings = {"bootstrap.servers": kafka.bootstrap, **more.pop("settings", {})}
-    return KafkaBolt(topic, kafka=settings, **more)
+    return KafkaBolt(settings, topic, **more)
 
 
 @contextmanager
@@ -221,7 +221,7 @@ def test_an_address_where_nobody_listens_is_an_error_within_ten_seconds() -> Non
     address = f"127.0.0.1:{ports.claim()}"
     before_s = clock.now()
     with pytest.raises(KafkaUnreachable, match=address):
-        Driven(KafkaBolt("words", kafka={"bootstrap.servers": address}))
+        Driven(KafkaBolt({"bootstrap.servers": address}, "words"))
     assert clock.now() - before_s < 10
     ports.release()
 
@@ -232,13 +232,13 @@ def test_an_address_where_nobody_listens_is_an_error_within_ten_seconds() -> Non
 )
 def test_settings_that_make_no_producer_are_an_error(settings: Any, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        Driven(KafkaBolt("words", kafka=settings))
+        Driven(KafkaBolt(settings, "words"))
 
 
 def test_records_without_what_is_to_be_sent_are_refused_at_the_declaration() -> None:
     words = Topology("t").spout("words", Records([Total("a", 1)], type=Total))
     with pytest.raises(UnknownField, match="weight"):
-        words.shuffle().bolt("out", KafkaBolt("t", value="weight", kafka={}))
+        words.shuffle().bolt("out", KafkaBolt({}, "t", value="weight"))
     pairs = Topology("t").spout("pairs", Records([("a", 1)]), fields=("word", "count"))
     with pytest.raises(RecordMismatch, match="functions"):
-        pairs.shuffle().bolt("out", KafkaBolt("t", kafka={}))
+        pairs.shuffle().bolt("out", KafkaBolt({}, "t"))

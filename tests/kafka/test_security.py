@@ -65,14 +65,14 @@ def test_a_bolt_sends_with_a_certificate_and_with_a_password(
     settings = client(kafka_secured)
     topology = Topology("t")
     words = topology.spout("words", Records([Word("a"), Word("b")], type=Word))
-    words.shuffle().bolt("out", KafkaBolt(topic, value="word", kafka=settings))
+    words.shuffle().bolt("out", KafkaBolt(settings, topic, value="word"))
     assert run_inline(topology.graph()).snapshot.component("words").acked == 2
     found = read_all(settings["bootstrap.servers"], topic, **settings)
     assert [message.value() for message in found] == [b"a", b"b"]
 
 
 def prepare(settings: dict[str, Any], topic: str) -> None:
-    KafkaBolt(topic, kafka=settings).prepare(Context("t", "out", 1, 0, 1))
+    KafkaBolt(settings, topic).prepare(Context("t", "out", 1, 0, 1))
 
 
 def test_a_wrong_password_is_an_error(kafka_secured: SecuredKafka, topic: str, soon: None) -> None:

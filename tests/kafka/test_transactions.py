@@ -57,7 +57,7 @@ def test_each_batch_is_committed_and_one_bad_record_fails_alone(kafka: Kafka) ->
     retry = Retry(attempts=2, initial_s=0.001, max_s=0.001, dead_letters=True)
     spout = topology.spout("source", Records([*good, bad], type=Word), retry=retry)
     settings = {"bootstrap.servers": kafka.bootstrap}
-    out = TransactionalKafkaBolt(topic, kafka=settings, transactional_id=topic, value="word")
+    out = TransactionalKafkaBolt(settings, topic, transactional_id=topic, value="word")
     spout.shuffle().bolt("out", out)
     dead: list[Any] = []
 

@@ -1,0 +1,140 @@
+"""Kafka: a spout into nothing beside a bare loop of the client, and words beside Faust and Quix.
+
+One broker, one topic of four partitions, messages of 100 bytes with 13 or so words each. Everybody
+reads it from the beginning, in a group of its own, and holds 8 MB in advance at most, so that it is
+the reading that is measured and not what lay ready before the start.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from functools import partial
+from itertools import cycle, islice
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.clusters import Arena
+from benchmarks.figures import Key, Ratio
+from benchmarks.kafka_topologies import kafka_null, kafka_words
+from benchmarks.measure import BenchmarkError, Entry, Match, Outcome, Sample, Tell
+from benchmarks.peers import running
+from benchmarks.processes import Starter, run_together
+from sunshower.dev.kafka import Kafka
+from sunshower.kafka.options import Guarantee
+from sunshower.runtime.plan import Layout
+
+PARTITIONS = 4
+BYTES = 100
+MILLION = 1e6
+_AHEAD = {"queued.max.messages.kbytes": 8 << 10, "fetch.message.max.bytes": 1 << 20}
+_NEVER_S = 1e9
+_NAME = "kafka"
+
+
+class Topic:
+    """A broker with a topic full of lines. `words`: how many there are in all messages."""
+
+    def __init__(self, server: Kafka, lines: Path, messages: int) -> None:
+        self.address = server.bootstrap
+        self.name, self.messages = "lines", messages
+        texts = [line[:BYTES].ljust(BYTES) for line in lines.read_text().splitlines()]
+        values = list(islice(cycle(texts), messages))
+        self.words = sum(len(value.split()) for value in values)
+        admin = AdminClient({"bootstrap.servers": self.address})
+        admin.create_topics([NewTopic(self.name, PARTITIONS)])[self.name].result(60)
+        producer = Producer(
+            {"bootstrap.servers": self.address, "queue.buffering.max.messages": 1_000_000}
+        )
+        for place, value in enumerate(values):
+            producer.produce(self.name, value, partition=place % PARTITIONS)
+            if place % 1000 == 0:
+                producer.poll(0)
+        if producer.flush(120):
+            raise BenchmarkError("the topic could not be filled")
+
+    def settings(self) -> dict[str, object]:
+        """Of a reader that nobody has been before."""
+        return {
+            "bootstrap.servers": self.address,
+            "group.id": f"bench-{uuid.uuid4().hex}",
+            **_AHEAD,
+        }
+
+
+def reading(arena: Arena, topic: Topic) -> Match:
+    """KafkaSpout → nothing, committing every second, never, and without a guarantee."""
+
+    def ours(variant: str, **options: object) -> Entry:
+        key = Key(_NAME, "sunshower", f"pack-null-{variant}", "M messages/s")
+        return Entry(key, partial(_null, arena, topic, options))
+
+    committing = ours("at-least-once")
+    silent = ours("never-committed", commit_s=_NEVER_S)
+    careless = ours("no-guarantee", guarantee=Guarantee.NONE)
+    loop = Entry(Key(_NAME, "loop", "consume", "M messages/s"), partial(_bare, arena, topic))
+    return Match(
+        "kafka",
+        [committing, loop, silent, careless],
+        [
+            Ratio(f"{_NAME}/at-least-once/loop", committing.key, loop.key),
+            Ratio(f"{_NAME}/at-least-once/never-committed", committing.key, silent.key),
+        ],
+    )
+
+
+def words(arena: Arena, topic: Topic, tell: Tell) -> Match:
+    """Counting words from the topic; the peers, who are slower, count a share of them."""
+    interpreter = running.python(tell)
+    unit = "M words/s"
+    ours = Entry(Key("kafka_words", "sunshower", "pack-rows", unit), partial(_words, arena, topic))
+    peers = [
+        Entry(Key("kafka_words", peer, variant, unit), partial(_peer, interpreter, peer, topic))
+        for peer, variant in (("faust", "agent, a dict"), ("quix", "update, a dict"))
+    ]
+    ratios = [Ratio(f"kafka_words/pack-rows/{p.key.system}", ours.key, p.key) for p in peers]
+    return Match("kafka-words", [ours, *peers], ratios)
+
+
+def _null(arena: Arena, topic: Topic, options: dict[str, object]) -> Sample:
+    gate = arena.gate()
+    topology = kafka_null(gate, topic.settings(), topic.name, topic.messages, options)
+    return arena.run(topology, gate, Layout.PACK).expect(topic.messages).sample(MILLION)
+
+
+def _words(arena: Arena, topic: Topic) -> Sample:
+    gate = arena.gate()
+    topology = kafka_words(gate, topic.settings(), topic.name, topic.messages)
+    return arena.run(topology, gate, Layout.PACK).expect(topic.words).sample(MILLION)
+
+
+def _peer(interpreter: Path, peer: str, topic: Topic) -> Sample:
+    messages = max(topic.messages // 10, 1000)
+    share = topic.words * messages // topic.messages
+    found = running.count_words(interpreter, peer, topic.address, topic.name, messages, share)
+    return found.sample(MILLION)
+
+
+def _bare(arena: Arena, topic: Topic) -> Sample:
+    job = partial(consume_all, topic.settings(), topic.name, topic.messages)
+    return run_together([job], arena.folder).expect(topic.messages).sample(MILLION)
+
+
+def consume_all(
+    settings: dict[str, object], topic: str, messages: int, starter: Starter
+) -> Outcome:
+    """A bare loop, as fast as the client has it: up to 10,000 messages at a time."""
+    consumer = Consumer({**settings, "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+    starter.wait()
+    done, begun_s, cpu_s = 0, 0.0, time.process_time()
+    while done < messages:
+        found = consumer.consume(10_000, 1.0)
+        if found and not begun_s:
+            begun_s = time.monotonic()
+        done += sum(message.error() is None for message in found)
+    ended_s = time.monotonic()
+    consumer.close()
+    return Outcome(begun_s, ended_s, done, time.process_time() - cpu_s)

@@ -1,0 +1,88 @@
+"""What is measured of Kafka: messages into nothing, and a count of their words."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from benchmarks.gate import POLL_S, Gate
+from benchmarks.topologies import CountTuples, Sink
+from sunshower import Context, Topology
+from sunshower.kafka.options import KafkaOptions
+from sunshower.kafka.spout import KafkaSpout
+from sunshower.topologies.logs import Polled
+
+
+class GatedKafka(KafkaSpout):
+    """Reads nothing before the gate opens, and ends after its share of all messages."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        settings: Mapping[str, Any],
+        topic: str,
+        messages: int,
+        options: KafkaOptions | None = None,
+    ) -> None:
+        super().__init__(settings, topics=[topic], options=options)
+        self._gate, self._left = gate, messages
+        self._begun_s: float | None = None
+        self._is_ready = False
+
+    def open(self, context: Context) -> None:
+        super().open(context)
+        self._left //= context.parallelism
+        self._is_ready = True
+
+    def poll(self, limit: int) -> Polled[Any] | None:
+        if not self._gate.is_open:
+            return None
+        polled = super().poll(limit)
+        if polled is not None and len(polled.numbers):
+            self._begun_s = self._begun_s or time.monotonic()
+            self._left -= len(polled.numbers)
+            polled.ended = self._left <= 0
+        return polled
+
+    def result(self) -> tuple[bool, float | None]:  # type: ignore[override]
+        """(is everything prepared, when the first message came)."""
+        return self._is_ready, self._begun_s
+
+
+class Nothing(Sink):
+    """Takes every message in."""
+
+    def prepare(self, context: Context) -> None:
+        self.taken = 0
+
+    def process(self, record: Any) -> None:
+        self.taken += 1
+
+    def result(self) -> tuple[int, float]:
+        return self.taken, self.last_s
+
+
+def split_value(record: Any) -> Iterator[tuple[bytes]]:
+    for word in record[4].split():
+        yield (word,)
+
+
+def kafka_null(
+    gate: Gate, settings: Mapping[str, Any], topic: str, messages: int, options: dict[str, Any]
+) -> Topology:
+    """One spout and one bolt, in one worker."""
+    topology = Topology("kafka-null", idle_poll_s=POLL_S, workers=1)
+    source = GatedKafka(gate, settings, topic, messages, KafkaOptions(**options))
+    topology.spout("source", source).local_or_shuffle().bolt("sink", Nothing, fields=())
+    return topology
+
+
+def kafka_words(gate: Gate, settings: Mapping[str, Any], topic: str, messages: int) -> Topology:
+    """Two of each, in two workers; words travel, the rest stays where it is read."""
+    topology = Topology("kafka-words", idle_poll_s=POLL_S)
+    source = topology.spout("source", GatedKafka(gate, settings, topic, messages), parallelism=2)
+    near = source.local_or_shuffle()
+    parts = near.bolt("split", split_value, parallelism=2, fields=("word",))
+    parts.fields("word").bolt("sink", CountTuples, parallelism=2, fields=())
+    return topology
