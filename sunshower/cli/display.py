@@ -94,11 +94,13 @@ class Display:
             yield line + (f", p99 {duration(slow_s)}" if slow_s is not None else "")
 
     def figures(self, snapshot: Snapshot) -> Iterator[str]:
-        """A line for each component whose code has figures of its own, without their details."""
+        """A line for each component whose code has figures of its own: the first one, those that
+        are not 0, and no details."""
         for id in self._graph.components:
-            shown = {n: v for n, v in snapshot.figures(id).items() if "/" not in n}
+            sums = [(name, n) for name, n in snapshot.figures(id).items() if "/" not in name]
+            shown = [f"{name} {n:,.6g}" for at, (name, n) in enumerate(sums) if n or not at]
             if shown:
-                yield f"{id}: {', '.join(f'{name} {value:,.6g}' for name, value in shown.items())}"
+                yield f"{id}: {', '.join(shown)}"
 
     def news(self, snapshot: Snapshot) -> Iterator[str]:
         """A line for each task that was quarantined since the last look."""

@@ -46,8 +46,9 @@ class Consumer:
         self.address = str(settings["bootstrap.servers"])
         self.group = str(settings["group.id"])
         self.told: list[Any] = []  # what the client says of itself, the newest at the end
-        # An eager group gives all partitions back before each of its assignments.
-        self.eager = False
+        self.eager = False  # a member of a group that gives all back before each assignment
+        strategy = str(settings.get("partition.assignment.strategy", ""))
+        self.strategy = strategy or "range,roundrobin"
         usual: dict[str, Any] = {"log_level": 0, "error_cb": self._hear}
         try:
             self.client: Client = Consumer({**usual, **settings, **_FIXED})
@@ -66,11 +67,6 @@ class Consumer:
             self._call("giving back", self.client.unassign)
         else:
             self._call("giving back", self.client.incremental_unassign, _bare(partitions))
-
-    def seek(self, partition: Partition, offset: int) -> None:
-        """Go on there. Raises KafkaError."""
-        (target,) = targets({partition: offset})
-        self._call(f"seeking in {partition}", self.client.seek, target)
 
     def pause(self, partitions: Collection[Partition]) -> None:
         """Fetch nothing of these until `resume`."""

@@ -20,7 +20,7 @@ import numpy as np
 from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable
 from sunshower.kafka.consumer import Consumer, check_settings
 from sunshower.kafka.formats import Bytes, Format
-from sunshower.kafka.lag import Standing
+from sunshower.kafka.lag import Standing, figures
 from sunshower.kafka.options import Guarantee, KafkaOptions, Post
 from sunshower.kafka.partitions import Partition
 from sunshower.kafka.progress import I64
@@ -125,6 +125,11 @@ class KafkaSpout(LogSpout[Any]):
             self._reading.commit_now()
             self._undo.close()
 
+    def figures(self) -> dict[str, float]:
+        """How far its partitions are (see lag.py), and what could not be read."""
+        odd = {"skipped": float(self.skipped_count), "unreadable": float(self.unreadable)}
+        return figures(self.standing()) | odd
+
     def result(self) -> dict[str, Any]:
         """What it has come to: each partition's standing, and what went wrong."""
         committer = self._reading.committer
@@ -201,8 +206,8 @@ class KafkaSpout(LogSpout[Any]):
             raise
         if self._commits_first and lot.messages and not reading.commit_now():
             raise KafkaUnreachable(
-                f"{len(lot.messages)} messages could not be committed, and at most once, without that "
-                "they are not emitted: they are lost"
+                f"{len(lot.messages)} messages could not be committed; without that they must not "
+                "be emitted, at most once: they are lost"
             )
         records, odd = self._translator.records(lot)
         polled = Polled(numbers, records, skipped)

@@ -200,6 +200,11 @@ def test_the_end_names_every_task_in_trouble() -> None:
 
 
 def test_figures_of_user_code_are_a_line_without_their_details() -> None:
-    task = TaskStats(1, "numbers", Counts(), figures={"lag": 12_345.0, "words[0]/lag": 12_345.0})
+    task = TaskStats(
+        1,
+        "numbers",
+        Counts(),
+        figures={"lag": 0.0, "holes": 0.0, "odd": 12_345.0, "words[0]/lag": 7.0},
+    )
     shown = Snapshot("numbers-to-show", {0: WorkerStats(0, 1, (task,))})
-    assert list(Display(graph()).figures(shown)) == ["numbers: lag 12,345"]
+    assert list(Display(graph()).figures(shown)) == ["numbers: lag 0, odd 12,345"]
