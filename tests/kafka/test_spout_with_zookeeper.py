@@ -47,7 +47,7 @@ class Site:
         self.count = partitions
         self.topic = new_topic(kafka.bootstrap, partitions)
         self.group = f"g{uuid.uuid4().hex[:8]}"
-        self.producer = Producer({"bootstrap.servers": kafka.bootstrap, "acks": "all"})
+        self.producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
         self.sent = 0
 
     def spout(self, **options: Any) -> KafkaSpout:
