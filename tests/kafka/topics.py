@@ -5,10 +5,14 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from sunshower.clock import SystemClock
+
 WITHIN_S = 60.0
+# Of a broker that is still looking for its ZooKeeper, which another test has killed.
+_SHAKEN = {"UNKNOWN", "NOT_CONTROLLER", "REQUEST_TIMED_OUT", "_TIMED_OUT"}
 
 
 def admin(bootstrap: str) -> AdminClient:
@@ -21,8 +25,21 @@ def new_topic(
     """A topic of a name of its own; `min_insync_replicas` stands for min.insync.replicas."""
     topic, client = name or f"t-{uuid.uuid4().hex[:12]}", admin(bootstrap)
     config = {name.replace("_", "."): value for name, value in settings.items()}
-    client.create_topics([NewTopic(topic, partitions, config=config)])[topic].result(WITHIN_S)
-    return topic
+    clock = SystemClock()
+    end_s = clock.now() + WITHIN_S
+    while True:
+        made = client.create_topics([NewTopic(topic, partitions, config=config)])[topic]
+        try:
+            made.result(WITHIN_S)
+        except KafkaException as error:
+            reason = error.args[0].name()
+            if reason == "TOPIC_ALREADY_EXISTS":
+                return topic  # by an attempt whose answer was lost
+            if reason not in _SHAKEN or clock.now() > end_s:
+                raise
+            clock.sleep(0.2)
+        else:
+            return topic
 
 
 def fill(bootstrap: str, topic: str, values: list[bytes], partition: int = 0) -> None:
