@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
 
-from sunshower.kafka import lots
 from sunshower.kafka.formats import Decode, Format
 from sunshower.kafka.lots import Lot
 
@@ -61,7 +60,7 @@ class Translator:
         try:
             return self._all(lot), self._typed or self._translate is not None
         except Exception:  # one of them: which, is found out one by one
-            return [self._one(one) for one in lot.singly()], True
+            return [self._one(Lot.of([message])) for message in lot.messages], True
 
     def decoder(self, topic: str, part: str) -> Decode | None:
         """What reads that part of a topic's messages. Raises ConfigError."""
@@ -76,25 +75,22 @@ class Translator:
             return Bad(str(error), type(error).__qualname__)
 
     def _all(self, lot: Lot) -> list[Any]:
-        values = self._decoded("value", lot.topics, lots.values(lot.messages))
+        values = self._decoded("value", lot, lot.values())
         if self._typed:
             return values
-        keys = self._decoded("key", lot.topics, lots.keys(lot.messages))
-        columns: Any = (lot.topics, lot.partitions, lot.offsets, keys, values)
+        keys = self._decoded("key", lot, lot.keys())
         if self._translate is None:
-            rows = zip(*columns, strict=True)
-            return list(map(tuple.__new__, repeat(KafkaRecord), rows))
+            return list(map(tuple.__new__, repeat(KafkaRecord), lot.rows(keys, values)))
         stamps = (message.timestamp()[1] for message in lot.messages)
         headers = (message.headers() or () for message in lot.messages)
-        return list(map(self._translate, map(Received, *columns, stamps, headers)))
+        rows = lot.rows(keys, values, stamps, headers)
+        return list(map(self._translate, map(Received._make, rows)))
 
-    def _decoded(self, part: str, topics: Sequence[str], parts: list[Any]) -> list[Any]:
-        if len(kinds := set(topics)) == 1:
-            decode = self.decoder(kinds.pop(), part)
-            if decode is None:
-                return parts
-            return [None if data is None else decode(data) for data in parts]
-        return [
-            data if data is None or (decode := self.decoder(topic, part)) is None else decode(data)
-            for topic, data in zip(topics, parts, strict=True)
-        ]
+    def _decoded(self, part: str, lot: Lot, parts: list[Any]) -> list[Any]:
+        for topic, _, first, end, _ in lot.runs:
+            decode = self.decoder(topic, part)
+            if decode is not None:
+                parts[first:end] = [
+                    None if data is None else decode(data) for data in parts[first:end]
+                ]
+        return parts
