@@ -60,25 +60,26 @@ class Lot(NamedTuple):
             found[first:end] = np.arange(offsets[0], offsets[-1] + 1) if whole else offsets
         return found
 
-    def rows(self, *columns: Iterable[Any]) -> Iterable[tuple[Any, ...]]:
-        """(topic, partition, offset, …) of each message, and what `columns` add."""
-        runs = self.runs
-        topics = chain.from_iterable(repeat(run.topic, run.end - run.first) for run in runs)
-        partitions = chain.from_iterable(repeat(run.partition, run.end - run.first) for run in runs)
-        offsets = chain.from_iterable(run.offsets for run in runs)
-        return zip(topics, partitions, offsets, *columns, strict=True)
-
-    def values(self) -> list[Any]:
-        """Of each message: bytes, or None."""
+    def column(self, name: str) -> Iterable[Any]:
+        """A column by its name in Received; keys and values are a list of bytes or None."""
         from confluent_kafka import Message
 
-        return list(map(Message.value, self.messages))
-
-    def keys(self) -> list[Any]:
-        """Of each message: bytes, or None."""
-        from confluent_kafka import Message
-
-        return list(map(Message.key, self.messages))
+        runs, messages = self.runs, self.messages
+        match name:
+            case "key":
+                return list(map(Message.key, messages))
+            case "value":
+                return list(map(Message.value, messages))
+            case "topic":
+                return chain.from_iterable(repeat(run.topic, run.end - run.first) for run in runs)
+            case "partition":
+                each = (repeat(run.partition, run.end - run.first) for run in runs)
+                return chain.from_iterable(each)
+            case "offset":
+                return chain.from_iterable(run.offsets for run in runs)
+            case "timestamp_ms":
+                return (message.timestamp()[1] for message in messages)
+        return (message.headers() or () for message in messages)
 
 
 def told(messages: Sequence[Message]) -> list[Message]:
