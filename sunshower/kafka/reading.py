@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -122,11 +123,12 @@ class Reading:
             self._check(events)
             messages = [message for message in messages if message.error() is None]
         topics = {partition.topic for partition in self.places}
-        lot = Lot.of(messages, topics.pop() if len(topics) == 1 else None)
-        numbers = lot.numbers()
+        topic = topics.pop() if len(topics) == 1 else None
+        lot = Lot.of(messages, topic)
+        numbers = lot.offsets()
         keep = self._number(lot, numbers)
         if not keep.all():
-            lot, numbers = lot.select(keep), numbers[keep]
+            lot, numbers = Lot.of(list(compress(lot.messages, keep)), topic), numbers[keep]
         for message in events:
             self._hear(message)
         return lot, numbers
@@ -134,19 +136,20 @@ class Reading:
     def _number(self, lot: Lot, offsets: I64) -> NDArray[np.bool_]:
         """Make numbers of the offsets, in place. Returns which of them are ours, and new."""
         keep = np.ones(len(offsets), np.bool_)
-        for topic, partition, first, end in lot.runs():
-            place = self.places.get(Partition(topic, partition))
+        for run in lot.runs:
+            here = slice(run.first, run.end)
+            place = self.places.get(Partition(run.topic, run.partition))
             if place is None:
-                keep[first:end] = False
+                keep[here] = False
                 continue
-            own = offsets[first:end]
+            own = offsets[here]
             if own[0] < place.progress.emitted:
-                keep[first:end] = own >= place.progress.emitted
+                keep[here] = own >= place.progress.emitted
                 own = own[own >= place.progress.emitted]
             place.progress.emit(own)
             if not self._acks:
                 place.progress.ack(own)
-            offsets[first:end] |= place.numbers[0]
+            offsets[here] |= place.numbers[0]
         return keep
 
     def _check(self, events: list[Message]) -> None:

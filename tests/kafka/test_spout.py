@@ -177,6 +177,15 @@ def test_a_translator_sees_all_of_a_message_and_chooses_the_stream(kafka: Kafka)
         assert [letter.reason for letter in run.records("letters")] == ["no such way"]
 
 
+def test_fields_that_are_wanted_alone_are_plain_tuples(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap)
+    fill(kafka.bootstrap, topic, numbered(3))
+    made = spout(kafka, topic, value=Text(), fields=("offset", "value"))
+    with running(topology(made)) as run:
+        run.until(lambda: len(run.records()) == 3)
+        assert run.records() == [(0, "0"), (1, "1"), (2, "2")]
+
+
 def test_what_keeps_failing_becomes_a_dead_letter_and_stops_nobody(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap)
     fill(kafka.bootstrap, topic, numbered(50))
