@@ -22,7 +22,10 @@ def admin(bootstrap: str) -> AdminClient:
 def new_topic(
     bootstrap: str, partitions: int = 1, *, name: str | None = None, **settings: str
 ) -> str:
-    """A topic of a name of its own; `min_insync_replicas` stands for min.insync.replicas."""
+    """A topic of a name of its own; `min_insync_replicas` stands for min.insync.replicas.
+
+    Brokers that are asked know it when this returns: they hear of it after the controller.
+    """
     topic, client = name or f"t-{uuid.uuid4().hex[:12]}", admin(bootstrap)
     config = {name.replace("_", "."): value for name, value in settings.items()}
     clock = SystemClock()
@@ -34,12 +37,16 @@ def new_topic(
         except KafkaException as error:
             reason = error.args[0].name()
             if reason == "TOPIC_ALREADY_EXISTS":
-                return topic  # by an attempt whose answer was lost
+                break  # by an attempt whose answer was lost
             if reason not in _SHAKEN or clock.now() > end_s:
                 raise
             clock.sleep(0.2)
         else:
-            return topic
+            break
+    while topic not in client.list_topics(timeout=WITHIN_S).topics:
+        assert clock.now() < end_s
+        clock.sleep(0.02)
+    return topic
 
 
 def fill(bootstrap: str, topic: str, values: list[bytes], partition: int = 0) -> None:
