@@ -33,9 +33,7 @@ def settings(kafka: Kafka, **more: Any) -> dict[str, Any]:
     return {"bootstrap.servers": kafka.bootstrap, "group.id": f"g-{uuid.uuid4().hex[:8]}", **own}
 
 
-def spout(
-    kafka: Kafka, topic: str, base: dict[str, Any] | None = None, **more: Any
-) -> KafkaSpout:
+def spout(kafka: Kafka, topic: str, base: dict[str, Any] | None = None, **more: Any) -> KafkaSpout:
     options = more.pop("options", None) or KafkaOptions(commit_s=0.2)
     return KafkaSpout(base or settings(kafka), topics=[topic], options=options, **more)
 
