@@ -185,16 +185,7 @@ class Reading:
             )
             self.places.restart(place, start.offset)
             self.gone.append(place.numbers)
-        self._go_on(place.partition, start.offset)
-
-    def _go_on(self, partition: Partition, offset: int) -> None:
-        """Read there, also where the client has given the partition up: then it does not seek."""
-        if self._consumer.eager:  # which knows only all of them, or none
-            others = {one: place.progress.emitted for one, place in self.places.items()}
-            self._consumer.assign({**others, partition: offset})
-        else:
-            self._consumer.unassign([partition])
-            self._consumer.assign({partition: offset})
+        self._consumer.seek(place.partition, start.offset)
 
     def _skip(self, place: Place, end: int, why: str) -> None:
         """Go on at `end`. What lies before it is one open offset, until it has been told."""
