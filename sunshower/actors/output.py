@@ -77,19 +77,32 @@ class WorkerOutput:
 
 
 @contextlib.contextmanager
+def without_news() -> Iterator[None]:
+    """Ray does not print its news of dead workers, which we tell ourselves.
+
+    Enter it before Ray starts: it has some to tell until its very end.
+    """
+    from ray._private import worker as printing  # no public way in: see the pin of ray
+
+    before, printing._worker_logs_enabled = printing._worker_logs_enabled, False
+    try:
+        yield
+    finally:
+        printing._worker_logs_enabled = before
+
+
+@contextlib.contextmanager
 def worker_output(hear: Hear) -> Iterator[WorkerOutput]:
     """Take over from Ray, which must have been started with `quiet=False`, what workers print."""
-    from ray._private import worker as printing  # no public way in: see the pin of ray
     from ray._private.ray_logging import global_worker_stdstream_dispatcher as dispatcher
 
     output = WorkerOutput(hear)
     dispatcher.remove_handler("ray_print_logs")
     dispatcher.add_handler(_NAME, output.take)
-    printing._worker_logs_enabled = False  # Ray's news of dead workers, which we tell ourselves
     try:
-        yield output
+        with without_news():
+            yield output
     finally:
-        printing._worker_logs_enabled = True
         dispatcher.remove_handler(_NAME)
 
 

@@ -12,7 +12,6 @@ from sunshower.actors.names import NAMESPACE
 from sunshower.errors import ClusterError
 
 _OBJECT_STORE_BYTES = 256 << 20
-_GONE_S = 5  # if somebody kills Ray, do not hang 60 s
 
 
 def start_ray(address: str | None, quiet: bool) -> None:
@@ -26,12 +25,10 @@ def start_ray(address: str | None, quiet: bool) -> None:
             "timeout_ms_task_wait_for_death_info": 50,  # a death is heard of in 0.5 s, not 1.4 s
             "max_direct_call_object_size": 4 << 20,  # packets ride in the call itself
             "task_events_report_interval_ms": 0,  # nobody reads them: 15 % off each call
-            "gcs_rpc_server_reconnect_timeout_s": _GONE_S,
+            "gcs_rpc_server_reconnect_timeout_s": 5,  # if somebody kills Ray, do not hang 60 s
             "worker_niceness": 0,  # niceness.py goes down from here, and less than Ray's 15
         },
     }
-    if not address:  # what Ray starts beside itself reads the environment only
-        os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", str(_GONE_S))
     try:
         ray.init(
             address=address or "local",

@@ -17,6 +17,7 @@ from sunshower.cli.orders import Order, in_words, now, plan_of, plan_of_all
 from sunshower.cli.parameters import Variant
 from sunshower.cli.reports import write_group_report
 from sunshower.cli.screen import Screen
+from sunshower.errors import ExperimentError
 from sunshower.faults.experiment import Experiment, prepare
 
 
@@ -29,6 +30,11 @@ class Campaign:
         """Check everything, before anything starts. Raises ExperimentError, and what a topology's
         declaration raises.
         """
+        if order.cluster == "sim" and not experiment.simulated:
+            raise ExperimentError(
+                f"{experiment} cannot be simulated: it depends on what runs outside of the "
+                "topology. Add --cluster ray"
+            )
         self._order, self._experiment, self._chosen = order, experiment, chosen
         self._screen = screen
         self._prepared = [prepare(experiment, one.seed, one.parameters) for one in chosen]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -32,10 +33,27 @@ class Jobs:
         os.environ.setdefault(HASH_SEED, "0")
         return self
 
-    def each(self, work: Callable[[Any], T], arguments: Iterable[Any]) -> Iterator[T]:
-        """The results in the order in which they come. Raises what one of them raises."""
+    def each(
+        self,
+        work: Callable[[Any], T],
+        arguments: Iterable[Any],
+        quiet: Callable[[list[Any]], None],
+        quiet_s: float,
+    ) -> Iterator[T]:
+        """The results in the order in which they come. Raises what one of them raises.
+
+        `quiet` is called whenever none has come for `quiet_s`, with what is being worked on.
+        """
+        done = SimpleQueue[Future[T]]()
         self.pending = {self._pool.submit(work, argument): argument for argument in arguments}
-        for future in as_completed(list(self.pending)):
+        for future in list(self.pending):
+            future.add_done_callback(done.put)
+        while self.pending:
+            try:
+                future = done.get(timeout=quiet_s)
+            except Empty:
+                quiet(self.busy())
+                continue
             del self.pending[future]
             yield future.result()
 
@@ -51,9 +69,12 @@ class Jobs:
     ) -> None:
         if not self._had_seed:
             del os.environ[HASH_SEED]
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        for child in set(multiprocessing.active_children()) - self._before:
+        children = set(multiprocessing.active_children()) - self._before
+        for child in children:
             child.kill()
+        # Its own thread must be over before Python's end looks for it: it would find closed files.
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        for child in children:
             child.join()
 
 

@@ -68,7 +68,7 @@ class Laboratory:
         self._screen.doing(f"{verb} {escape(title)} …")
         try:
             with self._quiet():
-                outcome, history = carry_out(prepared, watched, self._order.cluster)
+                outcome, history = carry_out(prepared, watched, self._order.cluster, watched.faults)
         except BaseException as error:
             _keep(folder, prepared, watched, error)
             raise
@@ -111,7 +111,8 @@ def _keep(
     run = watched.run
     if run is not None and run.entries:
         names = task_names(prepared.plan)
-        write_history(folder, History(run.entries, names, run.begun_s, cut=reason))
+        entries = [*run.entries, *watched.faults]
+        write_history(folder, History(entries, names, run.begun_s, cut=reason))
 
 
 def _simulated(seed: int) -> Cluster:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from sunshower.actors.cluster import RayCluster
-from sunshower.actors.output import WorkerOutput, worker_output
+from sunshower.actors.output import WorkerOutput, without_news, worker_output
 from sunshower.actors.run import RayRun
 from sunshower.actors.shipping import ship
 from sunshower.actors.stopping import close, kill
@@ -60,7 +60,7 @@ class Session:
         reads the output any more.
         """
         screen = self._screen
-        with self._interrupts as interrupts, screen:
+        with self._interrupts as interrupts, screen, without_news():
             if self._address:
                 screen.doing(f"Looking for Ray at {self._address} …")
                 check_address(self._address)

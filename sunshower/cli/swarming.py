@@ -19,6 +19,7 @@ from sunshower.faults.outcome import Verdict
 
 _LINE_EVERY_S = 5.0
 _REASONS_MAX = 5
+_QUIET_S = 30.0  # without news, somebody would like to know that there is none
 
 
 @dataclass
@@ -93,12 +94,15 @@ def simulate_all(task: Task, seeds: Sequence[int], jobs: int, console: Console) 
     with Jobs(jobs, start_job) as pool, Interrupts(), _Progress(console, len(seeds)) as progress:
         begun_s = time.monotonic()
         try:
-            for fate in pool.each(partial(fate_of, task), seeds):
+            for fate in pool.each(partial(fate_of, task), seeds, progress.wait, _QUIET_S):
                 tally.add(fate, time.monotonic() - begun_s)
+                if [fate.seed] == tally.failing:  # the first of them, as soon as it is known
+                    progress.say(f"Seed {fate.seed} is BROKEN: {fate.reason}")
                 progress.see(tally)
             if tally.failing:
                 progress.say(f"Seed {tally.failing[0]} fails. Looking for the least that does …")
-                minimum = next(pool.each(partial(minimum_of, task), tally.failing[:1]))
+                least = partial(minimum_of, task)
+                minimum = next(pool.each(least, tally.failing[:1], progress.search, _QUIET_S))
         except KeyboardInterrupt:
             return Ended(tally, minimum, pool.busy())
     return Ended(tally, minimum, None)
@@ -138,6 +142,19 @@ class _Progress:
             self._due_s = time.monotonic() + _LINE_EVERY_S
             self.say(f"{tally} …")
 
+    def wait(self, seeds: Sequence[int]) -> None:
+        """Tell that nothing has come for a while."""
+        self.say(f"Still simulating: {_named(seeds)} …")
+
+    def search(self, seeds: Sequence[int]) -> None:
+        """Tell that the least has not been found for a while."""
+        self.say(f"Still looking for the least that fails of {_named(seeds)} …")
+
     def say(self, line: str) -> None:
         """A line that stays."""
         self._console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+def _named(seeds: Sequence[int]) -> str:
+    """The pool has one more in hand than it has processes."""
+    return f"seed{'s' * (len(seeds) != 1)} {', '.join(map(str, seeds))}"

@@ -33,6 +33,7 @@ class WatchedCluster:
         self._screen, self._title, self._steps = screen, title, steps
         self._live = live
         self.run: WatchedRun | None = None
+        self.faults: list[Entry] = []  # what the nemesis has noted so far
 
     def submit(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 
+from sunshower.dev.certificates import Certificates
 from sunshower.dev.jars import ZOOKEEPER
 from sunshower.dev.ports import HOST
 from sunshower.dev.servers import USUAL, Servers, Upkeep
@@ -23,20 +24,40 @@ _JVM = (
 )
 
 
+_TLS = {  # only Netty's listener knows TLS
+    "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+    "ssl.keyStore.type": "PEM",
+    "ssl.trustStore.type": "PEM",
+}
+
+
 class ZooKeeper(Servers):
-    """One server. `port` 0: any free one."""
+    """One server. `port` 0: any free one.
+
+    With `tls` it listens at a second port, which wants it, as the holder "zookeeper" of these
+    certificates; whoever comes there must have one of the same authority.
+    """
 
     release = ZOOKEEPER
 
-    def __init__(self, upkeep: Upkeep = USUAL, *, port: int = 0) -> None:
+    def __init__(
+        self, upkeep: Upkeep = USUAL, *, port: int = 0, tls: Certificates | None = None
+    ) -> None:
         super().__init__(upkeep)
         self._wanted = port
+        self._tls = tls
         self.port = port
+        self.port_tls = 0
 
     @property
     def connect(self) -> str:
         """What clients call the connect string."""
         return f"{HOST}:{self.port}"
+
+    @property
+    def connect_tls(self) -> str:
+        """The same, of the port that wants TLS."""
+        return f"{HOST}:{self.port_tls}"
 
     @property
     def address(self) -> str:
@@ -67,12 +88,18 @@ class ZooKeeper(Servers):
 
     def _start(self) -> None:
         self.port = self._port(self._wanted)
+        if self._tls:
+            self.port_tls = self._port(None)
         self.restart()
 
     def _file(self) -> str:
         file = self.folder / "zookeeper.properties"
-        here = {"dataDir": self.folder / "zookeeper", "clientPort": self.port}
+        here: dict[str, object] = {"dataDir": self.folder / "zookeeper", "clientPort": self.port}
         here["clientPortAddress"] = HOST
+        if self._tls:
+            here |= _TLS | {"secureClientPort": self.port_tls, "secureClientPortAddress": HOST}
+            here["ssl.keyStore.location"] = self._tls.holder(_NAME)
+            here["ssl.trustStore.location"] = self._tls.authority
         lines = [f"{key}={value}\n" for key, value in (_PROPERTIES | here).items()]
         file.write_text("".join(lines), encoding="utf-8")
         return str(file)

@@ -39,6 +39,8 @@ class Accounts:
         """Those that were never completed."""
         return self.messages[np.isinf(self.completed_s)]
 
-    def touched(self, at_s: float) -> F64:
-        """When those that were open at `at_s` were completed; infinite for what never was."""
-        return self.completed_s[(self.emitted_s <= at_s) & (self.completed_s > at_s)]
+    def touched(self, from_s: float, to_s: float, lost: I64) -> F64:
+        """When those were completed, after `from_s`, that were open at any time from then to
+        `to_s`, or are among `lost`; infinite for what never was."""
+        open_then = (self.emitted_s <= to_s) | np.isin(self.messages, lost)
+        return self.completed_s[open_then & (self.completed_s > from_s)]

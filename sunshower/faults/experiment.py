@@ -41,6 +41,7 @@ class Experiment:
     sample: int = 1  # of every so manieth tree the edges are kept
     messages: int | Callable[..., int] | None = None  # in the source; None: as `numbers` says
     messages_max: int | None = None  # drain the source after so many: it has no end of its own
+    simulated: bool = True  # False: it needs what no simulator has, such as a broker
 
     def __post_init__(self) -> None:
         for name, value in (("seconds_max", self.seconds_max), ("sample", self.sample)):

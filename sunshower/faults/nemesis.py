@@ -41,11 +41,19 @@ class Nemesis:
     """One run's. Times are in seconds from when it was made.
 
     `emits_max`: the sources are told to end when they have emitted so much, or a little more.
+    `entries`: where BEGUN and ENDED are noted, on the cluster's clock.
     """
 
-    def __init__(self, run: Run, seed: int, *, emits_max: int | None = None) -> None:
+    def __init__(
+        self,
+        run: Run,
+        seed: int,
+        *,
+        emits_max: int | None = None,
+        entries: list[Entry] | None = None,
+    ) -> None:
         self.begun_s = run.now()
-        self.entries: list[Entry] = []  # BEGUN and ENDED, on the cluster's clock
+        self.entries: list[Entry] = [] if entries is None else entries
         self.done: list[Step] = []
         self.undone: list[str] = []  # what it could not do, and why
         self.drained = False

@@ -33,16 +33,19 @@ def run_experiment(
     return carry_out(prepare(experiment, seed, parameters), cluster, cluster_name)
 
 
-def carry_out(prepared: Prepared, cluster: Cluster, cluster_name: str) -> tuple[Outcome, History]:
+def carry_out(
+    prepared: Prepared, cluster: Cluster, cluster_name: str, faults: list[Entry] | None = None
+) -> tuple[Outcome, History]:
     """One run, from the submit to the verdicts. One that does not end has an `error` in them.
 
-    The run begins when its spouts are let loose: what was before has a time below 0.
+    The run begins when its spouts are let loose: what was before has a time below 0. `faults` is
+    filled with their entries as they come, for whoever may be interrupted.
     """
     experiment = prepared.experiment
     layout, sample = experiment.layout, experiment.sample
     run = cluster.submit(prepared.plan.graph, layout, active=False, sample=sample)
     try:
-        nemesis = Nemesis(run, prepared.seed, emits_max=experiment.messages_max)
+        nemesis = Nemesis(run, prepared.seed, emits_max=experiment.messages_max, entries=faults)
         ending, error = _hurt(run, nemesis, prepared)
         seconds = run.now() - nemesis.begun_s
         history = _history(run, nemesis, prepared)
@@ -56,7 +59,7 @@ def carry_out(prepared: Prepared, cluster: Cluster, cluster_name: str) -> tuple[
         drained=nemesis.drained or any(isinstance(step.fault, Drain) for step in nemesis.done),
     )
     kills = sum(isinstance(step.fault, Kill) for step in nemesis.done)
-    faults = {"faults": len(nemesis.done), "kills": kills}
+    hurts = {"faults": len(nemesis.done), "kills": kills}
     outcome = Outcome(
         experiment.name,
         cluster_name,
@@ -64,7 +67,7 @@ def carry_out(prepared: Prepared, cluster: Cluster, cluster_name: str) -> tuple[
         prepared.parameters,
         judge(prepared.checkers, history, facts),
         recoveries(history),
-        {**figures_of(history), **faults},
+        {**figures_of(history), **hurts},
         seconds,
         error=error,
         undone=tuple(nemesis.undone),

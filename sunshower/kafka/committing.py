@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
-from sunshower.errors import KafkaError, StaleGeneration, SunshowerError
+from sunshower.errors import StaleGeneration, SunshowerError
 from sunshower.kafka.partitions import Committed, Offsets, Partition
 
 _LOG = logging.getLogger("sunshower.kafka")
@@ -59,7 +59,7 @@ class Committer:
         except StaleGeneration as error:
             self.stale += 1
             _LOG.warning("a commit is refused: %s", error)
-        except (KafkaError, SunshowerError) as error:
+        except SunshowerError as error:
             self.failed += 1
             _LOG.warning("a commit has failed, and is tried again: %s", error)
         else:

@@ -46,8 +46,9 @@ class Consumer:
         self.address = str(settings["bootstrap.servers"])
         self.group = str(settings["group.id"])
         self.told: list[Any] = []  # what the client says of itself, the newest at the end
-        # An eager group gives all partitions back before each of its assignments.
-        self.eager = False
+        self.eager = False  # a member of a group that gives all back before each assignment
+        strategy = str(settings.get("partition.assignment.strategy", ""))
+        self.strategy = strategy or "range,roundrobin"
         usual: dict[str, Any] = {"log_level": 0, "error_cb": self._hear}
         try:
             self.client: Client = Consumer({**usual, **settings, **_FIXED})

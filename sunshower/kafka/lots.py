@@ -5,7 +5,7 @@ Measured beside the plain way, one comprehension for each question: a third of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import compress, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -64,7 +64,14 @@ class Lot(NamedTuple):
 
     def select(self, which: NDArray[np.bool_]) -> Lot:
         """Those where `which` is true."""
-        return Lot(*(list(compress(column, which)) for column in self))
+        columns: list[Any] = [list(compress(column, which)) for column in self]
+        return Lot(*columns)
+
+    def singly(self) -> Iterator[Lot]:
+        """Each message as a lot of its own."""
+        columns: Any = self
+        for row in zip(*columns, strict=True):
+            yield Lot(*([one] for one in row))
 
 
 def values(messages: Sequence[Message]) -> list[Any]:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sunshower.errors import ConfigError
 from sunshower.kafka.broker_group import BrokerGroup
 from sunshower.kafka.by_index import ByIndex
 from sunshower.kafka.consumer import Consumer
+from sunshower.kafka.metadata import KafkaDirectory
 from sunshower.kafka.offsets import KafkaOffsets
 from sunshower.kafka.partitions import Directory, Offsets, Sharing
 from sunshower.kafka.starting import First, Where
 from sunshower.kafka.subscription import Subscription
 from sunshower.topologies.components import Context
+
+_DIRECTORY_S = 5.0  # to wait for an answer about topics
 
 
 class Guarantee(Enum):
@@ -35,6 +38,12 @@ class Post(NamedTuple):
     consumer: Consumer
     refresh_s: float
     deployment: str  # the id of this topology, as it stands in what is committed
+    sharing: Sharing | None = None  # for the offsets: it is made first
+
+
+def by_metadata(settings: Mapping[str, Any]) -> Directory:
+    """Kafka itself tells which partitions there are."""
+    return KafkaDirectory(settings, answer_within_s=_DIRECTORY_S)
 
 
 def by_index(post: Post) -> Sharing:
@@ -68,6 +77,7 @@ class KafkaOptions:
     commit_s: float = 1.0  # offsetCommitPeriodMs (30 s there)
     uncommitted_max: int = 10_000_000  # maxUncommittedOffsets, of each partition
     refresh_s: float = 30.0  # partitionRefreshPeriodMs (2 s there): new partitions and topics
+    directory: Callable[[Mapping[str, Any]], Directory] = by_metadata  # is given the settings
     sharing: Callable[[Post], Sharing] = by_index
     offsets: Callable[[Post], Offsets] = in_kafka
 

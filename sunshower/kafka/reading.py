@@ -185,7 +185,19 @@ class Reading:
             )
             self.places.restart(place, start.offset)
             self.gone.append(place.numbers)
-        self._consumer.seek(place.partition, start.offset)
+        self._go_on(place, start.offset)
+
+    def _go_on(self, place: Place, offset: int) -> None:
+        """Read on there. A seek is refused by the client after such an error."""
+        targets = {place.partition: offset}
+        if self._consumer.eager:
+            self.ahead = []
+            others = {partition: one.progress.emitted for partition, one in self.places.items()}
+            targets = others | targets
+        else:
+            self._consumer.unassign([place.partition])
+        self._consumer.assign(targets)
+        self._full -= targets.keys()
 
     def _skip(self, place: Place, end: int, why: str) -> None:
         """Go on at `end`. What lies before it is one open offset, until it has been told."""

@@ -12,15 +12,15 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from sunshower.errors import ConfigError, KafkaUnreachable
+from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable
 from sunshower.kafka.consumer import Consumer, check_settings
 from sunshower.kafka.formats import Bytes, Format
 from sunshower.kafka.lag import Standing, figures
-from sunshower.kafka.metadata import KafkaDirectory
 from sunshower.kafka.options import Guarantee, KafkaOptions, Post
 from sunshower.kafka.partitions import Partition
 from sunshower.kafka.progress import I64
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 Out = TypeVar("Out")
 
 _AHEAD_MAX = 64  # messages taken while there is no room; then the client fetches nothing more
-_DIRECTORY_S = 5.0  # to wait for an answer about topics
 
 
 class KafkaSpout(LogSpout[Any]):
@@ -92,27 +91,29 @@ class KafkaSpout(LogSpout[Any]):
         for topic in self.subscription.topics:
             for part in ("key", "value"):
                 self._translator.decoder(topic, part)
-        directory = RefreshedDirectory(
-            KafkaDirectory(self.settings, answer_within_s=_DIRECTORY_S),
-            context.clock,
-            every_s=self.options.refresh_s,
+        directory = self._directory = RefreshedDirectory(
+            self.options.directory(self.settings), context.clock, every_s=self.options.refresh_s
         )
-        self.subscription.found(directory)
-        self._consumer = Consumer(self.settings)
-        try:
-            self._start(context, directory)
-        except BaseException:
-            self._consumer.close()
-            raise
+        with ExitStack() as undo:
+            undo.callback(directory.close)
+            self.subscription.found(directory)
+            self._consumer = Consumer(self.settings)
+            undo.callback(self._consumer.close)
+            self._start(context, directory, undo)
+            self._undo = undo.pop_all()
 
-    def _start(self, context: Context, directory: RefreshedDirectory) -> None:
+    def _start(self, context: Context, directory: RefreshedDirectory, undo: ExitStack) -> None:
+        """What is begun here ends with `undo`, in reverse order: also if the rest fails."""
         topology = f"{context.topology}-{self.deployment}"
         refresh_s = self.options.refresh_s
         post = Post(context, self.subscription, directory, self._consumer, refresh_s, topology)
         self._sharing = self.options.sharing(post)
-        self._offsets = self.options.offsets(post)
+        self._offsets = self.options.offsets(post._replace(sharing=self._sharing))
+        undo.callback(self._offsets.close)
         metadata = json.dumps({"topologyId": topology, "taskId": context.task})
         self._reading = Reading(self._consumer, self._offsets, self.options, topology, metadata)
+        undo.callback(self._reading.committer.close)
+        undo.callback(self._sharing.leave, self._reading)
         self._commit_s = context.clock.now() + self.options.commit_s
         self._sharing.look(self._reading)
 
@@ -120,12 +121,9 @@ class KafkaSpout(LogSpout[Any]):
         self._reading.commit_now()
 
     def close(self) -> None:
-        if hasattr(self, "_reading"):
+        if hasattr(self, "_undo"):
             self._reading.commit_now()
-            self._sharing.leave(self._reading)
-            self._reading.committer.close()
-            self._offsets.close()
-            self._consumer.close()
+            self._undo.close()
 
     def figures(self) -> dict[str, float]:
         """How far its partitions are (see lag.py), and what could not be read."""
@@ -151,7 +149,11 @@ class KafkaSpout(LogSpout[Any]):
         self._sharing.look(reading)
         if limit:
             reading.breathe()
-            polled = self._records(limit)
+            try:
+                polled = self._records(limit)
+            except KafkaError:
+                self._directory.refresh()  # perhaps a partition is not where it was
+                raise
         else:
             self._take_ahead()
             polled = None
@@ -204,8 +206,8 @@ class KafkaSpout(LogSpout[Any]):
             raise
         if self._commits_first and lot.messages and not reading.commit_now():
             raise KafkaUnreachable(
-                f"{len(lot.messages)} messages could not be committed, and at most once, without that "
-                "they are not emitted: they are lost"
+                f"{len(lot.messages)} messages could not be committed; without that they must not "
+                "be emitted, at most once: they are lost"
             )
         records, odd = self._translator.records(lot)
         polled = Polled(numbers, records, skipped)

@@ -61,7 +61,7 @@ class Translator:
         try:
             return self._all(lot), self._typed or self._translate is not None
         except Exception:  # one of them: which, is found out one by one
-            return [self._one(Lot(*([one] for one in row))) for row in zip(*lot, strict=True)], True
+            return [self._one(one) for one in lot.singly()], True
 
     def decoder(self, topic: str, part: str) -> Decode | None:
         """What reads that part of a topic's messages. Raises ConfigError."""
@@ -80,15 +80,13 @@ class Translator:
         if self._typed:
             return values
         keys = self._decoded("key", lot.topics, lots.keys(lot.messages))
-        rows: Any = zip(lot.topics, lot.partitions, lot.offsets, keys, values, strict=True)
+        columns: Any = (lot.topics, lot.partitions, lot.offsets, keys, values)
         if self._translate is None:
+            rows = zip(*columns, strict=True)
             return list(map(tuple.__new__, repeat(KafkaRecord), rows))
-        stamps = (message.timestamp()[1] or -1 for message in lot.messages)
-        headers: Any = (message.headers() or () for message in lot.messages)
-        return [
-            self._translate(Received(*row, stamp, own))
-            for row, stamp, own in zip(rows, stamps, headers, strict=True)
-        ]
+        stamps = (message.timestamp()[1] for message in lot.messages)
+        headers = (message.headers() or () for message in lot.messages)
+        return list(map(self._translate, map(Received, *columns, stamps, headers)))
 
     def _decoded(self, part: str, topics: Sequence[str], parts: list[Any]) -> list[Any]:
         if len(kinds := set(topics)) == 1:

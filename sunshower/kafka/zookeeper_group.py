@@ -81,8 +81,8 @@ class ZooKeeperGroup:
     that fit a pattern.
 
     The tree and the chance must be this member's own: the tree's session is the membership, and
-    chance tells its name from others. `leave` does not close the tree. `directory` is asked in
-    every look: give it one that remembers (`RefreshedDirectory`). `wall` tells seconds since 1970.
+    chance tells its name from others. `leave` closes the tree, and is the end. `directory` is asked
+    in every look: give it one that remembers (`RefreshedDirectory`). `wall`: seconds since 1970.
     """
 
     def __init__(
@@ -158,18 +158,17 @@ class ZooKeeperGroup:
             self._claim_s = self._look_s = now_s + self._patience.claim_again_max_s
 
     def leave(self, owner: Owner) -> None:
-        self._hear(owner, self._clock.now())
-        self._revoke(owner, self._held, lost=False)
-        self._mine, self._decided = {}, None
-        if self._watch:
-            self._watch.cancel()
-            self._watch = None
-        with suppress(StoreUnreachable):  # then they go with the session
-            self._sweep()
-            self._release()
-            if self._name:
-                self._tree.withdraw(f"{self._home}/ids/{self._name}")
-                self._name = ""
+        try:
+            self._hear(owner, self._clock.now())
+            self._revoke(owner, self._held, lost=False)
+            self._mine = {}
+            with suppress(StoreUnreachable):  # then they go with the session
+                self._sweep()
+                self._release()
+                if self._name:
+                    self._tree.withdraw(f"{self._home}/ids/{self._name}")
+        finally:
+            self._tree.close()
 
     def _step(self, owner: Owner, now_s: float) -> None:
         if not self._watch:

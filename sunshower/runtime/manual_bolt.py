@@ -36,7 +36,7 @@ class State(Enum):
 class InputTuple(Anchor):
     """One input: its record, where it came from, and its place in the trees."""
 
-    __slots__ = ("component", "edges", "record", "state", "stream", "task")
+    __slots__ = ("component", "edges", "given_up", "record", "state", "stream", "task")
 
     def __init__(
         self,
@@ -54,6 +54,7 @@ class InputTuple(Anchor):
         self.stream = stream
         self.edges = edges
         self.state = State.OPEN
+        self.given_up = False  # its trees have failed while it is open: an ack of it is not told
 
     def __repr__(self) -> str:
         return f"Tuple({self.record!r} from {self.component}.{self.stream}, task {self.task})"
@@ -129,13 +130,14 @@ class ManualBoltTask(BoltTask):
                 self._sender.discard()
         if unsent := self._sender.flush():
             self._fail_unsent(unsent)
+        settled = [tuple for tuple in self._settled if not tuple.given_up]
         acks = [
             (root, edge ^ t.made)
-            for t in self._settled
+            for t in settled
             for root, edge in zip(t.roots, t.edges, strict=True)
         ]
         if self.scribe is not None:
-            chronicle.inputs(self.scribe, What.ACKED, self.task.id, self._settled)
+            chronicle.inputs(self.scribe, What.ACKED, self.task.id, settled)
         if acks:
             roots, xors = zip(*acks, strict=True)
             self._reports.ack(np.array(roots, np.uint64), np.array(xors, np.uint64))
@@ -159,6 +161,7 @@ class ManualBoltTask(BoltTask):
                 self.note_untracked(failure)
             for tuple in (anchor for anchor in one.anchors if isinstance(anchor, InputTuple)):
                 if tuple.state is State.OPEN:  # it stays open for the bolt; its trees do not
+                    tuple.given_up = True
                     self._report_failure(tuple, failure)
                 else:
                     self._fail_unfinished(tuple, failure)

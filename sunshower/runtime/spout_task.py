@@ -285,12 +285,11 @@ class SpoutTask(Supervised):
             dead=self.replays.dead,
             causes={cause.value: count for cause, count in self.replays.causes.items()},
         )
-        latencies = Latencies(self.latencies.counts.copy())
         return TaskStats(
             self.task.id,
             self.task.component,
             counts,
-            latencies,
+            Latencies(self.latencies.counts.copy()),
             self.done,
             self._first_replay_s,
             self._done_s,
@@ -302,11 +301,9 @@ class SpoutTask(Supervised):
         )
 
     def message_id(self, replay: Replay) -> Any:
-        """The message id of a message in line."""
         raise NotImplementedError
 
     def values(self, replay: Replay) -> dict[str, Any]:
-        """Its record, which is no dead letter yet, as field → value."""
         raise NotImplementedError
 
     def letter_payload(self, replay: Replay, letter: DeadLetter) -> Any:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -20,8 +20,7 @@ from sunshower.errors import (
 )
 from sunshower.stores.listeners import Listener, Listeners, Told
 from sunshower.stores.tree import Node, Session, check
-
-_RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.4, "max_delay": 2.0}
+from sunshower.stores.zookeeper_client import Access, Tls, connect, disconnect
 
 
 class _Watch:
@@ -48,9 +47,15 @@ class _Watch:
 
     def again(self) -> None:
         """Ask for the next change, and tell this one. Without a connection: when it is back."""
+        from kazoo.handlers.threading import KazooTimeoutError
+
         if not self._cancelled and self._tree.client.connected:
-            self.arm(self._tree.ask_once)
-            self._changed()
+            try:
+                self.arm(self._tree.ask_once)
+            except KazooTimeoutError:  # nobody says that it will come back: it was never away
+                self._tree.soon(self.again)
+            else:
+                self._changed()
 
     def _hear(self, event: Any) -> None:
         if (
@@ -74,8 +79,11 @@ class _Attempts:
 class ZooKeeperTree:
     """See the port.
 
-    `hosts` is a connect string. With `digest`, a name and a password, all nodes that this client
-    makes can be read and written by who knows them, and by nobody else.
+    `hosts` is a connect string; a path at its end is the root of this tree. With `digest`, a name
+    and a password, all nodes that this client makes can be read and written by who knows them, and
+    by nobody else. With `tls` all goes over it.
+
+    A call has its answer, or an error, within `answer_within_s`.
     """
 
     def __init__(
@@ -83,39 +91,17 @@ class ZooKeeperTree:
         hosts: str,
         *,
         session_timeout_s: float = 10.0,
-        answer_within_s: float = 30.0,
+        answer_within_s: float = 8.0,
         digest: tuple[str, str] | None = None,
+        tls: Tls | None = None,
     ) -> None:
-        if not importlib.util.find_spec("kazoo"):
-            raise StoreUnreachable(
-                "kazoo, the client of ZooKeeper, is missing: pip install 'sunshower[zookeeper]'"
-            )
-        from kazoo.client import KazooClient
-        from kazoo.handlers.threading import KazooTimeoutError
-        from kazoo.retry import KazooRetry
-        from kazoo.security import make_digest_acl
-
         self._hosts = hosts
         self._answer_within_s = answer_within_s
         self.watches: set[_Watch] = set()
         self._listeners = Listeners()
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self.client = KazooClient(
-            hosts,
-            timeout=session_timeout_s,
-            connection_retry=KazooRetry(**_RETRY),
-            command_retry=KazooRetry(**_RETRY, deadline=answer_within_s),
-            auth_data=[("digest", ":".join(digest))] if digest else None,
-            default_acl=[make_digest_acl(*digest, all=True)] if digest else None,
-        )
-        try:
-            self.client.start(timeout=answer_within_s)
-        except KazooTimeoutError as error:
-            self.client.close()
-            raise StoreUnreachable(
-                f"no ZooKeeper has answered at {hosts} for {answer_within_s:g} s. Is it running, "
-                "and is that its address?"
-            ) from error
+        access = Access(hosts, session_timeout_s, answer_within_s, digest, tls)
+        self.client, self._last = connect(access)
         self.client.add_listener(self._told)
         threading.Thread(target=self._call_all, name="zookeeper-calls", daemon=True).start()
 
@@ -168,7 +154,8 @@ class ZooKeeperTree:
 
     def withdraw(self, path: str) -> None:
         with self._errors(check(path)):
-            self.client.retry(self._withdraw, path)
+            until_s = time.monotonic() + self._answer_within_s
+            self.client.retry(self._withdraw, path, until_s)
 
     def watch(self, path: str, changed: Callable[[], None]) -> _Watch:
         watch = _Watch(self, check(path), changed)
@@ -184,17 +171,24 @@ class ZooKeeperTree:
         for watch in [*self.watches]:
             watch.cancel()
         self._listeners.clear()
-        self.client.stop()
-        self.client.close()
+        disconnect(self.client, self._answer_within_s)
         self._calls.put(None)
 
     def ask(self, call: Callable[..., Any], *arguments: object, **named: object) -> Any:
         """Call kazoo, again if the connection is lost meanwhile; `call` returns a promise."""
-        return self.client.retry(self.ask_once, call, *arguments, **named)
+        until_s = time.monotonic() + self._answer_within_s
+        return self.client.retry(self.ask_once, call, *arguments, **named, until_s=until_s)
 
-    def ask_once(self, call: Callable[..., Any], *arguments: object, **named: object) -> Any:
+    def ask_once(
+        self,
+        call: Callable[..., Any],
+        *arguments: object,
+        until_s: float | None = None,
+        **named: object,
+    ) -> Any:
         """The same, and its errors as they come: while nobody is connected, kazoo would wait."""
-        return call(*arguments, **named).get(timeout=self._answer_within_s)
+        left_s = until_s - time.monotonic() if until_s else self._answer_within_s
+        return call(*arguments, **named).get(timeout=max(0.0, left_s))
 
     def soon(self, call: Callable[[], None]) -> None:
         """Call it, after those before it, from a thread that kazoo does not need."""
@@ -206,7 +200,7 @@ class ZooKeeperTree:
 
         while call := self._calls.get():
             with suppress(ConnectionClosedError, KazooException, KazooTimeoutError):
-                call()  # of a watch, when the connection is lost again: comes back with the next
+                call()
 
     def _told(self, state: str) -> None:
         session = Session(state.lower())
@@ -215,16 +209,16 @@ class ZooKeeperTree:
             for watch in [*self.watches]:
                 self.soon(watch.again)
 
-    def _withdraw(self, path: str) -> None:
+    def _withdraw(self, path: str, until_s: float) -> None:
         from kazoo.exceptions import ConnectionLoss, NoNodeError
 
-        found = self.ask_once(self.client.exists_async, path)
+        found = self.ask_once(self.client.exists_async, path, until_s=until_s)
         session = self.client.client_id
         if session is None:
             raise ConnectionLoss  # it was there a moment ago: once more, when it is back
         if found and found.ephemeralOwner == session[0]:
             with suppress(NoNodeError):
-                self.ask_once(self.client.delete_async, path, found.version)
+                self.ask_once(self.client.delete_async, path, found.version, until_s=until_s)
 
     def _is_mine(self, path: str, value: bytes, ephemeral: bool) -> bool:
         if ephemeral:
@@ -259,5 +253,6 @@ class ZooKeeperTree:
             ) from error
         except (they.KazooException, RetryFailedError, KazooTimeoutError) as error:
             raise StoreUnreachable(
-                f"the ZooKeeper at {self._hosts} does not answer ({type(error).__name__})"
+                f"the ZooKeeper at {self._hosts} does not answer "
+                f"({self._last.said or type(error).__name__})"
             ) from error

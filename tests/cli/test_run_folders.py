@@ -191,7 +191,9 @@ def test_a_line_of_history_that_is_no_event_is_named(make: Make) -> None:
 def test_an_interrupt_keeps_what_there_is(
     write: Write, sunshower: Sunshower, capsys: Capture, make: Make, tmp_path: Path
 ) -> None:
-    assert sunshower("experiment", "run", write(INTERRUPTED)) == 130
+    plan = "lambda: [*at(0.2, kill(task('relay', 0))), *at(0.5, Interrupt())]"
+    code = INTERRUPTED.replace("lambda: at(0.5, Interrupt())", plan)
+    assert sunshower("experiment", "run", write(code)) == 130
     folder = latest(tmp_path, "interrupted")
     assert f"Interrupted. What there is: experiments/interrupted/{folder.name}" in (
         capsys.readouterr().err
@@ -199,6 +201,9 @@ def test_an_interrupt_keeps_what_there_is(
     assert read(folder, "plan.json")["stopped"] == "interrupted"
     assert read(folder, "plan.json")["ended"] is None
     assert not (folder / "results.json").exists()
+    told = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    faults = [(line["what"], line["fault"]) for line in told if "fault" in line]
+    assert faults == [("begun", "kill relay[0]"), ("ended", "kill relay[0]")]
     assert sunshower("experiment", "show", "--report") == 0
     out = capsys.readouterr().out
     assert "? UNKNOWN" in out

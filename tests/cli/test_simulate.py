@@ -10,13 +10,17 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from io import StringIO
 from pathlib import Path
-from typing import ClassVar
+from threading import Event
+from typing import Any, ClassVar
 
 import pytest
+from rich.console import Console
 
-from sunshower.cli.seeds import Fate, Task, fate_of, minimum_of
-from sunshower.cli.swarming import Tally
+from sunshower.cli.jobs import Jobs
+from sunshower.cli.seeds import Fate, Minimum, Task, fate_of, minimum_of
+from sunshower.cli.swarming import Tally, simulate_all
 from sunshower.faults.checkers.port import Weighed
 from sunshower.faults.facts import Facts
 from sunshower.faults.history import History
@@ -71,6 +75,63 @@ def test_the_tally_counts_each_verdict() -> None:
 )
 def test_some_seed_must_hold_and_none_be_broken(verdicts: list[Verdict], proves: bool) -> None:
     assert tally(*verdicts).proves is proves
+
+
+@dataclass
+class Pool:
+    """Says of each seed what it is told to; there is no news before the first."""
+
+    verdicts: list[Verdict]
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def each(self, work: Any, seeds: Any, quiet: Any, quiet_s: float) -> Iterator[Any]:
+        quiet(list(seeds)[:2])
+        if work.func is minimum_of:
+            yield Minimum(seeds[0], (), (), 3, 20, 7, ())
+            return
+        for seed, verdict in zip(seeds, self.verdicts, strict=True):
+            yield Fate(seed, verdict, f"why {verdict}")
+
+
+def test_long_work_is_heard_of_and_the_first_broken_seed_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    verdicts = [Verdict.HOLDS, Verdict.BROKEN, Verdict.BROKEN]
+    monkeypatch.setattr("sunshower.cli.swarming.Jobs", lambda *_: Pool(verdicts))
+    console = Console(file=StringIO(), width=200)
+    ended = simulate_all(Task("x.py", 20), range(5, 8), 2, console)
+    assert ended.tally.failing == [6, 7]
+    file = console.file
+    assert isinstance(file, StringIO)
+    lines = [line for line in file.getvalue().splitlines() if " seeds in " not in line]
+    assert lines == [
+        "Still simulating: seeds 5, 6 …",
+        "Seed 6 is BROKEN: why BROKEN",
+        "Seed 6 fails. Looking for the least that does …",
+        "Still looking for the least that fails of seed 6 …",
+    ]
+
+
+def test_who_waits_is_told_what_is_worked_on() -> None:
+    told: list[list[int]] = []
+    with Jobs(1, _nothing) as jobs:
+        assert sorted(jobs.each(_slowly, [1, 2], told.append, 0.01)) == [1, 2]
+    assert told
+    assert set().union(*told) <= {1, 2}
+
+
+def _nothing() -> None:
+    """A process needs no preparation."""
+
+
+def _slowly(number: int) -> int:
+    Event().wait(0.05)
+    return number
 
 
 # ---- one seed -----------------------------------------------------------------------------------

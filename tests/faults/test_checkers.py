@@ -9,7 +9,7 @@ import pytest
 
 from sunshower.faults.checkers.delivery import AtLeastOnce, AtMostOnce, Duplicates, ExactlyOnce
 from sunshower.faults.checkers.edges import EachEdgeOnce, NoPrematureAck
-from sunshower.faults.checkers.healing import Liveness, NoneTimedOut, Recovers
+from sunshower.faults.checkers.healing import Liveness, NoneTimedOut, Recovers, recoveries
 from sunshower.faults.checkers.order import PerKeyOrder
 from sunshower.faults.checkers.port import Checker, Weighed, judge
 from sunshower.faults.checkers.pressure import BoundedPending
@@ -292,6 +292,27 @@ def test_recovery_is_the_time_until_all_that_was_open_is_completed() -> None:
     assert ask(Recovers(within_s=9), script).reasons == ("after kill c it never was whole again",)
     assert ask(Recovers(within_s=9), script, HALTED).verdict is UNKNOWN
     assert ask(Recovers(), Script().whole(0)).verdict is UNKNOWN
+
+
+def felt(script: Script) -> list[float | None]:
+    found = recoveries(script.history())
+    times = [one.recovered_s and one.recovered_s - one.ended_s for one in found]
+    return [None if time_s is None else round(time_s, 1) for time_s in times]
+
+
+def test_a_kill_is_felt_by_what_is_emitted_while_nobody_is_there() -> None:
+    script = Script().hurt("kill a").wait(1).emitted(1).wait(1).add(What.BORN, detail=(0, 2))
+    assert felt(script.wait(1).completed(1).wait(1).whole(2)) == [3.0]
+
+
+def test_a_fault_is_felt_by_what_fails_of_it_later() -> None:
+    script = Script().emitted(1).hurt("kill a").wait(1).completed(1).emitted(2).wait(1)
+    script.failed(2).emitted(2, 2).wait(1).completed(2, 2)
+    assert felt(script) == [3.0]
+    script.emitted(3).failed(3, cause="exception").emitted(3, 2).wait(1).completed(3, 2)
+    assert felt(script) == [3.0]  # that was user code
+    script.hurt("kill b").emitted(4).failed(4).emitted(4, 2).wait(2).completed(4, 2)
+    assert felt(script) == [3.0, 2.0]
 
 
 def test_none_timed_out() -> None:

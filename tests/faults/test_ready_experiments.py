@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +37,10 @@ SHORT: dict[str, dict[str, Any]] = {
 Runs = list[tuple[Mapping[str, Any], Outcome]]
 
 
+# What these depend on, no simulator has.
+REAL = {"kill_the_broker"}
+
+
 def experiment_of(name: str) -> Experiment:
     found, _ = load_experiment(str(FILES[name]))
     return found
@@ -51,11 +58,12 @@ def simulate(name: str, seed: int) -> Runs:
 
 
 def test_every_ready_experiment_is_tested() -> None:
-    assert set(FILES) == set(SHORT)
+    assert set(FILES) == set(SHORT) | REAL
+    assert {name for name in FILES if not experiment_of(name).simulated} == REAL
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(FILES))
+@pytest.mark.parametrize("name", sorted(SHORT))
 def test_it_holds(name: str) -> None:
     for seed in range(1 if experiment_of(name).sweep else 3):
         for combination, outcome in simulate(name, seed):
@@ -71,7 +79,7 @@ def test_it_says_what_it_is_about_and_how_it_is_run(name: str) -> None:
     assert experiment.about
     text = FILES[name].read_text(encoding="utf-8")
     assert f"sunshower experiment run examples/experiments/{name}.py" in text
-    assert len(text.splitlines()) <= 70
+    assert len(text.splitlines()) <= (70 if experiment.simulated else 120)
 
 
 @pytest.mark.slow
@@ -134,3 +142,29 @@ def test_it_holds_on_ray(
     del ray_cluster  # the command finds the Ray that is there
     place = ("--cluster", "ray", "--folder", tmp_path)
     assert sunshower("experiment", "run", FILES[name], *place) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_it_holds_on_ray_and_a_real_broker(releases: None, tmp_path: Path) -> None:
+    """In a process of its own: the broker lives as long as that."""
+    command = ("experiment", "run", FILES["kill_the_broker"], "--cluster", "ray")
+    done = subprocess.run(
+        [sys.executable, "-m", "sunshower", *command, "--set", "away_s=1", "--folder", tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (results,) = tmp_path.glob("kill-the-broker/2*/results.json")
+    assert json.loads(results.read_text())["figures"]["faults"] == 2
+
+
+def test_what_cannot_be_simulated_says_so(
+    sunshower: Sunshower, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sunshower("experiment", "run", FILES["kill_the_broker"], "--folder", tmp_path) == 1
+    error = " ".join(capsys.readouterr().err.split())
+    assert "'kill-the-broker' cannot be simulated" in error
+    assert "Add --cluster ray" in error
+    assert not list(tmp_path.iterdir())

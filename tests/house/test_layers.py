@@ -63,7 +63,7 @@ GUESTS = {"trident", "kafka", "spark_integration", "dev"}  # deleting one leaves
 DOORS: dict[str, set[str]] = {
     "ray": {"actors", "spark_integration"},
     "numpy": {"runtime", "records", "topologies", "faults", "kafka"},
-    "msgpack": {"runtime", "records", "topologies"},
+    "msgpack": {"runtime", "records", "topologies", "kafka"},
     "pyarrow": {"runtime", "records", "topologies", "spark_integration"},
     "matplotlib": {"faults"},
     "jinja2": {"faults"},

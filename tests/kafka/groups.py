@@ -23,6 +23,13 @@ class Crash(BaseException):
     """A process dies here."""
 
 
+def raises(error: BaseException) -> Callable[[], None]:
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
 class Topics:
     """A directory: topics and how many partitions they have."""
 
@@ -85,6 +92,7 @@ class Member:
         self.number = number
         self.group = group
         self.line = line
+        self.of = ""  # which group it is of
         self.reads: set[Partition] = set()
         self.history: list[str] = []
         self.unaware = False  # its session has ended, and it could not know yet
@@ -94,7 +102,7 @@ class Member:
         assert partitions
         assert not self.unaware
         for other in self.stage.members:
-            if not other.unaware:
+            if not other.unaware and other.of == self.of:
                 assert not other.reads & {*partitions}, f"{self.number} and {other.number}"
         self.reads |= {*partitions}
         self.history.append("+" + " ".join(map(str, sorted(partitions))))
@@ -145,13 +153,16 @@ class Stage:
         self._joined = 0
 
     def join(
-        self, topics: Collection[str] | re.Pattern[str] | None = None, streams: int = 1
+        self,
+        topics: Collection[str] | re.Pattern[str] | None = None,
+        streams: int = 1,
+        group: str = "g",
     ) -> Member:
         line = Line(self.forest)
         self._joined += 1
-        group = ZooKeeperGroup(
+        member = ZooKeeperGroup(
             line,
-            "g",
+            group,
             topics or self.topics.topics(),
             self.topics,
             self.clock,
@@ -161,8 +172,10 @@ class Stage:
             host=f"host{self._joined:04}",
             wall=self.clock.now,
         )
-        self.members.append(Member(self, self._joined, group, line))
-        return self.members[-1]
+        made = Member(self, self._joined, member, line)
+        made.of = group
+        self.members.append(made)
+        return made
 
     def crash(self, member: Member) -> None:
         """It is gone, and its session with it."""
@@ -173,7 +186,6 @@ class Stage:
         member.group.leave(member)
         assert not member.reads
         self.members.remove(member)
-        member.line.tree.close()
 
     def settle(self, rounds: int = 40) -> None:
         """Let all look, in any order, until nothing more can change."""

@@ -1,4 +1,4 @@
-"""A KafkaSpout and its bolts in one worker of this process, stepped until something has happened."""
+"""A KafkaSpout and its bolts in one worker of this process, stepped until something happens."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ class Run:
         self.until(lambda: self.clock.now() >= end_s, seconds + 1.0)
 
     def records(self, bolt: str = "seen") -> list[Any]:
-        return [record for task in self._bolts(bolt) for record in task.bolt.records]
+        there = [task.bolt for task in self._bolts(bolt) if task.bolt is not None]
+        return [record for one in there for record in one.records]
 
     def spout(self, index: int = 0) -> KafkaSpout:
         task = [*self.core._wired.spouts.values()][index]

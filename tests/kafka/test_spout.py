@@ -120,7 +120,7 @@ def test_where_a_spout_begins_that_has_committed_nothing(
     assert producer.flush(30) == 0
     made = spout(kafka, topic, options=KafkaOptions(first=first))
     with running(topology(made)) as run:
-        run.until(lambda: run.contiguous())
+        run.until(run.contiguous)
         fill(kafka.bootstrap, topic, [b"3"])
         run.until(lambda: run.contiguous() == {f"{topic}[0]": 4})
         assert values(run) == expected
@@ -136,7 +136,10 @@ def test_json_becomes_records_and_what_is_none_becomes_a_dead_letter(kafka: Kafk
         first, second = run.records("letters")
         assert isinstance(first, DeadLetter)
         assert first.record == {
-            **{"topic": topic, "partition": 0, "offset": 1, "key": None},
+            "topic": topic,
+            "partition": 0,
+            "offset": 1,
+            "key": None,
             "value": "b'no json'",
         }
         assert (first.exception, list(first.message_id)) == ("JSONDecodeError", [topic, 0, 1])
@@ -259,7 +262,8 @@ def test_markers_of_transactions_are_settled_and_what_was_aborted_is_not_read(ka
         producer.begin_transaction()
         for name in names:
             producer.produce(topic, name)
-        end(30)
+        producer.flush(60)
+        end(60)
     with running(topology(spout(kafka, topic, base))) as run:
         run.until(lambda: committed(kafka, base, topic) == 6)
         assert [record.value for record in run.records()] == [b"a", b"b"]
@@ -312,7 +316,7 @@ def test_a_spout_without_room_is_still_heard_of_by_its_group(kafka: Kafka) -> No
     made = topology(
         spout(kafka, topic, base, options=options),
         Seen(lambda _: held[0]),
-        retry=Retry(attempts=1_000_000, initial_s=20.0, max_s=20.0, jitter=0.0),
+        retry=Retry(attempts=1_000_000, initial_s=9.0, max_s=9.0, jitter=0.0),
         spout_pending=20,
     )
     with running(made) as run:
@@ -329,6 +333,7 @@ def test_commits_of_json_tell_who_has_written_them(kafka: Kafka) -> None:
     topic, base = new_topic(kafka.bootstrap), settings(kafka)
     fill(kafka.bootstrap, topic, numbered(3))
     with running(topology(spout(kafka, topic, base, deployment="d7"))) as run:
-        run.until(lambda: committed(kafka, base, topic) == 3)
-        kept = run.spout()._reading.committer.kept[Partition(topic, 0)]
-    assert json.loads(kept.metadata)["topologyId"] == "kafka-d7"
+        run.until(lambda: run.contiguous() == {f"{topic}[0]": 3})
+        kept = run.spout()._reading.committer.kept
+        run.until(lambda: kept.get(Partition(topic, 0), (0,))[0] == 3)
+        assert json.loads(kept[Partition(topic, 0)].metadata)["topologyId"] == "kafka-d7"

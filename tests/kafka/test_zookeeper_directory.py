@@ -129,7 +129,8 @@ def test_partitions_are_asked_for_again_after_a_while_and_after_an_error(tree: M
 def test_the_last_answer_holds_while_nobody_answers(tree: MemoryTree) -> None:
     clock = ManualClock()
     fails = Fails(tree)
-    directory = RefreshedDirectory(ZooKeeperDirectory(fails), clock, every_s=1)  # type: ignore[arg-type]
+    asked = ZooKeeperDirectory(fails)  # type: ignore[arg-type]
+    directory = RefreshedDirectory(asked, clock, every_s=1)
     publish(tree, "t", {0: 1})
     assert numbers(directory.partitions("t")) == [0]
     assert directory.topics() == {"t"}

@@ -115,6 +115,24 @@ BOLTS = [
         on="hands",
     ),
     mutant(
+        "a failure of a manual bolt is not told",
+        "`out.fail` is carried out for the counters only: its trees wait for their deadline.",
+        slip(
+            "manual_bolt:ManualBoltTask._report_failure",
+            "self._reports.fail(np.array(tuple.roots, np.uint64), failure)",
+            "pass",
+        ),
+        on="hands",
+    ),
+    mutant(
+        "what had no way while its input was open is acked with it",
+        "The defect that the stage of whims has found: a failure and an ack of one input, and "
+        "whichever the acker hears first counts.",
+        slip("manual_bolt:ManualBoltTask._fail_unsent", "tuple.given_up = True", "pass"),
+        on="whims",
+        seen=22,
+    ),
+    mutant(
         "a worker that starts again has its old life",
         "The master does not count: peers do not notice that anybody has died.",
         slip(
@@ -131,5 +149,25 @@ BOLTS = [
             "return Book(**{**fields, **whole})",
             "return Book(**{**fields, **whole, 'lives': {}})",
         ),
+    ),
+    mutant(
+        "a new master has forgotten how far the sources were",
+        "A new life begins at the start: nothing is lost, and everything comes again.",
+        slip(
+            "book:Book.from_bytes",
+            "return Book(**{**fields, **whole})",
+            "return Book(**{**fields, **whole, 'positions': {}, 'drawn': {}})",
+        ),
+        on="masters",
+    ),
+    mutant(
+        "a new master has forgotten that all is to drain",
+        "Its sources go on.",
+        slip(
+            "book:Book.from_bytes",
+            "return Book(**{**fields, **whole})",
+            "return Book(**{**fields, **whole, 'draining': False})",
+        ),
+        on="masters",
     ),
 ]

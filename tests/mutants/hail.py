@@ -10,15 +10,19 @@ from numpy.random import Generator
 from sunshower.faults.commands import drain, rebalance
 from sunshower.faults.plans import Step, random
 from sunshower.faults.targets import acker, lot, master, node, spout, worker
-from sunshower.faults.vocabulary import Fault, cut, kill, lossy, pause
+from sunshower.faults.vocabulary import Fault, cut, errors, kill, lossy, pause
 from sunshower.runtime.havoc import ANY
 from sunshower.runtime.plan import ACKER, Layout
 
 _STEPS_MAX = 8
+DRAINED_S = 1.0  # where masters die: when the sources are drained
+QUIET_S = 1.5  # after that everybody has heard of it
 
 
 def hail(stage: str, generator: Generator) -> Iterator[Step]:
     """Some faults of the kinds that this seed has drawn."""
+    if stage in _SCRIPTS:
+        return _SCRIPTS[stage](generator)
     kinds = _network(generator)
     if stage == "apart":
         kinds = [kill(acker()), kill(acker()), kill(spout()), kill(worker())]
@@ -29,6 +33,42 @@ def hail(stage: str, generator: Generator) -> Iterator[Step]:
     on = [kind for kind in kinds if generator.random() < 0.3] or [lot(kinds, generator)]
     mean_s = float(generator.choice((0.005, 0.02, 0.06))) * (10 if stage == "apart" else 1)
     return islice(random(mean_s, on, generator), _STEPS_MAX)
+
+
+def _ghosts(generator: Generator) -> Iterator[Step]:
+    """Packets arrive late, in other lives of the spouts that sent them or are to get them."""
+    late_s = float(generator.uniform(0.1, 0.8))
+    yield Step(0.0, lossy(for_s=3.0, delay=0.4, delay_s=late_s, drop=0.3))
+    yield from islice(random(0.4, [kill(spout())], generator), _STEPS_MAX // 2)
+
+
+def _masters(generator: Generator) -> Iterator[Step]:
+    """The master dies, and a moment later a spout; perhaps after a drain."""
+    if generator.random() < 0.5:
+        yield Step(DRAINED_S / 2, errors("audit", for_s=3.5))  # so that it is not over at once
+        yield Step(DRAINED_S, drain())
+    at_s = DRAINED_S + QUIET_S + float(generator.random())
+    yield Step(at_s, kill(master()))
+    yield Step(at_s + float(generator.uniform(0.0, 0.4)), kill(spout()))
+
+
+def _drains(generator: Generator) -> Iterator[Step]:
+    """A machine is gone when the sources are drained, and in a second life, too."""
+    at_s = float(generator.uniform(0.02, 0.3))
+    around = [float(at_s * (0.5 + generator.random())) for _ in range(4)]
+    kills = [Step(when_s, lot(_deaths(), generator)) for when_s in around]
+    yield from sorted([Step(at_s, drain()), *kills], key=lambda step: step.at_s)
+
+
+def _whims(generator: Generator) -> Iterator[Step]:
+    """The acker hears late of trees."""
+    late = lossy(
+        "numbers", ACKER, for_s=2.0, delay=0.6, delay_s=float(generator.uniform(0.02, 0.3))
+    )
+    yield Step(0.0, late)
+
+
+_SCRIPTS = {"drains": _drains, "ghosts": _ghosts, "masters": _masters, "whims": _whims}
 
 
 def _deaths() -> list[Fault]:

@@ -65,6 +65,21 @@ LEDGER = [
             "tags |= FAILED",
             "tags |= np.where(tags & STARTED, FAILED, np.uint32(0))",
         ),
+        seen=99,
+    ),
+    mutant(
+        "failed does not win over zero, and what has failed is acked",
+        "A tree that has failed before its start is complete if its XOR is zero then. Alone that "
+        "does no harm: an input that has failed is never acked, so nothing comes to zero. With an "
+        "ack of what was open when its output had no way, a tuple that was lost counts as done.",
+        slip(
+            f"{_TABLE}.start",
+            "failed = (tags & FAILED).nonzero()[0]",
+            "tags = np.where(self.xor.take(slots) == 0, tags & ~FAILED, tags)\n"
+            "    failed = (tags & FAILED).nonzero()[0]",
+        ),
+        slip("manual_bolt:ManualBoltTask._fail_unsent", "tuple.given_up = True", "pass"),
+        on="whims",
     ),
     mutant(
         "the generation check is removed",

@@ -61,6 +61,7 @@ class Mutant:
     about: str  # what is broken, and why it matters
     slips: tuple[Slip, ...]
     stages: tuple[str, ...]  # where it is to be found
+    seen: int | None = None  # the first seed that shows it, where a search is long
 
     @contextmanager
     def alive(self) -> Iterator[None]:
@@ -76,6 +77,8 @@ def slip(where: str, *pieces: str) -> Slip:
     return Slip(where, tuple(zip(pieces[::2], pieces[1::2], strict=True)))
 
 
-def mutant(name: str, about: str, *slips: Slip, on: str = "lines") -> Mutant:
+def mutant(
+    name: str, about: str, *slips: Slip, on: str = "lines", seen: int | None = None
+) -> Mutant:
     """A mutant that is to be found on the stages `on`, separated by blanks."""
-    return Mutant(name, about, slips, tuple(on.split()))
+    return Mutant(name, about, slips, tuple(on.split()), seen)

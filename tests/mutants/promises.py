@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count, pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -51,17 +52,60 @@ def _emitted(history: History, facts: Facts) -> set[int]:
 
 
 @dataclass(frozen=True)
-class NoTimeout:
-    """The deadline is the last resort: where every bolt settles its inputs, nobody needs it."""
+class RefusalsAreHeard:
+    """What a bolt has failed long before its deadline has not waited for that."""
 
-    name: ClassVar[str] = "no-timeout"
+    soon_s: float = 1.0  # after the emit
+    name: ClassVar[str] = "refusals-are-heard"
 
     def check(self, history: History, facts: Facts) -> Weighed:
-        failed = history.rows(What.FAILED)
+        emitted, failed = history.rows(What.EMITTED), history.rows(What.FAILED)
+        refused = history.rows(What.REFUSED)
+        begun_s = dict(zip(emitted.roots.tolist(), emitted.at_s.tolist(), strict=True))
+        pairs = zip(refused.roots.tolist(), refused.at_s.tolist(), strict=True)
+        soon = {root for root, at_s in pairs if at_s < begun_s.get(root, at_s) + self.soon_s}
         late = np.array([cause is Cause.TIMEOUT for cause in failed.details], np.bool_)
-        said = [f"{late.sum()} trees have timed out"] if late.any() else []
-        found = np.unique(failed.messages[late]).tolist() if said else []
-        return Weighed("no tree has timed out", said, (), trees(history, found))
+        late &= np.isin(failed.roots, np.array(sorted(soon), np.uint64))
+        said = [f"{late.sum()} trees were refused, and have timed out"] if late.any() else []
+        return Weighed("nobody waited for nothing", said)
+
+
+@dataclass(frozen=True)
+class LivesGoOn:
+    """A life of a spout does not emit again what was settled long before the former one ended."""
+
+    told_s: float = 2.0  # so long it may take until the master has kept a position
+    name: ClassVar[str] = "lives-go-on"
+
+    def check(self, history: History, facts: Facts) -> Weighed:
+        emitted, completed = history.rows(What.EMITTED), history.rows(What.COMPLETED)
+        said = []
+        for spout in facts.spouts:
+            mine, done = emitted.tasks == spout, completed.tasks == spout
+            lives, numbers = incarnations_of(emitted.roots[mine]), emitted.values[mine]
+            at_s = emitted.at_s[mine]
+            for former, latter in pairwise(np.unique(lives).tolist()):
+                known_s = at_s[lives == former].max() - self.told_s
+                settled = set(completed.values[done & (completed.at_s < known_s)].tolist())
+                first = next(n for n in count() if n not in settled)
+                if (lowest := int(numbers[lives == latter].min())) < first:
+                    said.append(f"{lowest} is emitted again, and all below {first} was settled")
+        return Weighed("each life goes on where the former one was", said[:1])
+
+
+@dataclass(frozen=True)
+class Quiet:
+    """When everybody has heard of a drain, nothing is emitted for the first time."""
+
+    from_s: float
+    name: ClassVar[str] = "quiet"
+
+    def check(self, history: History, facts: Facts) -> Weighed:
+        emitted = history.rows(What.EMITTED)
+        _, first = np.unique(emitted.messages, return_index=True)
+        late = (emitted.at_s[first] > self.from_s).sum() if facts.drained else 0
+        said = [f"{late} messages were emitted first after the drain"] if late else []
+        return Weighed("a drain is the end of what is fresh", said)
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ ROADS = [
         "A dead acker shard takes all its XORs along, and nobody fails the trees that it followed.",
         slip("losses:Losses._sweep", "if bolts or residues:", "if bolts:"),
         on="apart",
+        seen=38,
     ),
     mutant(
         "a lost frame is not failed",
@@ -50,11 +51,53 @@ ROADS = [
         "A bolt's failure that did not arrive is forgotten, while acks and starts are taken "
         "care of.",
         slip("losses:Losses.lost", "in report.fails:", "in ():"),
+        seen=29,
     ),
     mutant(
         "verdicts of a failed call are not said again",
         "The acker has closed a tree and its spout never hears of it.",
         slip("lanes:Lane.answered", "in flight.verdicts.items():", "in ():"),
+    ),
+    mutant(
+        "grants of a failed call are not said again",
+        "What was processed is never granted: the window of the sender stays closed for ever.",
+        slip(
+            "lanes:Lane.answered",
+            "self.content.grants = flight.grants + self.content.grants",
+            "pass",
+        ),
+    ),
+    mutant(
+        "grants for a former life are kept",
+        "They count frames of a life that is over: the new one takes frames for processed that "
+        "nobody has seen, and does not fail them when they are lost.",
+        slip("lanes:Lane.peer_is", "self.content.grants = []", "pass"),
+        on="ghosts",
+        seen=77,
+    ),
+    mutant(
+        "packets for a former life are taken",
+        "The same with grants that were on their way to it.",
+        slip(
+            "lanes:Inlet.answer",
+            "(address.receiver, address.receiver_incarnation) != (self._worker, self._incarnation)",
+            "False",
+        ),
+        on="ghosts",
+        seen=26,
+    ),
+    mutant(
+        "packets of a former life are taken",
+        "What a dead process had sent is processed, by the inlet and behind it: its frames are "
+        "granted to its successor, which has not sent any of that number.",
+        slip("lanes:Inlet.answer", "address.sender_incarnation < known", "False"),
+        slip(
+            "worker:Worker.receive",
+            "packet.life != self._lanes[packet.sender].peer_incarnation",
+            "False",
+        ),
+        on="ghosts",
+        seen=86,
     ),
     mutant(
         "a packet that was refused counts as delivered",
@@ -65,6 +108,7 @@ ROADS = [
             "answer is Answer.ACCEPTED",
             "answer in (Answer.ACCEPTED, Answer.REFUSED)",
         ),
+        seen=55,
     ),
     mutant(
         "the checksum is not looked at",

@@ -23,6 +23,7 @@ SPOUTS = [
             "self._generation.take(slots) == generations_of(roots)",
             "roots == roots",
         ),
+        seen=40,
     ),
     mutant(
         "a spout does not look at the incarnation of a verdict",
@@ -40,7 +41,7 @@ SPOUTS = [
         "is free twice, and two messages will share it.",
         slip(
             "pending:Pending._still_pending",
-            "return roots if once.all() else roots[once]",
+            "return roots if np.count_nonzero(once) == len(roots) else roots[once]",
             "return roots",
         ),
         on="poison",
@@ -82,6 +83,74 @@ SPOUTS = [
             "self._deadlines.overdue(now)",
         ),
         on="hands",
+    ),
+    mutant(
+        "a spout is done while messages are in line",
+        "Done looks at what is pending only: what waits for its back-off is never emitted again.",
+        slip(
+            "spout_task:SpoutTask.done",
+            "and not len(self.pending) and not len(self.replays.line)",
+            "and not len(self.pending)",
+        ),
+    ),
+    mutant(
+        "a drain empties the line",
+        "Told to emit nothing fresh, a spout emits nothing at all: what has failed is forgotten.",
+        slip(
+            f"{_RECORDS}.drain",
+            "self._position.stop()",
+            "self._position.stop()\n    self.replays.line.take(self.replays.line.due(np.inf))",
+        ),
+        on="drains",
+    ),
+    mutant(
+        "a drained spout forgets what its former life owed",
+        "A life that is born while the topology drains draws nothing: what the former one had "
+        "drawn and not settled is lost.",
+        slip("position:Position.owed", "max(self.next, self._owed)", "self.next"),
+        on="drains",
+    ),
+    mutant(
+        "a spout draws beyond its fence",
+        "Nobody knows of what it has drawn when its machine is lost: the next life ends before.",
+        slip(
+            "fence:Fence.room",
+            "self.at - first < self._step // 2",
+            "False",
+            "min(count, self.at - first)",
+            "count",
+        ),
+        on="drains",
+    ),
+    mutant(
+        "the luggage of a spout is left behind",
+        "After a rebalance the source goes on where it was, and what was pending is not in line.",
+        slip(
+            "spout_task:SpoutTask.unpack",
+            "self.replays.line.adopt(luggage.waiting, luggage.blames)",
+            "pass",
+        ),
+        on="moves",
+        seen=34,
+    ),
+    mutant(
+        "a rebalance forgets what is pending",
+        "What is pending when tasks change places is not put in line.",
+        slip(
+            "spout_task:SpoutTask.pack",
+            "self.failed(self.pending.all_roots(), Failure(Cause.REBALANCED, reason=reason), now)",
+            "reason",
+        ),
+        on="moves",
+        seen=34,
+    ),
+    mutant(
+        "a source is closed with its former task",
+        "The old defect that these tests have found: the wrapper of the source closes it when "
+        "the task of the former life is forgotten.",
+        slip(f"{_RECORDS}._watched", "yield from chain(self._left)", "yield from self._left"),
+        on="moves",
+        seen=203,
     ),
     mutant(
         "failures of the machinery count as attempts",

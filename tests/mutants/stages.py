@@ -7,11 +7,15 @@ poison    numbers ──▶ relay ──▶ sink (one record ends its process), 
 sick      numbers ──▶ relay (one of its tasks can never be prepared) ──▶ sink, letters
 moves     as lines, while its tasks change places and its sources are stopped
 apart     as lines, each task in a worker of its own, and nothing but deaths
+drains    as apart, but together, and they die around the moment in which the sources are drained
+ghosts    as lines, while packets are late by more than a death takes
+masters   as lines, with a slow source that may be drained; the master dies, and a spout with it
+whims     numbers ──▶ hold (manual: acks later) ──at times there is no way──▶ sink
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
@@ -63,6 +67,19 @@ class Anywhere:
 
     def restore(self, state: None) -> None:
         """See Bolt."""
+
+
+class SlowNumbers(Numbers):
+    """One at a time, and nothing for 0.2 s."""
+
+    def records(self) -> Iterator[Item | None]:
+        clock = self._context.clock
+        for item in super().records():
+            if item is not None:
+                yield item
+                next_s = clock.now() + 0.2
+                while clock.now() < next_s:
+                    yield None
 
 
 class Sink(Anywhere, Bolt[Item, None]):
@@ -127,6 +144,39 @@ class Join(Bolt[Item, Item]):
         self._held = []
 
 
+class Hold(Bolt[Item, Item]):
+    """A part of each, at once; some are acked with the next one."""
+
+    def __init__(self, dice: Dice) -> None:
+        self._dice = dice
+
+    def prepare(self, context: Context) -> None:
+        self._held: list[Tuple[Item]] = []
+
+    def execute(self, tuple: Tuple[Item], out: Collector[Item]) -> None:
+        out.emit(Item(tuple.record.number, 0), tuple)
+        self._held.append(tuple)
+        if self._dice.random() < 0.7:
+            for one in self._held:
+                out.ack(one)
+            self._held = []
+
+
+class Whim:
+    """A grouping that raises at times."""
+
+    def __init__(self, dice: Dice) -> None:
+        self._dice = dice
+
+    def prepare(self, targets: Sequence[int]) -> None:
+        self._targets = targets
+
+    def choose(self, record: Item) -> Sequence[int]:
+        if self._dice.random() < 0.2:
+            raise ValueError("I do not know where to send this")
+        return [self._targets[record.number % len(self._targets)]]
+
+
 class Deadly(Sink):
     """The process of whoever gets the poison is gone."""
 
@@ -169,9 +219,21 @@ def apart(dice: Dice, total: int, **settings: Any) -> Topology:
     return _lines(dice, total, 0.15, _often(0.5), settings)
 
 
-def _lines(dice: Dice, total: int, risk: float, retry: Retry, settings: dict[str, Any]) -> Topology:
+def masters(dice: Dice, total: int, **settings: Any) -> Topology:
+    """See the drawing."""
+    return _lines(dice, total, 0.0, _often(0.5), settings, SlowNumbers)
+
+
+def _lines(
+    dice: Dice,
+    total: int,
+    risk: float,
+    retry: Retry,
+    settings: dict[str, Any],
+    source: type[Numbers] = Numbers,
+) -> Topology:
     topology = Topology("lines", **settings)
-    numbers = topology.spout("numbers", Numbers(total), SPOUTS, retry=retry)
+    numbers = topology.spout("numbers", source(total), SPOUTS, retry=retry)
     relays = numbers.shuffle().bolt("relay", Relay(dice, risk), 2)
     relays.fields("part").bolt("sink", Sink, 2)
     (numbers.all() if dice.random() < 0.3 else numbers.shuffle()).bolt("audit", Sink, 2)
@@ -183,6 +245,14 @@ def hands(dice: Dice, total: int, **settings: Any) -> Topology:
     topology = Topology("hands", **{**settings, "message_timeout_s": 3.0})
     numbers = topology.spout("numbers", Numbers(total), SPOUTS, retry=_often(0.01))
     numbers.shuffle().bolt("join", Join(dice, 0.1), 2).fields("number").bolt("sink", Sink, 2)
+    return topology
+
+
+def whims(dice: Dice, total: int, **settings: Any) -> Topology:
+    """See the drawing."""
+    topology = Topology("whims", **{**settings, "message_timeout_s": 3.0})
+    numbers = topology.spout("numbers", Numbers(total), SPOUTS, retry=_often(0.01))
+    numbers.shuffle().bolt("hold", Hold(dice), 2).custom(Whim(dice)).bolt("sink", Sink, 2)
     return topology
 
 
@@ -210,8 +280,10 @@ def leaves(stage: str, number: int) -> set[tuple[str, int, int]]:
     """What must be written of a number that is no dead letter."""
     if stage == "hands":
         return {("sink", number, 0), ("sink", number, 1)}
+    if stage == "whims":
+        return {("sink", number, 0)}
     found = {("sink", number, part) for part in range(parts_of(number))}
-    return found | ({("audit", number, -1)} if stage in ("lines", "moves", "apart") else set())
+    return found | ({("audit", number, -1)} if STAGES[stage] in (lines, apart, masters) else set())
 
 
 def _often(initial_s: float) -> Retry:
@@ -226,4 +298,8 @@ STAGES: dict[str, Stage] = {
     "sick": sick,
     "moves": lines,
     "apart": apart,
+    "drains": apart,
+    "ghosts": lines,
+    "masters": masters,
+    "whims": whims,
 }

@@ -12,7 +12,7 @@ from numpy.random import Generator
 
 from sunshower.faults.checkers.delivery import AtLeastOnce
 from sunshower.faults.checkers.edges import EachEdgeOnce, NoPrematureAck
-from sunshower.faults.checkers.healing import Liveness
+from sunshower.faults.checkers.healing import Liveness, NoneTimedOut
 from sunshower.faults.checkers.port import Checker
 from sunshower.faults.checkers.pressure import BoundedPending
 from sunshower.faults.experiment import Experiment
@@ -23,12 +23,19 @@ from sunshower.runtime.ids import GENERATION_MASK
 from sunshower.runtime.pending import Pending
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
-from tests.mutants.hail import hail
-from tests.mutants.promises import EachEmitHasItsReason, Leaves, NoTimeout
+from tests.mutants.hail import DRAINED_S, QUIET_S, hail
+from tests.mutants.promises import (
+    EachEmitHasItsReason,
+    Leaves,
+    LivesGoOn,
+    Quiet,
+    RefusalsAreHeard,
+)
 from tests.mutants.stages import STAGES, Dice
 
 _PATIENCE_S = 150.0
 _LIVELY_S = 60.0
+_ALONE = ("apart", "ghosts", "whims")  # where each task has a worker of its own
 
 
 @dataclass(frozen=True)
@@ -45,14 +52,14 @@ class Result:
 def stress(stage: str, seed: int) -> Result:
     """Run a seed of a stage, and judge it."""
     dice, generator = Dice(seed), np.random.default_rng([seed, 1])
-    total = dice.randrange(12, 36)
+    total = dice.randrange(12, 36) if stage != "masters" else 40
     settings = _settings(generator)
     experiment = Experiment(
         name=stage,
         topology=lambda: STAGES[stage](dice, total, **settings),
         plan=lambda: hail(stage, generator),
         checkers=_checkers(stage, total),
-        layout=Layout.ISOLATE if stage == "apart" or generator.random() < 0.2 else Layout.PACK,
+        layout=Layout.ISOLATE if stage in _ALONE or generator.random() < 0.2 else Layout.PACK,
         seconds_max=_PATIENCE_S,
     )
     is_old = generator.random() < 0.3
@@ -77,7 +84,9 @@ def _checkers(stage: str, total: int) -> list[Checker]:
         *(AtLeastOnce(), NoPrematureAck(), EachEdgeOnce(), BoundedPending()),
         *(Liveness(_LIVELY_S), EachEmitHasItsReason(), Leaves(stage, total)),
     ]
-    return found if stage == "hands" else [*found, NoTimeout()]
+    if stage == "masters":
+        found += [LivesGoOn(), Quiet(DRAINED_S + QUIET_S / 2)]
+    return [*found, RefusalsAreHeard() if stage in ("hands", "whims") else NoneTimedOut()]
 
 
 @contextmanager
@@ -104,6 +113,7 @@ def _settings(generator: Generator) -> dict[str, Any]:
         "frame_records_max": int(generator.choice((2, 8, 64))),
         "message_timeout_s": 30.0,
         "sweep_grace_s": float(generator.choice((0.2, 1.0))),
+        "window_s": float(generator.choice((0.002, 0.25))),
         "lane_retry_s": float(generator.choice((0.05, 0.5))),
         "idle_poll_s": 0.05,
         "restart_backoff_s": 0.05,

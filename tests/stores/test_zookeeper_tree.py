@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import uuid
 
@@ -11,6 +12,7 @@ from kazoo.exceptions import ConnectionLoss
 from sunshower.dev.ports import Ports
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.errors import NodeExists, StoreUnreachable, WrongVersion
+from sunshower.stores import zookeeper_client
 from sunshower.stores.tree import Node
 from sunshower.stores.zookeeper import ZooKeeperTree
 from tests.stores.test_store_contract import Hears
@@ -24,6 +26,19 @@ def test_where_nobody_listens_the_error_comes_in_time() -> None:
     with pytest.raises(StoreUnreachable, match=f"no ZooKeeper has answered at {address} for 1 s"):
         ZooKeeperTree(address, answer_within_s=1)
     ports.release()
+
+
+def test_a_connection_on_which_nothing_is_answered_is_given_up_before_the_session_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(zookeeper_client, "ATTEMPT_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(StoreUnreachable, match="time-out"):
+            ZooKeeperTree(address, session_timeout_s=60, answer_within_s=2)
+        silent.settimeout(1)
+        for _ in range(3):
+            silent.accept()[0].close()
 
 
 def test_a_server_that_comes_back_finds_calls_watches_and_nodes_of_its_clients(

@@ -12,11 +12,13 @@ from sunshower.failures import Cause
 from sunshower.faults.checkers.port import Weighed
 from sunshower.faults.evidence import messages_of, trees
 from sunshower.faults.facts import Ending, Facts
-from sunshower.faults.history import History, values_of
+from sunshower.faults.history import F64, History, values_of
 from sunshower.faults.outcome import Recovery
 from sunshower.runtime.history import What
 
 _FULL = 0.9  # of a timeout: clocks drift
+_MOMENT_S = 0.05  # a fault that is over so soon was done, and is not on
+_OF_THE_MACHINERY = {Cause.ACTOR_DIED, Cause.BAD_FRAME, Cause.REBALANCED}
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Liveness:
 
 @dataclass(frozen=True)
 class Recovers:
-    """After each fault, what was open when it ended is completed within `within_s`."""
+    """After each fault, all that it touched is completed within `within_s`: see `recoveries`."""
 
     within_s: float = 30.0
     name: ClassVar[str] = "recovery"
@@ -113,12 +115,32 @@ class NoneTimedOut:
 
 
 def recoveries(history: History) -> tuple[Recovery, ...]:
-    """How long each fault was felt; of one that has no end in the history nobody can say."""
+    """How long each fault was felt; of one that has no end in the history nobody can say.
+
+    Felt by what was open when it ended; after a kill, also by what was emitted before the next
+    process was born; and by what the machinery has failed until another fault begins.
+    """
+    failed = history.rows(What.FAILED)
+    causes = np.array([cause in _OF_THE_MACHINERY for cause in failed.details], np.bool_)
+    failed_s, messages = failed.at_s[causes], failed.messages[causes]
+    begun_s = np.array([band.begun_s for band in history.faults])
+    born_s = history.rows(What.BORN).at_s
     found = []
     for band in history.faults:
-        if band.ended_s is not None:
-            touched = history.accounts.touched(band.ended_s)
-            last_s = float(touched.max(initial=band.ended_s))
-            whole_s = None if math.isinf(last_s) else last_s
-            found.append(Recovery(band.words, band.begun_s, band.ended_s, whole_s))
+        if band.ended_s is None:
+            continue
+        next_s = _first(begun_s, band.ended_s, math.inf)
+        back_s = band.ended_s
+        if band.ended_s - band.begun_s < _MOMENT_S:  # a process may be away from then on
+            back_s = _first(born_s[born_s <= next_s], band.ended_s, band.ended_s)
+        lost = messages[(failed_s >= band.begun_s) & (failed_s < next_s)]
+        touched = history.accounts.touched(band.ended_s, back_s, lost)
+        last_s = float(touched.max(initial=band.ended_s))
+        whole_s = None if math.isinf(last_s) else last_s
+        found.append(Recovery(band.words, band.begun_s, band.ended_s, whole_s))
     return tuple(found)
+
+
+def _first(times_s: F64, after_s: float, otherwise: float) -> float:
+    later_s = times_s[times_s > after_s]
+    return float(later_s.min()) if len(later_s) else otherwise

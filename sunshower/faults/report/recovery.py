@@ -17,13 +17,14 @@ from sunshower.faults.report.drawing import (
     draw,
     new_figure,
 )
-from sunshower.faults.report.words import figure, shortened, span
+from sunshower.faults.report.words import figure, span, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _BARS_MAX = 20
 _BAR_IN = 0.26
+_TWO_LINES_IN = 0.36
 
 
 def seconds_of(recovery: Recovery) -> float | None:
@@ -47,14 +48,16 @@ def longest(recoveries: Sequence[Recovery], count: int = _BARS_MAX) -> list[Reco
 def recovery_chart(recoveries: Sequence[Recovery]) -> Chart:
     """The chart of some recoveries. Raises ExperimentError without the extra."""
     shown = longest(recoveries)
-    caption = "From the end of each fault until all that was open then was settled."
+    caption = "From the end of each fault until all that it touched was settled."
     if len(shown) < len(recoveries):
         caption += f" The {len(shown)} longest of {len(recoveries):,}."
     return draw("recovery", caption, lambda: _paint(shown))
 
 
 def _paint(recoveries: Sequence[Recovery]) -> Figure:
-    height_in = 0.75 + _BAR_IN * len(recoveries)
+    labels = [f"{wrapped(r.fault)}, at {figure(r.begun_s)} s" for r in recoveries]
+    each_in = _TWO_LINES_IN if any("\n" in label for label in labels) else _BAR_IN
+    height_in = 0.75 + each_in * len(recoveries)
     page = new_figure(10.0, height_in)
     page.set_layout_engine("constrained")
     ax = page.subplots()
@@ -67,7 +70,6 @@ def _paint(recoveries: Sequence[Recovery]) -> Figure:
         else:
             ax.barh(row, seconds, color=SKY, edgecolor=BLUE, height=0.6)
             ax.text(seconds + most_s * 0.01, row, span(seconds), va="center", color=INK)
-    labels = [f"{shortened(r.fault)}, at {figure(r.begun_s)} s" for r in recoveries]
     ax.set_yticks(range(len(recoveries)), labels)
     ax.set_ylim(len(recoveries) - 0.5, -0.5)
     ax.set_xlim(0, most_s * 1.1)

@@ -27,7 +27,7 @@ from sunshower.faults.report.drawing import (
     no_values,
 )
 from sunshower.faults.report.series import Series
-from sunshower.faults.report.words import shortened
+from sunshower.faults.report.words import width_of, wrapped
 from sunshower.runtime.ids import I64
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ _LETTER_IN = 0.072  # as wide as a letter is on the average, or wider
 _LEGEND_IN = 0.24  # a row of the causes, below everything
 _LEGEND_COLUMNS = 4
 _LANE_IN = 0.24
+_TWO_LINES_IN = 0.34
 _LANES_MAX = 10
 _MOMENTS_MAX = 40  # drawn through all panels; more would be nothing but grey
 _CAUSES_MAX = len(FILLS)
@@ -93,7 +94,7 @@ def _grouped(bands: Sequence[Band], name: Callable[[str], str]) -> dict[str, lis
 
 
 def _label(name: str, count: int) -> str:
-    return f"{shortened(name)} ×{count}" if count > 1 else shortened(name)
+    return f"{wrapped(name)} ×{count}" if count > 1 else wrapped(name)
 
 
 def covered(bands: Sequence[Band], end_s: float) -> list[tuple[float, float]]:
@@ -114,9 +115,10 @@ def _paint(series: Series) -> Figure:
     rows = lanes(series.bands)
     panels = (_throughput, _pending, _latency, _replays, _failures)
     filled = (True, True, bool(series.completed_per_s.any()), bool(series.replays_per_s.any()))
-    heights = [max(1, len(rows)) * _LANE_IN]
+    lines = max((lane.label.count("\n") + 1 for lane in rows), default=1)
+    heights = [max(1, len(rows)) * (_LANE_IN if lines == 1 else _TWO_LINES_IN)]
     heights += [_PANEL_IN if some else _LANE_IN for some in (*filled, bool(series.failures))]
-    letters = max((len(row.label) for row in rows), default=0)
+    letters = max((width_of(row.label) for row in rows), default=0)
     figure, axes = _stack(
         heights,
         left_in=max(0.85, letters * _LETTER_IN + 0.1),

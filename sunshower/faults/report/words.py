@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 
@@ -26,3 +27,13 @@ def span(seconds: float) -> str:
 def shortened(words: str, letters_max: int = 34) -> str:
     """The same, if need be without its end: a label must not take the room of its chart."""
     return words if len(words) <= letters_max else f"{words[: letters_max - 1]}…"
+
+
+def wrapped(words: str, letters_max: int = 34) -> str:
+    """The same in two lines, if need be; what is too long for these is without its end."""
+    return "\n".join(textwrap.wrap(words, letters_max, max_lines=2, placeholder=" …"))
+
+
+def width_of(label: str) -> int:
+    """The letters of its longest line."""
+    return max(map(len, label.split("\n")))

@@ -18,6 +18,7 @@ from sunshower.faults.report.recovery import longest, recovery_chart, seconds_of
 from sunshower.faults.report.series import make_series
 from sunshower.faults.report.sweep import Point, point, sweep_chart
 from sunshower.faults.report.timeline import covered, height_of, lanes, timeline
+from sunshower.faults.report.words import width_of
 from tests.faults.report.samples import history, outcome
 from tests.faults.scripts import Script
 
@@ -96,9 +97,13 @@ def test_too_many_kinds_of_faults_end_in_a_last_row() -> None:
     assert sum(len(row.bands) for row in rows) == 30
 
 
-def test_a_long_label_is_shortened() -> None:
+def test_a_long_label_has_two_lines_and_no_more() -> None:
+    said = "lossy relay → *: drop 0.1, delay 0.2 by 0.3 s for 5 s"
+    (row,) = lanes([Band(said, 1, 2)])
+    assert row.label.split("\n") == ["lossy relay → *: drop 0.1, delay", "0.2 by 0.3 s for 5 s"]
     (row,) = lanes([Band("drop " * 30, 1, 2)])
-    assert len(row.label) < 40
+    assert row.label.count("\n") == 1
+    assert width_of(row.label) < 40
     assert row.label.endswith("…")
 
 

@@ -1,0 +1,114 @@
+"""Kill the broker: what is open goes on, and the reading where it was when the broker is back.
+
+    sunshower experiment run examples/experiments/kill_the_broker.py --cluster ray
+
+It needs the extras `kafka` and `servers`. A real Kafka with one broker is started, filled, killed
+with SIGKILL twice, and started again. A client that keeps little in advance reads from it, so that
+the outage is felt. Look for: no emits while the broker is away, what was emitted is completed
+all the same, no timeout, and every number in the sink.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from functools import cache, partial
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from sunshower import Bolt, Context, Number, Topology
+from sunshower.dev.kafka import Kafka
+from sunshower.faults import (
+    AtLeastOnce,
+    Duplicates,
+    Experiment,
+    History,
+    NoPrematureAck,
+    Recovers,
+    Step,
+    Weighed,
+    What,
+    at,
+    outage,
+)
+from sunshower.faults.facts import Facts
+from sunshower.kafka.spout import KafkaSpout
+from sunshower.kafka.translating import Received
+
+TOTAL = 4_000
+_SETTINGS = {"queued.max.messages.kbytes": 16, "fetch.message.max.bytes": 8_192}
+
+
+@cache
+def broker() -> Kafka:
+    """A real one, which ends with this process."""
+    return Kafka().start()
+
+
+def filled() -> str:
+    """A new topic with the numbers from 0 on, in messages of 100 bytes."""
+    topic, where = f"numbers-{uuid.uuid4().hex[:8]}", {"bootstrap.servers": broker().bootstrap}
+    admin = AdminClient(where)
+    admin.create_topics([NewTopic(topic, 2)])[topic].result(60)
+    producer = Producer(where)
+    for value in range(TOTAL):
+        producer.produce(topic, b"%0100d" % value)
+    assert producer.flush(60) == 0, "the broker does not take the numbers"
+    return topic
+
+
+def number(message: Received) -> Number:
+    return Number(int(message.value))
+
+
+class Slow(Bolt[Number, None]):
+    """Takes its time, and says what it has seen."""
+
+    def prepare(self, context: Context) -> None:
+        self.context = context
+
+    def process(self, record: Number) -> None:
+        self.context.clock.sleep(0.002)
+        self.context.wrote(record.value)
+
+
+class AllSeen:
+    """Every number of the topic came to the sink."""
+
+    name = "all-seen"
+
+    def check(self, history: History, facts: Facts) -> Weighed:
+        seen = {key for key, _ in history.rows(What.WROTE).details}
+        missing = sorted(set(range(TOTAL)) - seen)
+        said = f"{len(missing)} numbers were never seen, such as {missing[:3]}"
+        return Weighed(f"{len(seen)} of {TOTAL} numbers were seen", broken=[said] * bool(missing))
+
+
+def topology() -> Topology:
+    topic = filled()
+    settings = {"bootstrap.servers": broker().bootstrap, "group.id": topic, **_SETTINGS}
+    topology = Topology("from-kafka", spout_pending=100)
+    spout = KafkaSpout(settings, topics=[topic], translate=number, emits=Number)
+    topology.spout("numbers", spout).fields("value").bolt("sink", Slow, parallelism=1)
+    return topology
+
+
+def plan(away_s: float) -> Iterator[Step]:
+    away = outage(
+        "the broker", partial(broker().kill, 1), partial(broker().restart, 1), for_s=away_s
+    )
+    yield from at(3.0, away)
+    yield from at(8.0 + away_s, away)
+
+
+experiment = Experiment(
+    name="kill-the-broker",
+    about="The broker that the topology reads from is killed twice, and comes back.",
+    topology=topology,
+    plan=plan,
+    checkers=[AtLeastOnce(), NoPrematureAck(), AllSeen(), Recovers(60), Duplicates()],
+    parameters={"away_s": 3.0},
+    messages_max=TOTAL,
+    simulated=False,
+)

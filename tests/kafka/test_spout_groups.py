@@ -1,0 +1,116 @@
+"""Spouts that share partitions by the brokers' group: who joins, who leaves, and stale commits."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+
+from sunshower.dev.kafka import Kafka
+from sunshower.errors import StaleGeneration
+from sunshower.kafka.consumer import Consumer
+from sunshower.kafka.offsets import KafkaOffsets
+from sunshower.kafka.options import KafkaOptions, by_broker_group
+from sunshower.kafka.partitions import Committed, Partition
+from sunshower.kafka.spout import KafkaSpout
+from tests.kafka.stage import Run, running, topology
+from tests.kafka.topics import fill, new_topic
+
+STRATEGIES = ("range", "roundrobin", "cooperative-sticky")
+
+
+def settings(kafka: Kafka, strategy: str = "range") -> dict[str, Any]:
+    return {
+        "bootstrap.servers": kafka.bootstrap,
+        "group.id": f"g-{uuid.uuid4().hex[:8]}",
+        "partition.assignment.strategy": strategy,
+        "session.timeout.ms": 6_000,
+        "heartbeat.interval.ms": 500,
+    }
+
+
+def member(topic: str, base: dict[str, Any]) -> KafkaSpout:
+    options = KafkaOptions(sharing=by_broker_group, commit_s=0.1)
+    return KafkaSpout(base, topics=[topic], options=options)
+
+
+def held(run: Run) -> int:
+    return len(run.contiguous())
+
+
+def numbers(*runs: Run) -> list[int]:
+    return sorted(int(record.value) for run in runs for record in run.records())
+
+
+def both(first: Run, second: Run, until: Any) -> None:
+    """Work with both, turn by turn."""
+
+    def happened() -> bool:
+        second.core.step()
+        return bool(until())
+
+    first.until(happened)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_who_joins_gets_a_share_and_who_leaves_gives_it_back(kafka: Kafka, strategy: str) -> None:
+    topic, base = new_topic(kafka.bootstrap, 4), settings(kafka, strategy)
+    for partition in range(4):
+        fill(kafka.bootstrap, topic, [b"%d" % n for n in range(partition, 400, 4)], partition)
+    with running(topology(member(topic, base))) as first:
+        first.until(lambda: held(first) == 4 and len(first.records()) >= 100)
+        with running(topology(member(topic, base))) as second:
+            both(first, second, lambda: held(first) == 2 and held(second) == 2)
+            for partition in range(4):
+                values = [b"%d" % n for n in range(400 + partition, 800, 4)]
+                fill(kafka.bootstrap, topic, values, partition)
+            both(
+                first,
+                second,
+                lambda: sum((first.contiguous() | second.contiguous()).values()) == 800,
+            )
+            assert second.records(), "it has read its share"
+            seen = numbers(first, second)
+            assert set(seen) == set(range(800)), "nothing is lost"
+            second_read = second.records()
+        first.until(lambda: held(first) == 4)
+        fill(kafka.bootstrap, topic, [b"800"], 3)
+        first.until(lambda: 800 in numbers(first))
+        assert {int(r.value) for r in second_read} <= set(range(800))
+
+
+def test_a_commit_of_partitions_that_have_changed_hands_is_refused(kafka: Kafka) -> None:
+    topic, base = new_topic(kafka.bootstrap), settings(kafka)
+    fill(kafka.bootstrap, topic, [b"0"])
+    with running(topology(member(topic, base))) as run:
+        run.until(lambda: run.contiguous() == {f"{topic}[0]": 1})
+        stranger = Consumer(base)
+        try:
+            with pytest.raises(StaleGeneration, match="nothing is committed"):
+                KafkaOffsets(stranger).write({Partition(topic, 0): Committed(0)})
+        finally:
+            stranger.close()
+
+
+def test_a_stale_commit_is_counted_and_ends_nothing(kafka: Kafka) -> None:
+    topic, base = new_topic(kafka.bootstrap), settings(kafka)
+    fill(kafka.bootstrap, topic, [b"0"])
+    with running(topology(member(topic, base))) as run:
+        run.until(lambda: run.contiguous() == {f"{topic}[0]": 1})
+        offsets, refused = run.spout()._reading.committer._offsets, [True]
+        write = offsets.write
+
+        def stale(wanted: Any) -> None:
+            if refused.pop():
+                raise StaleGeneration("an older generation")
+            write(wanted)
+
+        refused.insert(0, False)
+        offsets.write = stale  # type: ignore[method-assign]
+        fill(kafka.bootstrap, topic, [b"1"])
+        run.until(lambda: run.spout().result()["stale commits"] == 1)
+        offsets.write = write  # type: ignore[method-assign]
+        before = run.spout().result()["commits"]
+        run.until(lambda: run.spout().result()["commits"] > before)
+        assert not run.errors()
