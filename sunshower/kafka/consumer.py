@@ -68,11 +68,6 @@ class Consumer:
         else:
             self._call("giving back", self.client.incremental_unassign, _bare(partitions))
 
-    def seek(self, partition: Partition, offset: int) -> None:
-        """Go on there. Raises KafkaError."""
-        (target,) = targets({partition: offset})
-        self._call(f"seeking in {partition}", self.client.seek, target)
-
     def pause(self, partitions: Collection[Partition]) -> None:
         """Fetch nothing of these until `resume`."""
         self._call("pausing", self.client.pause, _bare(partitions))
