@@ -47,7 +47,7 @@ class Arena:
         """
         run = self._cluster.submit(topology.graph(), layout, sample=sample)
         try:
-            _wait(lambda: all(is_ready for is_ready, _ in run.results("source")))
+            _wait(lambda: all(told and told[0] for told in run.results("source")))
             pids = worker_pids(run)
             before_s = machine.cpu_s(pids)
             gate.open()

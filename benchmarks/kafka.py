@@ -29,7 +29,7 @@ from sunshower.runtime.plan import Layout
 PARTITIONS = 4
 BYTES = 100
 MILLION = 1e6
-_AHEAD = {"queued.max.messages.kbytes": 8 << 10, "fetch.message.max.bytes": 1 << 20}
+_AHEAD = {"queued.max.messages.kbytes": 8 << 10, "fetch.queue.backoff.ms": 2}
 _NEVER_S = 1e9
 _NAME = "kafka"
 

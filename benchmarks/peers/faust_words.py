@@ -1,4 +1,4 @@
-"""Faust counts the words of a topic: an agent, and a plain dictionary. Run by `peers.running`."""
+"""Faust counts the words of a topic, in an agent and a plain dictionary; run by `running.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quix Streams counts the words of a topic: one function, and a dictionary. See `peers.running`."""
+"""Quix Streams counts the words of a topic, in a function and a dictionary; run by `running.py`."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -26,12 +25,12 @@ _USUAL = {
     "queue.buffering.max.messages": 200_000,
     "queue.buffering.max.kbytes": 128 << 10,
     "topic.metadata.propagation.max.ms": 5_000,
+    "log_level": 0,  # what matters is raised, or told of the message that it concerns
 }
 _LARGE = {"MSG_SIZE_TOO_LARGE", "INVALID_MSG_SIZE", "RECORD_LIST_TOO_LARGE"}
 _SILENT = {"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_RESOLVE", "REQUEST_TIMED_OUT"}
 _NOT_DELIVERED = {"_MSG_TIMED_OUT", "_PURGE_QUEUE", "_PURGE_INFLIGHT"}
 _NO_HEADERS: list[Header] = []
-_LOG = logging.getLogger("sunshower.kafka")
 
 
 class Producer:
@@ -151,7 +150,7 @@ def make_client(
     from confluent_kafka import Producer as Client
 
     try:
-        client = Client({**_USUAL, "logger": _LOG, **settings, "error_cb": hear_error})
+        client = Client({**_USUAL, **settings, "error_cb": hear_error})
     except KafkaException as error:
         raise ConfigError(f"these settings make no producer: {error.args[0].str()}") from error
     return client, KafkaException

@@ -61,6 +61,7 @@ class Reading:
         self._acks = options.guarantee is Guarantee.AT_LEAST_ONCE
         self._full: set[Partition] = set()  # paused: too much of them is uncommitted
         self._resting = False  # all are paused
+        self._misplaced: set[Partition] = set()  # what is to be read next there is not there
 
     # ---- which ------------------------------------------------------------------------------
 
@@ -116,7 +117,7 @@ class Reading:
     def sort(self, messages: list[Message]) -> tuple[Lot, I64]:
         """Those that are records of ours, with their numbers; what else the client says is heard.
 
-        Raises KafkaError for what does not go away by itself; then nothing has been taken in.
+        Raises KafkaError for what does not go away by itself, before anything has been taken in.
         """
         events = told(messages)
         if events:
@@ -170,10 +171,21 @@ class Reading:
             place.end = message.offset()
             place.progress.reached(message.offset() or 0)
         elif error.name() in _OUT_OF_RANGE:
-            self._find_again(place)
+            self._misplaced.add(place.partition)
 
-    def _find_again(self, place: Place) -> None:
-        """What was to be read next is not there: it has been removed, or the topic is another."""
+    def find_again(self) -> None:
+        """Where to go on in partitions that have nothing at the offset that was to be read next.
+
+        Raises KafkaError where the brokers do not say it; then it is to be called again.
+        """
+        for partition in sorted(self._misplaced):
+            place = self.places.get(partition)
+            if place is not None:
+                self._find(place)
+            self._misplaced.discard(partition)
+
+    def _find(self, place: Place) -> None:
+        """What was to be read next has been removed, or the topic is another one by now."""
         earliest, latest = self._consumer.bounds(place.partition)
         wanted = place.progress.emitted
         start = within(wanted, earliest, latest, self._options.first)

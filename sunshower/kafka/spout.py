@@ -151,6 +151,7 @@ class KafkaSpout(LogSpout[Any]):
         reading = self._reading
         self._sharing.look(reading)
         if limit:
+            reading.find_again()
             reading.breathe()
             try:
                 polled = self._records(limit)

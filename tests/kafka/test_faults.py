@@ -94,14 +94,15 @@ def test_the_only_broker_is_killed_also_for_longer_than_the_message_timeout(
     send(kafka.bootstrap, source, numbered(0, 20_000))
     settings = {"bootstrap.servers": kafka.bootstrap, "message.timeout.ms": 3000, "linger.ms": 1}
     out = KafkaBolt(settings, target, value="value")
-    spout = reader(kafka.bootstrap, source)
+    spout = reader(kafka.bootstrap, source, refresh_s=30)
     made = topology(spout, out, retry=PATIENT, message_timeout_s=4, spout_pending=500)
     with running(made) as run:
         bolt = run._bolts("seen")[0]
         run.until(lambda: bolt.stats().counts.acked > 2000)
         kafka.kill(1)
         try:
-            run.go_on(down_s)
+            end_s = run.clock.now() + down_s
+            run.until(lambda: run.clock.now() >= end_s)
         finally:
             kafka.restart(1)
         assert bolt.stats().counts.acked < 20_000, "it was killed in the middle"

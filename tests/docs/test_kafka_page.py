@@ -1,0 +1,86 @@
+"""The page about Kafka: its commands and its file, one after the other, on a real broker."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sunshower.dev.kafka import Kafka
+from tests.conftest import Sunshower
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGE = (REPOSITORY / "docs/KAFKA.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+WITHIN_S = 150.0
+
+
+def blocks(language: str) -> list[str]:
+    return [text for kind, text in BLOCK.findall(PAGE) if kind == language]
+
+
+def commands() -> list[list[str]]:
+    lines = [line for text in blocks("sh") for line in text.splitlines()]
+    return [shlex.split(line, comments=True) for line in lines]
+
+
+def run_until_all_is_read(arguments: list[str], kafka: Kafka) -> str:
+    """`sunshower run …` in a process of its own, interrupted when its group has no lag."""
+    from sunshower.errors import KafkaError
+    from sunshower.kafka.groups import lags
+    from sunshower.kafka.lag import total
+
+    command = [sys.executable, "-m", "sunshower", *arguments]
+    output = subprocess.STDOUT
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=output, text=True) as running:
+        end_s = time.monotonic() + WITHIN_S
+        lag = 1
+        while lag and running.poll() is None and time.monotonic() < end_s:
+            try:
+                lag = total(lags({"bootstrap.servers": kafka.bootstrap}, "word-count", ["lines"]))
+            except KafkaError:
+                lag = 1
+        running.send_signal(signal.SIGINT)
+        told, _ = running.communicate(timeout=WITHIN_S)
+    assert lag == 0, told
+    assert running.returncode == 0, told
+    return told
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_every_command_of_the_page_does_what_it_says(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sunshower: Sunshower
+) -> None:
+    """`dev up` and `down` have tests of their own; here the test's broker stands for theirs."""
+    (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
+    (source,) = blocks("python")
+    name = source.partition("\n")[0].removeprefix("# ")
+    (tmp_path / name).write_text(source, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KAFKA", kafka.bootstrap)
+    path = f"{REPOSITORY}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    monkeypatch.setenv("PYTHONPATH", path)
+    done = []
+    for words in commands():
+        program, *arguments = words
+        if program == "pip" or arguments[:1] == ["dev"]:
+            continue
+        if program == "python":
+            subprocess.run([sys.executable, *arguments], check=True)
+        elif arguments[0] == "run":
+            assert "10,000 tuples taken in, all of them acked" in run_until_all_is_read(
+                arguments, kafka
+            )
+        else:
+            here = ["--bootstrap", kafka.bootstrap] if arguments[0] == "kafka" else []
+            assert sunshower(*arguments, *here) == 0, words
+        done.append(words[:2])
+    assert len(done) == 4
