@@ -129,7 +129,7 @@ LEDGER = [
             "generations &= 3",
             "np.arange(self._head, self._head + count)",
             "np.arange(self._head + self._free_count - count, self._head + self._free_count)",
-            "self._head = (self._head + count) % len(self._free)",
+            "self._head = (self._head + count) % self._slots",
             "pass",
         ),
         slip(f"{_TABLE}.start", "((generations - tags) << 8)", "((generations - tags) << 30)"),
