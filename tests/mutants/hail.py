@@ -43,7 +43,8 @@ def _ghosts(generator: Generator) -> Iterator[Step]:
 
 
 def _masters(generator: Generator) -> Iterator[Step]:
-    """The master dies, and a moment later a spout; perhaps after a drain."""
+    """Tasks change places; the master dies, and a moment later a spout; perhaps after a drain."""
+    yield Step(float(generator.uniform(0.1, DRAINED_S / 2)), rebalance(3, Layout.PACK, 0.05))
     if generator.random() < 0.5:
         yield Step(DRAINED_S / 2, errors("audit", for_s=3.5))  # so that it is not over at once
         yield Step(DRAINED_S, drain())

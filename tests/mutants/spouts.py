@@ -149,8 +149,8 @@ SPOUTS = [
         "The old defect that these tests have found: the wrapper of the source closes it when "
         "the task of the former life is forgotten.",
         slip(f"{_RECORDS}._watched", "yield from chain(self._left)", "yield from self._left"),
-        on="moves",
-        seen=203,
+        on="masters",
+        seen=17,
     ),
     mutant(
         "failures of the machinery count as attempts",

@@ -9,7 +9,7 @@ moves     as lines, while its tasks change places and its sources are stopped
 apart     as lines, each task in a worker of its own, and nothing but deaths
 drains    as apart, but together, and they die around the moment in which the sources are drained
 ghosts    as lines, while packets are late by more than a death takes
-masters   as lines, with a slow source that may be drained; the master dies, and a spout with it
+masters   as lines, with a slow source that moves and may be drained; the master dies, and a spout
 whims     numbers ──▶ hold (manual: acks later) ──at times there is no way──▶ sink
 """
 
