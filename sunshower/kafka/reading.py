@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sunshower.errors import KafkaError
 from sunshower.kafka.committing import Committer
 from sunshower.kafka.consumer import Consumer
 from sunshower.kafka.lots import Lot, told
@@ -76,20 +77,31 @@ class Reading:
                 self.committer.kept[partition] = kept
             if start.skipped:
                 self._skip(place, start.offset, "they are too far behind, or removed")
-        self._consumer.assign({partition: start.offset for partition, start in starts.items()})
+        try:
+            self._consumer.assign({partition: start.offset for partition, start in starts.items()})
+        except KafkaError:
+            for partition in starts:
+                self._drop(partition)
+            raise
 
     def revoked(self, partitions: Collection[Partition], *, lost: bool) -> None:
         if not lost:
             self.commit_now(partitions)
-        self._consumer.unassign(partitions)
-        for partition in partitions:
-            place = self.places.drop(partition)
-            self.committer.forget(partition)
-            self._full.discard(partition)
-            if place is not None:
-                self.gone.append(place.numbers)
-                self.skipped = [one for one in self.skipped if one[0] is not place]
-            self._drop_ahead(partition)
+        held = [partition for partition in partitions if partition in self.places]
+        if held:  # otherwise their beginning has failed
+            self._consumer.unassign(held)
+        for partition in held:
+            self.gone.append(self._drop(partition).numbers)
+
+    def _drop(self, partition: Partition) -> Place:
+        """Know nothing of it any more."""
+        place = self.places.drop(partition)
+        self.committer.forget(partition)
+        self._full.discard(partition)
+        self._misplaced.discard(partition)
+        self.skipped = [one for one in self.skipped if one[0] is not place]
+        self._drop_ahead(partition)
+        return place
 
     def _begin(self, partition: Partition, stored: Committed | None) -> Start:
         """Where to read; brokers are asked only where what is stored does not say it."""

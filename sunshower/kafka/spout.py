@@ -275,7 +275,8 @@ class KafkaSpout(LogSpout[Any]):
         reading = self._reading
         if len(reading.ahead) >= _AHEAD_MAX:
             reading.rest()
-        reading.ahead += self._consumer.consume(1, 0.0)
+        taken = self._consumer.consume(1, 0.0)  # which may take partitions away, and what is ahead
+        reading.ahead = reading.ahead + taken
 
 
 def _checked(fields: Sequence[str], translate: Any) -> tuple[str, ...]:
