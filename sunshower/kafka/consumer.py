@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from sunshower.errors import ConfigError, KafkaUnreachable
+from sunshower.errors import ConfigError, KafkaUnreachable, UnknownTopic
 from sunshower.kafka.metadata import as_ours
 from sunshower.kafka.partitions import Partition
 
@@ -81,7 +81,11 @@ class Consumer:
         """The first offset that is there, and the next to come. Raises KafkaError."""
         (target,) = _bare([partition])
         what = f"the bounds of {partition}"
-        found = self._call(what, self.client.get_watermark_offsets, target, ANSWER_S)
+        try:
+            found = self._call(what, self.client.get_watermark_offsets, target, ANSWER_S)
+        except UnknownTopic:  # the client has not heard of a partition that is new
+            self._call(what, self.client.list_topics, partition.topic, ANSWER_S)
+            found = self._call(what, self.client.get_watermark_offsets, target, ANSWER_S)
         if found is None:
             raise as_ours(self.last, what, self.address)
         low, high = found
