@@ -168,7 +168,7 @@ class History:
 def message_keys(tasks: I64, numbers: I64) -> I64:
     """One number for each pair of task and message number.
 
-    A spout over a log may number as slot << 48 | offset: the slot, and 25 bits of the offset, count.
+    Numbers of a log may be slot << 48 | offset: the slot and 25 bits of the offset count.
     """
     if np.max(numbers, initial=0) > _NUMBER_MASK:
         folded = (numbers >> _SLOT_AT << _OFFSET_BITS) | (numbers & ((1 << _OFFSET_BITS) - 1))

@@ -60,6 +60,7 @@ class Reading:
         self._deployment = deployment
         self._metadata = metadata
         self._acks = options.guarantee is Guarantee.AT_LEAST_ONCE
+        self.begun = False  # the partitions that were there at the beginning are assigned
         self._full: set[Partition] = set()  # paused: too much of them is uncommitted
         self._resting = False  # all are paused
         self._misplaced: set[Partition] = set()  # what is to be read next there is not there
@@ -106,6 +107,8 @@ class Reading:
     def _begin(self, partition: Partition, stored: Committed | None) -> Start:
         """Where to read; brokers are asked only where what is stored does not say it."""
         where, behind_max = self._options.first, self._options.behind_max
+        if self.begun and stored is None and not self._consumer.grouped:
+            where = First.EARLIEST  # it was not there when this began: all of it is new
         by_anyone = where in (First.UNCOMMITTED_EARLIEST, First.UNCOMMITTED_LATEST)
         goes_on = stored is not None and (by_anyone or writer(stored) == self._deployment)
         if goes_on and stored is not None and behind_max is None:

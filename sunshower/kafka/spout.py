@@ -119,6 +119,7 @@ class KafkaSpout(LogSpout[Any]):
         undo.callback(self._sharing.leave, self._reading)
         self._commit_s = context.clock.now() + self.options.commit_s
         self._sharing.look(self._reading)
+        self._reading.begun = True
 
     def deactivate(self) -> None:
         self._reading.commit_now()
