@@ -50,7 +50,6 @@ class ByIndex:
         if self._generation and now_s < self._look_s:
             return
         found = self._subscription.found(self._directory)
-        self._look_s = now_s + self._refresh_s
         mine = frozenset(modulo(found, self._tasks, self._index))
         if idle(found, self._tasks) and not self._warned:
             self._warned = True
@@ -60,8 +59,11 @@ class ByIndex:
                 len(found),
                 self._subscription.name,
             )
-        if self._generation and mine == self._held:
-            return
+        if not self._generation or mine != self._held:
+            self._change(owner, mine)
+        self._look_s = now_s + self._refresh_s  # after an error, at once
+
+    def _change(self, owner: Owner, mine: frozenset[Partition]) -> None:
         self._generation += 1
         if gone := self._held - mine:
             self._held -= gone

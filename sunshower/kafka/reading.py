@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sunshower.errors import KafkaError
 from sunshower.kafka.committing import Committer
 from sunshower.kafka.consumer import Consumer
 from sunshower.kafka.lots import Lot, told
@@ -59,6 +60,7 @@ class Reading:
         self._deployment = deployment
         self._metadata = metadata
         self._acks = options.guarantee is Guarantee.AT_LEAST_ONCE
+        self.begun = False  # the partitions that were there at the beginning are assigned
         self._full: set[Partition] = set()  # paused: too much of them is uncommitted
         self._resting = False  # all are paused
         self._misplaced: set[Partition] = set()  # what is to be read next there is not there
@@ -76,24 +78,37 @@ class Reading:
                 self.committer.kept[partition] = kept
             if start.skipped:
                 self._skip(place, start.offset, "they are too far behind, or removed")
-        self._consumer.assign({partition: start.offset for partition, start in starts.items()})
+        try:
+            self._consumer.assign({partition: start.offset for partition, start in starts.items()})
+        except KafkaError:
+            for partition in starts:
+                self._drop(partition)
+            raise
 
     def revoked(self, partitions: Collection[Partition], *, lost: bool) -> None:
         if not lost:
             self.commit_now(partitions)
-        self._consumer.unassign(partitions)
-        for partition in partitions:
-            place = self.places.drop(partition)
-            self.committer.forget(partition)
-            self._full.discard(partition)
-            if place is not None:
-                self.gone.append(place.numbers)
-                self.skipped = [one for one in self.skipped if one[0] is not place]
-            self._drop_ahead(partition)
+        held = [partition for partition in partitions if partition in self.places]
+        if held:  # otherwise their beginning has failed
+            self._consumer.unassign(held)
+        for partition in held:
+            self.gone.append(self._drop(partition).numbers)
+
+    def _drop(self, partition: Partition) -> Place:
+        """Know nothing of it any more."""
+        place = self.places.drop(partition)
+        self.committer.forget(partition)
+        self._full.discard(partition)
+        self._misplaced.discard(partition)
+        self.skipped = [one for one in self.skipped if one[0] is not place]
+        self._drop_ahead(partition)
+        return place
 
     def _begin(self, partition: Partition, stored: Committed | None) -> Start:
         """Where to read; brokers are asked only where what is stored does not say it."""
         where, behind_max = self._options.first, self._options.behind_max
+        if self.begun and stored is None and not self._consumer.grouped:
+            where = First.EARLIEST  # it was not there when this began: all of it is new
         by_anyone = where in (First.UNCOMMITTED_EARLIEST, First.UNCOMMITTED_LATEST)
         goes_on = stored is not None and (by_anyone or writer(stored) == self._deployment)
         if goes_on and stored is not None and behind_max is None:

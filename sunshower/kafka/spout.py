@@ -119,6 +119,7 @@ class KafkaSpout(LogSpout[Any]):
         undo.callback(self._sharing.leave, self._reading)
         self._commit_s = context.clock.now() + self.options.commit_s
         self._sharing.look(self._reading)
+        self._reading.begun = True
 
     def deactivate(self) -> None:
         self._reading.commit_now()
@@ -275,7 +276,8 @@ class KafkaSpout(LogSpout[Any]):
         reading = self._reading
         if len(reading.ahead) >= _AHEAD_MAX:
             reading.rest()
-        reading.ahead += self._consumer.consume(1, 0.0)
+        taken = self._consumer.consume(1, 0.0)  # which may take partitions away, and what is ahead
+        reading.ahead = reading.ahead + taken
 
 
 def _checked(fields: Sequence[str], translate: Any) -> tuple[str, ...]:

@@ -7,6 +7,8 @@ UNCOMMITTED_EARLIEST, UNCOMMITTED_LATEST: where it is committed, by whomever; el
 a time       where it is committed          the first message of that time or later, or the end
 STORM_…      Storm's first spout, whose rule stands in storm_start.py; _FORCED: from the start
 
+A partition that is added while the tasks read by index has nothing but news: it is read from its
+first offset.
 A deployment is one declaration of the topology: what is started again goes on where it was.
 What has been removed since it was committed cannot be read: that is a gap, and so is what
 `behind_max` lets it pass over.

@@ -83,7 +83,8 @@ class Translator:
         try:
             return self._all(lot)[0]
         except Exception as error:
-            return Bad(str(error), type(error).__qualname__)
+            kind = type(error).__qualname__
+            return Bad(str(error) or kind, kind)
 
     def _all(self, lot: Lot) -> list[Any]:
         if self._typed:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from sunshower.faults.checkers.delivery import AtLeastOnce
 from sunshower.faults.checkers.port import judge
 from sunshower.faults.evidence import tree, trees
 from sunshower.faults.facts import Model
 from sunshower.faults.figures import figures_of
-from sunshower.faults.history import message_keys
+from sunshower.faults.history import message_keys, tasks_of
 from sunshower.runtime.history import What
 from tests.faults.scripts import FACTS, RELAY, SINK, SPOUT, Script, root
 
@@ -93,3 +95,11 @@ def test_figures_are_counted() -> None:
     assert figures["latency_p50_s"] == 0.008
     assert "throughput" not in figures_of(Script().emitted(1).history())
     assert message_keys(script.history().rows(What.EMITTED).tasks, 1).tolist() == [key(1)] * 3
+
+
+def test_messages_of_a_log_keep_apart_by_task_slot_and_offset() -> None:
+    slots, offsets = np.meshgrid([0, 1, 5, (1 << 15) - 1], [0, 1, 70_000, (1 << 25) - 1])
+    numbers = (slots.ravel() << 48) | offsets.ravel()
+    found = [message_keys(np.full(len(numbers), task), numbers) for task in (1, 2)]
+    assert len(np.unique(found)) == 2 * len(numbers)
+    assert set(tasks_of(found[1]).tolist()) == {2}

@@ -63,7 +63,7 @@ def test_bytes_stay_as_they_are() -> None:
         (Json(Word), b"7", "Word was expected, and it is a int"),
         (Json(Sum), b'{"a": 1}', "Sum without b"),
         (Text(), b"\xff", "invalid start byte"),
-        (MessagePack(Word), b"\xc1", ""),
+        (MessagePack(), b"\xc0\xc0", "extra data"),
     ],
 )
 def test_what_cannot_be_read_raises(form: Any, data: bytes, said: str) -> None:

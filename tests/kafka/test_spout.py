@@ -249,10 +249,12 @@ def test_new_partitions_and_new_topics_that_fit_are_read_while_it_runs(kafka: Ka
     from confluent_kafka.admin import NewPartitions
 
     topic = new_topic(kafka.bootstrap)
-    fill(kafka.bootstrap, topic, [b"0"])
-    options = KafkaOptions(refresh_s=0.5, commit_s=0.1)
+    fill(kafka.bootstrap, topic, [b"old"])
+    options = KafkaOptions(refresh_s=0.5, commit_s=0.1, first=First.LATEST)
     made = KafkaSpout(settings(kafka), pattern=f"{topic}.*", options=options)
     with running(topology(made)) as run:
+        run.until(run.contiguous)
+        fill(kafka.bootstrap, topic, [b"0"])
         run.until(lambda: len(run.records()) == 1)
         client = admin(kafka.bootstrap)
         client.create_partitions([NewPartitions(topic, 3)])[topic].result(60)
