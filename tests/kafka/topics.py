@@ -8,6 +8,8 @@ from typing import Any
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from sunshower.clock import SystemClock
+
 WITHIN_S = 60.0
 
 
@@ -22,6 +24,12 @@ def new_topic(
     topic, client = name or f"t-{uuid.uuid4().hex[:12]}", admin(bootstrap)
     config = {name.replace("_", "."): value for name, value in settings.items()}
     client.create_topics([NewTopic(topic, partitions, config=config)])[topic].result(WITHIN_S)
+    clock = SystemClock()
+    end_s = clock.now() + WITHIN_S
+    for address in bootstrap.split(","):  # each broker hears of it in its own time
+        while topic not in (one := admin(address)).list_topics(timeout=WITHIN_S).topics:
+            assert clock.now() < end_s, f"{address} does not know {topic}"
+            one.poll(0.05)
     return topic
 
 
