@@ -20,8 +20,14 @@ demo: .venv/.core  ## count words on Ray, kill an actor in the middle, prove tha
 	@$(BIN)/sunshower demo $(ARGS)
 
 test: .venv/.dev  ## run all tests
-	@echo "Running the tests …"
+ifeq ($(strip $(ARGS)),)
+	@echo "Running the tests that need one process, on all processors …"
+	@$(BIN)/python -m pytest -n auto --dist worksteal -m "not ray and not servers"
+	@echo "Running the tests on a real Ray and real servers …"
+	@$(BIN)/python -m pytest -m "ray or servers"
+else
 	@$(BIN)/python -m pytest $(ARGS)
+endif
 
 check: .venv/.dev  ## ruff, mypy --strict, and the rules of the house
 	@echo "Reading the code: ruff …"

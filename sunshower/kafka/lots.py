@@ -1,91 +1,85 @@
-"""Messages that came together, as columns: each is asked of the client's objects once, in C.
+"""Messages that came together, as columns: the client's objects are asked as little as can be.
 
-Measured beside the plain way, one comprehension for each question: a third of the spout's time.
+Each question to each message costs 30 ns and more. The client gives many messages of one partition
+after the other, and mostly without gaps: then the offsets of a run follow from its first and last.
+Measured, in CPU time of the thread that reads (records of 100 bytes): asking each for everything in
+comprehensions 1.5 µs a message, in columns by C 0.85 µs, in runs 0.7 µs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import compress, pairwise
+from collections.abc import Iterable, Sequence
+from itertools import chain, pairwise, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sunshower.kafka.progress import I64
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
+_RUNS_MAX = 32  # beyond that messages are put in order first, so that there are fewer
+
 
 class Run(NamedTuple):
-    """Messages [first, end) of a lot that come from one partition, by ascending offsets."""
+    """Messages [first, end) of a lot, of one partition, by ascending offsets."""
 
     topic: str
     partition: int
     first: int
     end: int
+    offsets: Sequence[int]
 
 
 class Lot(NamedTuple):
-    """n messages without an error."""
+    """n messages without an error, in runs; those of one partition are in order."""
 
     messages: Sequence[Message]
-    topics: Sequence[str]  # of each
-    partitions: Sequence[int]
-    offsets: Sequence[int]
+    runs: Sequence[Run]
 
     @classmethod
     def of(cls, messages: Sequence[Message], topic: str | None = None) -> Lot:
         """`topic`: the one that all of them come from, if that is known."""
+        if not messages:
+            return cls((), ())
+        keys = _keys(messages, topic)
+        breaks = np.flatnonzero(keys[1:] != keys[:-1]) + 1
+        if len(breaks) >= _RUNS_MAX:
+            order = np.argsort(keys, kind="stable")
+            messages, keys = [messages[at] for at in order.tolist()], keys[order]
+            breaks = np.flatnonzero(keys[1:] != keys[:-1]) + 1
+        ends = pairwise([0, *breaks.tolist(), len(messages)])
+        return cls(messages, [_run(messages, first, end, topic) for first, end in ends])
+
+    def offsets(self) -> I64:
+        """Of each message."""
+        found = np.empty(len(self.messages), np.int64)
+        for _, _, first, end, offsets in self.runs:
+            whole = isinstance(offsets, range)
+            found[first:end] = np.arange(offsets[0], offsets[-1] + 1) if whole else offsets
+        return found
+
+    def column(self, name: str) -> Iterable[Any]:
+        """A column by its name in Received; keys and values are a list of bytes or None."""
         from confluent_kafka import Message
 
-        partitions: Any = list(map(Message.partition, messages))
-        offsets: Any = list(map(Message.offset, messages))
-        topics: Any = [topic] * len(messages) if topic else list(map(Message.topic, messages))
-        return cls(messages, topics, partitions, offsets)
-
-    def runs(self) -> list[Run]:
-        """The lot in runs: the client gives many messages of one partition after the other."""
-        codes = {topic: code for code, topic in enumerate(sorted(set(self.topics)))}
-        keys = np.array(self.partitions, np.int64)
-        if len(codes) > 1:
-            keys |= np.array([codes[topic] for topic in self.topics], np.int64) << 32
-        breaks = (np.flatnonzero(np.diff(keys)) + 1).tolist()
-        return [
-            Run(self.topics[first], self.partitions[first], first, end)
-            for first, end in pairwise([0, *breaks, len(keys)])
-            if first < end
-        ]
-
-    def numbers(self) -> I64:
-        """The offsets as an array."""
-        return np.array(self.offsets, np.int64)
-
-    def select(self, which: NDArray[np.bool_]) -> Lot:
-        """Those where `which` is true."""
-        columns: list[Any] = [list(compress(column, which)) for column in self]
-        return Lot(*columns)
-
-    def singly(self) -> Iterator[Lot]:
-        """Each message as a lot of its own."""
-        columns: Any = self
-        for row in zip(*columns, strict=True):
-            yield Lot(*([one] for one in row))
-
-
-def values(messages: Sequence[Message]) -> list[Any]:
-    """Their values, as bytes or None."""
-    from confluent_kafka import Message
-
-    return list(map(Message.value, messages))
-
-
-def keys(messages: Sequence[Message]) -> list[Any]:
-    """Their keys, as bytes or None."""
-    from confluent_kafka import Message
-
-    return list(map(Message.key, messages))
+        runs, messages = self.runs, self.messages
+        match name:
+            case "key":
+                return list(map(Message.key, messages))
+            case "value":
+                return list(map(Message.value, messages))
+            case "topic":
+                return chain.from_iterable(repeat(run.topic, run.end - run.first) for run in runs)
+            case "partition":
+                each = (repeat(run.partition, run.end - run.first) for run in runs)
+                return chain.from_iterable(each)
+            case "offset":
+                return chain.from_iterable(run.offsets for run in runs)
+            case "timestamp_ms":
+                return (message.timestamp()[1] for message in messages)
+        return (message.headers() or () for message in messages)
 
 
 def told(messages: Sequence[Message]) -> list[Message]:
@@ -95,3 +89,28 @@ def told(messages: Sequence[Message]) -> list[Message]:
     if not any(map(Message.error, messages)):
         return []
     return [message for message in messages if message.error() is not None]
+
+
+def _keys(messages: Sequence[Message], topic: str | None) -> Any:
+    """A number for each message, one for each partition."""
+    from confluent_kafka import Message
+
+    numbers: Any = list(map(Message.partition, messages))
+    try:
+        keys: Any = np.frombuffer(bytes(numbers), np.uint8)  # a third of the time of np.array
+    except ValueError:
+        keys = np.array(numbers, np.int64)
+    if topic is None:
+        topics: Any = list(map(Message.topic, messages))
+        codes = {name: code << 32 for code, name in enumerate(sorted(set(topics)))}
+        keys = keys | np.array([codes[name] for name in topics], np.int64)
+    return keys
+
+
+def _run(messages: Sequence[Message], first: int, end: int, topic: str | None) -> Run:
+    one, last = messages[first], messages[end - 1]
+    begin: Any = one.offset()
+    offsets: Sequence[Any] = range(begin, begin + end - first)
+    if last.offset() != offsets[-1]:  # there are gaps
+        offsets = [message.offset() for message in messages[first:end]]
+    return Run(topic or one.topic() or "", one.partition() or 0, first, end, offsets)

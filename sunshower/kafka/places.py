@@ -66,11 +66,10 @@ class Places(Mapping[Partition, Place]):
         self._by_partition[partition] = self._by_slot[slot] = place
         return place
 
-    def drop(self, partition: Partition) -> Place | None:
+    def drop(self, partition: Partition) -> Place:
         """It is somebody else's."""
-        place = self._by_partition.pop(partition, None)
-        if place is not None:
-            del self._by_slot[place.slot]
+        place = self._by_partition.pop(partition)
+        del self._by_slot[place.slot]
         return place
 
     def restart(self, place: Place, offset: int) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sunshower.errors import KafkaError
 from sunshower.kafka.committing import Committer
 from sunshower.kafka.consumer import Consumer
 from sunshower.kafka.lots import Lot, told
@@ -60,6 +62,7 @@ class Reading:
         self._acks = options.guarantee is Guarantee.AT_LEAST_ONCE
         self._full: set[Partition] = set()  # paused: too much of them is uncommitted
         self._resting = False  # all are paused
+        self._misplaced: set[Partition] = set()  # what is to be read next there is not there
 
     # ---- which ------------------------------------------------------------------------------
 
@@ -74,20 +77,31 @@ class Reading:
                 self.committer.kept[partition] = kept
             if start.skipped:
                 self._skip(place, start.offset, "they are too far behind, or removed")
-        self._consumer.assign({partition: start.offset for partition, start in starts.items()})
+        try:
+            self._consumer.assign({partition: start.offset for partition, start in starts.items()})
+        except KafkaError:
+            for partition in starts:
+                self._drop(partition)
+            raise
 
     def revoked(self, partitions: Collection[Partition], *, lost: bool) -> None:
         if not lost:
             self.commit_now(partitions)
-        self._consumer.unassign(partitions)
-        for partition in partitions:
-            place = self.places.drop(partition)
-            self.committer.forget(partition)
-            self._full.discard(partition)
-            if place is not None:
-                self.gone.append(place.numbers)
-                self.skipped = [one for one in self.skipped if one[0] is not place]
-            self._drop_ahead(partition)
+        held = [partition for partition in partitions if partition in self.places]
+        if held:  # otherwise their beginning has failed
+            self._consumer.unassign(held)
+        for partition in held:
+            self.gone.append(self._drop(partition).numbers)
+
+    def _drop(self, partition: Partition) -> Place:
+        """Know nothing of it any more."""
+        place = self.places.drop(partition)
+        self.committer.forget(partition)
+        self._full.discard(partition)
+        self._misplaced.discard(partition)
+        self.skipped = [one for one in self.skipped if one[0] is not place]
+        self._drop_ahead(partition)
+        return place
 
     def _begin(self, partition: Partition, stored: Committed | None) -> Start:
         """Where to read; brokers are asked only where what is stored does not say it."""
@@ -115,18 +129,19 @@ class Reading:
     def sort(self, messages: list[Message]) -> tuple[Lot, I64]:
         """Those that are records of ours, with their numbers; what else the client says is heard.
 
-        Raises KafkaError for what does not go away by itself; then nothing has been taken in.
+        Raises KafkaError for what does not go away by itself, before anything has been taken in.
         """
         events = told(messages)
         if events:
             self._check(events)
             messages = [message for message in messages if message.error() is None]
         topics = {partition.topic for partition in self.places}
-        lot = Lot.of(messages, topics.pop() if len(topics) == 1 else None)
-        numbers = lot.numbers()
+        topic = topics.pop() if len(topics) == 1 else None
+        lot = Lot.of(messages, topic)
+        numbers = lot.offsets()
         keep = self._number(lot, numbers)
         if not keep.all():
-            lot, numbers = lot.select(keep), numbers[keep]
+            lot, numbers = Lot.of(list(compress(lot.messages, keep)), topic), numbers[keep]
         for message in events:
             self._hear(message)
         return lot, numbers
@@ -134,19 +149,20 @@ class Reading:
     def _number(self, lot: Lot, offsets: I64) -> NDArray[np.bool_]:
         """Make numbers of the offsets, in place. Returns which of them are ours, and new."""
         keep = np.ones(len(offsets), np.bool_)
-        for topic, partition, first, end in lot.runs():
-            place = self.places.get(Partition(topic, partition))
+        for run in lot.runs:
+            here = slice(run.first, run.end)
+            place = self.places.get(Partition(run.topic, run.partition))
             if place is None:
-                keep[first:end] = False
+                keep[here] = False
                 continue
-            own = offsets[first:end]
+            own = offsets[here]
             if own[0] < place.progress.emitted:
-                keep[first:end] = own >= place.progress.emitted
+                keep[here] = own >= place.progress.emitted
                 own = own[own >= place.progress.emitted]
             place.progress.emit(own)
             if not self._acks:
                 place.progress.ack(own)
-            offsets[first:end] |= place.numbers[0]
+            offsets[here] |= place.numbers[0]
         return keep
 
     def _check(self, events: list[Message]) -> None:
@@ -167,10 +183,21 @@ class Reading:
             place.end = message.offset()
             place.progress.reached(message.offset() or 0)
         elif error.name() in _OUT_OF_RANGE:
-            self._find_again(place)
+            self._misplaced.add(place.partition)
 
-    def _find_again(self, place: Place) -> None:
-        """What was to be read next is not there: it has been removed, or the topic is another."""
+    def find_again(self) -> None:
+        """Where to go on in partitions that have nothing at the offset that was to be read next.
+
+        Raises KafkaError where the brokers do not say it; then it is to be called again.
+        """
+        for partition in sorted(self._misplaced):
+            place = self.places.get(partition)
+            if place is not None:
+                self._find(place)
+            self._misplaced.discard(partition)
+
+    def _find(self, place: Place) -> None:
+        """What was to be read next has been removed, or the topic is another one by now."""
         earliest, latest = self._consumer.bounds(place.partition)
         wanted = place.progress.emitted
         start = within(wanted, earliest, latest, self._options.first)

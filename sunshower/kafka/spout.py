@@ -45,6 +45,7 @@ class KafkaSpout(LogSpout[Any]):
     `settings` are librdkafka's, bootstrap.servers and group.id among them; exactly one of `topics`,
     `pattern` and `partitions` says what is read. Records are KafkaRecords, unless `value` makes
     records itself, or `translate` does; then `emits` says which, or `streams` at the declaration.
+    `fields` are those of Received that are wanted alone, as plain tuples: the fewer, the faster.
     What cannot be read becomes a dead letter with topic, partition, offset, key and value.
     Raises ConfigError for what cannot be, before any broker is asked.
     """
@@ -59,6 +60,7 @@ class KafkaSpout(LogSpout[Any]):
         value: Format | None = None,
         key: Format | None = None,
         translate: Callable[[Received], Any] | None = None,
+        fields: Sequence[str] = (),
         emits: Any = None,
         options: KafkaOptions | None = None,
         deployment: str | None = None,
@@ -76,7 +78,8 @@ class KafkaSpout(LogSpout[Any]):
         self._commits_first = self.options.guarantee is Guarantee.AT_MOST_ONCE
         self._formats = (value or Bytes(), key or Bytes())
         self._translate = translate
-        self.emits = emits or self._formats[0].record_type
+        self._fields = _checked(fields, translate)
+        self.emits = emits or self._fields or self._formats[0].record_type
         if self.emits is None and translate is None:
             self.emits = KafkaRecord
         self.skipped: list[Skipped] = []  # the last of them
@@ -87,7 +90,7 @@ class KafkaSpout(LogSpout[Any]):
     def open(self, context: Context) -> None:
         """Raises, within 10 s, what is wrong with topics, address or credentials."""
         self._clock = context.clock
-        self._translator = Translator(*self._formats, self._translate)
+        self._translator = Translator(*self._formats, self._translate, self._fields)
         for topic in self.subscription.topics:
             for part in ("key", "value"):
                 self._translator.decoder(topic, part)
@@ -148,6 +151,7 @@ class KafkaSpout(LogSpout[Any]):
         reading = self._reading
         self._sharing.look(reading)
         if limit:
+            reading.find_again()
             reading.breathe()
             try:
                 polled = self._records(limit)
@@ -271,4 +275,15 @@ class KafkaSpout(LogSpout[Any]):
         reading = self._reading
         if len(reading.ahead) >= _AHEAD_MAX:
             reading.rest()
-        reading.ahead += self._consumer.consume(1, 0.0)
+        taken = self._consumer.consume(1, 0.0)  # which may take partitions away, and what is ahead
+        reading.ahead = reading.ahead + taken
+
+
+def _checked(fields: Sequence[str], translate: Any) -> tuple[str, ...]:
+    """Raises ConfigError for a field that no message has, and for both ways at once."""
+    unknown = [name for name in fields if name not in Received._fields]
+    if unknown or isinstance(fields, str):
+        raise ConfigError(f"fields is {fields!r}; a message has {', '.join(Received._fields)}")
+    if fields and translate is not None:
+        raise ConfigError("give fields=(…) or translate=…, not both: who translates sees them all")
+    return tuple(fields)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
 
-from sunshower.kafka import lots
 from sunshower.kafka.formats import Decode, Format
 from sunshower.kafka.lots import Lot
 
@@ -46,13 +45,24 @@ Translate = Callable[[Received], Any]  # a record, an OnStream, or None to pass 
 
 
 class Translator:
-    """`translate`: None emits the values themselves where `value` makes records, else KafkaRecords.
-    A tombstone has the value None; where values are the records, it is passed over."""
+    """Without `translate` and `fields` the values are emitted themselves, where `value` makes
+    records, else KafkaRecords; with `fields` plain tuples of these fields of Received.
 
-    def __init__(self, value: Format, key: Format, translate: Translate | None) -> None:
+    A tombstone has the value None; where values are the records, it is passed over.
+    """
+
+    def __init__(
+        self,
+        value: Format,
+        key: Format,
+        translate: Translate | None = None,
+        fields: Sequence[str] = (),
+    ) -> None:
         self._formats = {"key": key, "value": value}
         self._translate = translate
-        self._typed = translate is None and value.record_type is not None
+        self._plain = bool(fields)
+        self._typed = translate is None and not fields and value.record_type is not None
+        self._fields = Received._fields if translate is not None else fields or KafkaRecord._fields
         self._decoders: dict[tuple[str, str], Decode | None] = {}
 
     def records(self, lot: Lot) -> tuple[list[Any], bool]:
@@ -61,7 +71,7 @@ class Translator:
         try:
             return self._all(lot), self._typed or self._translate is not None
         except Exception:  # one of them: which, is found out one by one
-            return [self._one(one) for one in lot.singly()], True
+            return [self._one(Lot.of([message])) for message in lot.messages], True
 
     def decoder(self, topic: str, part: str) -> Decode | None:
         """What reads that part of a topic's messages. Raises ConfigError."""
@@ -76,25 +86,21 @@ class Translator:
             return Bad(str(error), type(error).__qualname__)
 
     def _all(self, lot: Lot) -> list[Any]:
-        values = self._decoded("value", lot.topics, lots.values(lot.messages))
         if self._typed:
+            values: list[Any] = self._column("value", lot)
             return values
-        keys = self._decoded("key", lot.topics, lots.keys(lot.messages))
-        columns: Any = (lot.topics, lot.partitions, lot.offsets, keys, values)
-        if self._translate is None:
-            rows = zip(*columns, strict=True)
-            return list(map(tuple.__new__, repeat(KafkaRecord), rows))
-        stamps = (message.timestamp()[1] for message in lot.messages)
-        headers = (message.headers() or () for message in lot.messages)
-        return list(map(self._translate, map(Received, *columns, stamps, headers)))
+        rows = zip(*(self._column(name, lot) for name in self._fields), strict=True)
+        if self._translate is not None:
+            return list(map(self._translate, map(Received._make, rows)))
+        return list(rows) if self._plain else list(map(tuple.__new__, repeat(KafkaRecord), rows))
 
-    def _decoded(self, part: str, topics: Sequence[str], parts: list[Any]) -> list[Any]:
-        if len(kinds := set(topics)) == 1:
-            decode = self.decoder(kinds.pop(), part)
-            if decode is None:
-                return parts
-            return [None if data is None else decode(data) for data in parts]
-        return [
-            data if data is None or (decode := self.decoder(topic, part)) is None else decode(data)
-            for topic, data in zip(topics, parts, strict=True)
-        ]
+    def _column(self, name: str, lot: Lot) -> Any:
+        column: Any = lot.column(name)
+        if name not in self._formats:
+            return column
+        for topic, _, first, end, _ in lot.runs:
+            decode = self.decoder(topic, name)
+            if decode is not None:
+                parts = column[first:end]
+                column[first:end] = [None if data is None else decode(data) for data in parts]
+        return column

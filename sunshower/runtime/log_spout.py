@@ -47,6 +47,7 @@ class LogSpoutTask(BulkSpoutTask):
         self._poll_by_s = math.inf  # until it is open
         self._ahead = _NOTHING  # polled, and not emitted: an experiment let the source raise
         self._ended = self._is_open = False
+        self._mixed = False  # what was drawn last may go to several streams
 
     def _adopt(self, spout: Any) -> None:
         super()._adopt(spout)
@@ -101,7 +102,7 @@ class LogSpoutTask(BulkSpoutTask):
             numbers, attempts = numbers[emit], attempts[emit]
         again, letters = self.replays.take(replays, len(fresh))
         self._send_again(again + letters, now)
-        self._send_all(fresh, numbers, attempts, now)
+        self._send_all(fresh, numbers, attempts, now, mixed=self._mixed)
         self._raise_broken(now, progress=bool(fresh))
         return count + len(again) + len(letters)
 
@@ -137,7 +138,7 @@ class LogSpoutTask(BulkSpoutTask):
     def _draw(self, wanted: int, now: float) -> Polled[Any]:
         """Up to `wanted` records that are there now; what does not fit is unreadable."""
         if len(self._ahead.numbers):
-            polled, self._ahead = self._ahead, _NOTHING
+            polled, self._ahead, self._mixed = self._ahead, _NOTHING, True
             self._keep_from(polled, wanted)
         else:
             try:
@@ -191,7 +192,9 @@ class LogSpoutTask(BulkSpoutTask):
     def _check(self, polled: Polled[Any]) -> None:
         """Make what does not fit its stream unreadable."""
         records = polled.records
-        if self.outlets.fits(DEFAULT, records, set(map(type, records))):
+        kinds = set(map(type, records))
+        self._mixed = OnStream in kinds
+        if self.outlets.fits(DEFAULT, records, kinds):
             return
         bad = {index: why for index, one in enumerate(records) if (why := self._misfit(one))}
         if not bad:
@@ -258,11 +261,14 @@ class LogSpoutTask(BulkSpoutTask):
     def _send_again(self, replays: list[Replay], now: float) -> None:
         numbers: I64 = np.array([replay.number for replay in replays], np.int64)
         attempts: I64 = np.array([replay.attempt for replay in replays], np.int64)
-        self._send_all([replay.payload for replay in replays], numbers, attempts, now)
+        payloads = [replay.payload for replay in replays]
+        self._send_all(payloads, numbers, attempts, now, mixed=True)
 
-    def _send_all(self, payloads: Sequence[Any], numbers: I64, attempts: I64, now: float) -> None:
-        """Emit each on its stream."""
-        if OnStream not in set(map(type, payloads)):
+    def _send_all(
+        self, payloads: Sequence[Any], numbers: I64, attempts: I64, now: float, *, mixed: bool
+    ) -> None:
+        """Emit each on its stream; all on the default one where they are not `mixed`."""
+        if not mixed:
             if payloads:
                 self._send(DEFAULT, payloads, payloads, numbers, attempts, now)
             return

@@ -15,6 +15,8 @@ import pytest
 from sunshower.actors.blackbox import folder_of
 from tests.leftovers import left_behind, marked
 
+pytestmark = pytest.mark.ray
+
 ROOT = Path(__file__).parents[2]
 
 

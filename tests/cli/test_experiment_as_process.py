@@ -15,6 +15,8 @@ from tests.cli.laboratory import HOLDING, latest, read
 from tests.house.reading import ROOT
 from tests.leftovers import left_behind, marked
 
+pytestmark = pytest.mark.ray
+
 
 @pytest.mark.ray
 def test_ctrl_c_ends_all_processes_and_keeps_the_history(write: Write, tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from tests.house.reading import ROOT
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
 
+pytestmark = pytest.mark.ray
+
 Command = Callable[..., subprocess.CompletedProcess[str]]
 Capture = pytest.CaptureFixture[str]
 

@@ -16,6 +16,8 @@ from tests.cli.conftest import Write
 from tests.house.reading import ROOT
 from tests.leftovers import left_behind, marked
 
+pytestmark = pytest.mark.ray
+
 Start = Callable[..., subprocess.Popen[str]]
 
 ENDLESS = """

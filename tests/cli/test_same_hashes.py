@@ -12,6 +12,8 @@ import pytest
 from tests.cli.conftest import Write
 from tests.house.reading import ROOT
 
+pytestmark = pytest.mark.ray
+
 CODE = """
     import sys
     print(hash("a word"), file=sys.stderr)

@@ -26,6 +26,8 @@ from tests.guarantee.deaths import (
 )
 from tests.leftovers import left_behind, marked
 
+pytestmark = pytest.mark.ray
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -11,6 +11,7 @@ from confluent_kafka import Producer, TopicPartition
 
 from sunshower import DeadLetter, OnStream, Retry
 from sunshower.dev.kafka import Kafka
+from sunshower.errors import KafkaUnreachable
 from sunshower.kafka.formats import Json, Text
 from sunshower.kafka.options import Guarantee, KafkaOptions
 from sunshower.kafka.partitions import Partition
@@ -177,6 +178,15 @@ def test_a_translator_sees_all_of_a_message_and_chooses_the_stream(kafka: Kafka)
         assert [letter.reason for letter in run.records("letters")] == ["no such way"]
 
 
+def test_fields_that_are_wanted_alone_are_plain_tuples(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap)
+    fill(kafka.bootstrap, topic, numbered(3))
+    made = spout(kafka, topic, value=Text(), fields=("offset", "value"))
+    with running(topology(made)) as run:
+        run.until(lambda: len(run.records()) == 3)
+        assert run.records() == [(0, "0"), (1, "1"), (2, "2")]
+
+
 def test_what_keeps_failing_becomes_a_dead_letter_and_stops_nobody(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap)
     fill(kafka.bootstrap, topic, numbered(50))
@@ -337,3 +347,42 @@ def test_commits_of_json_tell_who_has_written_them(kafka: Kafka) -> None:
         kept = run.spout()._reading.committer.kept
         run.until(lambda: kept.get(Partition(topic, 0), (0,))[0] == 3)
         assert json.loads(kept[Partition(topic, 0)].metadata)["topologyId"] == "kafka-d7"
+
+
+def test_what_retention_removes_while_it_reads_is_told_also_when_brokers_answer_late(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(kafka.bootstrap)
+    fill(kafka.bootstrap, topic, numbered(10))
+    base = settings(kafka, queued_min_messages=1, fetch_queue_backoff_ms=10)
+    options = KafkaOptions(commit_s=0.1, uncommitted_max=5)
+    stuck = [True]
+    made = topology(
+        spout(kafka, topic, base, options=options),
+        Seen(lambda record: stuck[0] and record.offset == 0),
+        retry=Retry(attempts=1_000_000, initial_s=0.05, max_s=0.05, dead_letters=True),
+        spout_pending=5,
+    )
+    with running(made) as run:
+        run.until(lambda: run.spout() is not None and paused(run))
+        fill(kafka.bootstrap, topic, numbered(10, 10))
+        emitted = run.spout().standing()[Partition(topic, 0)].emitted
+        removed(kafka, topic, 15)
+        ask, silent = run.spout()._consumer.bounds, [True, True]
+
+        def bounds(partition: Partition) -> tuple[int, int]:
+            if silent and silent.pop():
+                raise KafkaUnreachable("nobody answers")
+            return ask(partition)
+
+        monkeypatch.setattr(run.spout()._consumer, "bounds", bounds)
+        stuck[0] = False
+        run.until(lambda: run.contiguous() == {f"{topic}[0]": 20})
+        assert not silent, "it was asked again"
+        (letter,) = run.records("letters")
+        assert (letter.record["from"], letter.record["to"]) == (emitted, 14)
+        assert values(run) == [*range(emitted), *range(15, 20)]
+
+
+def paused(run: Run) -> bool:
+    return any(one.paused for one in run.spout().standing().values())

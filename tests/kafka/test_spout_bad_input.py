@@ -66,6 +66,12 @@ def test_settings_that_contradict_the_spout_are_refused(
         KafkaSpout(settings, topics=["a"])
 
 
+@pytest.mark.parametrize("fields", [("colour",), "value"])
+def test_fields_that_no_message_has_are_refused(fields: Any) -> None:
+    with pytest.raises(ConfigError, match="a message has topic, partition, offset"):
+        KafkaSpout(BASE, topics=["a"], fields=fields)
+
+
 @pytest.mark.parametrize("wrong", [{"commit_s": 0}, {"uncommitted_max": 0}, {"behind_max": -1}])
 def test_options_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):

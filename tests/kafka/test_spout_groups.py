@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
+from sunshower import Retry
 from sunshower.dev.kafka import Kafka
-from sunshower.errors import StaleGeneration
+from sunshower.errors import KafkaUnreachable, StaleGeneration
 from sunshower.kafka.consumer import Consumer
 from sunshower.kafka.offsets import KafkaOffsets
 from sunshower.kafka.options import KafkaOptions, by_broker_group
 from sunshower.kafka.partitions import Committed, Partition
 from sunshower.kafka.spout import KafkaSpout
-from tests.kafka.stage import Run, running, topology
+from tests.kafka.stage import Run, Seen, running, topology
 from tests.kafka.topics import fill, new_topic
 
 STRATEGIES = ("range", "roundrobin", "cooperative-sticky")
@@ -114,3 +115,43 @@ def test_a_stale_commit_is_counted_and_ends_nothing(kafka: Kafka) -> None:
         before = run.spout().result()["commits"]
         run.until(lambda: run.spout().result()["commits"] > before)
         assert not run.errors()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_member_that_cannot_begin_joins_again(
+    kafka: Kafka, strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, base = new_topic(kafka.bootstrap, 2), settings(kafka, strategy)
+    for partition in range(2):
+        fill(kafka.bootstrap, topic, [b"%d" % partition], partition)
+    fails, read = [True, True], KafkaOffsets.read
+
+    def fails_twice(self: KafkaOffsets, partitions: Any) -> Any:
+        if partitions and fails and fails.pop():
+            raise KafkaUnreachable("nobody answers")
+        return read(self, partitions)
+
+    monkeypatch.setattr(KafkaOffsets, "read", fails_twice)
+    with running(topology(member(topic, base), task_errors_max=6)) as run:
+        run.until(lambda: numbers(run) == [0, 1])
+        run.until(lambda: sum(run.contiguous().values()) == 2)
+        assert "nobody answers" in run.errors()[0]
+        assert not fails
+
+
+def test_what_waits_of_partitions_that_go_is_read_by_who_gets_them(kafka: Kafka) -> None:
+    topic, base = new_topic(kafka.bootstrap, 2), settings(kafka, "cooperative-sticky")
+    for partition in range(2):
+        values = [b"%d" % n for n in range(partition, 200, 2)]
+        fill(kafka.bootstrap, topic, values, partition)
+    stuck = [True]
+    bolt = Seen(lambda _: stuck[0])
+    retry = Retry(attempts=1_000_000, initial_s=0.3, max_s=0.3)
+    made = topology(member(topic, base), bolt, retry=retry, spout_pending=4)
+    with running(made) as first:
+        first.until(lambda: held(first) == 2 and len(first.spout()._reading.ahead) >= 3)
+        with running(topology(member(topic, base))) as second:
+            both(first, second, lambda: len(second.records()) == 100)
+            stuck[0] = False
+            both(first, second, lambda: len(first.records()) >= 100)
+            assert numbers(first, second) == list(range(200))

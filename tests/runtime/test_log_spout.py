@@ -257,3 +257,38 @@ def reader_of(lives: Lives) -> Reader:
     reader = lives.core._spouts[0].spout
     assert isinstance(reader, Reader)
     return reader
+
+
+def test_a_drain_reads_nothing_more_and_commits_what_was_open() -> None:
+    log = Log(items(100))
+    lives = Lives(topology(log, spout_pending=10))
+    lives.run(lambda: lives.core.stats().tasks[0].counts.acked >= 20)
+    lives.core.drain()
+    lives.run(lambda: lives.core.finished)
+    emitted = lives.core.stats().tasks[0].counts.emitted
+    for _ in range(20):
+        lives.core.step()
+        lives.advance(0.1)
+    lives.core.close()
+    assert lives.core.stats().tasks[0].counts.emitted == emitted < 100
+    assert log.committed == [emitted]
+
+
+def test_a_spout_that_is_given_up_gives_its_part_of_the_log_back() -> None:
+    class Breaks(Reader):
+        def poll(self, limit: int) -> Polled[Item]:
+            if limit and self.position and self.position[0] >= 5:
+                raise OSError("broken")
+            return super().poll(limit and 1)
+
+    log = Log(items(100))
+    lives = Lives(topology(log, reader=Breaks(log, 1)))
+    spout = lives.core._spouts[0]
+    for _ in range(400):
+        if lives.core.step():
+            lives.advance(0.1)
+    assert spout.supervision.is_quarantined
+    assert log.closed == [0]
+    assert log.committed == [5]
+    lives.core.close()
+    assert log.closed == [0], "it is closed once"

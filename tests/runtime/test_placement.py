@@ -149,7 +149,6 @@ def test_isolate_takes_no_other_number_of_workers() -> None:
         (HalfPortable, False),
         (HeldColumns, False),
     ],
-    ids=str,
 )
 def test_what_can_move(sink: Any, movable: bool) -> None:
     assert can_move(plan(1, 1, sink=sink).graph.components["bolt0"]) is movable

@@ -247,7 +247,6 @@ def test_plain_tuples_without_field_names(lines: Any) -> None:
         (Everything, Word, ["nothing", "Word(word)"]),
         (count, Order, ["Total", "Order(id, price)"]),
     ],
-    ids=str,
 )
 def test_annotation_and_fields_that_disagree(
     lines: Any, impl: Any, fields: Any, says: list[str]

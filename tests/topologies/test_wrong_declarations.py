@@ -239,7 +239,7 @@ def test_stream_read_twice_by_one_bolt(topology: Any, lines: Any) -> None:
     )
 
 
-@pytest.mark.parametrize("reader", [count, Count, Count(), Manual], ids=str)
+@pytest.mark.parametrize("reader", [count, Count, Count(), Manual])
 def test_bolt_that_reads_another_record_type(topology: Any, reader: Any) -> None:
     numbers = topology.spout("numbers", Counter(5))
     refused(
