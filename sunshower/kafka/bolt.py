@@ -36,7 +36,7 @@ class KafkaBolt(Bolt[Any, None]):
     Raises at its start UnknownTopic, NotAuthorised, KafkaUnreachable, or ConfigError.
     """
 
-    tick_s = 0.01  # deliveries are heard of, also while no records come
+    tick_s = 0.02  # deliveries are heard of, also while no records come
 
     def __init__(
         self,
