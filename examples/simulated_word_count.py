@@ -47,6 +47,12 @@ class CountWords(Bolt[Word, Total]):
         self.counts[record.word] += 1
         yield Total(record.word, self.counts[record.word])
 
+    def snapshot(self) -> Counter[str]:
+        return self.counts  # so that its tasks can change places
+
+    def restore(self, state: Counter[str]) -> None:
+        self.counts = state
+
 
 topology = Topology("simulated-word-count", message_timeout_s=5, ackers=2)
 lines = topology.spout("lines", Records(LINES * 10, type=Line))

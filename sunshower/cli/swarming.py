@@ -156,5 +156,4 @@ class _Progress:
 
 
 def _named(seeds: Sequence[int]) -> str:
-    """The pool has one more in hand than it has processes."""
     return f"seed{'s' * (len(seeds) != 1)} {', '.join(map(str, seeds))}"

@@ -24,6 +24,7 @@ class BrokerGroup:
         pattern = subscription.pattern
         self._topics = [f"^({pattern})$"] if pattern is not None else [*subscription.topics]
         self._consumer = consumer
+        consumer.grouped = True
         consumer.eager = "cooperative" not in consumer.strategy
         self._generation = 0
         self._owner: Owner | None = None

@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from sunshower.errors import ConfigError, KafkaUnreachable
+from sunshower.errors import ConfigError, KafkaUnreachable, UnknownTopic
 from sunshower.kafka.metadata import as_ours
 from sunshower.kafka.partitions import Partition
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer as Client
     from confluent_kafka import Message, TopicPartition
 
-ANSWER_S = 8.0
+ANSWER_S = 6.0
 _OURS = {  # these are this spout's business, and say how to tell it instead
     "enable.auto.commit": "say when with guarantee= and commit_s=",
     "enable.auto.offset.store": "say when with guarantee= and commit_s=",
@@ -46,6 +46,7 @@ class Consumer:
         self.address = str(settings["bootstrap.servers"])
         self.group = str(settings["group.id"])
         self.told: list[Any] = []  # what the client says of itself, the newest at the end
+        self.grouped = False  # a member of a group
         self.eager = False  # a member of a group that gives all back before each assignment
         strategy = str(settings.get("partition.assignment.strategy", ""))
         self.strategy = strategy or "range,roundrobin"
@@ -80,7 +81,11 @@ class Consumer:
         """The first offset that is there, and the next to come. Raises KafkaError."""
         (target,) = _bare([partition])
         what = f"the bounds of {partition}"
-        found = self._call(what, self.client.get_watermark_offsets, target, ANSWER_S)
+        try:
+            found = self._call(what, self.client.get_watermark_offsets, target, ANSWER_S)
+        except UnknownTopic:  # the client has not heard of a partition that is new
+            self._call(what, self.client.list_topics, partition.topic, ANSWER_S)
+            found = self._call(what, self.client.get_watermark_offsets, target, ANSWER_S)
         if found is None:
             raise as_ours(self.last, what, self.address)
         low, high = found
@@ -94,6 +99,18 @@ class Consumer:
         if found.error is not None:
             raise as_ours(found.error, what, self.address)
         return found.offset if found.offset >= 0 else None
+
+    def reason(self, error: Any) -> Any:
+        """Why there was no answer: what the client says of itself tells more than that it is late.
+
+        It says so while it is polled. That would take messages, so only where none can come.
+        """
+        if not self.grouped and not self.client.assignment():
+            while (message := self.client.poll(0)) is not None:
+                if (told := message.error()) is not None:
+                    self._hear(told)
+        rights = (one for one in self.told if "AUTHORIZATION" in one.name())
+        return next(rights, error)
 
     @property
     def last(self) -> Any:

@@ -66,7 +66,8 @@ class ZooKeeperBrokers(_InZooKeeper):
 class ByZooKeeperGroup(_InZooKeeper):
     """A `sharing`: each task is a member of the group, with `streams` threads.
 
-    `rule` must be the same for all: `by_range_of_threads` or `round_robin_of_threads`.
+    `rule` must be the same for all: `by_range_of_threads` or `round_robin_of_threads`. A process
+    that dies keeps its partitions from others until its session is over, `session_timeout_s`.
     """
 
     group: str

@@ -31,7 +31,8 @@ class KafkaOffsets:
         try:
             answers = self._consumer.client.committed(wanted, ANSWER_S)
         except KafkaException as error:
-            raise as_ours(error.args[0], self._what, self._consumer.address) from error
+            why = self._consumer.reason(error.args[0])
+            raise as_ours(why, self._what, self._consumer.address) from error
         found = {}
         for one in answers:
             if one.error is not None:

@@ -297,9 +297,9 @@ class ZooKeeperGroup:
         if any(session is Session.LOST for session, _ in [*self._events]):
             return  # it may have ended in between: what we have taken is found by the next look
         if gained:
-            self._held |= gained
             self._generation += 1
-            owner.assigned(gained)
+            owner.assigned(gained)  # if it raises, it is asked again by the next look
+            self._held |= gained
         if blocked:  # whoever has it may know less than we, or more: look again, too
             self._claim_s = now_s + self._claim_again_s * self._chance.uniform(0.5, 1)
             self._look_s = min(self._look_s, self._claim_s)

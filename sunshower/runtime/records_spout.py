@@ -121,7 +121,7 @@ class RecordsSpoutTask(BulkSpoutTask):
         if len(fresh) < wanted:  # the source has nothing now
             replays = limit - len(fresh)
         drawn = self._position.advance(len(fresh))
-        if wanted and not fresh:
+        if wanted and not fresh and self._broken is None:
             self._position.wait(now, self._config.message_timeout_s)
         self._stop_at_end()
         if not (fresh or self.replays.line or self._broken):  # the source has nothing yet

@@ -45,7 +45,7 @@ class TablesSpoutTask(RecordsSpoutTask):
         if not fresh and wanted:  # the source has nothing now; a short piece says nothing
             replays = limit
         drawn = self._position.advance(fresh)
-        if wanted and not fresh:
+        if wanted and not fresh and self._broken is None:
             self._position.wait(now, self._config.message_timeout_s)
         self._stop_at_end()
         numbers: I64 = np.arange(drawn.start, drawn.stop)

@@ -1,10 +1,39 @@
-"""Ray's own words: kept off the screen from before it starts until after its end."""
+"""What workers print reaches the listener whole, and the end of it is known."""
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 from ray._private import worker as printing
 
-from sunshower.actors.output import without_news, worker_output
+from sunshower.actors.output import WorkerOutput, without_news, worker_output
+
+Heard = list[tuple[int, bool, list[str]]]
+
+
+def listening(hear: Any = None) -> tuple[WorkerOutput, Heard]:
+    heard: Heard = []
+    return WorkerOutput(hear or (lambda *news: heard.append(news))), heard
+
+
+def news(lines: list[str], pid: str = "7", is_err: bool = False) -> dict[str, Any]:
+    """A message as Ray's log monitor publishes it."""
+    return {"pid": pid, "is_err": is_err, "lines": lines, "actor_name": "WorkerActor"}
+
+
+def test_lines_are_passed_on_as_they_are() -> None:
+    output, heard = listening()
+    output.take(news(["one", "", " two"]))
+    output.take(news(["oh"], is_err=True))
+    assert heard == [(7, False, ["one", "", " two"]), (7, True, ["oh"])]
+
+
+def test_what_ray_itself_says_is_left_out() -> None:
+    output, heard = listening()
+    for pid in ("raylet", "autoscaler", "gcs_server"):
+        output.take(news(["news of the cluster"], pid=pid))
+    assert heard == []
 
 
 def test_ray_is_silent_until_it_has_ended() -> None:
@@ -14,3 +43,34 @@ def test_ray_is_silent_until_it_has_ended() -> None:
             assert not printing._worker_logs_enabled
         assert not printing._worker_logs_enabled, "here Ray ends, and has news of the dead"
     assert printing._worker_logs_enabled
+
+
+def test_marks_are_counted_and_not_shown() -> None:
+    output, heard = listening()
+    output.take(news(["last", output._mark]))
+    output.take(news([output._mark], is_err=True))
+    assert heard == [(7, False, ["last"])]
+    assert output._wait_for_marks(2, patience_s=0.01)
+
+
+def test_a_mark_behind_a_half_written_line_leaves_the_line() -> None:
+    output, heard = listening()
+    output.take(news([f"half{output._mark}"]))
+    assert heard == [(7, False, ["half"])]
+    assert output._wait_for_marks(1, patience_s=0.01)
+
+
+def test_silence_ends_the_waiting() -> None:
+    output, _ = listening()
+    assert not output._wait_for_marks(1, patience_s=0.01)
+
+
+def test_a_slow_listener_is_waited_for() -> None:
+    goes_on = threading.Event()
+    output, _ = listening(lambda *_: goes_on.wait(30))
+    messages = [news(["a line"]), news([output._mark])]
+    thread = threading.Thread(target=lambda: [output.take(message) for message in messages])
+    thread.start()
+    threading.Timer(0.1, goes_on.set).start()
+    assert output._wait_for_marks(1, patience_s=0.02)
+    thread.join()

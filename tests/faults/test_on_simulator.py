@@ -14,6 +14,7 @@ from sunshower.faults.checkers.delivery import AtLeastOnce, Duplicates
 from sunshower.faults.checkers.edges import EachEdgeOnce, NoPrematureAck
 from sunshower.faults.checkers.healing import Liveness, Recovers
 from sunshower.faults.checkers.pressure import BoundedPending
+from sunshower.faults.commands import drain, rebalance
 from sunshower.faults.experiment import Experiment, prepare
 from sunshower.faults.history import History
 from sunshower.faults.lines import from_lines, to_lines
@@ -22,11 +23,12 @@ from sunshower.faults.plans import Step, at, every, random, until
 from sunshower.faults.running import carry_out, run_experiment
 from sunshower.faults.shrinking import Steps, shrink
 from sunshower.faults.swarm import swarm
-from sunshower.faults.targets import acker, anybody, component, master, spout
+from sunshower.faults.targets import acker, anybody, component, master, spout, task
 from sunshower.faults.vocabulary import expire, kill, pause
 from sunshower.faults.workload import relayed
 from sunshower.runtime.ids import NO_IDS, U64
 from sunshower.runtime.ledger import Ledger, Settled
+from sunshower.runtime.plan import Layout
 from sunshower.runtime.spout_task import SpoutTask
 from sunshower.simulation.cluster import SimCluster
 
@@ -86,6 +88,25 @@ def test_a_hail_of_faults_costs_nothing(seed: int) -> None:
     outcome, history = run(replace(EXPERIMENT, plan=hail), seed)
     assert outcome.verdict is Verdict.HOLDS, told(outcome)
     assert len(history.faults) == outcome.figures["faults"] > 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_tasks_change_places_while_one_of_them_sleeps(seed: int) -> None:
+    """Only the nemesis would wake it: it must not wait for the rebalance."""
+
+    def plan() -> Iterator[Step]:
+        moves = at(0.15, rebalance(2, Layout.PACK, wait_s=0.05))
+        late = heapq.merge(at(0.9, kill(component("relay"))), at(1.0, drain()))
+        return heapq.merge(at(0.1, pause(task("relay", 0), 0.5)), moves, late)
+
+    parameters = {"messages": 300}
+    outcome, history = run(replace(EXPERIMENT, plan=plan, parameters=parameters), seed)
+    assert outcome.verdict is Verdict.HOLDS, told(outcome)
+    assert not outcome.undone
+    pause_band, move_band = history.faults[:2]
+    assert move_band.begun_s < 0.2
+    assert pause_band.ended_s == pytest.approx(0.6, abs=0.01)
+    assert outcome.figures["messages"] < 300
 
 
 def test_the_same_seed_gives_the_same_history() -> None:

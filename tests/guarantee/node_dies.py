@@ -17,8 +17,8 @@ from sunshower.actors.cluster import RayCluster
 from sunshower.runtime.plan import Layout
 from tests.guarantee.deaths import check_nothing_is_lost, kill_in_the_middle, read, topology
 
-# By default Ray looks every 3 s, and believes in a node's death after five misses: 15 s. After three
-# of one second it has believed in that of a living one, on a very busy machine.
+# By default Ray looks every 3 s, and believes in a node's death after five misses: 15 s. Three of
+# one second were too few: a living one was taken for dead, on a very busy machine.
 HEALTH = {"health_check_period_ms": 1_000, "health_check_failure_threshold": 8}
 HEAD: dict[str, Any] = {"num_cpus": 1, "include_dashboard": False, "_system_config": HEALTH}
 SECOND = "second"

@@ -23,8 +23,8 @@ class Crash(BaseException):
     """A process dies here."""
 
 
-def raises(error: BaseException) -> Callable[[], None]:
-    def fail() -> None:
+def raises(error: BaseException) -> Callable[..., None]:
+    def fail(*_: object) -> None:
         raise error
 
     return fail

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from sunshower.clock import SystemClock
 from sunshower.dev.kafka import Kafka
@@ -18,6 +18,7 @@ from sunshower.kafka.metadata import KafkaDirectory
 from sunshower.kafka.partitions import Directory, Partition
 from sunshower.kafka.zookeeper_directory import ZooKeeperDirectory
 from sunshower.stores.zookeeper import ZooKeeperTree
+from tests.kafka.topics import admin, new_topic
 
 WITHIN_S = 60.0
 
@@ -29,13 +30,12 @@ class Told(NamedTuple):
     kafka: Kafka
 
     def create(self, count: int) -> str:
-        topic, admin = f"t{uuid.uuid4().hex}", self.admin()
-        admin.create_topics([NewTopic(topic, count)])[topic].result(timeout=WITHIN_S)
+        topic = new_topic(self.kafka.bootstrap, count)
         until(lambda: topic in self.directory.topics())
         return topic
 
     def admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.kafka.bootstrap, "log_level": 0})
+        return admin(self.kafka.bootstrap)
 
 
 def until(true: Callable[[], bool]) -> None:
@@ -83,8 +83,8 @@ def test_partitions_of_a_topic_are_told_in_order_with_their_leaders(told: Told) 
 
 @every_directory
 def test_partitions_that_are_added_are_seen(told: Told) -> None:
-    topic, admin = told.create(1), told.admin()
-    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(timeout=WITHIN_S)
+    topic, client = told.create(1), told.admin()
+    client.create_partitions([NewPartitions(topic, 3)])[topic].result(timeout=WITHIN_S)
     until(lambda: len(told.directory.partitions(topic)) == 3)
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import pickle
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewPartitions
 
 from sunshower.clock import SystemClock
 from sunshower.dev.kafka import Kafka
@@ -29,7 +32,7 @@ from sunshower.kafka.zookeeper_group import ZooKeeperGroup
 from sunshower.stores.zookeeper import ZooKeeperTree
 from sunshower.stores.zookeeper_client import Tls
 from tests.kafka.stage import Run, running, topology
-from tests.kafka.topics import fill, new_topic
+from tests.kafka.topics import admin, fill, new_topic
 from tests.stores.expiring import expire
 
 BAD_INPUT_S = 10.0
@@ -44,6 +47,7 @@ class Site:
         self.count = partitions
         self.topic = new_topic(kafka.bootstrap, partitions)
         self.group = f"g{uuid.uuid4().hex[:8]}"
+        self.producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
         self.sent = 0
 
     def spout(self, **options: Any) -> KafkaSpout:
@@ -61,8 +65,9 @@ class Site:
 
     def send(self, each: int) -> None:
         for partition in range(self.count):
-            values = [f"{partition}:{self.sent + n}".encode() for n in range(each)]
-            fill(self.kafka.bootstrap, self.topic, values, partition)
+            for number in range(self.sent, self.sent + each):
+                self.producer.produce(self.topic, f"{partition}:{number}", partition=partition)
+        assert not self.producer.flush(60)
         self.sent += each
 
     def all(self) -> set[str]:
@@ -189,6 +194,47 @@ def test_a_zookeeper_that_is_killed_and_restarted_loses_nothing(site: Site) -> N
         site.send(20)
         run.until(lambda: {*seen(run)} == site.all())
         run.until(lambda: stored(site) == dict.fromkeys(range(4), 45))
+
+
+def test_a_consumer_that_comes_and_goes_under_load_loses_nothing(site: Site) -> None:
+    found: list[str] = []
+    with running(topology(site.spout())) as steady:
+        for _ in range(3):
+            with running(topology(site.spout())) as guest:
+                site.send(20)
+                together(steady, guest, lambda: parts(steady) == parts(guest) == 2)
+                site.send(20)
+                together(steady, guest, lambda: site.all() == {*found, *seen(steady), *seen(guest)})
+                found.extend(seen(guest))
+            steady.until(lambda: parts(steady) == 4)
+        steady.until(lambda: stored(site) == dict.fromkeys(range(4), 120))
+        twice = len(found) + len(seen(steady)) - len(site.all())
+        assert 0 <= twice <= 3 * 40, "what was open when it changed hands, and no more"
+
+
+def parts(run: Run) -> int:
+    """How many partitions it reads."""
+    opened = hasattr(run.spout(), "_reading")
+    return len(run.spout().standing()) if opened else 0
+
+
+def together(one: Run, other: Run, happened: Callable[[], bool]) -> None:
+    """Let both work until then."""
+    while not happened():
+        one.go_on(0.02)
+        other.go_on(0.02)
+
+
+def test_partitions_that_are_added_are_read_from_their_start(site: Site) -> None:
+    site.send(5)
+    with running(topology(site.spout(), tasks=2)) as run:
+        run.until(lambda: {*seen(run)} == site.all())
+        client = admin(site.kafka.bootstrap)
+        client.create_partitions([NewPartitions(site.topic, 6)])[site.topic].result(60)
+        for partition in (4, 5):
+            fill(site.kafka.bootstrap, site.topic, [b"%d:new" % partition], partition)
+        run.until(lambda: {"4:new", "5:new"} < {*seen(run)})
+        assert {*seen(run)} == site.all() | {"4:new", "5:new"}
 
 
 # ---- bad input ----------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from sunshower.errors import (
     NotAuthorised,
     StoreForbidden,
     StoreUnreachable,
+    UnknownTopic,
 )
 from sunshower.kafka.assignment import round_robin_of_threads
 from sunshower.kafka.partitions import Partition
@@ -88,6 +89,18 @@ def test_a_claim_waits_until_the_former_owner_has_let_go() -> None:
     stage.settle()
     assert (short(slow.reads), short(quick.reads)) == ([0], [1])
     assert not quick.group.waiting
+
+
+def test_an_owner_that_cannot_begin_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(Topics(t=2))
+    member = stage.join()
+    with monkeypatch.context() as patch:
+        patch.setattr(member, "assigned", raises(UnknownTopic("not yet")))
+        with pytest.raises(UnknownTopic):
+            stage.settle()
+        assert stage.in_zookeeper().keys() == stage.all()
+    stage.settle()
+    assert member.history == ["+t[0] t[1]"]
 
 
 def test_members_beyond_the_partitions_are_idle_and_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from sunshower.clock import SystemClock
 
 WITHIN_S = 60.0
+# Of a broker that is still looking for its ZooKeeper, which another test has killed.
+_SHAKEN = {"UNKNOWN", "NOT_CONTROLLER", "REQUEST_TIMED_OUT", "_TIMED_OUT"}
 
 
 def admin(bootstrap: str) -> AdminClient:
@@ -20,16 +22,32 @@ def admin(bootstrap: str) -> AdminClient:
 def new_topic(
     bootstrap: str, partitions: int = 1, *, name: str | None = None, **settings: str
 ) -> str:
-    """A topic of a name of its own; `min_insync_replicas` stands for min.insync.replicas."""
+    """A topic of a name of its own; `min_insync_replicas` stands for min.insync.replicas.
+
+    All brokers know it when this returns: they hear of it after the controller.
+    """
     topic, client = name or f"t-{uuid.uuid4().hex[:12]}", admin(bootstrap)
     config = {name.replace("_", "."): value for name, value in settings.items()}
-    client.create_topics([NewTopic(topic, partitions, config=config)])[topic].result(WITHIN_S)
     clock = SystemClock()
     end_s = clock.now() + WITHIN_S
-    for address in bootstrap.split(","):  # each broker hears of it in its own time
-        while topic not in (one := admin(address)).list_topics(timeout=WITHIN_S).topics:
+    while True:
+        made = client.create_topics([NewTopic(topic, partitions, config=config)])[topic]
+        try:
+            made.result(WITHIN_S)
+        except KafkaException as error:
+            reason = error.args[0].name()
+            if reason == "TOPIC_ALREADY_EXISTS":
+                break  # by an attempt whose answer was lost
+            if reason not in _SHAKEN or clock.now() > end_s:
+                raise
+            clock.sleep(0.2)
+        else:
+            break
+    for address in bootstrap.split(","):
+        client = admin(address)
+        while topic not in client.list_topics(timeout=WITHIN_S).topics:
             assert clock.now() < end_s, f"{address} does not know {topic}"
-            one.poll(0.05)
+            clock.sleep(0.02)
     return topic
 
 
