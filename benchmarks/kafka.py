@@ -91,10 +91,14 @@ def words(arena: Arena, topic: Topic, tell: Tell) -> Match:
     unit = "M words/s"
     ours = Entry(Key("kafka_words", "sunshower", "pack-rows", unit), partial(_words, arena, topic))
     peers = [
-        Entry(Key("kafka_words", peer, variant, unit), partial(_peer, interpreter, peer, topic))
-        for peer, variant in (("faust", "agent, a dict"), ("quix", "update, a dict"))
+        Entry(Key("kafka_words", peer, how, unit), partial(_peer, interpreter, peer, how, topic))
+        for peer, how in (("faust", "agent"), ("quix", "expand"), ("quix", "one-function"))
     ]
-    ratios = [Ratio(f"kafka_words/pack-rows/{p.key.system}", ours.key, p.key) for p in peers]
+    names = ("faust", "quix", "quix-one-function")
+    ratios = [
+        Ratio(f"kafka_words/pack-rows/{name}", ours.key, peer.key)
+        for name, peer in zip(names, peers, strict=True)
+    ]
     return Match("kafka-words", [ours, *peers], ratios)
 
 
@@ -110,10 +114,11 @@ def _words(arena: Arena, topic: Topic) -> Sample:
     return arena.run(topology, gate, Layout.PACK).expect(topic.words).sample(MILLION)
 
 
-def _peer(interpreter: Path, peer: str, topic: Topic) -> Sample:
+def _peer(interpreter: Path, peer: str, how: str, topic: Topic) -> Sample:
     messages = max(topic.messages // 10, 1000)
     share = topic.words * messages // topic.messages
-    found = running.count_words(interpreter, peer, topic.address, topic.name, messages, share)
+    place = (topic.address, topic.name)
+    found = running.count_words(interpreter, peer, how, *place, messages, share)
     return found.sample(MILLION)
 
 

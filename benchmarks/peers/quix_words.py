@@ -11,28 +11,34 @@ import uuid
 
 from quixstreams import Application
 
-ADDRESS, NAME, WANTED = sys.argv[1], sys.argv[2], int(sys.argv[3])
+ADDRESS, NAME, WANTED, HOW = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 
 
 class Words:
-    """Counts the words of so many messages, and ends the process."""
+    """Counts the words of so many messages, and ends the process when there is one more."""
 
     def __init__(self) -> None:
         self.counts: dict[bytes, int] = {}
         self.done, self.begun_s = 0, 0.0
 
-    def __call__(self, value: bytes) -> None:
+    def split(self, value: bytes) -> list[bytes]:
         if not self.done:
             self.begun_s = time.monotonic()
-        counts = self.counts
-        for word in value.split():
-            counts[word] = counts.get(word, 0) + 1
-        self.done += 1
         if self.done == WANTED:
             found = {"begun_s": self.begun_s, "ended_s": time.monotonic(), "done": self.done}
-            told = json.dumps(found | {"words": sum(counts.values())})
+            told = json.dumps(found | {"words": sum(self.counts.values())})
             os.write(1, f"{told}\n".encode())
             os._exit(0)
+        self.done += 1
+        return value.split()
+
+    def count(self, word: bytes) -> None:
+        self.counts[word] = self.counts.get(word, 0) + 1
+
+    def both(self, value: bytes) -> None:
+        counts = self.counts
+        for word in self.split(value):
+            counts[word] = counts.get(word, 0) + 1
 
 
 app = Application(
@@ -42,5 +48,10 @@ app = Application(
     auto_create_topics=False,
     loglevel=logging.ERROR,
 )
-app.dataframe(app.topic(NAME, value_deserializer="bytes")).update(Words())
+words = Words()
+messages = app.dataframe(app.topic(NAME, value_deserializer="bytes"))
+if HOW == "expand":
+    messages.apply(words.split, expand=True).update(words.count)
+else:
+    messages.update(words.both)
 app.run()

@@ -34,11 +34,11 @@ def python(tell: Tell) -> Path:
 
 
 def count_words(
-    interpreter: Path, peer: str, address: str, topic: str, messages: int, words: int
+    interpreter: Path, peer: str, how: str, address: str, topic: str, messages: int, words: int
 ) -> Outcome:
     """Let `faust` or `quix` count the words of so many messages; `done` are words."""
     script = _HERE / f"{peer}_words.py"
-    command = [str(interpreter), str(script), address, topic, str(messages)]
+    command = [str(interpreter), str(script), address, topic, str(messages), how]
     found = json.loads(_run(command, _TIMEOUT_S).splitlines()[-1])
     if found["words"] < words * 0.99 or found["words"] > words * 1.01:
         raise BenchmarkError(f"{peer} has counted {found['words']:,} words of about {words:,}")

@@ -14,7 +14,7 @@ from sunshower.records import Schema
 from sunshower.topologies.components import Bolt, Collector, Context, Tuple
 from sunshower.topologies.retry import DeadLetter
 
-_ROOM_S = 0.01  # how long a record waits for room in the queue before the next one is taken in
+_ROOM_S = 0.05  # how long a batch waits for room in the queue before the next one is taken in
 _RENEW_S = 2.0  # what is on its way for longer has its timeout reset
 _CLOSE_S = 10.0
 _PLACE = ("topic", "partition", "offset")
@@ -36,7 +36,7 @@ class KafkaBolt(Bolt[Any, None]):
     Raises at its start UnknownTopic, NotAuthorised, KafkaUnreachable, or ConfigError.
     """
 
-    tick_s = 0.01  # deliveries are heard of, also while no records come
+    tick_s = 0.02  # deliveries are heard of, also while no records come
 
     def __init__(
         self,
@@ -82,13 +82,9 @@ class KafkaBolt(Bolt[Any, None]):
         """Send it; it is settled by a later `flush`."""
         self._hands = out
         message = self._compose(tuple.record)
-        if not self._waiting and self._sent(self._number, message):
-            self._open[self._number] = tuple
-        else:  # this one keeps its turn, and the next one comes later for it
-            self._open[self._number] = tuple
+        if self._waiting or not self._sent(self._number, message):
             self._waiting.append((self._number, message))
-            self._producer.poll(_ROOM_S)
-            self._send_waiting()
+        self._open[self._number] = tuple
         self._number += 1
 
     def tick(self) -> None:
@@ -104,9 +100,13 @@ class KafkaBolt(Bolt[Any, None]):
             self._renewed, self._renew_at_s = self._number, now + _RENEW_S
 
     def flush(self) -> None:
-        """Hear of deliveries: they ack and fail."""
+        """Hear of deliveries: they ack and fail. Where there is no room, wait a little: who is slow
+        is handed less."""
         self._producer.poll(0.0)
         self._send_waiting()
+        if self._waiting:
+            self._producer.poll(_ROOM_S)
+            self._send_waiting()
 
     def figures(self) -> dict[str, float]:
         """How many are not delivered yet, and how many of these found no room in the queue."""

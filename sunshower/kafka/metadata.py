@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from confluent_kafka.admin._metadata import ClusterMetadata, TopicMetadata
 
 WITHIN_S = 8.0  # an answer, or an error
+_STEP_S = 1.0  # how often to look whether the client was turned away meanwhile
 _QUIET = {"log_level": 0, "topic.metadata.refresh.interval.ms": -1}  # it is asked when it is wanted
 _NOT_AUTHORISED = {
     "_AUTHENTICATION",
+    "_SSL",
     "SASL_AUTHENTICATION_FAILED",
     "TOPIC_AUTHORIZATION_FAILED",
     "CLUSTER_AUTHORIZATION_FAILED",
@@ -81,16 +83,19 @@ class KafkaDirectory:
         """All topics: to ask for one would create it, where brokers do so."""
         from confluent_kafka import KafkaException
 
-        try:
-            return self._client.list_topics(timeout=self._answer_within_s)
-        except KafkaException as error:
-            self._told.clear()
-            self._client.poll(0)  # what was told meanwhile says more than that the time is over
-            reasons = [*self._told, error.args[0]]
-            raise next(
-                (ours for one in reasons if isinstance(ours := self._ours(one), NotAuthorised)),
-                self._ours(error.args[0]),
-            ) from error
+        self._told.clear()
+        left_s = self._answer_within_s
+        while True:
+            step_s = min(_STEP_S, left_s)
+            left_s -= step_s
+            try:
+                return self._client.list_topics(timeout=step_s)
+            except KafkaException as error:
+                self._client.poll(0)  # what was told meanwhile says more than that the time is over
+                told = map(self._ours, self._told)
+                refusal = next((one for one in told if isinstance(one, NotAuthorised)), None)
+                if refusal or left_s <= 0:
+                    raise refusal or self._ours(error.args[0]) from error
 
     def _why_not(self, topic: str) -> KafkaError:
         """A topic that is not listed is unknown, or this client may not know of it."""

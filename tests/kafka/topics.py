@@ -24,7 +24,7 @@ def new_topic(
 ) -> str:
     """A topic of a name of its own; `min_insync_replicas` stands for min.insync.replicas.
 
-    Brokers that are asked know it when this returns: they hear of it after the controller.
+    All brokers know it when this returns: they hear of it after the controller.
     """
     topic, client = name or f"t-{uuid.uuid4().hex[:12]}", admin(bootstrap)
     config = {name.replace("_", "."): value for name, value in settings.items()}
@@ -43,9 +43,11 @@ def new_topic(
             clock.sleep(0.2)
         else:
             break
-    while topic not in client.list_topics(timeout=WITHIN_S).topics:
-        assert clock.now() < end_s
-        clock.sleep(0.02)
+    for address in bootstrap.split(","):
+        client = admin(address)
+        while topic not in client.list_topics(timeout=WITHIN_S).topics:
+            assert clock.now() < end_s, f"{address} does not know {topic}"
+            clock.sleep(0.02)
     return topic
 
 
