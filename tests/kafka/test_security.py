@@ -85,7 +85,7 @@ def test_a_certificate_of_others_is_an_error(
 ) -> None:
     issue(tmp_path, "client")
     settings = by_certificate(kafka_secured) | kafka_secured.security.by_certificate(tmp_path)
-    with pytest.raises(KafkaError, match=r"answer|credential"):  # the broker hangs up without a word
+    with pytest.raises(KafkaError, match=r"answer|credential"):  # it just hangs up
         prepare(settings, topic)
 
 
