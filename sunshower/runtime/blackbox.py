@@ -76,7 +76,8 @@ class BlackBox(Recorder):
 
     def begin(self, task: int, roots: U64, now: float) -> None:
         count = min(len(roots), ROOTS_MAX)
-        self._roots[:count] = roots[:count]
+        if count:
+            self._roots[:count] = roots[:count]
         _CALL.pack_into(self._buffer, _CALL_AT, task, count, now)
 
     def end(self) -> None:

@@ -100,7 +100,9 @@ class Havoc:
 
     def to_fields(self) -> dict[str, Any]:
         """Plain values, for MessagePack and JSON."""
-        return asdict(self)
+        parts = {"raises": self.raises, "slows": self.slows, "links": self.links}
+        fields = {name: [asdict(one) for one in some] for name, some in parts.items()}
+        return {**fields, "expirations": self.expirations}
 
     @staticmethod
     def from_fields(found: Mapping[str, Any]) -> Havoc:

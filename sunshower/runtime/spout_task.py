@@ -171,10 +171,12 @@ class SpoutTask(Supervised):
     @property
     def next_emit_s(self) -> float:
         """When to call `emit` next: a replay is due, or there is room and the source may be asked;
-        ∞ if that depends on others."""
-        if self._reports.tracked and not self.pending.room:
-            return math.inf
-        asks = self._fresh_room > 0 or self.behind
+        ∞ if that depends on others. Looked at several times in each slice."""
+        asks = True
+        if self._reports.tracked:
+            if not (room := self.pending.room):
+                return math.inf
+            asks = room > len(self.replays.line) or self.behind > 0
         source_s = self.rest.until_s if asks else math.inf
         return min(source_s, self.replays.line.next_s)
 
