@@ -2,8 +2,9 @@
 
 Each question to each message costs 30 ns and more. The client gives many messages of one partition
 after the other, and mostly without gaps: then the offsets of a run follow from its first and last.
-Measured, in CPU time of the thread that reads (records of 100 bytes): asking each for everything in
-comprehensions 1.5 µs a message, in columns by C 0.85 µs, in runs 0.7 µs.
+Measured, in CPU time of the thread that reads, from messages to records (100 bytes): each message
+asked for everything in comprehensions 0.72 µs, in columns and runs 0.37 µs, and with one field that
+is wanted alone 0.19 µs.
 """
 
 from __future__ import annotations
