@@ -1,9 +1,9 @@
-"""Commits beside the work, one at a time in a thread: a broker that is away stops nobody."""
+"""Commits beside the work, one at a time: a broker that is away stops nobody."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from sunshower.errors import StaleGeneration, SunshowerError
@@ -11,35 +11,44 @@ from sunshower.kafka.partitions import Committed, Offsets, Partition
 
 _LOG = logging.getLogger("sunshower.kafka")
 
+Wanted = Mapping[Partition, Committed]
+
 
 class Committer:
     """Writes into `offsets`, and remembers what is kept there. `stale`: commits that were refused,
-    because the partitions had changed hands; `failed`: those that did not get through."""
+    because the partitions had changed hands; `failed`: those that did not get through.
 
-    def __init__(self, offsets: Offsets) -> None:
+    `soon` begins a write that this thread need not wait for; without it, another thread does.
+    """
+
+    def __init__(
+        self, offsets: Offsets, soon: Callable[[Wanted], Future[None]] | None = None
+    ) -> None:
         self.kept: dict[Partition, Committed] = {}
         self.commits = self.stale = self.failed = 0
         self._offsets = offsets
         self._thread = ThreadPoolExecutor(1, "commits")
-        self._wanted: dict[Partition, Committed] = {}
-        self._underway: Future[None] | None = None
+        self._soon = soon or self._in_thread
+        self._underway: tuple[Future[None], Wanted] | None = None
 
-    def begin(self, wanted: Mapping[Partition, Committed]) -> None:
+    def begin(self, wanted: Wanted) -> None:
         """Write what is not kept yet; if a write is under way, leave it for the next time."""
-        self._hear()
-        new = {p: one for p, one in wanted.items() if self.kept.get(p) != one}
+        if self._underway is not None and self._underway[0].done():
+            self._hear(*self._underway)
+            self._underway = None
+        new = self._new(wanted)
         if self._underway is None and new:
-            self._wanted = new
-            self._underway = self._thread.submit(self._offsets.write, new)
+            self._underway = self._soon(new), new
 
-    def finish(self, wanted: Mapping[Partition, Committed], within_s: float) -> bool:
+    def finish(self, wanted: Wanted, within_s: float) -> bool:
         """The same, and wait for it. Returns whether all of it is kept."""
-        for _ in range(2):  # first for what is under way
-            self.begin(wanted)
-            if self._underway is not None:
-                wait([self._underway], within_s)
-                self._hear()
-        return all(self.kept.get(partition) == one for partition, one in wanted.items())
+        self._underway = None  # what it has to say is older
+        if new := self._new(wanted):
+            write = self._in_thread(new)
+            wait([write], within_s)
+            if write.done():
+                self._hear(write, new)
+        return not self._new(wanted)
 
     def forget(self, partition: Partition) -> None:
         """Somebody else may write it from now on."""
@@ -49,11 +58,14 @@ class Committer:
         """Let a write that hangs be; it ends with its client."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _hear(self) -> None:
-        """Note what has become of the last write."""
-        if self._underway is None or not self._underway.done():
-            return
-        done, self._underway = self._underway, None
+    def _new(self, wanted: Wanted) -> dict[Partition, Committed]:
+        return {p: one for p, one in wanted.items() if self.kept.get(p) != one}
+
+    def _in_thread(self, wanted: Wanted) -> Future[None]:
+        return self._thread.submit(self._offsets.write, wanted)
+
+    def _hear(self, done: Future[None], wanted: Wanted) -> None:
+        """Note what has become of a write."""
         try:
             done.result()
         except StaleGeneration as error:
@@ -64,4 +76,4 @@ class Committer:
             _LOG.warning("a commit has failed, and is tried again: %s", error)
         else:
             self.commits += 1
-            self.kept.update(self._wanted)
+            self.kept.update(wanted)

@@ -50,7 +50,13 @@ class Consumer:
         self.eager = False  # a member of a group that gives all back before each assignment
         strategy = str(settings.get("partition.assignment.strategy", ""))
         self.strategy = strategy or "range,roundrobin"
-        usual: dict[str, Any] = {"log_level": 0, "error_cb": self._hear}
+        # Called while the client is polled, with the outcome of a commit that nobody waits for.
+        self.hear_commit: Callable[[Any, list[Any]], None] | None = None
+        usual: dict[str, Any] = {
+            "log_level": 0,
+            "error_cb": self._hear,
+            "on_commit": self._hear_commit,
+        }
         try:
             self.client: Client = Consumer({**usual, **settings, **_FIXED})
         except (KafkaException, TypeError) as error:
@@ -128,6 +134,10 @@ class Consumer:
             return call(*given)
         except KafkaException as error:
             raise as_ours(error.args[0], what, self.address) from error
+
+    def _hear_commit(self, error: Any, partitions: list[Any]) -> None:
+        if self.hear_commit is not None:
+            self.hear_commit(error, partitions)
 
     def _hear(self, error: Any) -> None:
         self.told.append(error)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
 
-from sunshower.errors import StaleGeneration
+from sunshower.errors import KafkaError, StaleGeneration
 from sunshower.kafka.consumer import ANSWER_S, Consumer
 from sunshower.kafka.metadata import as_ours
 from sunshower.kafka.partitions import Committed, Partition
@@ -21,6 +24,8 @@ class KafkaOffsets:
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._what = f"the offsets of group {consumer.group!r}"
+        self._soon: deque[Future[None]] = deque()  # not answered yet, the oldest first
+        consumer.hear_commit = self._heard
 
     def read(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
         from confluent_kafka import KafkaException, TopicPartition
@@ -44,6 +49,28 @@ class KafkaOffsets:
         return found
 
     def write(self, offsets: Mapping[Partition, Committed]) -> None:
+        client = self._consumer.client
+        self._commit(offsets, lambda wanted: client.commit(offsets=wanted, asynchronous=False))
+
+    def write_soon(self, offsets: Mapping[Partition, Committed]) -> Future[None]:
+        """Begin to write; what has become of it is known when the consumer is polled later.
+
+        While a coordinator is looked for, a commit that waits for its answer holds up all others
+        who use the client, for 46 s and more; this one does not.
+        """
+        written: Future[None] = Future()
+        self._soon.append(written)
+        try:
+            client = self._consumer.client
+            self._commit(offsets, lambda wanted: client.commit(offsets=wanted, asynchronous=True))
+        except KafkaError as error:
+            self._soon.pop()
+            written.set_exception(error)
+        return written
+
+    def _commit(
+        self, offsets: Mapping[Partition, Committed], commit: Callable[[list[Any]], Any]
+    ) -> None:
         from confluent_kafka import KafkaException, TopicPartition
 
         wanted = [
@@ -51,12 +78,27 @@ class KafkaOffsets:
             for p, committed in offsets.items()
         ]
         try:
-            answers = self._consumer.client.commit(offsets=wanted, asynchronous=False)
-            errors = [one.error for one in answers or () if one.error is not None]
+            errors = [one.error for one in commit(wanted) or () if one.error is not None]
         except KafkaException as error:
             errors = [error.args[0]]
         except RuntimeError as error:  # the consumer is closed
             raise StaleGeneration(f"{self._what} are nobody's any more: {error}") from error
+        self._check(errors)
+
+    def _heard(self, error: Any, partitions: list[Any]) -> None:
+        """The client has an answer to the oldest of the commits that were not waited for."""
+        if not self._soon:
+            return  # one that was waited for
+        written = self._soon.popleft()
+        try:
+            self._check([error] * (error is not None))
+            self._check([one.error for one in partitions if one.error is not None])
+        except KafkaError as refused:
+            written.set_exception(refused)
+        else:
+            written.set_result(None)
+
+    def _check(self, errors: Sequence[Any]) -> None:
         for refusal in errors:
             if refusal.name() in _STALE:
                 raise StaleGeneration(

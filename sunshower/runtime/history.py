@@ -60,7 +60,7 @@ class What(IntEnum):
 
 
 class Entry(NamedTuple):
-    """See the table above. (As a frozen dataclass, three times as slow to make.)"""
+    """See the table above; a frozen dataclass is three times as slow to make."""
 
     at_s: float  # on the cluster's clock; of a simulated worker, the simulator's, not its own
     what: What

@@ -177,8 +177,7 @@ class SpoutTask(Supervised):
             if not (room := self.pending.room):
                 return math.inf
             asks = room > len(self.replays.line) or self.behind > 0
-        source_s = self.rest.until_s if asks else math.inf
-        return min(source_s, self.replays.line.next_s)
+        return min(self.rest.until_s if asks else math.inf, self.replays.line.next_s)
 
     @property
     def done(self) -> bool:

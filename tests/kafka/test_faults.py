@@ -270,3 +270,27 @@ def test_a_message_that_cannot_be_read_is_a_dead_letter_with_its_place_and_bytes
     headers = dict(message.headers() or ())
     assert headers["offset"] == b"1"
     assert headers["topic"] == topic.encode()
+
+
+def test_nobody_stands_still_while_the_broker_is_away_and_a_commit_is_due(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap)
+    fill(kafka.bootstrap, topic, numbered(0, 40))
+    spout = reader(kafka.bootstrap, topic, refresh_s=1000.0)
+    with running(topology(spout)) as run:
+        run.until(lambda: len(run.records()) == 40)
+        run.until(lambda: lag(kafka.bootstrap, topic) == 0)
+        fill(kafka.bootstrap, topic, numbered(40, 60))
+        kafka.kill(1)
+        try:
+            clock, slowest_s = SystemClock(), 0.0
+            end_s = clock.now() + 4.0
+            while clock.now() < end_s:
+                begun_s = clock.now()
+                run.core.step()
+                slowest_s = max(slowest_s, clock.now() - begun_s)
+                clock.sleep(0.01)
+        finally:
+            kafka.restart(1)
+        assert slowest_s < 1.0
+        run.until(lambda: lag(kafka.bootstrap, topic) == 0)
+        assert set(values(run)) == set(numbered(0, 60))

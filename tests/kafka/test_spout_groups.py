@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from sunshower import Retry
 from sunshower.dev.kafka import Kafka
 from sunshower.errors import KafkaUnreachable, StaleGeneration
+from sunshower.kafka.committing import Wanted
 from sunshower.kafka.consumer import Consumer
 from sunshower.kafka.offsets import KafkaOffsets
 from sunshower.kafka.options import KafkaOptions, by_broker_group
@@ -99,19 +101,19 @@ def test_a_stale_commit_is_counted_and_ends_nothing(kafka: Kafka) -> None:
     fill(kafka.bootstrap, topic, [b"0"])
     with running(topology(member(topic, base))) as run:
         run.until(lambda: run.contiguous() == {f"{topic}[0]": 1})
-        offsets, refused = run.spout()._reading.committer._offsets, [True]
-        write = offsets.write
+        committer, stale = run.spout()._reading.committer, [StaleGeneration("an older one")]
+        soon = committer._soon
 
-        def stale(wanted: Any) -> None:
-            if refused.pop():
-                raise StaleGeneration("an older generation")
-            write(wanted)
+        def refused(wanted: Wanted) -> Future[None]:
+            if not stale:
+                return soon(wanted)
+            written: Future[None] = Future()
+            written.set_exception(stale.pop())
+            return written
 
-        refused.insert(0, False)
-        offsets.write = stale  # type: ignore[method-assign]
+        committer._soon = refused
         fill(kafka.bootstrap, topic, [b"1"])
         run.until(lambda: run.spout().result()["stale commits"] == 1)
-        offsets.write = write  # type: ignore[method-assign]
         before = run.spout().result()["commits"]
         run.until(lambda: run.spout().result()["commits"] > before)
         assert not run.errors()
