@@ -42,7 +42,15 @@ class Committer:
 
     def finish(self, wanted: Wanted, within_s: float) -> bool:
         """The same, and wait for it. Returns whether all of it is kept."""
-        self._underway = None  # what it has to say is older
+        if self._underway is not None:
+            write, new = self._underway
+            if self._soon == self._in_thread:  # that one is before us, and may hang
+                wait([write], within_s)
+                if not write.done():
+                    return False
+            if write.done():
+                self._hear(write, new)
+            self._underway = None  # else what it will have to say is older
         if new := self._new(wanted):
             write = self._in_thread(new)
             wait([write], within_s)

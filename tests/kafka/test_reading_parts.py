@@ -223,7 +223,9 @@ def test_what_is_refused_is_counted_and_what_failed_is_tried_again() -> None:
     offsets.go.set()
     committer = Committer(offsets)
     wanted = {HERE: Committed(1)}
-    assert committer.finish(wanted, 30) is False
+    assert not committer.finish(wanted, 30)
+    assert (committer.stale, committer.failed) == (1, 0)
+    assert not committer.finish(wanted, 30)
     assert (committer.stale, committer.failed) == (1, 1)
     assert committer.finish(wanted, 30)
     assert (committer.stale, committer.failed, committer.commits) == (1, 1, 1)
