@@ -36,9 +36,12 @@ class RayMarks:
         self._store = RayStore()
 
     def read(self, task: int) -> int:
-        """See the port."""
-        found = self._store.read(mark_key(self._run, task))
-        return 0 if found is None else int(found)
+        """See the port. A store that does not answer stops nobody: that is logged."""
+        try:
+            return int(self._store.read(mark_key(self._run, task)) or 0)
+        except Exception:
+            _LOG.warning("how far spout task %d was drawn is not known", task, exc_info=True)
+            return 0
 
     def write(self, task: int, number: int) -> None:
         """See the port. A store that does not answer stops nobody: that is logged."""

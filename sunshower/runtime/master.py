@@ -292,13 +292,14 @@ class Master:
         still = sent == executed or now - since_s >= _SETTLE_S
         empty = self._arrived and still and all(worker.idle for worker in workers)
         at_rest = all(worker.at_rest for worker in workers)
-        if empty and self._spouts_done():
-            self._done_lives = self.lives
+        done = empty and self._spouts_done()
+        if done and (self.plan.graph.config.tracked or now - since_s >= _SETTLE_S):
+            self._done_lives = self.lives  # else what travels unseen may have made it look so
         return Facts(
             joined=set(self.plan.workers) <= set(self.lives),
             arrived=self._arrived,
             quiet=empty and at_rest and not any(task.counts.pending for task in tasks),
-            done=bool(self._done_lives) and self._done_lives == self.lives,
+            done=done or (bool(self._done_lives) and self._done_lives == self.lives),
         )
 
     def _spouts_done(self) -> bool:

@@ -163,5 +163,7 @@ def test_slow_tree_that_moves_does_not_time_out(layout: Layout, seed: int) -> No
 def test_slow_tree_times_out_without_it_and_at_the_maximum(longest_s: float | None) -> None:
     watch = Watch()
     net = slow_chain(watch, Layout.ISOLATE, 0, longest_s)
-    net.until(lambda: bool(watch.failures))
+    net.until(lambda: watch.done == 3)  # and nobody has heard of the last one yet
+    (spout,) = net.spouts()
+    spout.look(watch.clock.now())
     assert watch.failures[0].cause is Cause.TIMEOUT
