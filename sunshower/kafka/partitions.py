@@ -89,6 +89,10 @@ class Sharing(Protocol):
 class Offsets(Protocol):
     """Where a group's progress is kept."""
 
+    @property
+    def keeps_writer(self) -> bool:
+        """Whether the metadata are kept. If not, what is kept counts as written by who reads it."""
+
     def read(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
         """What is kept, of those that have something. Raises BadOffset for what is no offset."""
 

@@ -68,7 +68,7 @@ class Reading:
     # ---- which ------------------------------------------------------------------------------
 
     def assigned(self, partitions: Collection[Partition]) -> None:
-        stored = self._offsets.read(partitions)
+        stored = self._stored(partitions)
         starts = {one: self._begin(one, stored.get(one)) for one in sorted(partitions)}
         for partition, start in starts.items():
             kept = stored.get(partition)
@@ -84,6 +84,12 @@ class Reading:
             for partition in starts:
                 self._drop(partition)
             raise
+
+    def _stored(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
+        stored = self._offsets.read(partitions)
+        if self._offsets.keeps_writer:
+            return stored
+        return {one: Committed(kept.offset, self._metadata) for one, kept in stored.items()}
 
     def revoked(self, partitions: Collection[Partition], *, lost: bool) -> None:
         if not lost:
