@@ -237,6 +237,8 @@ class Reading:
 
     def _skip(self, place: Place, end: int, why: str) -> None:
         """Go on at `end`. What lies before it is one open offset, until it has been told."""
+        if end <= place.progress.emitted:
+            return
         skipped = Skipped(place.partition, place.progress.emitted, end, why)
         _LOG.warning("%s: offsets %d to %d are skipped: %s", *skipped[:2], end - 1, why)
         place.progress.emit(np.array([skipped.first], np.int64))

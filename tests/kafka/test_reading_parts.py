@@ -109,6 +109,13 @@ def test_what_has_been_removed_is_skipped_and_told() -> None:
     assert begin(First.STORM, old, "t-1", 10, 90) == Start(10, (3, 10))
 
 
+def test_what_was_removed_is_told_also_where_storm_begins_at_the_start() -> None:
+    ours = Committed(3, OURS.metadata)
+    where = First.STORM_FORCED
+    assert begin(where, ours, "t-1", 10, 90, behind_max=5) == Start(10, (3, 10))
+    assert begin(where, ours, "t-1", 10, 90, behind_max=50) == Start(10, (3, 10))
+
+
 def test_what_is_too_far_behind_is_skipped_with_what_has_been_removed() -> None:
     old = Committed(3)
     where = First.UNCOMMITTED_EARLIEST
