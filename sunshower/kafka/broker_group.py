@@ -20,6 +20,8 @@ class BrokerGroup:
     raised within the client's poll would take messages along.
     """
 
+    later_is_new = False
+
     def __init__(self, subscription: Subscription, consumer: Consumer) -> None:
         pattern = subscription.pattern
         self._topics = [f"^({pattern})$"] if pattern is not None else [*subscription.topics]

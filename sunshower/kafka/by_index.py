@@ -20,6 +20,8 @@ class ByIndex:
     Raises ConfigError for an index that is out of range.
     """
 
+    later_is_new = True
+
     def __init__(
         self,
         subscription: Subscription,

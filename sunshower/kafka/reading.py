@@ -60,7 +60,7 @@ class Reading:
         self._deployment = deployment
         self._metadata = metadata
         self._acks = options.guarantee is Guarantee.AT_LEAST_ONCE
-        self.begun = False  # the partitions that were there at the beginning are assigned
+        self.all_new = False  # what is assigned from now on was not there before
         self._full: set[Partition] = set()  # paused: too much of them is uncommitted
         self._resting = False  # all are paused
         self._misplaced: set[Partition] = set()  # what is to be read next there is not there
@@ -113,8 +113,8 @@ class Reading:
     def _begin(self, partition: Partition, stored: Committed | None) -> Start:
         """Where to read; brokers are asked only where what is stored does not say it."""
         where, behind_max = self._options.first, self._options.behind_max
-        if self.begun and stored is None and not self._consumer.grouped:
-            where = First.EARLIEST  # it was not there when this began: all of it is new
+        if self.all_new and stored is None:
+            where = First.EARLIEST
         by_anyone = where in (First.UNCOMMITTED_EARLIEST, First.UNCOMMITTED_LATEST)
         goes_on = stored is not None and (by_anyone or writer(stored) == self._deployment)
         if goes_on and stored is not None and behind_max is None:
@@ -138,11 +138,11 @@ class Reading:
     def sort(self, messages: list[Message]) -> tuple[Lot, I64]:
         """Those that are records of ours, with their numbers; what else the client says is heard.
 
-        Raises KafkaError for what does not go away by itself, before anything has been taken in.
+        Raises KafkaError for what does not go away by itself; all the others are `ahead` again.
         """
         events = told(messages)
         if events:
-            self._check(events)
+            self._check(events, messages)
             messages = [message for message in messages if message.error() is None]
         topics = {partition.topic for partition in self.places}
         topic = topics.pop() if len(topics) == 1 else None
@@ -174,12 +174,13 @@ class Reading:
             offsets[here] |= place.numbers[0]
         return keep
 
-    def _check(self, events: list[Message]) -> None:
-        """Raise what is an error of ours."""
+    def _check(self, events: list[Message], messages: list[Message]) -> None:
+        """Raise what is an error of ours, once; put back the others."""
         for message in events:
             error = message.error()
             assert error is not None
             if error.name() not in _EVENTS:
+                self.ahead = [one for one in messages if one is not message] + self.ahead
                 where = f"topic {message.topic()!r}" if message.topic() else "the topics"
                 raise as_ours(error, where, self._consumer.address)
 

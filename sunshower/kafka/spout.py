@@ -119,7 +119,7 @@ class KafkaSpout(LogSpout[Any]):
         undo.callback(self._sharing.leave, self._reading)
         self._commit_s = context.clock.now() + self.options.commit_s
         self._sharing.look(self._reading)
-        self._reading.begun = True
+        self._reading.all_new = self._sharing.later_is_new
 
     def deactivate(self) -> None:
         self._reading.commit_now()
@@ -151,6 +151,10 @@ class KafkaSpout(LogSpout[Any]):
     def poll(self, limit: int) -> Polled[Any] | None:
         reading = self._reading
         self._sharing.look(reading)
+        now = self._clock.now()
+        if now >= self._commit_s:
+            self._commit_s = now + self.options.commit_s
+            reading.committer.begin(reading.settled())
         if limit:
             reading.find_again()
             reading.breathe()
@@ -162,10 +166,6 @@ class KafkaSpout(LogSpout[Any]):
         else:
             self._take_ahead()
             polled = None
-        now = self._clock.now()
-        if now >= self._commit_s:
-            reading.committer.begin(reading.settled())
-            self._commit_s = now + self.options.commit_s
         if reading.gone:
             polled = polled or Polled(np.zeros(0, np.int64), ())
             polled.gone, reading.gone = reading.gone, []
@@ -197,25 +197,20 @@ class KafkaSpout(LogSpout[Any]):
     def _records(self, limit: int) -> Polled[Any] | None:
         """Up to `limit` of what is there now; it stays `ahead` until all went well."""
         reading = self._reading
-        skipped = self._skipped(limit)
-        limit -= len(skipped)
-        if not reading.ahead and limit:
-            reading.ahead = self._consumer.consume(limit, 0.0)
-        taken, reading.ahead = reading.ahead[:limit], reading.ahead[limit:]
-        if not taken and not skipped:
+        room = limit - min(limit, len(reading.skipped))
+        if not reading.ahead and room:
+            reading.ahead = self._consumer.consume(room, 0.0)
+        taken, reading.ahead = reading.ahead[:room], reading.ahead[room:]
+        if not taken and not reading.skipped:
             return None
-        try:
-            lot, numbers = reading.sort(taken)
-        except BaseException:
-            reading.ahead = [message for message in taken if not message.error()] + reading.ahead
-            raise
+        lot, numbers = reading.sort(taken)
         if self._commits_first and lot.messages and not reading.commit_now():
             raise KafkaUnreachable(
                 f"{len(lot.messages)} messages could not be committed; without that they must not "
                 "be emitted, at most once: they are lost"
             )
         records, odd = self._translator.records(lot)
-        polled = Polled(numbers, records, skipped)
+        polled = Polled(numbers, records, self._skipped(limit - len(records)))
         if odd:
             self._tell_apart(polled, lot.messages)
         return polled

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from sunshower.errors import NotAuthorised
+from sunshower.kafka.broker_group import BrokerGroup
+from sunshower.kafka.by_index import ByIndex
 from sunshower.kafka.partitions import Committed, Partition
 from sunshower.kafka.starting import First
 from sunshower.kafka.stored_offsets import PlainLayout, StoredOffsets
+from sunshower.kafka.zookeeper_group import ZooKeeperGroup
 from sunshower.stores.memory_tree import MemoryForest, MemoryTree
-from tests.kafka.fakes import Client, Kept, message, reading
+from tests.kafka.fakes import EOF, FORBIDDEN, RESET, Client, Kept, message, reading
 
 A0, A1 = Partition("a", 0), Partition("a", 1)
 
@@ -35,3 +39,41 @@ def test_what_was_removed_is_told_and_the_first_that_is_there_is_emitted() -> No
     _, numbers = read.sort([message(10), message(11)])
     assert [read.places.name(number) for number in numbers] == [(A0, 10), (A0, 11)]
     assert read.settled()[A0].offset == 3, "until it has been told"
+
+
+@pytest.mark.parametrize("first", [First.LATEST, First.EARLIEST])
+def test_what_is_added_is_news_by_index_and_first_says_where_it_begins_in_a_group(
+    first: First,
+) -> None:
+    for all_new in (True, False):
+        client = Client()
+        client.bounds_of = {A0: (10, 100)}
+        read = reading(client, Kept(), first=first)
+        read.all_new = all_new
+        read.assigned([A0])
+        assert client.reads == {A0: 100 if first is First.LATEST and not all_new else 10}
+
+
+def test_only_by_index_what_comes_later_is_new() -> None:
+    assert ByIndex.later_is_new
+    assert not BrokerGroup.later_is_new
+    assert not ZooKeeperGroup.later_is_new
+
+
+def test_an_error_of_one_partition_takes_nothing_of_the_others_along() -> None:
+    client = Client()
+    client.bounds_of = {A0: (10, 100)}
+    read = reading(client, Kept(p0=5, p1=0))
+    read.assigned([A0, A1])
+    refusals = [message(0, 7, error=FORBIDDEN, topic="b"), message(0, 8, error=FORBIDDEN)]
+    taken = [message(5, error=RESET), refusals[0], message(0, 1), refusals[1]]
+    for refusal in refusals:
+        with pytest.raises(NotAuthorised):
+            read.sort(taken)
+        taken, read.ahead = read.ahead, []
+        assert refusal not in taken
+    _, numbers = read.sort([*taken, message(9, 1, error=EOF)])
+    assert [read.places.name(number) for number in numbers] == [(A1, 0)]
+    assert read.places[A1].end == 9
+    read.find_again()
+    assert client.reads[A0] == 10, "it goes on where there is something"
