@@ -46,7 +46,8 @@ class RefreshedDirectory:
 
     def _recent(self, question: Hashable, ask: Callable[[], _T]) -> _T:
         now_s = self._clock.now()
-        if question not in self._asked_s or now_s - self._asked_s[question] >= self._every_s:
+        asked_s = self._asked_s.get(question)  # commits, beside the work, ask and refresh, too
+        if asked_s is None or now_s - asked_s >= self._every_s:
             try:
                 self._answers[question] = ask()
             except KafkaUnreachable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Collection, Mapping
+from concurrent.futures import wait
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from sunshower.kafka.by_index import ByIndex
 from sunshower.kafka.committing import Committer
 from sunshower.kafka.formats import Bytes, Json, MessagePack, Text
 from sunshower.kafka.partitions import Committed, Partition
+from sunshower.kafka.refreshed import RefreshedDirectory
 from sunshower.kafka.starting import First, Since, begin
 from sunshower.kafka.storm_start import Start
 from sunshower.kafka.subscription import Subscription
@@ -223,6 +225,35 @@ def test_a_commit_that_hangs_stops_nobody_and_the_next_one_takes_all_along() -> 
     assert committer.finish({HERE: Committed(6)}, 30)
     assert committer.commits == 2, "what is kept is not written again"
     committer.close()
+
+
+def test_an_error_that_is_not_ours_is_raised_once_and_commits_go_on() -> None:
+    offsets = Slow(RuntimeError("odd"))
+    offsets.go.set()
+    committer = Committer(offsets)
+    committer.begin({HERE: Committed(1)})
+    assert committer._underway
+    wait([committer._underway[0]], 30)
+    with pytest.raises(RuntimeError, match="odd"):
+        committer.begin({HERE: Committed(2)})
+    assert committer.finish({HERE: Committed(3)}, 30)
+    committer.close()
+
+
+def test_an_answer_is_there_also_when_another_thread_refreshes_meanwhile() -> None:
+    directory = RefreshedDirectory(Topics(a=2), ManualClock())
+
+    class Forgets(dict[Any, float]):
+        """Another thread clears it after each look into it."""
+
+        def __contains__(self, key: object) -> bool:
+            found = super().__contains__(key)
+            self.clear()
+            return found
+
+    directory._asked_s = Forgets()
+    for _ in range(2):
+        assert len(directory.partitions("a")) == 2
 
 
 def test_what_is_refused_is_counted_and_what_failed_is_tried_again() -> None:
