@@ -92,13 +92,15 @@ class Reading:
         return {one: Committed(kept.offset, self._metadata) for one, kept in stored.items()}
 
     def revoked(self, partitions: Collection[Partition], *, lost: bool) -> None:
-        if not lost:
-            self.commit_now(partitions)
         held = [partition for partition in partitions if partition in self.places]
-        if held:  # otherwise their beginning has failed
-            self._consumer.unassign(held)
-        for partition in held:
-            self.gone.append(self._drop(partition).numbers)
+        try:
+            if not lost:
+                self.commit_now(partitions)
+            if held:  # otherwise their beginning has failed
+                self._consumer.unassign(held)
+        finally:
+            for partition in held:
+                self.gone.append(self._drop(partition).numbers)
 
     def _drop(self, partition: Partition) -> Place:
         """Know nothing of it any more."""

@@ -111,7 +111,11 @@ class KafkaSpout(LogSpout[Any]):
         refresh_s = self.options.refresh_s
         post = Post(context, self.subscription, directory, self._consumer, refresh_s, topology)
         self._sharing = self.options.sharing(post)
-        self._offsets = self.options.offsets(post._replace(sharing=self._sharing))
+        try:
+            self._offsets = self.options.offsets(post._replace(sharing=self._sharing))
+        except BaseException:
+            self._sharing.leave(_Nobody())
+            raise
         undo.callback(self._offsets.close)
         metadata = json.dumps({"topologyId": topology, "taskId": context.task})
         self._reading = Reading(self._consumer, self._offsets, self.options, topology, metadata)
@@ -126,8 +130,10 @@ class KafkaSpout(LogSpout[Any]):
 
     def close(self) -> None:
         if hasattr(self, "_undo"):
-            self._reading.commit_now()
-            self._undo.close()
+            try:
+                self._reading.commit_now()
+            finally:
+                self._undo.close()
 
     def figures(self) -> dict[str, float]:
         """How far its partitions are (see lag.py), and what could not be read."""
@@ -273,6 +279,14 @@ class KafkaSpout(LogSpout[Any]):
             reading.rest()
         taken = self._consumer.consume(1, 0.0)  # which may take partitions away, and what is ahead
         reading.ahead = reading.ahead + taken
+
+
+class _Nobody:
+    """The owner of nothing, for a sharing that nobody has looked at."""
+
+    def assigned(self, partitions: Collection[Partition]) -> None: ...
+
+    def revoked(self, partitions: Collection[Partition], *, lost: bool) -> None: ...
 
 
 def _checked(fields: Sequence[str], translate: Any) -> tuple[str, ...]:

@@ -77,3 +77,15 @@ def test_an_error_of_one_partition_takes_nothing_of_the_others_along() -> None:
     assert read.places[A1].end == 9
     read.find_again()
     assert client.reads[A0] == 10, "it goes on where there is something"
+
+
+def test_partitions_that_cannot_be_given_back_are_not_read_any_more() -> None:
+    client = Client()
+    client.bounds_of = {A0: (0, 100)}
+    read = reading(client, Kept(p0=5))
+    read.assigned([A0])
+    client.reads = {}  # the client knows nothing of it
+    with pytest.raises(KeyError):
+        read.revoked([A0], lost=False)
+    assert not read.places
+    assert len(read.gone) == 1

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from random import Random
+from typing import Any
+
 import numpy as np
 import pytest
 
-from sunshower.errors import NotAuthorised
+from sunshower.clock import ManualClock
+from sunshower.errors import KafkaUnreachable, NotAuthorised
 from sunshower.kafka.partitions import Partition
+from sunshower.kafka.zookeeper_group import ZooKeeperGroup
+from sunshower.stores.memory_tree import MemoryForest
 from tests.kafka.fakes import FORBIDDEN, RESET, Desk, Kept, message
-from tests.kafka.groups import raises
+from tests.kafka.groups import Line, Topics, raises
 
 
 def test_a_range_that_is_skipped_is_told_also_after_an_error(
@@ -42,3 +48,30 @@ def test_a_commit_that_raises_takes_no_message_along(monkeypatch: pytest.MonkeyP
         desk.spout.poll(100)
     monkeypatch.setattr(desk.spout._reading.committer, "begin", begin)
     assert desk.poll() == [(0, 1)]
+
+
+def test_who_cannot_have_offsets_leaves_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    topics, lines = Topics(a=1), [Line(MemoryForest())]
+    closed: list[bool] = []
+    monkeypatch.setattr(lines[0].tree, "close", lambda: closed.append(True))
+    group: Any = ZooKeeperGroup(lines[0], "g", ["a"], topics, ManualClock(), Random(1))
+    desk = Desk(
+        monkeypatch,
+        (0, 100),
+        sharing=lambda _: group,
+        offsets=raises(KafkaUnreachable("no offsets")),
+    )
+    with pytest.raises(KafkaUnreachable, match="no offsets"):
+        desk.open()
+    assert closed
+    assert desk.client.closed
+
+
+def test_all_is_closed_also_if_the_last_commit_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk(monkeypatch, (0, 100))
+    desk.open()
+    monkeypatch.setattr(desk.spout._reading, "commit_now", raises(RuntimeError("odd")))
+    with pytest.raises(RuntimeError, match="odd"):
+        desk.spout.close()
+    assert desk.client.closed
+    assert desk.offsets.closed
