@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -84,6 +84,27 @@ class Reading:
             for partition in starts:
                 self._drop(partition)
             raise
+        self._keep_starts(starts.keys(), stored)
+
+    def _keep_starts(
+        self, partitions: Collection[Partition], stored: Mapping[Partition, Committed]
+    ) -> None:
+        """Commit at once where it begins, if another life would begin elsewhere: the end moves."""
+        if not self._options.first.from_end:
+            return
+        new = [
+            one
+            for one in partitions
+            if (kept := stored.get(one)) is None
+            or kept.offset != self.places[one].progress.contiguous
+            or writer(kept) != self._deployment
+        ]
+        if new and not self.commit_now(new):
+            _LOG.warning(
+                "where %s begin could not be committed: if this task dies before the next commit, "
+                "what it has not settled by then is passed over",
+                ", ".join(map(str, sorted(new))),
+            )
 
     def _stored(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
         stored = self._offsets.read(partitions)

@@ -89,3 +89,21 @@ def test_partitions_that_cannot_be_given_back_are_not_read_any_more() -> None:
         read.revoked([A0], lost=False)
     assert not read.places
     assert len(read.gone) == 1
+
+
+@pytest.mark.parametrize("first", [First.LATEST, First.UNCOMMITTED_LATEST, First.STORM])
+def test_who_begins_at_the_end_and_dies_goes_on_there(first: First) -> None:
+    client, stored = Client(), Kept()
+    client.bounds_of = {A0: (10, 90)}
+    reading(client, stored, first=first).assigned([A0])
+    assert stored.at() == 90
+    client.bounds_of = {A0: (10, 95)}  # five are emitted, none is settled, and it dies
+    reading(client, stored, first=first).assigned([A0])
+    assert client.reads == {A0: 90}
+
+
+def test_where_the_start_stays_what_it_is_nothing_is_committed() -> None:
+    client, stored = Client(), Kept()
+    client.bounds_of = {A0: (10, 90)}
+    reading(client, stored, first=First.EARLIEST).assigned([A0])
+    assert stored.at() is None
