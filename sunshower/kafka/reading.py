@@ -178,6 +178,13 @@ class Reading:
             self._hear(message)
         return lot, numbers
 
+    def put_back(self, messages: list[Message], before: Mapping[Partition, int]) -> None:
+        """They are not emitted after all: `before` is how far each partition was."""
+        for partition, offset in before.items():
+            if (place := self.places.get(partition)) is not None:
+                place.progress.back(offset)
+        self.ahead = messages + self.ahead
+
     def _number(self, lot: Lot, offsets: I64) -> NDArray[np.bool_]:
         """Make numbers of the offsets, in place. Returns which of them are ours, and new."""
         keep = np.ones(len(offsets), np.bool_)
@@ -252,8 +259,7 @@ class Reading:
         targets = {place.partition: offset}
         if self._consumer.eager:
             self.ahead = []
-            others = {partition: one.progress.emitted for partition, one in self.places.items()}
-            targets = others | targets
+            targets = self.emitted() | targets
         else:
             self._consumer.unassign([place.partition])
         self._consumer.assign(targets)
@@ -268,6 +274,10 @@ class Reading:
         place.progress.emit(np.array([skipped.first], np.int64))
         place.progress.reached(end)
         self.skipped.append((place, skipped))
+
+    def emitted(self) -> dict[Partition, int]:
+        """What is to be read next of each."""
+        return {partition: place.progress.emitted for partition, place in self.places.items()}
 
     # ---- how far ------------------------------------------------------------------------------
 

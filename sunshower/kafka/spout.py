@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable
+from sunshower.errors import ConfigError, KafkaError
 from sunshower.kafka.consumer import Consumer, check_settings
 from sunshower.kafka.formats import Bytes, Format
 from sunshower.kafka.lag import Standing, figures
@@ -122,6 +122,7 @@ class KafkaSpout(LogSpout[Any]):
         undo.callback(self._reading.committer.close)
         undo.callback(self._sharing.leave, self._reading)
         self._commit_s = context.clock.now() + self.options.commit_s
+        self._emit_s = 0.0  # at most once: not before that, as a commit has just failed
         self._sharing.look(self._reading)
         self._reading.all_new = self._sharing.later_is_new
 
@@ -161,7 +162,7 @@ class KafkaSpout(LogSpout[Any]):
         if now >= self._commit_s:
             self._commit_s = now + self.options.commit_s
             reading.committer.begin(reading.settled())
-        if limit:
+        if limit and now >= self._emit_s:
             reading.find_again()
             reading.breathe()
             try:
@@ -209,12 +210,12 @@ class KafkaSpout(LogSpout[Any]):
         taken, reading.ahead = reading.ahead[:room], reading.ahead[room:]
         if not taken and not reading.skipped:
             return None
+        before = reading.emitted() if self._commits_first else {}
         lot, numbers = reading.sort(taken)
         if self._commits_first and lot.messages and not reading.commit_now():
-            raise KafkaUnreachable(
-                f"{len(lot.messages)} messages could not be committed; without that they must not "
-                "be emitted, at most once: they are lost"
-            )
+            reading.put_back(taken, before)
+            self._emit_s = self._clock.now() + self.options.commit_s
+            return None
         records, odd = self._translator.records(lot)
         polled = Polled(numbers, records, self._skipped(limit - len(records)))
         if odd:

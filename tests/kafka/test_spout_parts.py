@@ -10,10 +10,11 @@ import pytest
 
 from sunshower.clock import ManualClock
 from sunshower.errors import KafkaUnreachable, NotAuthorised
+from sunshower.kafka.options import Guarantee
 from sunshower.kafka.partitions import Partition
 from sunshower.kafka.zookeeper_group import ZooKeeperGroup
 from sunshower.stores.memory_tree import MemoryForest
-from tests.kafka.fakes import FORBIDDEN, RESET, Desk, Kept, message
+from tests.kafka.fakes import EOF, FORBIDDEN, RESET, Desk, Kept, message
 from tests.kafka.groups import Line, Topics, raises
 
 
@@ -75,3 +76,37 @@ def test_all_is_closed_also_if_the_last_commit_raises(monkeypatch: pytest.Monkey
         desk.spout.close()
     assert desk.client.closed
     assert desk.offsets.closed
+
+
+def test_at_most_once_what_cannot_be_committed_waits_and_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk = Desk(monkeypatch, (0, 9), (0, 9), guarantee=Guarantee.AT_MOST_ONCE, commit_s=1.0)
+    desk.open()
+    desk.offsets.away = KafkaUnreachable("no coordinator")
+    desk.client.waiting = [message(0), message(2), message(0, 1), message(4, 1, error=EOF)]
+    for _ in range(3):
+        assert not desk.poll()
+        desk.clock.advance(0.4)
+    assert desk.spout.standing()[Partition("a", 0)].emitted == 0
+    desk.client.waiting.append(message(3))
+    desk.offsets.away = None
+    desk.clock.advance(1.0)
+    assert desk.poll() == [(0, 0), (0, 2), (1, 0)]
+    assert (desk.offsets.at(0), desk.offsets.at(1)) == (3, 4)
+    assert desk.poll() == [(0, 3)]
+
+
+def test_at_most_once_what_waits_of_a_partition_that_goes_is_not_emitted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk = Desk(monkeypatch, (0, 9), (0, 9), guarantee=Guarantee.AT_MOST_ONCE, commit_s=1.0)
+    desk.open()
+    desk.offsets.away = KafkaUnreachable("no coordinator")
+    desk.client.waiting = [message(0), message(0, 1)]
+    assert not desk.poll()
+    desk.offsets.away = None
+    desk.spout._reading.revoked([Partition("a", 0)], lost=False)
+    assert desk.offsets.at(0) in (None, 0)
+    desk.clock.advance(1.0)
+    assert desk.poll() == [(1, 0)]
