@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sunshower.errors import KafkaError
+from sunshower.errors import KafkaError, KafkaUnreachable
 from sunshower.kafka.committing import Committer
 from sunshower.kafka.consumer import Consumer
 from sunshower.kafka.lots import Lot, told
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 _LOG = logging.getLogger("sunshower.kafka")
+_FIND_S, _FIND_MAX_S = 2.0, 30.0  # until who has no leader is asked again; twice as long each time
 _FINISH_S = 5.0  # to wait for a commit when partitions change hands, or at the end
 
 
@@ -63,13 +64,34 @@ class Reading:
         self.all_new = False  # what is assigned from now on was not there before
         self._full: set[Partition] = set()  # paused: too much of them is uncommitted
         self._resting = False  # all are paused
-        self._misplaced: set[Partition] = set()  # what is to be read next there is not there
+        # What is to be read next there is not there; and where to begin was not told yet.
+        self._misplaced: dict[Partition, None] = {}
+        self._later: dict[Partition, bool] = {}  # and whether it is all new
+        self._find_s, self._find_again_s = 0.0, _FIND_S
 
     # ---- which ------------------------------------------------------------------------------
 
     def assigned(self, partitions: Collection[Partition]) -> None:
         stored = self._stored(partitions)
-        starts = {one: self._begin(one, stored.get(one)) for one in sorted(partitions)}
+        starts: dict[Partition, Start] = {}
+        late: KafkaUnreachable | None = None
+        for partition in sorted(partitions):
+            try:
+                if late is None or self._known(stored.get(partition)):
+                    starts[partition] = self._begin(partition, stored.get(partition), self.all_new)
+            except KafkaUnreachable as error:
+                late = error
+        if late is not None and not starts and not self.places:
+            raise late
+        self._take(starts, stored)
+        if late is not None:
+            self._later |= dict.fromkeys(sorted({*partitions} - starts.keys()), self.all_new)
+            _LOG.warning("%s begin later: %s", ", ".join(map(str, self._later)), late)
+
+    def _take(
+        self, starts: Mapping[Partition, Start], stored: Mapping[Partition, Committed]
+    ) -> None:
+        """Begin to read them there."""
         for partition, start in starts.items():
             kept = stored.get(partition)
             first = start.skipped[0] if start.skipped else start.offset
@@ -79,7 +101,7 @@ class Reading:
             if start.skipped:
                 self._skip(place, start.offset, "they are too far behind, or removed")
         try:
-            self._consumer.assign({partition: start.offset for partition, start in starts.items()})
+            self._read({partition: start.offset for partition, start in starts.items()})
         except KafkaError:
             for partition in starts:
                 self._drop(partition)
@@ -113,6 +135,8 @@ class Reading:
         return {one: Committed(kept.offset, self._metadata) for one, kept in stored.items()}
 
     def revoked(self, partitions: Collection[Partition], *, lost: bool) -> None:
+        for partition in partitions:
+            self._later.pop(partition, None)
         held = [partition for partition in partitions if partition in self.places]
         try:
             if not lost:
@@ -128,19 +152,24 @@ class Reading:
         place = self.places.drop(partition)
         self.committer.forget(partition)
         self._full.discard(partition)
-        self._misplaced.discard(partition)
+        self._misplaced.pop(partition, None)
         self.skipped = [one for one in self.skipped if one[0] is not place]
         self._drop_ahead(partition)
         return place
 
-    def _begin(self, partition: Partition, stored: Committed | None) -> Start:
-        """Where to read; brokers are asked only where what is stored does not say it."""
+    def _known(self, stored: Committed | None) -> bool:
+        """Whether what is stored says where to read, without a question to the brokers."""
+        if stored is None or self._options.behind_max is not None:
+            return False
+        by_anyone = self._options.first in (First.UNCOMMITTED_EARLIEST, First.UNCOMMITTED_LATEST)
+        return by_anyone or writer(stored) == self._deployment
+
+    def _begin(self, partition: Partition, stored: Committed | None, new: bool) -> Start:
+        """Where to read. `new`: where nothing is stored, all of it is news."""
         where, behind_max = self._options.first, self._options.behind_max
-        if self.all_new and stored is None:
+        if new and stored is None:
             where = First.EARLIEST
-        by_anyone = where in (First.UNCOMMITTED_EARLIEST, First.UNCOMMITTED_LATEST)
-        goes_on = stored is not None and (by_anyone or writer(stored) == self._deployment)
-        if goes_on and stored is not None and behind_max is None:
+        if stored is not None and self._known(stored):
             return Start(stored.offset)
         earliest, latest = self._consumer.bounds(partition)
         stamped = None
@@ -223,18 +252,40 @@ class Reading:
             place.end = message.offset()
             place.progress.reached(message.offset() or 0)
         elif error.name() in _OUT_OF_RANGE:
-            self._misplaced.add(place.partition)
+            self._misplaced[place.partition] = None
 
-    def find_again(self) -> None:
-        """Where to go on in partitions that have nothing at the offset that was to be read next.
+    def find_again(self, now: Callable[[], float]) -> None:
+        """Where to go on in partitions that have nothing at the offset that was to be read next,
+        and where to begin.
 
-        Raises KafkaError where the brokers do not say it; then it is to be called again.
+        Who gets no answer waits, a while longer each time, and is the last to be asked again: a
+        partition without a leader stops no other.
         """
-        for partition in sorted(self._misplaced):
-            place = self.places.get(partition)
-            if place is not None:
-                self._find(place)
-            self._misplaced.discard(partition)
+        if not (self._misplaced or self._later) or now() < self._find_s:
+            return
+        for partition in [*self._misplaced, *self._later]:
+            try:
+                self._find_one(partition)
+            except KafkaUnreachable as error:
+                _LOG.warning("where to go on in %s is asked again: %s", partition, error)
+                if partition in self._later:
+                    self._later[partition] = self._later.pop(partition)
+                else:
+                    self._misplaced[partition] = self._misplaced.pop(partition)
+                self._find_s = now() + self._find_again_s
+                self._find_again_s = min(2 * self._find_again_s, _FIND_MAX_S)
+                return
+        self._find_again_s = _FIND_S
+
+    def _find_one(self, partition: Partition) -> None:
+        if partition in self._later:
+            stored = self._stored([partition])
+            start = self._begin(partition, stored.get(partition), self._later[partition])
+            self._take({partition: start}, stored)
+            del self._later[partition]
+        elif place := self.places.get(partition):
+            self._find(place)
+            self._misplaced.pop(partition, None)
 
     def _find(self, place: Place) -> None:
         """What was to be read next has been removed, or the topic is another one by now."""
@@ -256,12 +307,15 @@ class Reading:
 
     def _go_on(self, place: Place, offset: int) -> None:
         """Read on there. A seek is refused by the client after such an error."""
-        targets = {place.partition: offset}
+        if not self._consumer.eager:
+            self._consumer.unassign([place.partition])
+        self._read({place.partition: offset})
+
+    def _read(self, targets: Mapping[Partition, int]) -> None:
+        """Read these, too."""
         if self._consumer.eager:
             self.ahead = []
-            targets = self.emitted() | targets
-        else:
-            self._consumer.unassign([place.partition])
+            targets = {**self.emitted(), **targets}
         self._consumer.assign(targets)
         self._full -= targets.keys()
 

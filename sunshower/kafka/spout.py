@@ -163,7 +163,7 @@ class KafkaSpout(LogSpout[Any]):
             self._commit_s = now + self.options.commit_s
             reading.committer.begin(reading.settled())
         if limit and now >= self._emit_s:
-            reading.find_again()
+            reading.find_again(self._clock.now)
             reading.breathe()
             try:
                 polled = self._records(limit)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sunshower.errors import NotAuthorised
+from sunshower.clock import ManualClock
+from sunshower.errors import KafkaUnreachable, NotAuthorised
 from sunshower.kafka.broker_group import BrokerGroup
 from sunshower.kafka.by_index import ByIndex
 from sunshower.kafka.partitions import Committed, Partition
@@ -75,7 +76,7 @@ def test_an_error_of_one_partition_takes_nothing_of_the_others_along() -> None:
     _, numbers = read.sort([*taken, message(9, 1, error=EOF)])
     assert [read.places.name(number) for number in numbers] == [(A1, 0)]
     assert read.places[A1].end == 9
-    read.find_again()
+    read.find_again(lambda: 0.0)
     assert client.reads[A0] == 10, "it goes on where there is something"
 
 
@@ -107,3 +108,55 @@ def test_where_the_start_stays_what_it_is_nothing_is_committed() -> None:
     client.bounds_of = {A0: (10, 90)}
     reading(client, stored, first=First.EARLIEST).assigned([A0])
     assert stored.at() is None
+
+
+def test_a_partition_without_a_leader_begins_later_and_stops_no_other() -> None:
+    client, clock = Client(), ManualClock()
+    parts = [Partition("a", number) for number in range(5)]
+    client.bounds_of = {one: (0, 7) for one in parts if one.number not in (1, 3)}
+    read = reading(client, Kept(p2=4), first=First.UNCOMMITTED_EARLIEST)
+    read.assigned(parts)
+    assert client.reads == {parts[0]: 0, parts[2]: 4}, "one question is too many already"
+    for _ in range(3):
+        read.find_again(clock.now)
+        read.find_again(clock.now)
+        clock.advance(10.0)
+    assert client.reads == {parts[0]: 0, parts[2]: 4, parts[4]: 0}
+    assert client.asked == 6, "not before a while is over"
+    client.bounds_of |= {parts[1]: (3, 7), parts[3]: (0, 7)}
+    clock.advance(30.0)
+    read.all_new = True
+    read.find_again(clock.now)
+    assert (client.reads[parts[1]], client.reads[parts[3]]) == (3, 0)
+    read.revoked(parts, lost=False)
+    assert not client.reads
+
+
+def test_what_is_given_back_before_it_began_does_not_begin() -> None:
+    client = Client()
+    client.bounds_of = {A0: (0, 7)}
+    read = reading(client, Kept())
+    read.assigned([A0, A1])
+    read.revoked([A1], lost=False)
+    client.bounds_of[A1] = (0, 7)
+    read.find_again(lambda: 100.0)
+    assert client.reads == {A0: 0}
+
+
+def test_where_no_partition_has_a_leader_that_is_an_error() -> None:
+    read = reading(Client(), Kept())
+    with pytest.raises(KafkaUnreachable):
+        read.assigned([A0, A1])
+    read.find_again(lambda: 100.0)
+    assert not read.places
+
+
+def test_a_place_that_is_not_found_stops_no_other() -> None:
+    client = Client()
+    client.bounds_of = {A1: (10, 20)}
+    read = reading(client, Kept(p0=5, p1=5))
+    read.assigned([A0, A1])
+    read.sort([message(5, error=RESET), message(5, 1, error=RESET)])
+    read.find_again(lambda: 0.0)
+    read.find_again(lambda: 10.0)
+    assert client.reads == {A0: 5, A1: 10}
