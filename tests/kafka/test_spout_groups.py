@@ -157,6 +157,24 @@ def test_a_member_that_begins_at_the_end_commits_it_at_once(kafka: Kafka, strate
         run.until(lambda: numbers(run) == [3])
 
 
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_group_reads_all_topics_that_fit_a_pattern_also_new_ones(
+    kafka: Kafka, strategy: str
+) -> None:
+    name = f"p-{uuid.uuid4().hex[:8]}"
+    for topic in (f"{name}-1", f"{name}-x"):
+        new_topic(kafka.bootstrap, name=topic)
+        fill(kafka.bootstrap, topic, [b"1"])
+    options = KafkaOptions(sharing=by_broker_group, refresh_s=0.5)
+    spout = KafkaSpout(settings(kafka, strategy), pattern=name + r"-\d", options=options)
+    with running(topology(spout)) as run:
+        run.until(lambda: numbers(run) == [1])
+        new_topic(kafka.bootstrap, name=f"{name}-2")
+        fill(kafka.bootstrap, f"{name}-2", [b"2"])
+        run.until(lambda: numbers(run) == [1, 2])
+        assert not run.errors()
+
+
 def test_what_waits_of_partitions_that_go_is_read_by_who_gets_them(kafka: Kafka) -> None:
     topic, base = new_topic(kafka.bootstrap, 2), settings(kafka, "cooperative-sticky")
     for partition in range(2):
