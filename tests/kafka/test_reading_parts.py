@@ -240,6 +240,53 @@ def test_an_error_that_is_not_ours_is_raised_once_and_commits_go_on() -> None:
     committer.close()
 
 
+class Late(Topics):
+    """A directory that takes five seconds to find out that nobody answers."""
+
+    def __init__(self, clock: ManualClock, **counts: int) -> None:
+        super().__init__(**counts)
+        self.clock, self.away, self.asked = clock, False, 0
+
+    def partitions(self, topic: str) -> tuple[Partition, ...]:
+        self.asked += 1
+        if self.away:
+            self.clock.advance(5.0)
+            raise KafkaUnreachable("away")
+        return super().partitions(topic)
+
+
+@pytest.mark.parametrize("every_s", [2.0, 30.0])
+def test_those_who_are_away_are_asked_once_for_all_topics(every_s: float) -> None:
+    clock = ManualClock()
+    late = Late(clock, a=1, b=1, c=1)
+    directory = RefreshedDirectory(late, clock, every_s=every_s)
+    group = ByIndex(Subscription(topics=("a", "b", "c")), directory, clock, 0, 1, refresh_s=every_s)
+    owner = Noted()
+    group.look(owner)
+    late.away = True
+    for asked in (4, 5):
+        clock.advance(every_s)
+        group.look(owner)
+        directory.refresh()
+        group.look(owner)
+        assert (late.asked, len(owner.has)) == (asked, 3)
+    late.away, late.counts["c"] = False, 2
+    clock.advance(every_s)
+    group.look(owner)
+    assert len(owner.has) == 4
+
+
+def test_who_has_never_had_an_answer_asks_until_there_is_one() -> None:
+    clock = ManualClock()
+    late = Late(clock, a=1)
+    late.away = True
+    directory = RefreshedDirectory(late, clock)
+    with pytest.raises(KafkaUnreachable):
+        directory.partitions("a")
+    late.away = False
+    assert len(directory.partitions("a")) == 1
+
+
 def test_an_answer_is_there_also_when_another_thread_refreshes_meanwhile() -> None:
     directory = RefreshedDirectory(Topics(a=2), ManualClock())
 
