@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from sunshower.clock import Clock
 from sunshower.kafka.consumer import Consumer, ours
-from sunshower.kafka.partitions import Owner
+from sunshower.kafka.partitions import Directory, Owner
 from sunshower.kafka.subscription import Subscription
 
 
@@ -18,17 +19,33 @@ class BrokerGroup:
 
     What it raises is kept, and raised by the next `look`, which joins the group anew: what is
     raised within the client's poll would take messages along.
+
+    A pattern is looked up in the directory every `refresh_s`, and the client subscribes to names:
+    its own patterns are of another kind, and fit Kafka's internal topics.
     """
 
-    def __init__(self, subscription: Subscription, consumer: Consumer) -> None:
-        pattern = subscription.pattern
-        self._topics = [f"^({pattern})$"] if pattern is not None else [*subscription.topics]
+    later_is_new = False
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        consumer: Consumer,
+        directory: Directory,
+        clock: Clock,
+        *,
+        refresh_s: float,
+    ) -> None:
+        self._subscription = subscription
+        self._directory = directory
+        self._clock = clock
+        self._refresh_s = refresh_s
+        self._look_s = 0.0  # when to look for topics that fit the pattern
+        self._topics: list[str] = []  # that the client has subscribed to
         self._consumer = consumer
         consumer.grouped = True
         consumer.eager = "cooperative" not in consumer.strategy
         self._generation = 0
         self._owner: Owner | None = None
-        self._joined = False
         self._error: Exception | None = None
 
     @property
@@ -37,13 +54,25 @@ class BrokerGroup:
 
     def look(self, owner: Owner) -> None:
         if self._error is not None:
-            error, self._error, self._joined = self._error, None, False
+            error, self._error = self._error, None
+            self._topics, self._look_s = [], 0.0
             self._consumer.client.unsubscribe()
             raise error
-        if not self._joined:
-            self._owner, self._joined = owner, True
+        named = self._subscription.pattern is None
+        if (self._topics and named) or self._clock.now() < self._look_s:
+            return
+        topics = sorted(self._subscription.names(self._directory))
+        self._look_s = self._clock.now() + self._refresh_s
+        if topics != self._topics:
+            self._owner, self._topics = owner, topics
+            self._subscribe(topics)
+
+    def _subscribe(self, topics: list[str]) -> None:
+        if not topics:
+            self._consumer.client.unsubscribe()
+        else:
             self._consumer.client.subscribe(
-                self._topics,
+                topics,
                 on_assign=self._assigned,
                 on_revoke=self._revoked,
                 on_lost=self._lost,

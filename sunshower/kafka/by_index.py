@@ -20,6 +20,8 @@ class ByIndex:
     Raises ConfigError for an index that is out of range.
     """
 
+    later_is_new = True
+
     def __init__(
         self,
         subscription: Subscription,
@@ -61,7 +63,7 @@ class ByIndex:
             )
         if not self._generation or mine != self._held:
             self._change(owner, mine)
-        self._look_s = now_s + self._refresh_s  # after an error, at once
+        self._look_s = self._clock.now() + self._refresh_s  # after an error, at once
 
     def _change(self, owner: Owner, mine: frozenset[Partition]) -> None:
         self._generation += 1

@@ -34,8 +34,8 @@ class Committer:
     def begin(self, wanted: Wanted) -> None:
         """Write what is not kept yet; if a write is under way, leave it for the next time."""
         if self._underway is not None and self._underway[0].done():
-            self._hear(*self._underway)
-            self._underway = None
+            underway, self._underway = self._underway, None
+            self._hear(*underway)
         new = self._new(wanted)
         if self._underway is None and new:
             self._underway = self._soon(new), new
@@ -48,9 +48,9 @@ class Committer:
                 wait([write], within_s)
                 if not write.done():
                     return False
+            self._underway = None  # if it is not done, what it will have to say is older
             if write.done():
                 self._hear(write, new)
-            self._underway = None  # else what it will have to say is older
         if new := self._new(wanted):
             write = self._in_thread(new)
             wait([write], within_s)

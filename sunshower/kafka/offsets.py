@@ -21,6 +21,8 @@ _STALE = {
 class KafkaOffsets:
     """See the port `Offsets`; those of the consumer's group."""
 
+    keeps_writer = True
+
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._what = f"the offsets of group {consumer.group!r}"

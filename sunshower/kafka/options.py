@@ -59,7 +59,13 @@ def by_broker_group(post: Post) -> Sharing:
             "a group shares whole topics: give topics=[…] or pattern='…' with it, or read "
             "partitions=[…] by index"
         )
-    return BrokerGroup(post.subscription, post.consumer)
+    return BrokerGroup(
+        post.subscription,
+        post.consumer,
+        post.directory,
+        post.context.clock,
+        refresh_s=post.refresh_s,
+    )
 
 
 def in_kafka(post: Post) -> Offsets:

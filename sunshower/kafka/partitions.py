@@ -82,12 +82,21 @@ class Sharing(Protocol):
     def generation(self) -> int:
         """How often the partitions have changed hands; a commit of an older one is refused."""
 
+    @property
+    def later_is_new(self) -> bool:
+        """Whether what is assigned after the first `look` was not there before: then all of it is
+        news. In a group it may have been somebody else's, who had committed nothing yet."""
+
     def leave(self, owner: Owner) -> None:
         """Give all back: `owner` is told, then the others may have them."""
 
 
 class Offsets(Protocol):
     """Where a group's progress is kept."""
+
+    @property
+    def keeps_writer(self) -> bool:
+        """Whether the metadata are kept. If not, what is kept counts as written by who reads it."""
 
     def read(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
         """What is kept, of those that have something. Raises BadOffset for what is no offset."""

@@ -65,6 +65,12 @@ class Progress:
         self._tail += count
         self.emitted = int(offsets[-1]) + 1
 
+    def back(self, offset: int) -> None:
+        """From `offset` on nothing was emitted after all."""
+        live = self._offsets[self._head : self._tail]
+        self._tail = self._head + int(np.searchsorted(live, offset))
+        self.emitted = min(self.emitted, offset)
+
     def reached(self, offset: int) -> None:
         """Below `offset` is nothing that was not emitted: the end of the partition, or a gap."""
         self.emitted = max(self.emitted, offset)

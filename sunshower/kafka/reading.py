@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sunshower.errors import KafkaError
+from sunshower.errors import KafkaError, KafkaUnreachable
 from sunshower.kafka.committing import Committer
 from sunshower.kafka.consumer import Consumer
 from sunshower.kafka.lots import Lot, told
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 _LOG = logging.getLogger("sunshower.kafka")
+_FIND_S, _FIND_MAX_S = 2.0, 30.0  # until who has no leader is asked again; twice as long each time
 _FINISH_S = 5.0  # to wait for a commit when partitions change hands, or at the end
 
 
@@ -60,16 +61,37 @@ class Reading:
         self._deployment = deployment
         self._metadata = metadata
         self._acks = options.guarantee is Guarantee.AT_LEAST_ONCE
-        self.begun = False  # the partitions that were there at the beginning are assigned
+        self.all_new = False  # what is assigned from now on was not there before
         self._full: set[Partition] = set()  # paused: too much of them is uncommitted
         self._resting = False  # all are paused
-        self._misplaced: set[Partition] = set()  # what is to be read next there is not there
+        # What is to be read next there is not there; and where to begin was not told yet.
+        self._misplaced: dict[Partition, None] = {}
+        self._later: dict[Partition, bool] = {}  # and whether it is all new
+        self._find_s, self._find_again_s = 0.0, _FIND_S
 
     # ---- which ------------------------------------------------------------------------------
 
     def assigned(self, partitions: Collection[Partition]) -> None:
-        stored = self._offsets.read(partitions)
-        starts = {one: self._begin(one, stored.get(one)) for one in sorted(partitions)}
+        stored = self._stored(partitions)
+        starts: dict[Partition, Start] = {}
+        late: KafkaUnreachable | None = None
+        for partition in sorted(partitions):
+            try:
+                if late is None or self._known(stored.get(partition)):
+                    starts[partition] = self._begin(partition, stored.get(partition), self.all_new)
+            except KafkaUnreachable as error:
+                late = error
+        if late is not None and not starts and not self.places:
+            raise late
+        self._take(starts, stored)
+        if late is not None:
+            self._later |= dict.fromkeys(sorted({*partitions} - starts.keys()), self.all_new)
+            _LOG.warning("%s begin later: %s", ", ".join(map(str, self._later)), late)
+
+    def _take(
+        self, starts: Mapping[Partition, Start], stored: Mapping[Partition, Committed]
+    ) -> None:
+        """Begin to read them there."""
         for partition, start in starts.items():
             kept = stored.get(partition)
             first = start.skipped[0] if start.skipped else start.offset
@@ -79,39 +101,75 @@ class Reading:
             if start.skipped:
                 self._skip(place, start.offset, "they are too far behind, or removed")
         try:
-            self._consumer.assign({partition: start.offset for partition, start in starts.items()})
+            self._read({partition: start.offset for partition, start in starts.items()})
         except KafkaError:
             for partition in starts:
                 self._drop(partition)
             raise
+        self._keep_starts(starts.keys(), stored)
+
+    def _keep_starts(
+        self, partitions: Collection[Partition], stored: Mapping[Partition, Committed]
+    ) -> None:
+        """Commit at once where it begins, if another life would begin elsewhere: the end moves."""
+        if not self._options.first.from_end:
+            return
+        new = [
+            one
+            for one in partitions
+            if (kept := stored.get(one)) is None
+            or kept.offset != self.places[one].progress.contiguous
+            or writer(kept) != self._deployment
+        ]
+        if new and not self.commit_now(new):
+            _LOG.warning(
+                "where %s begin could not be committed: if this task dies before the next commit, "
+                "what it has not settled by then is passed over",
+                ", ".join(map(str, sorted(new))),
+            )
+
+    def _stored(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
+        stored = self._offsets.read(partitions)
+        if self._offsets.keeps_writer:
+            return stored
+        return {one: Committed(kept.offset, self._metadata) for one, kept in stored.items()}
 
     def revoked(self, partitions: Collection[Partition], *, lost: bool) -> None:
-        if not lost:
-            self.commit_now(partitions)
+        for partition in partitions:
+            self._later.pop(partition, None)
         held = [partition for partition in partitions if partition in self.places]
-        if held:  # otherwise their beginning has failed
-            self._consumer.unassign(held)
-        for partition in held:
-            self.gone.append(self._drop(partition).numbers)
+        try:
+            if not lost:
+                self.commit_now(partitions)
+            if held:  # otherwise their beginning has failed
+                self._consumer.unassign(held)
+        finally:
+            for partition in held:
+                self.gone.append(self._drop(partition).numbers)
 
     def _drop(self, partition: Partition) -> Place:
         """Know nothing of it any more."""
         place = self.places.drop(partition)
         self.committer.forget(partition)
         self._full.discard(partition)
-        self._misplaced.discard(partition)
+        self._misplaced.pop(partition, None)
         self.skipped = [one for one in self.skipped if one[0] is not place]
         self._drop_ahead(partition)
         return place
 
-    def _begin(self, partition: Partition, stored: Committed | None) -> Start:
-        """Where to read; brokers are asked only where what is stored does not say it."""
+    def _known(self, stored: Committed | None) -> bool:
+        """Whether what is stored says where to read, without a question to the brokers."""
+        if stored is None or self._options.behind_max is not None:
+            return False
+        by_anyone = self._options.first in (First.UNCOMMITTED_EARLIEST, First.UNCOMMITTED_LATEST)
+        return by_anyone or writer(stored) == self._deployment
+
+    def _begin(self, partition: Partition, stored: Committed | None, new: bool) -> Start:
+        """Where to read. `new`: where nothing is stored, all of it is news."""
         where, behind_max = self._options.first, self._options.behind_max
-        if self.begun and stored is None and not self._consumer.grouped:
-            where = First.EARLIEST  # it was not there when this began: all of it is new
-        by_anyone = where in (First.UNCOMMITTED_EARLIEST, First.UNCOMMITTED_LATEST)
-        goes_on = stored is not None and (by_anyone or writer(stored) == self._deployment)
-        if goes_on and stored is not None and behind_max is None:
+        if new and stored is None:
+            where = First.EARLIEST
+        if stored is not None and self._known(stored):
             return Start(stored.offset)
         earliest, latest = self._consumer.bounds(partition)
         stamped = None
@@ -132,11 +190,11 @@ class Reading:
     def sort(self, messages: list[Message]) -> tuple[Lot, I64]:
         """Those that are records of ours, with their numbers; what else the client says is heard.
 
-        Raises KafkaError for what does not go away by itself, before anything has been taken in.
+        Raises KafkaError for what does not go away by itself; all the others are `ahead` again.
         """
         events = told(messages)
         if events:
-            self._check(events)
+            self._check(events, messages)
             messages = [message for message in messages if message.error() is None]
         topics = {partition.topic for partition in self.places}
         topic = topics.pop() if len(topics) == 1 else None
@@ -148,6 +206,13 @@ class Reading:
         for message in events:
             self._hear(message)
         return lot, numbers
+
+    def put_back(self, messages: list[Message], before: Mapping[Partition, int]) -> None:
+        """They are not emitted after all: `before` is how far each partition was."""
+        for partition, offset in before.items():
+            if (place := self.places.get(partition)) is not None:
+                place.progress.back(offset)
+        self.ahead = messages + self.ahead
 
     def _number(self, lot: Lot, offsets: I64) -> NDArray[np.bool_]:
         """Make numbers of the offsets, in place. Returns which of them are ours, and new."""
@@ -168,12 +233,13 @@ class Reading:
             offsets[here] |= place.numbers[0]
         return keep
 
-    def _check(self, events: list[Message]) -> None:
-        """Raise what is an error of ours."""
+    def _check(self, events: list[Message], messages: list[Message]) -> None:
+        """Raise what is an error of ours, once; put back the others."""
         for message in events:
             error = message.error()
             assert error is not None
             if error.name() not in _EVENTS:
+                self.ahead = [one for one in messages if one is not message] + self.ahead
                 where = f"topic {message.topic()!r}" if message.topic() else "the topics"
                 raise as_ours(error, where, self._consumer.address)
 
@@ -186,18 +252,40 @@ class Reading:
             place.end = message.offset()
             place.progress.reached(message.offset() or 0)
         elif error.name() in _OUT_OF_RANGE:
-            self._misplaced.add(place.partition)
+            self._misplaced[place.partition] = None
 
-    def find_again(self) -> None:
-        """Where to go on in partitions that have nothing at the offset that was to be read next.
+    def find_again(self, now: Callable[[], float]) -> None:
+        """Where to go on in partitions that have nothing at the offset that was to be read next,
+        and where to begin.
 
-        Raises KafkaError where the brokers do not say it; then it is to be called again.
+        Who gets no answer waits, a while longer each time, and is the last to be asked again: a
+        partition without a leader stops no other.
         """
-        for partition in sorted(self._misplaced):
-            place = self.places.get(partition)
-            if place is not None:
-                self._find(place)
-            self._misplaced.discard(partition)
+        if not (self._misplaced or self._later) or now() < self._find_s:
+            return
+        for partition in [*self._misplaced, *self._later]:
+            try:
+                self._find_one(partition)
+            except KafkaUnreachable as error:
+                _LOG.warning("where to go on in %s is asked again: %s", partition, error)
+                if partition in self._later:
+                    self._later[partition] = self._later.pop(partition)
+                else:
+                    self._misplaced[partition] = self._misplaced.pop(partition)
+                self._find_s = now() + self._find_again_s
+                self._find_again_s = min(2 * self._find_again_s, _FIND_MAX_S)
+                return
+        self._find_again_s = _FIND_S
+
+    def _find_one(self, partition: Partition) -> None:
+        if partition in self._later:
+            stored = self._stored([partition])
+            start = self._begin(partition, stored.get(partition), self._later[partition])
+            self._take({partition: start}, stored)
+            del self._later[partition]
+        elif place := self.places.get(partition):
+            self._find(place)
+            self._misplaced.pop(partition, None)
 
     def _find(self, place: Place) -> None:
         """What was to be read next has been removed, or the topic is another one by now."""
@@ -219,23 +307,31 @@ class Reading:
 
     def _go_on(self, place: Place, offset: int) -> None:
         """Read on there. A seek is refused by the client after such an error."""
-        targets = {place.partition: offset}
+        if not self._consumer.eager:
+            self._consumer.unassign([place.partition])
+        self._read({place.partition: offset})
+
+    def _read(self, targets: Mapping[Partition, int]) -> None:
+        """Read these, too."""
         if self._consumer.eager:
             self.ahead = []
-            others = {partition: one.progress.emitted for partition, one in self.places.items()}
-            targets = others | targets
-        else:
-            self._consumer.unassign([place.partition])
+            targets = {**self.emitted(), **targets}
         self._consumer.assign(targets)
         self._full -= targets.keys()
 
     def _skip(self, place: Place, end: int, why: str) -> None:
         """Go on at `end`. What lies before it is one open offset, until it has been told."""
+        if end <= place.progress.emitted:
+            return
         skipped = Skipped(place.partition, place.progress.emitted, end, why)
         _LOG.warning("%s: offsets %d to %d are skipped: %s", *skipped[:2], end - 1, why)
         place.progress.emit(np.array([skipped.first], np.int64))
         place.progress.reached(end)
         self.skipped.append((place, skipped))
+
+    def emitted(self) -> dict[Partition, int]:
+        """What is to be read next of each."""
+        return {partition: place.progress.emitted for partition, place in self.places.items()}
 
     # ---- how far ------------------------------------------------------------------------------
 

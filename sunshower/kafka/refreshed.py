@@ -18,7 +18,8 @@ class RefreshedDirectory:
     """See the port `Directory`: the same answers, at most `every_s` old, or older than `refresh`.
 
     An answer is kept for longer only while there is no other: nobody's partitions change hands
-    because those who know them are away.
+    because those who know them are away. To find that out takes seconds: then nothing is asked for
+    `every_s` to which there is an answer, whatever the question.
     """
 
     def __init__(self, directory: Directory, clock: Clock, *, every_s: float = STORM_EVERY_S):
@@ -27,6 +28,7 @@ class RefreshedDirectory:
         self._every_s = every_s
         self._answers: dict[Hashable, Any] = {}
         self._asked_s: dict[Hashable, float] = {}
+        self._away_until_s = 0.0
 
     def refresh(self) -> None:
         """Ask anew at the next question: after an error in reading a partition, as Storm does."""
@@ -46,12 +48,20 @@ class RefreshedDirectory:
 
     def _recent(self, question: Hashable, ask: Callable[[], _T]) -> _T:
         now_s = self._clock.now()
-        if question not in self._asked_s or now_s - self._asked_s[question] >= self._every_s:
-            try:
-                self._answers[question] = ask()
-            except KafkaUnreachable:
-                if question not in self._answers:
-                    raise
-            self._asked_s[question] = now_s
+        asked_s = self._asked_s.get(question)  # commits, beside the work, ask and refresh, too
+        recent = asked_s is not None and now_s - asked_s < self._every_s
+        if question not in self._answers or not (recent or now_s < self._away_until_s):
+            self._ask(question, ask, now_s)
         found: _T = self._answers[question]
         return found
+
+    def _ask(self, question: Hashable, ask: Callable[[], object], now_s: float) -> None:
+        try:
+            self._answers[question] = ask()
+        except KafkaUnreachable:
+            self._away_until_s = self._clock.now() + self._every_s
+            if question not in self._answers:
+                raise
+        else:
+            self._asked_s[question] = now_s
+            self._away_until_s = 0.0

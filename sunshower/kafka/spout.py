@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable
+from sunshower.errors import ConfigError, KafkaError
 from sunshower.kafka.consumer import Consumer, check_settings
 from sunshower.kafka.formats import Bytes, Format
 from sunshower.kafka.lag import Standing, figures
@@ -111,23 +111,30 @@ class KafkaSpout(LogSpout[Any]):
         refresh_s = self.options.refresh_s
         post = Post(context, self.subscription, directory, self._consumer, refresh_s, topology)
         self._sharing = self.options.sharing(post)
-        self._offsets = self.options.offsets(post._replace(sharing=self._sharing))
+        try:
+            self._offsets = self.options.offsets(post._replace(sharing=self._sharing))
+        except BaseException:
+            self._sharing.leave(_Nobody())
+            raise
         undo.callback(self._offsets.close)
         metadata = json.dumps({"topologyId": topology, "taskId": context.task})
         self._reading = Reading(self._consumer, self._offsets, self.options, topology, metadata)
         undo.callback(self._reading.committer.close)
         undo.callback(self._sharing.leave, self._reading)
         self._commit_s = context.clock.now() + self.options.commit_s
+        self._emit_s = 0.0  # at most once: not before that, as a commit has just failed
         self._sharing.look(self._reading)
-        self._reading.begun = True
+        self._reading.all_new = self._sharing.later_is_new
 
     def deactivate(self) -> None:
         self._reading.commit_now()
 
     def close(self) -> None:
         if hasattr(self, "_undo"):
-            self._reading.commit_now()
-            self._undo.close()
+            try:
+                self._reading.commit_now()
+            finally:
+                self._undo.close()
 
     def figures(self) -> dict[str, float]:
         """How far its partitions are (see lag.py), and what could not be read."""
@@ -151,8 +158,12 @@ class KafkaSpout(LogSpout[Any]):
     def poll(self, limit: int) -> Polled[Any] | None:
         reading = self._reading
         self._sharing.look(reading)
-        if limit:
-            reading.find_again()
+        now = self._clock.now()
+        if now >= self._commit_s:
+            self._commit_s = now + self.options.commit_s
+            reading.committer.begin(reading.settled())
+        if limit and now >= self._emit_s:
+            reading.find_again(self._clock.now)
             reading.breathe()
             try:
                 polled = self._records(limit)
@@ -162,10 +173,6 @@ class KafkaSpout(LogSpout[Any]):
         else:
             self._take_ahead()
             polled = None
-        now = self._clock.now()
-        if now >= self._commit_s:
-            reading.committer.begin(reading.settled())
-            self._commit_s = now + self.options.commit_s
         if reading.gone:
             polled = polled or Polled(np.zeros(0, np.int64), ())
             polled.gone, reading.gone = reading.gone, []
@@ -197,25 +204,20 @@ class KafkaSpout(LogSpout[Any]):
     def _records(self, limit: int) -> Polled[Any] | None:
         """Up to `limit` of what is there now; it stays `ahead` until all went well."""
         reading = self._reading
-        skipped = self._skipped(limit)
-        limit -= len(skipped)
-        if not reading.ahead and limit:
-            reading.ahead = self._consumer.consume(limit, 0.0)
-        taken, reading.ahead = reading.ahead[:limit], reading.ahead[limit:]
-        if not taken and not skipped:
+        room = limit - min(limit, len(reading.skipped))
+        if not reading.ahead and room:
+            reading.ahead = self._consumer.consume(room, 0.0)
+        taken, reading.ahead = reading.ahead[:room], reading.ahead[room:]
+        if not taken and not reading.skipped:
             return None
-        try:
-            lot, numbers = reading.sort(taken)
-        except BaseException:
-            reading.ahead = [message for message in taken if not message.error()] + reading.ahead
-            raise
+        before = reading.emitted() if self._commits_first else {}
+        lot, numbers = reading.sort(taken)
         if self._commits_first and lot.messages and not reading.commit_now():
-            raise KafkaUnreachable(
-                f"{len(lot.messages)} messages could not be committed; without that they must not "
-                "be emitted, at most once: they are lost"
-            )
+            reading.put_back(taken, before)
+            self._emit_s = self._clock.now() + self.options.commit_s
+            return None
         records, odd = self._translator.records(lot)
-        polled = Polled(numbers, records, skipped)
+        polled = Polled(numbers, records, self._skipped(limit - len(records)))
         if odd:
             self._tell_apart(polled, lot.messages)
         return polled
@@ -278,6 +280,14 @@ class KafkaSpout(LogSpout[Any]):
             reading.rest()
         taken = self._consumer.consume(1, 0.0)  # which may take partitions away, and what is ahead
         reading.ahead = reading.ahead + taken
+
+
+class _Nobody:
+    """The owner of nothing, for a sharing that nobody has looked at."""
+
+    def assigned(self, partitions: Collection[Partition]) -> None: ...
+
+    def revoked(self, partitions: Collection[Partition], *, lost: bool) -> None: ...
 
 
 def _checked(fields: Sequence[str], translate: Any) -> tuple[str, ...]:

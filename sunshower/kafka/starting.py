@@ -10,6 +10,8 @@ STORM_…      Storm's first spout, whose rule stands in storm_start.py; _FORCED
 A partition that is added while the tasks read by index has nothing but news: it is read from its
 first offset.
 A deployment is one declaration of the topology: what is started again goes on where it was.
+Where it may be the end, it is committed at once: a task that dies goes on there.
+Offsets that have no place for who wrote them (PlainOffsets) count as this deployment's.
 What has been removed since it was committed cannot be read: that is a gap, and so is what
 `behind_max` lets it pass over.
 Storm: org.apache.storm.kafka.spout.KafkaSpout (doSeek), FirstPollOffsetStrategy

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from sunshower.errors import BadOffset, NodeExists, NoNode, StaleGeneration
 from sunshower.kafka.over_store import using
@@ -21,8 +21,10 @@ from sunshower.stores.tree import Tree
 
 
 class Layout(Protocol):
-    """Where an offset stands, and how."""
+    """Where an offset stands, and how. See the port `Offsets` for `keeps_writer`."""
 
+    @property
+    def keeps_writer(self) -> bool: ...
     def path(self, partition: Partition) -> str: ...
     def value(self, partition: Partition, committed: Committed) -> bytes: ...
     def read(self, partition: Partition, value: bytes) -> Committed:
@@ -34,6 +36,7 @@ class PlainLayout:
     """As Kafka's consumer of ZooKeeper kept them. There is no place for the metadata."""
 
     group: str
+    keeps_writer: ClassVar[bool] = False
 
     def path(self, partition: Partition) -> str:
         return f"/consumers/{self.group}/offsets/{partition.topic}/{partition.number}"
@@ -63,6 +66,7 @@ class StormLayout:
     name: str
     wildcard: bool = False
     leader: Callable[[Partition], str | None] = lambda _: None
+    keeps_writer: ClassVar[bool] = True
 
     def path(self, partition: Partition) -> str:
         home = f"{self.root.rstrip('/')}/{self.id}".lstrip("/")
@@ -117,6 +121,7 @@ class StoredOffsets:
         self._tree = tree
         self._layout = layout
         self._owns = owns
+        self.keeps_writer = layout.keeps_writer
 
     def read(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
         found: dict[Partition, Committed] = {}

@@ -43,7 +43,7 @@ def storm_start(
     if stored is None or (from_start and writer(stored) != topology):
         return Start(wished)
     if max_offset_behind is not None and wished - stored.offset > max_offset_behind:
-        return Start(wished, (max(stored.offset, earliest), wished))
+        return Start(wished, (stored.offset, wished))
     return Start(stored.offset)
 
 

@@ -57,11 +57,15 @@ class Subscription:
         """
         if self.partitions:
             return self._explicit(directory)
-        names: Collection[str] = self.topics
-        if self.pattern is not None:
-            fits = re.compile(self.pattern).fullmatch
-            names = [topic for topic in directory.topics() if fits(topic)]
-        return tuple(sorted(p for topic in set(names) for p in directory.partitions(topic)))
+        names = self.names(directory)
+        return tuple(sorted(p for topic in names for p in directory.partitions(topic)))
+
+    def names(self, directory: Directory) -> Collection[str]:
+        """The topics, each once; a pattern is looked up. Raises KafkaUnreachable."""
+        if self.pattern is None:
+            return set(self.topics)
+        fits = re.compile(self.pattern).fullmatch
+        return {topic for topic in directory.topics() if fits(topic)}
 
     def _explicit(self, directory: Directory) -> tuple[Partition, ...]:
         there = {

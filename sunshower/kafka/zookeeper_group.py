@@ -85,6 +85,8 @@ class ZooKeeperGroup:
     in every look: give it one that remembers (`RefreshedDirectory`). `wall`: seconds since 1970.
     """
 
+    later_is_new = False
+
     def __init__(
         self,
         tree: Tree,

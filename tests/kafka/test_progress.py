@@ -122,3 +122,16 @@ def test_acks_of_a_partition_that_has_gone_are_ignored() -> None:
     places.drop(place.partition)
     places.acked(np.array([place.number(1)]))
     assert place.progress.open == 3
+
+
+def test_what_was_not_emitted_after_all_may_be_emitted_again() -> None:
+    progress = Progress(0)
+    progress.emit(np.array([0, 1, 5, 7]))
+    progress.ack(np.array([0]))
+    progress.back(5)
+    assert (progress.contiguous, progress.emitted, progress.open) == (1, 5, 1)
+    progress.emit(np.array([5, 6]))
+    progress.ack(np.array([1, 5, 6]))
+    assert progress.contiguous == 7
+    progress.back(2)
+    assert (progress.contiguous, progress.emitted, progress.unsettled) == (2, 2, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Collection, Mapping
+from concurrent.futures import wait
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from sunshower.kafka.by_index import ByIndex
 from sunshower.kafka.committing import Committer
 from sunshower.kafka.formats import Bytes, Json, MessagePack, Text
 from sunshower.kafka.partitions import Committed, Partition
+from sunshower.kafka.refreshed import RefreshedDirectory
 from sunshower.kafka.starting import First, Since, begin
 from sunshower.kafka.storm_start import Start
 from sunshower.kafka.subscription import Subscription
@@ -107,6 +109,13 @@ def test_what_has_been_removed_is_skipped_and_told() -> None:
     old = Committed(3)
     assert begin(First.UNCOMMITTED_LATEST, old, "t-1", 10, 90) == Start(10, (3, 10))
     assert begin(First.STORM, old, "t-1", 10, 90) == Start(10, (3, 10))
+
+
+def test_what_was_removed_is_told_also_where_storm_begins_at_the_start() -> None:
+    ours = Committed(3, OURS.metadata)
+    where = First.STORM_FORCED
+    assert begin(where, ours, "t-1", 10, 90, behind_max=5) == Start(10, (3, 10))
+    assert begin(where, ours, "t-1", 10, 90, behind_max=50) == Start(10, (3, 10))
 
 
 def test_what_is_too_far_behind_is_skipped_with_what_has_been_removed() -> None:
@@ -216,6 +225,82 @@ def test_a_commit_that_hangs_stops_nobody_and_the_next_one_takes_all_along() -> 
     assert committer.finish({HERE: Committed(6)}, 30)
     assert committer.commits == 2, "what is kept is not written again"
     committer.close()
+
+
+def test_an_error_that_is_not_ours_is_raised_once_and_commits_go_on() -> None:
+    offsets = Slow(RuntimeError("odd"))
+    offsets.go.set()
+    committer = Committer(offsets)
+    committer.begin({HERE: Committed(1)})
+    assert committer._underway
+    wait([committer._underway[0]], 30)
+    with pytest.raises(RuntimeError, match="odd"):
+        committer.begin({HERE: Committed(2)})
+    assert committer.finish({HERE: Committed(3)}, 30)
+    committer.close()
+
+
+class Late(Topics):
+    """A directory that takes five seconds to find out that nobody answers."""
+
+    def __init__(self, clock: ManualClock, **counts: int) -> None:
+        super().__init__(**counts)
+        self.clock, self.away, self.asked = clock, False, 0
+
+    def partitions(self, topic: str) -> tuple[Partition, ...]:
+        self.asked += 1
+        if self.away:
+            self.clock.advance(5.0)
+            raise KafkaUnreachable("away")
+        return super().partitions(topic)
+
+
+@pytest.mark.parametrize("every_s", [2.0, 30.0])
+def test_those_who_are_away_are_asked_once_for_all_topics(every_s: float) -> None:
+    clock = ManualClock()
+    late = Late(clock, a=1, b=1, c=1)
+    directory = RefreshedDirectory(late, clock, every_s=every_s)
+    group = ByIndex(Subscription(topics=("a", "b", "c")), directory, clock, 0, 1, refresh_s=every_s)
+    owner = Noted()
+    group.look(owner)
+    late.away = True
+    for asked in (4, 5):
+        clock.advance(every_s)
+        group.look(owner)
+        directory.refresh()
+        group.look(owner)
+        assert (late.asked, len(owner.has)) == (asked, 3)
+    late.away, late.counts["c"] = False, 2
+    clock.advance(every_s)
+    group.look(owner)
+    assert len(owner.has) == 4
+
+
+def test_who_has_never_had_an_answer_asks_until_there_is_one() -> None:
+    clock = ManualClock()
+    late = Late(clock, a=1)
+    late.away = True
+    directory = RefreshedDirectory(late, clock)
+    with pytest.raises(KafkaUnreachable):
+        directory.partitions("a")
+    late.away = False
+    assert len(directory.partitions("a")) == 1
+
+
+def test_an_answer_is_there_also_when_another_thread_refreshes_meanwhile() -> None:
+    directory = RefreshedDirectory(Topics(a=2), ManualClock())
+
+    class Forgets(dict[Any, float]):
+        """Another thread clears it after each look into it."""
+
+        def __contains__(self, key: object) -> bool:
+            found = super().__contains__(key)
+            self.clear()
+            return found
+
+    directory._asked_s = Forgets()
+    for _ in range(2):
+        assert len(directory.partitions("a")) == 2
 
 
 def test_what_is_refused_is_counted_and_what_failed_is_tried_again() -> None:

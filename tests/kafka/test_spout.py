@@ -114,7 +114,7 @@ def test_a_strategy_applies_to_a_deployment_and_not_to_what_is_started_again(kaf
 def test_where_a_spout_begins_that_has_committed_nothing(
     kafka: Kafka, first: Any, expected: list[int]
 ) -> None:
-    topic = new_topic(kafka.bootstrap)
+    topic = new_topic(kafka.bootstrap, retention_ms="-1")  # these messages are of 1970
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     for number in range(3):
         producer.produce(topic, str(number), timestamp=1_000 + 1_000 * number)

@@ -17,6 +17,7 @@ from sunshower.kafka.offsets import KafkaOffsets
 from sunshower.kafka.options import KafkaOptions, by_broker_group
 from sunshower.kafka.partitions import Committed, Partition
 from sunshower.kafka.spout import KafkaSpout
+from sunshower.kafka.starting import First
 from tests.kafka.stage import Run, Seen, running, topology
 from tests.kafka.topics import fill, new_topic
 
@@ -139,6 +140,39 @@ def test_a_member_that_cannot_begin_joins_again(
         run.until(lambda: sum(run.contiguous().values()) == 2)
         assert "nobody answers" in run.errors()[0]
         assert not fails
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_member_that_begins_at_the_end_commits_it_at_once(kafka: Kafka, strategy: str) -> None:
+    topic, base = new_topic(kafka.bootstrap), settings(kafka, strategy)
+    fill(kafka.bootstrap, topic, [b"0", b"1", b"2"])
+    options = KafkaOptions(sharing=by_broker_group, commit_s=3600.0, first=First.LATEST)
+    spout = KafkaSpout(base, topics=[topic], options=options)
+    with running(topology(spout)) as run:
+        run.until(lambda: held(run) == 1)
+        here = Partition(topic, 0)
+        assert run.spout()._offsets.read([here])[here].offset == 3
+        assert run.spout().result()["failed commits"] == 0
+        fill(kafka.bootstrap, topic, [b"3"])
+        run.until(lambda: numbers(run) == [3])
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_group_reads_all_topics_that_fit_a_pattern_also_new_ones(
+    kafka: Kafka, strategy: str
+) -> None:
+    name = f"p-{uuid.uuid4().hex[:8]}"
+    for topic in (f"{name}-1", f"{name}-x"):
+        new_topic(kafka.bootstrap, name=topic)
+        fill(kafka.bootstrap, topic, [b"1"])
+    options = KafkaOptions(sharing=by_broker_group, refresh_s=0.5)
+    spout = KafkaSpout(settings(kafka, strategy), pattern=name + r"-\d", options=options)
+    with running(topology(spout)) as run:
+        run.until(lambda: numbers(run) == [1])
+        new_topic(kafka.bootstrap, name=f"{name}-2")
+        fill(kafka.bootstrap, f"{name}-2", [b"2"])
+        run.until(lambda: numbers(run) == [1, 2])
+        assert not run.errors()
 
 
 def test_what_waits_of_partitions_that_go_is_read_by_who_gets_them(kafka: Kafka) -> None:

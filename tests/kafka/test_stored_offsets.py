@@ -191,7 +191,7 @@ def test_the_three_cases_of_a_start(
 
 @pytest.mark.parametrize(
     ("offset", "start"),
-    [(90, Start(90)), (89, Start(100, (89, 100))), (3, Start(100, (20, 100)))],
+    [(90, Start(90)), (89, Start(100, (89, 100))), (3, Start(100, (3, 100)))],
 )
 def test_what_is_too_far_behind_is_passed_over_and_told(offset: int, start: Start) -> None:
     stored = Committed(offset, HERE)

@@ -1,0 +1,124 @@
+"""A client of Kafka, a place for offsets and a clock that stand still, for the spout's parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import Message
+
+from sunshower.clock import ManualClock
+from sunshower.errors import KafkaUnreachable
+from sunshower.kafka.options import KafkaOptions
+from sunshower.kafka.partitions import Committed, Partition
+from sunshower.kafka.reading import Reading
+from sunshower.kafka.spout import KafkaSpout
+from sunshower.topologies.components import Context
+from tests.kafka.groups import Topics
+
+SETTINGS = {"bootstrap.servers": "nowhere:1", "group.id": "g"}
+EOF, RESET = ClientError._PARTITION_EOF, ClientError._AUTO_OFFSET_RESET
+FORBIDDEN = ClientError.TOPIC_AUTHORIZATION_FAILED
+
+
+def message(offset: int, partition: int = 0, *, error: int = 0, topic: str = "a") -> Message:
+    told = ClientError(error) if error else None
+    return Message(topic=topic, partition=partition, offset=offset, value=b"", error=told)
+
+
+class Client:
+    """What a Consumer does. `bounds_of`: what each partition has; without it, nobody leads it."""
+
+    def __init__(self, *_: object) -> None:
+        self.address, self.group = "nowhere:1", "g"
+        self.eager = False
+        self.bounds_of: dict[Partition, tuple[int, int]] = {}
+        self.reads: dict[Partition, int] = {}
+        self.waiting: list[Message] = []
+        self.asked = 0
+        self.closed = False
+
+    def consume(self, limit: int, _: float) -> list[Message]:
+        taken, self.waiting = self.waiting[:limit], self.waiting[limit:]
+        return taken
+
+    def assign(self, offsets: Mapping[Partition, int]) -> None:
+        self.reads |= offsets
+
+    def unassign(self, partitions: Collection[Partition]) -> None:
+        for partition in partitions:
+            del self.reads[partition]
+
+    def pause(self, partitions: Collection[Partition]) -> None: ...
+
+    def resume(self, partitions: Collection[Partition]) -> None: ...
+
+    def bounds(self, partition: Partition) -> tuple[int, int]:
+        self.asked += 1
+        if partition not in self.bounds_of:
+            raise KafkaUnreachable(f"nobody leads {partition}")
+        return self.bounds_of[partition]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Kept:
+    """Offsets that are kept here. `away`: what a write raises."""
+
+    def __init__(self, *, keeps_writer: bool = True, **offsets: int) -> None:
+        self.keeps_writer = keeps_writer
+        self.kept = {Partition("a", int(n[1:])): Committed(at) for n, at in offsets.items()}
+        self.away: Exception | None = None
+        self.closed = False
+
+    def read(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
+        return {one: self.kept[one] for one in partitions if one in self.kept}
+
+    def write(self, offsets: Mapping[Partition, Committed]) -> None:
+        if self.away is not None:
+            raise self.away
+        self.kept |= offsets
+
+    def at(self, partition: int = 0) -> int | None:
+        found = self.kept.get(Partition("a", partition))
+        return None if found is None else found.offset
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def reading(client: Client, offsets: Any, **options: Any) -> Reading:
+    """Of the deployment `t-1`."""
+    metadata = '{"topologyId": "t-1"}'
+    made: Any = client
+    return Reading(made, offsets, KafkaOptions(**options), "t-1", metadata)
+
+
+class Desk:
+    """A KafkaSpout of topic `a` that is open, over these."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *bounds: tuple[int, int], **options: Any) -> None:
+        self.clock = ManualClock()
+        self.client = Client()
+        self.client.bounds_of = {Partition("a", n): one for n, one in enumerate(bounds)}
+        self.topics = Topics(a=len(bounds))
+        self.offsets = options.pop("kept", None) or Kept()
+        patch.setattr("sunshower.kafka.spout.Consumer", lambda _: self.client)
+        usual: dict[str, Callable[[Any], Any]] = {
+            "directory": lambda _: self.topics,
+            "offsets": lambda _: self.offsets,
+        }
+        chosen = KafkaOptions(**usual | options)
+        fields = ("partition", "offset")
+        self.spout = KafkaSpout(SETTINGS, topics=["a"], fields=fields, options=chosen)
+
+    def open(self) -> None:
+        self.spout.open(Context("t", "in", 0, 0, 1, clock=self.clock))
+
+    def poll(self, limit: int = 100) -> list[tuple[int, int]]:
+        """The records: partition, offset."""
+        polled = self.spout.poll(limit)
+        return [] if polled is None else [*polled.records]
