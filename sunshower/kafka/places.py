@@ -28,7 +28,6 @@ class Place:
     slot: int
     progress: Progress
     committed: int | None = None
-    end: int | None = None  # of the partition, when it was last seen
     paused: bool = False
 
     def number(self, offset: int) -> int:

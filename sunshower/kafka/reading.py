@@ -183,7 +183,6 @@ class Reading:
         if place is None or error is None:
             return
         if error.name() == "_PARTITION_EOF":
-            place.end = message.offset()
             place.progress.reached(message.offset() or 0)
         elif error.name() in _OUT_OF_RANGE:
             self._misplaced.add(place.partition)
@@ -258,6 +257,8 @@ class Reading:
         """Fetch nothing, for a while."""
         self._consumer.pause(self.places)
         self._resting = True
+        for place in self.places.values():
+            place.paused = True
 
     def breathe(self) -> None:
         """Fetch what there is room for: not what has too much uncommitted."""

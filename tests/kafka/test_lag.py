@@ -7,12 +7,15 @@ import json
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from sunshower import Retry
 from sunshower.clock import SystemClock
 from sunshower.dev.kafka import Kafka
 from sunshower.dev.ports import Ports
 from sunshower.kafka.lag import Lag, Standing, figures
 from sunshower.kafka.partitions import Partition
+from sunshower.kafka.spout import KafkaSpout
 from tests.conftest import Sunshower
+from tests.kafka.stage import Run, Seen, running, topology
 from tests.kafka.topics import WITHIN_S, admin, fill, new_topic
 
 WORDS = Partition("words", 0)
@@ -48,6 +51,29 @@ def test_figures_are_sums_with_the_details_of_each_partition() -> None:
     assert shown["words[0]/committed"] == 5
     assert shown["words[0]/lag"] == 14
     assert "words[1]/committed" not in shown
+
+
+def test_while_it_catches_up_a_spout_knows_the_end_and_who_waits_to_be_emitted_again(
+    kafka: Kafka,
+) -> None:
+    topic = new_topic(kafka.bootstrap)
+    fill(kafka.bootstrap, topic, [b"x"] * 500)
+    made = topology(
+        KafkaSpout({"bootstrap.servers": kafka.bootstrap, "group.id": topic}, topics=[topic]),
+        Seen(lambda _: True),
+        retry=Retry(attempts=1_000_000, initial_s=60.0, max_s=60.0, jitter=0.0),
+        spout_pending=20,
+    )
+    with running(made) as run:
+        run.until(lambda: standing(run, topic).waiting == 20 and standing(run, topic).paused)
+        assert standing(run, topic).end == 500
+        shown = run.spout().figures()
+        assert (shown["lag"], shown["waiting"], shown["paused"]) == (500, 20, 1)
+
+
+def standing(run: Run, topic: str) -> Standing:
+    spout = run.spout()
+    return Standing() if spout is None else spout.standing().get(Partition(topic, 0), Standing())
 
 
 def commit(bootstrap: str, group: str, topic: str, offsets: dict[int, int]) -> None:
