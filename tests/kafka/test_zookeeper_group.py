@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 
 from sunshower.errors import (
+    ConfigError,
     KafkaError,
     KafkaUnreachable,
     NotAuthorised,
@@ -16,7 +18,10 @@ from sunshower.errors import (
     UnknownTopic,
 )
 from sunshower.kafka.assignment import round_robin_of_threads
+from sunshower.kafka.in_zookeeper import ByZooKeeperGroup
+from sunshower.kafka.options import Post
 from sunshower.kafka.partitions import Partition
+from sunshower.kafka.subscription import Subscription
 from tests.kafka.groups import PATIENCE, Stage, Topics, raises
 
 
@@ -52,6 +57,14 @@ def test_nodes_are_as_kafkas_own_consumer_writes_them() -> None:
         "timestamp": "1235000",
     }
     assert stage.in_zookeeper() == {Partition("t", 0): f"{name}-0"}
+
+
+@pytest.mark.parametrize("pattern", ["t{1,3}", "orders,words"])
+def test_a_pattern_with_a_comma_is_refused_before_anything_is_asked(pattern: str) -> None:
+    nothing: Any = None
+    post = Post(nothing, Subscription(pattern=pattern), nothing, nothing, 1.0, "d")
+    with pytest.raises(ConfigError, match=r"has a comma.*write 'a\|b'"):
+        ByZooKeeperGroup("nowhere:1", "g")(post)
 
 
 def test_who_joins_gets_its_share_and_what_stays_is_not_stopped() -> None:
