@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import Future
+from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from sunshower import Retry
-from sunshower.clock import SystemClock
+from sunshower.clock import ManualClock, SystemClock
 from sunshower.dev.kafka import Kafka
 from sunshower.dev.ports import Ports
+from sunshower.errors import KafkaUnreachable
+from sunshower.kafka import groups
 from sunshower.kafka.lag import Lag, Standing, figures
 from sunshower.kafka.partitions import Partition
 from sunshower.kafka.spout import KafkaSpout
@@ -108,6 +112,43 @@ def test_the_command_shows_the_lag_of_a_group(
     table = capfd.readouterr().out
     assert f"group {group}  ·  lag 8" in table
     assert f"{topic}[2]" in table  # nothing is committed there
+
+
+class Silent:
+    """An admin client that is never answered, and what it was told to wait for."""
+
+    waits: ClassVar[list[float]] = []
+
+    def __init__(self, _: Any) -> None: ...
+
+    def list_consumer_group_offsets(self, asked: Any, request_timeout: float) -> Any:
+        self.waits.append(request_timeout)
+        return {"words": Future[Any]()}
+
+    def list_offsets(self, asked: Any, request_timeout: float) -> Any:
+        self.waits.append(request_timeout)
+        return {one: Future[Any]() for one in asked}
+
+
+def test_brokers_that_fall_silent_are_our_error_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("confluent_kafka.admin.AdminClient", Silent)
+    monkeypatch.setattr(groups, "_wanted", lambda *_: {WORDS})
+    monkeypatch.setattr(groups, "WITHIN_S", 0.05)
+    with pytest.raises(KafkaUnreachable, match="has not told of group 'words' within"):
+        groups.lags({"bootstrap.servers": "nowhere:1"}, "words", ["words"])
+    monkeypatch.setattr(groups, "_committed", lambda *_: {})
+    with pytest.raises(KafkaUnreachable, match="the ends of partitions"):
+        groups.lags({"bootstrap.servers": "nowhere:1"}, "words", ["words"])
+    assert all(0 < wait_s <= 0.05 for wait_s in Silent.waits)
+
+
+def test_all_questions_share_one_deadline() -> None:
+    clock = ManualClock()
+    left = groups._until(8.0, clock)
+    clock.advance(6.0)
+    assert left() == 2.0
+    clock.advance(6.0)
+    assert 0 < left() < 0.1
 
 
 def test_the_command_says_what_is_wrong_within_ten_seconds(
