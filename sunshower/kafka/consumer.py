@@ -166,6 +166,12 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     for name, instead in _OURS.items():
         if name in settings:
             raise ConfigError(f"{name} is not to be set here: {instead}")
+    if str(settings.get("group.protocol", "classic")).lower() != "classic":
+        raise ConfigError(
+            f"group.protocol is {settings['group.protocol']!r}; this spout is a member of groups "
+            "of the classic protocol only, which each broker speaks: leave the setting out. How "
+            "partitions are shared is said by partition.assignment.strategy"
+        )
 
 
 def targets(offsets: Mapping[Partition, int]) -> list[TopicPartition]:
