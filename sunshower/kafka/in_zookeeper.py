@@ -136,7 +136,7 @@ class PlainOffsets(_InZooKeeper):
 
 @dataclass(frozen=True)
 class SqliteOffsets:
-    """An `offsets` in a file, for the processes of one machine: by default as Storm's JSON."""
+    """An `offsets` in a file, for the processes of one machine: as Storm's JSON."""
 
     file: Path | str
     id: str

@@ -73,7 +73,7 @@ class Reading:
         for partition, start in starts.items():
             kept = stored.get(partition)
             first = start.skipped[0] if start.skipped else start.offset
-            place = self.places.take(partition, first, kept.offset if kept else None)
+            place = self.places.take(partition, first)
             if kept is not None:
                 self.committer.kept[partition] = kept
             if start.skipped:

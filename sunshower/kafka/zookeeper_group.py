@@ -113,7 +113,6 @@ class ZooKeeperGroup:
         self._wall = wall
         self._events: deque[tuple[Session, float]] = deque()  # and when it was so
         tree.listen(lambda session: self._events.append((session, clock.now())))
-        self._generation = 0
         self._name = ""  # of this session; "" while we are out
         self._watch: Watch | None = None
         self._changed = False  # set by the watch's thread
@@ -127,10 +126,6 @@ class ZooKeeperGroup:
         self._remains: set[str] = set()  # nodes that may be left of former names
         self._claim_s = 0.0
         self._claim_again_s = self._patience.claim_again_s
-
-    @property
-    def generation(self) -> int:
-        return self._generation
 
     @property
     def waiting(self) -> frozenset[Partition]:
@@ -297,7 +292,6 @@ class ZooKeeperGroup:
         if any(session is Session.LOST for session, _ in [*self._events]):
             return  # it may have ended in between: what we have taken is found by the next look
         if gained:
-            self._generation += 1
             owner.assigned(gained)  # if it raises, it is asked again by the next look
             self._held |= gained
         if blocked:  # whoever has it may know less than we, or more: look again, too
@@ -322,7 +316,6 @@ class ZooKeeperGroup:
         if partitions:
             gone = frozenset(partitions)
             self._held -= gone
-            self._generation += 1
             owner.revoked(gone, lost=lost)
 
     # ---- nodes ----------------------------------------------------------------------------------
