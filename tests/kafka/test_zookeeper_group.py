@@ -17,10 +17,12 @@ from sunshower.errors import (
     StoreUnreachable,
     UnknownTopic,
 )
+from sunshower.kafka import zookeeper_group
 from sunshower.kafka.assignment import round_robin_of_threads
 from sunshower.kafka.in_zookeeper import ByZooKeeperGroup
 from sunshower.kafka.options import Post
 from sunshower.kafka.partitions import Partition
+from sunshower.kafka.refreshed import RefreshedDirectory
 from sunshower.kafka.subscription import Subscription
 from tests.kafka.groups import PATIENCE, Stage, Topics, raises
 
@@ -85,6 +87,28 @@ def test_what_a_member_leaves_behind_is_taken_by_others() -> None:
     stage.settle()
     assert short(second.reads) == [0, 1, 2, 3]
     assert len(stage.tree.children("/consumers/g/ids")) == 1
+
+
+def test_looks_at_what_has_not_changed_decide_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = Topics(t=4)
+    stage = Stage(topics)
+    remembered: Any = RefreshedDirectory(topics, stage.clock, every_s=10.0)
+    stage.topics = remembered
+    for _ in range(2):
+        stage.join({"t"})
+    stage.settle()
+    views = []
+    view = zookeeper_group._View
+    monkeypatch.setattr(zookeeper_group, "_View", lambda *seen: views.append(seen) or view(*seen))
+    for _ in range(100):
+        for member in stage.members:
+            member.look()
+    assert not views
+    topics.counts["t"] = 6
+    stage.clock.advance(10.0)
+    stage.settle()
+    assert views
+    assert sorted(stage.owners().values()) == [1, 1, 1, 2, 2, 2]
 
 
 def test_a_claim_waits_until_the_former_owner_has_let_go() -> None:
