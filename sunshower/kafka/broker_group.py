@@ -44,13 +44,8 @@ class BrokerGroup:
         self._consumer = consumer
         consumer.grouped = True
         consumer.eager = "cooperative" not in consumer.strategy
-        self._generation = 0
         self._owner: Owner | None = None
         self._error: Exception | None = None
-
-    @property
-    def generation(self) -> int:
-        return self._generation
 
     def look(self, owner: Owner) -> None:
         if self._error is not None:
@@ -82,7 +77,6 @@ class BrokerGroup:
         """Closing the consumer leaves the group: `owner` is told by it."""
 
     def _assigned(self, client: Any, partitions: list[Any]) -> None:
-        self._generation += 1
         if self._owner is None:
             return
         try:
@@ -97,7 +91,6 @@ class BrokerGroup:
         self._give_back(partitions, lost=True)
 
     def _give_back(self, partitions: list[Any], *, lost: bool) -> None:
-        self._generation += 1
         if self._owner is None:
             return
         try:

@@ -40,16 +40,11 @@ class ByIndex:
         self._refresh_s = refresh_s
         self._look_s = 0.0
         self._held: frozenset[Partition] = frozenset()
-        self._generation = 0
         self._warned = False
-
-    @property
-    def generation(self) -> int:
-        return self._generation
 
     def look(self, owner: Owner) -> None:
         now_s = self._clock.now()
-        if self._generation and now_s < self._look_s:
+        if now_s < self._look_s:
             return
         found = self._subscription.found(self._directory)
         mine = frozenset(modulo(found, self._tasks, self._index))
@@ -61,12 +56,11 @@ class ByIndex:
                 len(found),
                 self._subscription.name,
             )
-        if not self._generation or mine != self._held:
+        if mine != self._held:
             self._change(owner, mine)
         self._look_s = self._clock.now() + self._refresh_s  # after an error, at once
 
     def _change(self, owner: Owner, mine: frozenset[Partition]) -> None:
-        self._generation += 1
         if gone := self._held - mine:
             self._held -= gone
             owner.revoked(gone, lost=False)

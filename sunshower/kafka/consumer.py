@@ -97,6 +97,17 @@ class Consumer:
         low, high = found
         return low, high
 
+    def end(self, partition: Partition) -> int | None:
+        """The next offset to come, as the last answer to a fetch told it; nobody is asked."""
+        from confluent_kafka import KafkaException
+
+        (target,) = _bare([partition])
+        try:
+            _, high = self.client.get_watermark_offsets(target, cached=True)
+        except (KafkaException, RuntimeError):  # not read, or closed
+            return None
+        return high if high >= 0 else None
+
     def since(self, partition: Partition, timestamp_ms: int) -> int | None:
         """The first offset of that time or later, if there is one. Raises KafkaError."""
         wanted = targets({partition: timestamp_ms})
@@ -155,6 +166,12 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     for name, instead in _OURS.items():
         if name in settings:
             raise ConfigError(f"{name} is not to be set here: {instead}")
+    if str(settings.get("group.protocol", "classic")).lower() != "classic":
+        raise ConfigError(
+            f"group.protocol is {settings['group.protocol']!r}; this spout is a member of groups "
+            "of the classic protocol only, which each broker speaks: leave the setting out. How "
+            "partitions are shared is said by partition.assignment.strategy"
+        )
 
 
 def targets(offsets: Mapping[Partition, int]) -> list[TopicPartition]:

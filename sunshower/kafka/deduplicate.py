@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from typing import Any
 
-from sunshower.errors import TopologyError
+from sunshower.errors import StoreError, TopologyError
 from sunshower.kafka.messages import Part, part_of
 from sunshower.kafka.seen import Seen
 from sunshower.records import Schema
@@ -32,8 +33,9 @@ def deduplicate(
     written there in one piece after each batch, before it is acked, at `path`/topology/bolt/task;
     a task that is started again goes on with it: each key counts once, whoever dies. A process that
     was taken for dead writes only on top of what its successor has written. All of it is written
-    each time: keep `memory`, and the state, small (ZooKeeper takes 1 MB). Without `tree` the keys
-    live as long as the task, and go along where it goes.
+    each time: keep `memory`, and the state, small (ZooKeeper takes 1 MB). What the bolt's `tick`
+    changes is written with the next batch. While the store cannot be reached all batches fail, and
+    come again. Without `tree` the keys live as long as the task, and go along where it goes.
 
     A repeat must come to the same task: group by the fields that the key is made of. Raises
     TopologyError for a bolt without `process`, `snapshot` and `restore`.
@@ -44,7 +46,8 @@ def deduplicate(
                 f"deduplicate: {type(bolt).__name__} has no {method}; write one: it takes a record "
                 "at a time, and what it has is kept together with the keys"
             )
-    return Deduplicated(key, bolt, Seen(memory).memory, tree, path)
+    kind = Deduplicated if type(bolt).tick is Bolt.tick else _Ticking
+    return kind(key, bolt, Seen(memory).memory, tree, path)
 
 
 class Deduplicated(Bolt[Any, None]):
@@ -59,6 +62,7 @@ class Deduplicated(Bolt[Any, None]):
         path: str,
     ) -> None:
         self.bolt, self._key, self._memory, self._open, self._path = bolt, key, memory, tree, path
+        self.tick_s = bolt.tick_s
 
     def check_input(self, schema: Schema) -> None:
         """Refuse records without the key, and those that the bolt refuses."""
@@ -74,12 +78,14 @@ class Deduplicated(Bolt[Any, None]):
         self._tree = self._open() if self._open else None
         self._place = f"{self._path}/{context.topology}/{context.component}/{context.index}"
         self._version: int | None = None  # of what is stored; None: nothing is
+        self._unclean = False  # the bolt has what is not stored, of a batch that failed
         if self._tree is not None:
             self._begun = self._pickled([])
             self._load()
 
     def process(self, record: Any) -> Any:
         """Hand a record on, if its key is new."""
+        self._clean()
         key = part_of(record, self._key)
         if key in self._seen or key in self._fresh:
             self.repeats += 1
@@ -90,12 +96,15 @@ class Deduplicated(Bolt[Any, None]):
 
     def flush(self) -> None:
         """Keep the keys and the results; if that cannot be done, nothing of the batch has been."""
+        self._clean()
         try:
             self.bolt.flush()
             self._store([*self._seen.keys(), *self._fresh][-self._memory :])
         except Exception:
             self._fresh.clear()
-            self._load()
+            self._unclean = self._tree is not None
+            with suppress(StoreError):  # then whoever is called next tries again
+                self._clean()
             raise
         self._seen.add(self._fresh)
         self._fresh.clear()
@@ -137,6 +146,13 @@ class Deduplicated(Bolt[Any, None]):
         else:
             self._version = self._tree.set(self._place, value, self._version)
 
+    def _clean(self) -> None:
+        """Undo what a batch has left behind that failed. Raises StoreError; then it is as it was,
+        and nothing may be counted."""
+        if self._unclean:
+            self._load()
+            self._unclean = False
+
     def _load(self) -> None:
         """Begin with what is stored, or as at the first beginning."""
         if self._tree is None:
@@ -146,3 +162,12 @@ class Deduplicated(Bolt[Any, None]):
         keys, inner = pickle.loads(self._begun if node is None else node.value)  # noqa: S301
         self._seen = Seen(self._memory, keys)
         self.bolt.restore(inner)
+
+
+class _Ticking(Deduplicated):
+    """Of a bolt that has a `tick`."""
+
+    def tick(self) -> Any:
+        """The bolt's."""
+        self._clean()
+        return self.bolt.tick()

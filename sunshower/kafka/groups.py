@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sunshower.errors import KafkaError, NotAuthorised
+from sunshower.clock import Clock, SystemClock
+from sunshower.errors import KafkaError, KafkaUnreachable, NotAuthorised
 from sunshower.kafka.lag import Lag
 from sunshower.kafka.metadata import KafkaDirectory, as_ours
 from sunshower.kafka.partitions import Committed, Partition
@@ -13,8 +14,9 @@ from sunshower.kafka.partitions import Committed, Partition
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-WITHIN_S = 8.0
+WITHIN_S = 8.0  # for all that is asked
 T = TypeVar("T")
+Left = Callable[[], float]  # seconds, for what is asked now
 
 
 def lags(settings: Mapping[str, Any], group: str, topics: Collection[str] = ()) -> list[Lag]:
@@ -24,18 +26,13 @@ def lags(settings: Mapping[str, Any], group: str, topics: Collection[str] = ()) 
     Raises UnknownTopic, NotAuthorised, KafkaUnreachable, and KafkaError for a group of which
     nothing is known: all within 10 s.
     """
-    directory = KafkaDirectory(settings)
-    try:
-        wanted = {partition for topic in topics for partition in directory.partitions(topic)}
-        if not topics:
-            directory.topics()  # the one who asks first is told in time what is wrong
-    finally:
-        directory.close()
+    left = _until(WITHIN_S)
+    wanted = _wanted(settings, topics, left)
     from confluent_kafka.admin import AdminClient
 
     address = str(settings["bootstrap.servers"])
     client = AdminClient({"log_level": 0, **settings})
-    found = _asked(lambda: _committed(client, group), f"group {group!r}", address)
+    found = _asked(lambda: _committed(client, group, left), f"group {group!r}", address)
     if not topics:
         wanted = set(found)
         if not wanted:
@@ -43,7 +40,7 @@ def lags(settings: Mapping[str, Any], group: str, topics: Collection[str] = ()) 
                 f"group {group!r} has committed nothing in the Kafka at {address}: correct its "
                 "name, or name the topics with --topic"
             )
-    begins, ends = _asked(lambda: _bounds(client, wanted), "the ends of partitions", address)
+    begins, ends = _asked(lambda: _bounds(client, wanted, left), "the ends of partitions", address)
     nothing = Committed(-1)
     return [
         Lag(
@@ -57,29 +54,51 @@ def lags(settings: Mapping[str, Any], group: str, topics: Collection[str] = ()) 
     ]
 
 
-def _committed(client: AdminClient, group: str) -> dict[Partition, Committed]:
+def _until(within_s: float, clock: Clock | None = None) -> Left:
+    """What is left of so many seconds from now on; a moment always is."""
+    clock = clock or SystemClock()
+    end_s = clock.now() + within_s
+    return lambda: max(end_s - clock.now(), 0.01)
+
+
+def _wanted(settings: Mapping[str, Any], topics: Collection[str], left: Left) -> set[Partition]:
+    """All partitions of these topics."""
+    directory = KafkaDirectory(settings)
+    wanted: set[Partition] = set()
+    try:
+        for topic in topics:
+            directory.answer_within_s = left()
+            wanted.update(directory.partitions(topic))
+        if not topics:
+            directory.topics()  # the one who asks first is told in time what is wrong
+    finally:
+        directory.close()
+    return wanted
+
+
+def _committed(client: AdminClient, group: str, left: Left) -> dict[Partition, Committed]:
     from confluent_kafka import ConsumerGroupTopicPartitions
 
     asked = [ConsumerGroupTopicPartitions(group)]
-    future = client.list_consumer_group_offsets(asked, request_timeout=WITHIN_S)[group]
+    future = client.list_consumer_group_offsets(asked, request_timeout=left())[group]
     return {
         Partition(one.topic, one.partition): Committed(one.offset, one.metadata or "")
-        for one in future.result(WITHIN_S).topic_partitions
+        for one in future.result(left()).topic_partitions
         if one.offset >= 0
     }
 
 
 def _bounds(
-    client: AdminClient, partitions: Collection[Partition]
+    client: AdminClient, partitions: Collection[Partition], left: Left
 ) -> tuple[dict[Partition, int], dict[Partition, int]]:
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
     def at(spec: Any) -> dict[Partition, int]:
         asked = {TopicPartition(*partition): spec for partition in partitions}
-        futures = client.list_offsets(asked, request_timeout=WITHIN_S)
+        futures = client.list_offsets(asked, request_timeout=left())
         return {
-            Partition(one.topic, one.partition): future.result(WITHIN_S).offset
+            Partition(one.topic, one.partition): future.result(left()).offset
             for one, future in futures.items()
         }
 
@@ -93,6 +112,11 @@ def _asked(ask: Callable[[], T], what: str, address: str) -> T:
 
     try:
         return ask()
+    except TimeoutError as error:  # the client's own comes a moment later
+        raise KafkaUnreachable(
+            f"the Kafka at {address} has not told of {what} within {WITHIN_S:g} s: is one of its "
+            "brokers away?"
+        ) from error
     except KafkaException as error:
         ours = as_ours(error.args[0], what, address)
         raise (

@@ -68,6 +68,7 @@ class ByZooKeeperGroup(_InZooKeeper):
 
     `rule` must be the same for all: `by_range_of_threads` or `round_robin_of_threads`. A process
     that dies keeps its partitions from others until its session is over, `session_timeout_s`.
+    A spout that reads `partitions`, or a pattern with a comma, gets a ConfigError.
     """
 
     group: str
@@ -81,8 +82,15 @@ class ByZooKeeperGroup(_InZooKeeper):
                 "a group shares whole topics: give topics=[…] or pattern='…' with it, or read "
                 "partitions=[…] by index"
             )
-        if post.subscription.pattern is not None:
-            topics = re.compile(post.subscription.pattern)
+        pattern = post.subscription.pattern
+        if pattern is not None:
+            if "," in pattern:
+                raise ConfigError(
+                    f"the pattern {pattern!r} has a comma, which the members of a ZooKeeper group "
+                    "read as 'or', as Kafka's do: write 'a|b' for one of two, and for a repetition "
+                    "such as 't{1,3}' all that it stands for, 't(t(t)?)?'"
+                )
+            topics = re.compile(pattern)
         return ZooKeeperGroup(
             self._tree(),
             self.group,
@@ -128,7 +136,7 @@ class PlainOffsets(_InZooKeeper):
 
 @dataclass(frozen=True)
 class SqliteOffsets:
-    """An `offsets` in a file, for the processes of one machine: by default as Storm's JSON."""
+    """An `offsets` in a file, for the processes of one machine: as Storm's JSON."""
 
     file: Path | str
     id: str

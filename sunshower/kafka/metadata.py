@@ -36,7 +36,8 @@ class KafkaDirectory:
     """See the port `Directory`.
 
     `settings` are librdkafka's, as for all clients of Kafka: `bootstrap.servers` and what else it
-    takes to be let in. An answer, or KafkaUnreachable, comes within `answer_within_s`.
+    takes to be let in. An answer, or KafkaUnreachable, comes within `answer_within_s`, which may be
+    changed.
     """
 
     def __init__(self, settings: Mapping[str, object], *, answer_within_s: float = WITHIN_S):
@@ -48,7 +49,7 @@ class KafkaDirectory:
         from confluent_kafka.admin import AdminClient
 
         self._address = str(settings.get("bootstrap.servers", "(no bootstrap.servers)"))
-        self._answer_within_s = answer_within_s
+        self.answer_within_s = answer_within_s
         self._told: list[object] = []
         try:
             whole: dict[str, Any] = {**_QUIET, **settings, "error_cb": self._told.append}
@@ -84,7 +85,7 @@ class KafkaDirectory:
         from confluent_kafka import KafkaException
 
         self._told.clear()
-        left_s = self._answer_within_s
+        left_s = self.answer_within_s
         while True:
             step_s = min(_STEP_S, left_s)
             left_s -= step_s
@@ -102,7 +103,7 @@ class KafkaDirectory:
         from confluent_kafka import KafkaException, TopicCollection
 
         asked = self._client.describe_topics(
-            TopicCollection([topic]), request_timeout=self._answer_within_s
+            TopicCollection([topic]), request_timeout=self.answer_within_s
         )
         try:
             asked[topic].result()

@@ -56,7 +56,9 @@ class Directory(Protocol):
 
 
 class Owner(Protocol):
-    """Whoever reads partitions: the spout. It is called by its Sharing, within `look`."""
+    """Whoever reads partitions: the spout. It is called by its Sharing: within `look`, and where
+    the brokers keep the group also while the consumer is polled or closed.
+    """
 
     def assigned(self, partitions: Collection[Partition]) -> None:
         """Read these from now on, too."""
@@ -77,10 +79,6 @@ class Sharing(Protocol):
 
         Raises KafkaError for what does not go away by itself: an unknown topic, a credential.
         """
-
-    @property
-    def generation(self) -> int:
-        """How often the partitions have changed hands; a commit of an older one is refused."""
 
     @property
     def later_is_new(self) -> bool:

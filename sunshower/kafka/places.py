@@ -27,8 +27,6 @@ class Place:
     partition: Partition
     slot: int
     progress: Progress
-    committed: int | None = None
-    end: int | None = None  # of the partition, when it was last seen
     paused: bool = False
 
     def number(self, offset: int) -> int:
@@ -57,12 +55,12 @@ class Places(Mapping[Partition, Place]):
     def __len__(self) -> int:
         return len(self._by_partition)
 
-    def take(self, partition: Partition, start: int, committed: int | None = None) -> Place:
+    def take(self, partition: Partition, start: int) -> Place:
         """Read a partition from now on, from `start`."""
         slot = crc32(str(partition).encode()) % _SLOTS
         while slot in self._by_slot:
             slot = (slot + 1) % _SLOTS
-        place = Place(partition, slot, Progress(start), committed)
+        place = Place(partition, slot, Progress(start))
         self._by_partition[partition] = self._by_slot[slot] = place
         return place
 

@@ -27,7 +27,7 @@ _USUAL = {
     "topic.metadata.propagation.max.ms": 5_000,
     "log_level": 0,  # what matters is raised, or told of the message that it concerns
 }
-_LARGE = {"MSG_SIZE_TOO_LARGE", "INVALID_MSG_SIZE", "RECORD_LIST_TOO_LARGE"}
+TOO_LARGE = {"MSG_SIZE_TOO_LARGE", "INVALID_MSG_SIZE", "RECORD_LIST_TOO_LARGE"}
 _SILENT = {"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_RESOLVE", "REQUEST_TIMED_OUT"}
 _NOT_DELIVERED = {"_MSG_TIMED_OUT", "_PURGE_QUEUE", "_PURGE_INFLIGHT"}
 _NO_HEADERS: list[Header] = []
@@ -99,7 +99,7 @@ class Producer:
         if isinstance(about, str):
             return self._refused(error, about)
         topic, value = _of(about)
-        if error.name() in _LARGE:
+        if error.name() in TOO_LARGE:
             return KafkaError(
                 f"a message of {len(value or b''):,} bytes for topic {topic!r} is larger than the "
                 f"Kafka at {self.address} takes, or this client ({error.str()}): raise "

@@ -95,7 +95,7 @@ class Reading:
         for partition, start in starts.items():
             kept = stored.get(partition)
             first = start.skipped[0] if start.skipped else start.offset
-            place = self.places.take(partition, first, kept.offset if kept else None)
+            place = self.places.take(partition, first)
             if kept is not None:
                 self.committer.kept[partition] = kept
             if start.skipped:
@@ -249,7 +249,6 @@ class Reading:
         if place is None or error is None:
             return
         if error.name() == "_PARTITION_EOF":
-            place.end = message.offset()
             place.progress.reached(message.offset() or 0)
         elif error.name() in _OUT_OF_RANGE:
             self._misplaced[place.partition] = None
@@ -354,6 +353,8 @@ class Reading:
         """Fetch nothing, for a while."""
         self._consumer.pause(self.places)
         self._resting = True
+        for place in self.places.values():
+            place.paused = True
 
     def breathe(self) -> None:
         """Fetch what there is room for: not what has too much uncommitted."""

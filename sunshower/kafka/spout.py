@@ -23,6 +23,7 @@ from sunshower.kafka.formats import Bytes, Format
 from sunshower.kafka.lag import Standing, figures
 from sunshower.kafka.options import Guarantee, KafkaOptions, Post
 from sunshower.kafka.partitions import Partition
+from sunshower.kafka.places import OFFSET_BITS
 from sunshower.kafka.progress import I64
 from sunshower.kafka.reading import Reading, Skipped
 from sunshower.kafka.refreshed import RefreshedDirectory
@@ -189,14 +190,16 @@ class KafkaSpout(LogSpout[Any]):
     def standing(self) -> dict[Partition, Standing]:
         """How far each of its partitions is."""
         kept = self._reading.committer.kept
+        line = np.array(self.in_line(), np.int64)
         return {
             partition: Standing(
                 kept[partition].offset if partition in kept else None,
                 place.progress.contiguous,
                 place.progress.emitted,
-                place.end,
+                self._consumer.end(partition),
                 place.progress.holes,
-                paused=place.paused,
+                int(np.count_nonzero(line >> OFFSET_BITS == place.slot)),
+                place.paused,
             )
             for partition, place in self._reading.places.items()
         }

@@ -51,8 +51,8 @@ def _read(consumer: Consumer, partitions: tuple[Partition, ...], count: int) -> 
 
     starts = [TopicPartition(*partition, _TAIL - count) for partition in partitions]
     consumer.assign(starts)
-    open_ends = len(starts)
-    while open_ends:
+    ends = {*partitions}  # not reached yet; the client may tell of one again
+    while ends:
         messages = consumer.consume(10_000, timeout=_WITHIN_S)
         if not messages:
             raise KafkaUnreachable(
@@ -64,6 +64,6 @@ def _read(consumer: Consumer, partitions: tuple[Partition, ...], count: int) -> 
             if error is None:
                 yield message
             elif error.name() == "_PARTITION_EOF":
-                open_ends -= 1
+                ends.discard(Partition(message.topic() or "", message.partition() or 0))
             else:
                 raise KafkaException(error)

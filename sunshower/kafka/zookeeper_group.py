@@ -22,6 +22,7 @@ now and then. So a change costs each member one read, and not one for each other
 from __future__ import annotations
 
 import logging
+import operator
 import re
 import socket
 import time
@@ -30,7 +31,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sunshower.clock import Clock
 from sunshower.errors import (
@@ -115,13 +116,15 @@ class ZooKeeperGroup:
         self._wall = wall
         self._events: deque[tuple[Session, float]] = deque()  # and when it was so
         tree.listen(lambda session: self._events.append((session, clock.now())))
-        self._generation = 0
         self._name = ""  # of this session; "" while we are out
         self._watch: Watch | None = None
         self._changed = False  # set by the watch's thread
         self._look_s = 0.0  # when to look again at the members
         self._suspended_s: float | None = None
         self._members: dict[str, Member] = {}
+        self._topics: frozenset[str] | None = None  # when we looked last; of these …
+        self._wanted: tuple[str, ...] = ()  # … we read these
+        self._seen: list[Any] = []  # what was decided from: the answers themselves
         self._decided: tuple[_View, dict[Partition, Thread]] | None = None
         self._mine: dict[Partition, Thread] = {}  # what we ought to have
         self._held: set[Partition] = set()  # what `owner` reads
@@ -129,10 +132,6 @@ class ZooKeeperGroup:
         self._remains: set[str] = set()  # nodes that may be left of former names
         self._claim_s = 0.0
         self._claim_again_s = self._patience.claim_again_s
-
-    @property
-    def generation(self) -> int:
-        return self._generation
 
     @property
     def waiting(self) -> frozenset[Partition]:
@@ -261,17 +260,27 @@ class ZooKeeperGroup:
     # ---- what is whose --------------------------------------------------------------------------
 
     def _decide(self) -> None:
+        """Where all that was seen is the very same as before, that costs nothing."""
         topics = self._directory.topics()
-        if self._me.pattern == STATIC:
-            wanted: Collection[str] = self._me.subscription.keys()
-        else:
-            wanted = self._me.streams(topics).keys()
-        partitions = [one for topic in wanted for one in self._directory.partitions(topic)]
-        view = _View(self._members, tuple(sorted(partitions)))
-        if self._decided is None or self._decided[0] != view:
-            self._decided = view, self._assigned(view, topics | {*wanted})
-            self._claim_s, self._claim_again_s = 0.0, self._patience.claim_again_s
+        if topics is not self._topics:
+            self._topics, self._wanted = topics, self._wanted_of(topics)
+        by_topic = [self._directory.partitions(topic) for topic in self._wanted]
+        seen = [self._members, topics, *by_topic]
+        known = len(seen) == len(self._seen) and all(map(operator.is_, seen, self._seen))
+        if self._decided is None or not known:
+            partitions = sorted(one for some in by_topic for one in some)
+            view = _View(self._members, tuple(partitions))
+            if self._decided is None or self._decided[0] != view:
+                self._decided = view, self._assigned(view, topics | {*self._wanted})
+                self._claim_s, self._claim_again_s = 0.0, self._patience.claim_again_s
+            self._seen = seen
         self._mine = self._decided[1]
+
+    def _wanted_of(self, topics: Collection[str]) -> tuple[str, ...]:
+        """Those that we read."""
+        if self._me.pattern == STATIC:
+            return (*self._me.subscription,)
+        return (*self._me.streams(topics),)
 
     def _assigned(self, view: _View, topics: Collection[str]) -> dict[Partition, Thread]:
         streams = {name: member.streams(topics) for name, member in view.members.items()}
@@ -299,7 +308,6 @@ class ZooKeeperGroup:
         if any(session is Session.LOST for session, _ in [*self._events]):
             return  # it may have ended in between: what we have taken is found by the next look
         if gained:
-            self._generation += 1
             owner.assigned(gained)  # if it raises, it is asked again by the next look
             self._held |= gained
         if blocked:  # whoever has it may know less than we, or more: look again, too
@@ -324,7 +332,6 @@ class ZooKeeperGroup:
         if partitions:
             gone = frozenset(partitions)
             self._held -= gone
-            self._generation += 1
             owner.revoked(gone, lost=lost)
 
     # ---- nodes ----------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ class LogSpoutTask(BulkSpoutTask):
 
     def _adopt(self, spout: Any) -> None:
         super()._adopt(spout)
+        spout.in_line = lambda: self.replays.line.numbers
         self._hears_ack = self._is_open = True
         self._poll_by_s = 0.0
 

@@ -81,6 +81,12 @@ class Retries:
         waiting = (replay.number for _, _, replay in self._waiting)
         return min(min((r.number for r in self._ready), default=math.inf), *waiting, math.inf)
 
+    @property
+    def numbers(self) -> list[int]:
+        """Of the messages in line, in no order."""
+        waiting = (replay.number for _, _, replay in self._waiting)
+        return [*(replay.number for replay in self._ready), *waiting]
+
     def put_last(self, replay: Replay) -> None:
         """A message that has used up its attempts before it was emitted at all."""
         self._ready.append(replay)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
@@ -52,6 +52,9 @@ class LogSpout(Spout[Out_co]):
     With `replay = False`, also of an instance, what fails is told to `fail`, and forgotten.
     `ack` is not called.
     """
+
+    # Given by the framework: the numbers of those that have failed and are to be emitted again.
+    in_line: Callable[[], Sequence[int]] = staticmethod(tuple)
 
     def poll(self, limit: int) -> Polled[Out_co] | None:
         """Up to `limit` records and unreadable ones that are there now, if any; it never blocks.

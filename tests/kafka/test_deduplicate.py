@@ -14,13 +14,15 @@ from hypothesis import strategies as st
 
 from sunshower import Bolt, Context
 from sunshower.dev.kafka import Kafka
-from sunshower.errors import ConfigError, StoreError, TopologyError, UnknownField
+from sunshower.errors import ConfigError, StoreError, StoreUnreachable, TopologyError, UnknownField
 from sunshower.kafka.deduplicate import Deduplicated, deduplicate
 from sunshower.kafka.seen import Seen
 from sunshower.kafka.sole_writer import SoleWriterBolt
 from sunshower.records import Schema
 from sunshower.stores.memory_tree import MemoryForest, MemoryTree
 from sunshower.stores.sqlite_tree import SqliteTree
+from sunshower.stores.tree import Node
+from sunshower.topologies.timing import tick_of
 from tests.kafka.test_bolt import Driven, paused
 from tests.kafka.topics import new_topic, read_all, values_of
 
@@ -170,6 +172,80 @@ def test_a_process_that_was_taken_for_dead_counts_nothing_twice() -> None:
         feed(former, Sale(2, "tea"))
     feed(former, Sale(2, "tea"))
     assert former.result() == {"tea": 2}
+
+
+class Flaky(MemoryTree):
+    """A store that cannot be reached for a while."""
+
+    away = False
+
+    def get(self, path: str) -> Node | None:
+        self._reach()
+        return super().get(path)
+
+    def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False) -> None:
+        self._reach()
+        super().create(path, value, ephemeral=ephemeral)
+
+    def set(self, path: str, value: bytes, version: int | None = None) -> int:
+        self._reach()
+        return super().set(path, value, version)
+
+    def _reach(self) -> None:
+        if self.away:
+            raise StoreUnreachable("nobody answers")
+
+
+@pytest.mark.parametrize("before", [(), (Sale(0, "tea"),)])
+def test_a_store_out_of_reach_makes_nothing_count_twice(before: tuple[Sale, ...]) -> None:
+    store = Flaky(MemoryForest())
+    bolt = open_one(lambda: store)
+    feed(bolt, *before)
+    store.away = True
+    with pytest.raises(StoreUnreachable):
+        feed(bolt, Sale(1, "tea"))
+    for _ in range(2):  # it comes again too early
+        with pytest.raises(StoreUnreachable):
+            bolt.process(Sale(1, "tea"))
+        with pytest.raises(StoreUnreachable):
+            bolt.flush()
+    store.away = False
+    feed(bolt, Sale(1, "tea"), Sale(2, "tea"))
+    feed(bolt, Sale(1, "tea"))
+    assert bolt.result() == {"tea": 2 + len(before)}
+
+
+class Clearing(Count):
+    tick_s = 0.25
+
+    def tick(self) -> None:
+        self.counts.clear()
+
+
+def test_a_tick_reaches_the_bolt() -> None:
+    bolt = deduplicate("id", Clearing())
+    assert tick_of(bolt, None, "here") == 0.25
+    bolt.prepare(CONTEXT)
+    feed(bolt, Sale(1, "tea"))
+    bolt.tick()
+    feed(bolt, Sale(1, "tea"), Sale(2, "milk"))
+    assert bolt.result() == {"milk": 1}
+    assert tick_of(deduplicate("id", Count()), None, "here") is None
+
+
+def test_a_tick_goes_on_with_nothing_of_a_batch_that_failed() -> None:
+    store = Flaky(MemoryForest())
+    bolt = deduplicate("id", Clearing(), tree=lambda: store)
+    bolt.prepare(CONTEXT)
+    store.away = True
+    with pytest.raises(StoreUnreachable):
+        feed(bolt, Sale(1, "tea"))
+    with pytest.raises(StoreUnreachable):
+        bolt.tick()
+    store.away = False
+    bolt.tick()
+    feed(bolt, Sale(1, "tea"))
+    assert bolt.result() == {"tea": 1}
 
 
 # ---- at the end of a topic ----------------------------------------------------------------------

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import Future
+from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from sunshower.clock import SystemClock
+from sunshower import Retry
+from sunshower.clock import ManualClock, SystemClock
 from sunshower.dev.kafka import Kafka
 from sunshower.dev.ports import Ports
+from sunshower.errors import KafkaUnreachable
+from sunshower.kafka import groups
 from sunshower.kafka.lag import Lag, Standing, figures
 from sunshower.kafka.partitions import Partition
+from sunshower.kafka.spout import KafkaSpout
 from tests.conftest import Sunshower
+from tests.kafka.stage import Run, Seen, running, topology
 from tests.kafka.topics import WITHIN_S, admin, fill, new_topic
 
 WORDS = Partition("words", 0)
@@ -50,6 +57,29 @@ def test_figures_are_sums_with_the_details_of_each_partition() -> None:
     assert "words[1]/committed" not in shown
 
 
+def test_while_it_catches_up_a_spout_knows_the_end_and_who_waits_to_be_emitted_again(
+    kafka: Kafka,
+) -> None:
+    topic = new_topic(kafka.bootstrap)
+    fill(kafka.bootstrap, topic, [b"x"] * 500)
+    made = topology(
+        KafkaSpout({"bootstrap.servers": kafka.bootstrap, "group.id": topic}, topics=[topic]),
+        Seen(lambda _: True),
+        retry=Retry(attempts=1_000_000, initial_s=60.0, max_s=60.0, jitter=0.0),
+        spout_pending=20,
+    )
+    with running(made) as run:
+        run.until(lambda: standing(run, topic).waiting == 20 and standing(run, topic).paused)
+        assert standing(run, topic).end == 500
+        shown = run.spout().figures()
+        assert (shown["lag"], shown["waiting"], shown["paused"]) == (500, 20, 1)
+
+
+def standing(run: Run, topic: str) -> Standing:
+    spout = run.spout()
+    return Standing() if spout is None else spout.standing().get(Partition(topic, 0), Standing())
+
+
 def commit(bootstrap: str, group: str, topic: str, offsets: dict[int, int]) -> None:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     partitions = [TopicPartition(topic, number, at) for number, at in offsets.items()]
@@ -82,6 +112,43 @@ def test_the_command_shows_the_lag_of_a_group(
     table = capfd.readouterr().out
     assert f"group {group}  ·  lag 8" in table
     assert f"{topic}[2]" in table  # nothing is committed there
+
+
+class Silent:
+    """An admin client that is never answered, and what it was told to wait for."""
+
+    waits: ClassVar[list[float]] = []
+
+    def __init__(self, _: Any) -> None: ...
+
+    def list_consumer_group_offsets(self, asked: Any, request_timeout: float) -> Any:
+        self.waits.append(request_timeout)
+        return {"words": Future[Any]()}
+
+    def list_offsets(self, asked: Any, request_timeout: float) -> Any:
+        self.waits.append(request_timeout)
+        return {one: Future[Any]() for one in asked}
+
+
+def test_brokers_that_fall_silent_are_our_error_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("confluent_kafka.admin.AdminClient", Silent)
+    monkeypatch.setattr(groups, "_wanted", lambda *_: {WORDS})
+    monkeypatch.setattr(groups, "WITHIN_S", 0.05)
+    with pytest.raises(KafkaUnreachable, match="has not told of group 'words' within"):
+        groups.lags({"bootstrap.servers": "nowhere:1"}, "words", ["words"])
+    monkeypatch.setattr(groups, "_committed", lambda *_: {})
+    with pytest.raises(KafkaUnreachable, match="the ends of partitions"):
+        groups.lags({"bootstrap.servers": "nowhere:1"}, "words", ["words"])
+    assert all(0 < wait_s <= 0.05 for wait_s in Silent.waits)
+
+
+def test_all_questions_share_one_deadline() -> None:
+    clock = ManualClock()
+    left = groups._until(8.0, clock)
+    clock.advance(6.0)
+    assert left() == 2.0
+    clock.advance(6.0)
+    assert 0 < left() < 0.1
 
 
 def test_the_command_says_what_is_wrong_within_ten_seconds(

@@ -333,9 +333,9 @@ def test_a_spout_without_room_is_still_heard_of_by_its_group(kafka: Kafka) -> No
     )
     with running(made) as run:
         run.until(lambda: run.contiguous() == {f"{topic}[0]": 0})
-        generation = run.spout()._sharing.generation
+        place = run.spout()._reading.places[Partition(topic, 0)]
         run.go_on(8.0)
-        assert run.spout()._sharing.generation == generation, "it was thrown out"
+        assert run.spout()._reading.places.get(place.partition) is place, "it was thrown out"
         held[0] = False
         run.until(lambda: run.contiguous() == {f"{topic}[0]": 500})
     assert committed(kafka, base, topic) == 500

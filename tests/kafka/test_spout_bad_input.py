@@ -57,6 +57,7 @@ def test_a_subscription_is_one_of_names_pattern_and_partitions(
         ({"bootstrap.servers": "a:1"}, "lack 'group.id'"),
         ({**BASE, "enable.auto.commit": True}, "enable.auto.commit is not to be set here"),
         ({**BASE, "auto.offset.reset": "latest"}, "say where to begin with first="),
+        ({**BASE, "group.protocol": "consumer"}, "of the classic protocol only.*leave the setting"),
     ],
 )
 def test_settings_that_contradict_the_spout_are_refused(

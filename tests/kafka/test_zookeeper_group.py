@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 
 from sunshower.errors import (
+    ConfigError,
     KafkaError,
     KafkaUnreachable,
     NotAuthorised,
@@ -15,8 +17,13 @@ from sunshower.errors import (
     StoreUnreachable,
     UnknownTopic,
 )
+from sunshower.kafka import zookeeper_group
 from sunshower.kafka.assignment import round_robin_of_threads
+from sunshower.kafka.in_zookeeper import ByZooKeeperGroup
+from sunshower.kafka.options import Post
 from sunshower.kafka.partitions import Partition
+from sunshower.kafka.refreshed import RefreshedDirectory
+from sunshower.kafka.subscription import Subscription
 from tests.kafka.groups import PATIENCE, Stage, Topics, raises
 
 
@@ -54,6 +61,14 @@ def test_nodes_are_as_kafkas_own_consumer_writes_them() -> None:
     assert stage.in_zookeeper() == {Partition("t", 0): f"{name}-0"}
 
 
+@pytest.mark.parametrize("pattern", ["t{1,3}", "orders,words"])
+def test_a_pattern_with_a_comma_is_refused_before_anything_is_asked(pattern: str) -> None:
+    nothing: Any = None
+    post = Post(nothing, Subscription(pattern=pattern), nothing, nothing, 1.0, "d")
+    with pytest.raises(ConfigError, match=r"has a comma.*write 'a\|b'"):
+        ByZooKeeperGroup("nowhere:1", "g")(post)
+
+
 def test_who_joins_gets_its_share_and_what_stays_is_not_stopped() -> None:
     stage = Stage(Topics(t=4))
     first = stage.join()
@@ -68,12 +83,32 @@ def test_what_a_member_leaves_behind_is_taken_by_others() -> None:
     stage = Stage(Topics(t=4))
     first, second = stage.join(), stage.join()
     stage.settle()
-    generation = second.group.generation
     stage.leave(first)
     stage.settle()
     assert short(second.reads) == [0, 1, 2, 3]
-    assert second.group.generation > generation
     assert len(stage.tree.children("/consumers/g/ids")) == 1
+
+
+def test_looks_at_what_has_not_changed_decide_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = Topics(t=4)
+    stage = Stage(topics)
+    remembered: Any = RefreshedDirectory(topics, stage.clock, every_s=10.0)
+    stage.topics = remembered
+    for _ in range(2):
+        stage.join({"t"})
+    stage.settle()
+    views = []
+    view = zookeeper_group._View
+    monkeypatch.setattr(zookeeper_group, "_View", lambda *seen: views.append(seen) or view(*seen))
+    for _ in range(100):
+        for member in stage.members:
+            member.look()
+    assert not views
+    topics.counts["t"] = 6
+    stage.clock.advance(10.0)
+    stage.settle()
+    assert views
+    assert sorted(stage.owners().values()) == [1, 1, 1, 2, 2, 2]
 
 
 def test_a_claim_waits_until_the_former_owner_has_let_go() -> None:

@@ -170,6 +170,18 @@ def test_a_message_that_kills_its_process_is_known_by_its_number_in_the_next_lif
     assert log.settled
 
 
+def test_a_spout_is_told_what_is_in_line_to_be_emitted_again() -> None:
+    log = Log(items(10), items(10))
+    again = Retry(attempts=3, initial_s=5.0, jitter=0.0)
+    lives = Lives(topology(log, Sink(n3=2, n7=2), retry=again))
+    lives.run(lambda: lives.core.stats().tasks[0].counts.failed == 4)
+    spout = reader_of(lives)
+    assert sorted(spout.in_line()) == [3, 7, 1 << SHIFT | 3, 1 << SHIFT | 7]
+    lives.advance(6.0)
+    lives.run(lambda: log.settled)
+    assert [*spout.in_line()] == []
+
+
 def test_what_is_gone_is_forgotten_and_its_acks_are_not_told() -> None:
     log = Log(items(10), items(10))
     lives = Lives(topology(log, Sink(n3=1_000), attempts_max=1_000))
