@@ -239,7 +239,10 @@ class SimWorker(Process):
         return wait_s
 
     def _guarded(self, work: Callable[[], float | None]) -> float | None:
-        """Do some work; whatever goes wrong in it ends the loop, or the process."""
+        """Do some work; whatever goes wrong in it ends the loop, or the process.
+
+        Raises what is no fault of the user: a defect of the core ends the simulation, at its place.
+        """
         try:
             return work()
         except Killed:
@@ -247,11 +250,10 @@ class SimWorker(Process):
             self._world.after(self.clock.ahead_s, self._ends, self)
         except SunshowerError as error:
             self._give_up(str(error))
-        except Exception:
-            self._give_up(
-                f"worker {self.address} hit a defect of sunshower itself; please report this:\n"
-                + traceback.format_exc()
-            )
+        except Exception as error:
+            self.broken = True
+            error.add_note(f"worker {self.address} hit a defect of sunshower itself; report it")
+            raise
         return None
 
     def _give_up(self, why: str) -> None:

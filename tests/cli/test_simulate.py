@@ -181,14 +181,27 @@ def test_the_same_seed_has_the_same_fate(write: Write) -> None:
     assert [fate_of(task, seed) for seed in range(3)] == [fate_of(task, seed) for seed in range(3)]
 
 
-@pytest.mark.slow
-def test_an_error_of_our_own_is_broken_and_its_place_the_evidence(
+def test_a_crash_of_the_core_is_broken_and_its_place_the_evidence(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def corrupt(*_: object) -> None:
+    def receive(*_: object) -> None:
+        raise KeyError("no such task")
+
+    monkeypatch.setattr("sunshower.runtime.worker.Worker.receive", receive)
+    task = Task(str(write(NUMBERS)), messages=20)
+    seed = next(n for n in range(5) if fate_of(task, n).verdict is Verdict.BROKEN)
+    assert fate_of(task, seed).reason == "no error of our own: KeyError: 'no such task'"
+    (finding,) = minimum_of(task, seed).findings
+    assert any("hit a defect of sunshower itself" in line for line in finding.evidence)
+
+
+def test_a_book_that_is_not_in_order_is_broken(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(*_: object) -> None:
         raise AssertionError("the book is corrupt")
 
-    monkeypatch.setattr("sunshower.cli.seeds.carry_out", corrupt)
+    monkeypatch.setattr("sunshower.runtime.ledger.Ledger.check_invariants", check)
     fate = fate_of(Task(str(write(NUMBERS)), messages=20), 0)
     assert fate.verdict is Verdict.BROKEN
     assert "AssertionError: the book is corrupt" in fate.reason
