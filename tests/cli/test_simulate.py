@@ -25,6 +25,8 @@ from sunshower.faults.checkers.port import Weighed
 from sunshower.faults.facts import Facts
 from sunshower.faults.history import History
 from sunshower.faults.outcome import Verdict
+from sunshower.simulation.cluster import SimCluster
+from sunshower.simulation.run import SimRun
 from tests.cli.conftest import Write
 from tests.conftest import Sunshower
 from tests.house.reading import ROOT
@@ -193,6 +195,24 @@ def test_a_crash_of_the_core_is_broken_and_its_place_the_evidence(
     assert fate_of(task, seed).reason == "no error of our own: KeyError: 'no such task'"
     (finding,) = minimum_of(task, seed).findings
     assert any("hit a defect of sunshower itself" in line for line in finding.evidence)
+
+
+def test_a_swarm_has_seeds_with_several_machines(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+
+    class Watched(SimCluster):
+        def submit(self, *given: Any, **named: Any) -> SimRun:
+            run = super().submit(*given, **named)
+            found.append(len(run.nodes()))
+            return run
+
+    monkeypatch.setattr("sunshower.cli.seeds.SimCluster", Watched)
+    task = Task(str(write(NUMBERS)), messages=10)
+    for seed in range(8):
+        fate_of(task, seed)
+    assert set(found) == {1, 2, 3}
 
 
 def test_a_book_that_is_not_in_order_is_broken(
