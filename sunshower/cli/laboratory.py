@@ -118,4 +118,4 @@ def _keep(
 def _simulated(seed: int) -> Cluster:
     from sunshower.simulation.cluster import SimCluster
 
-    return SimCluster(seed)
+    return SimCluster(seed, nodes=None, drift=None)

@@ -130,7 +130,8 @@ def _prepared(task: Task, seed: int) -> Prepared:
 def _findings(prepared: Prepared) -> tuple[tuple[Finding, ...], History | None]:
     """What the checkers say of a run; what it raises itself is a finding, too."""
     try:
-        outcome, history = carry_out(prepared, SimCluster(prepared.seed), "sim")
+        cluster = SimCluster(prepared.seed, nodes=None, drift=None, check=True)
+        outcome, history = carry_out(prepared, cluster, "sim")
     except ClusterError as error:
         return (Finding("run", Verdict.UNKNOWN, (str(error),)),), None
     except Exception as error:  # a broken invariant, or a bug: in virtual time nothing else fails

@@ -10,6 +10,7 @@ paused must be resumed by it, or the tasks would never have changed places.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -54,6 +55,7 @@ class Rebalance:
 class Drain:
     """See `drain`."""
 
+    hurts: ClassVar[bool] = False
     for_s: float = field(default=0.0, init=False)
 
     def check(self, plan: Plan) -> None:

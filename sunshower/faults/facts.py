@@ -50,6 +50,7 @@ class Facts:
     ending: Ending = Ending.FINISHED
     error: str | None = None  # why it did not finish
     drained: bool = False  # the source was stopped, and had more
+    harmless: frozenset[str] = frozenset()  # the words of what was done, and hurts nobody
 
 
 def facts_of(plan: Plan, *, sample: int = 1) -> Facts:

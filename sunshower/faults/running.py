@@ -17,7 +17,7 @@ from sunshower.faults.figures import figures_of
 from sunshower.faults.history import History
 from sunshower.faults.nemesis import Nemesis
 from sunshower.faults.outcome import Outcome
-from sunshower.faults.vocabulary import Kill
+from sunshower.faults.vocabulary import Kill, harmless
 from sunshower.runtime.cluster import Cluster, Run
 from sunshower.runtime.history import Entry
 
@@ -56,6 +56,7 @@ def carry_out(
         pending_max=nemesis.plan.graph.config.spout_slots,  # a cluster may have made it smaller
         ending=ending,
         error=error,
+        harmless=frozenset(str(step.fault) for step in nemesis.done if harmless(step.fault)),
         drained=nemesis.drained or any(isinstance(step.fault, Drain) for step in nemesis.done),
     )
     kills = sum(isinstance(step.fault, Kill) for step in nemesis.done)

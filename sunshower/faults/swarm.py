@@ -34,6 +34,7 @@ from sunshower.faults.vocabulary import (
     lossy,
     pause,
     slow,
+    throttle,
 )
 from sunshower.faults.workload import model_of
 from sunshower.runtime.havoc import ANY
@@ -144,7 +145,7 @@ def _plan(graph: Graph, seed: int, messages: int) -> Iterator[Step]:
     for source in graph.spouts:
         each_s = lasts_s * source.parallelism * len(graph.spouts) / messages
         for index in range(source.parallelism):
-            yield Step(0, slow(task(source.id, index), each_s, 2 * lasts_s))
+            yield Step(0, throttle(task(source.id, index), each_s, 2 * lasts_s))
     at_s = 0.0
     for _ in range(count):
         at_s += float(dice.generator.exponential(lasts_s / count))

@@ -26,6 +26,7 @@ from sunshower.faults.targets import (
     Master,
     Nodes,
     Target,
+    Tasks,
     beside,
     check_component,
 )
@@ -149,6 +150,7 @@ class Slowness:
     target: Target
     seconds: float
     for_s: float
+    hurts: bool = True
 
     def __post_init__(self) -> None:
         check_for_s(self)
@@ -168,7 +170,8 @@ class Slowness:
         return Hurt(self._words(victim.label), havoc=Havoc(slows=slows))
 
     def _words(self, who: str) -> str:
-        return f"slow {who} by {self.seconds:g} s a record{lasting(self.for_s)}"
+        verb = "slow" if self.hurts else "throttle"
+        return f"{verb} {who} by {self.seconds:g} s a record{lasting(self.for_s)}"
 
     def __str__(self) -> str:
         return self._words(str(self.target))
@@ -244,6 +247,16 @@ def pause(target: Target, for_s: float) -> Pause:
 def slow(target: Target, seconds: float, for_s: float) -> Slowness:
     """Each record takes a task `seconds` longer; of an acker, each report."""
     return Slowness(target, seconds, for_s)
+
+
+def throttle(source: Tasks, seconds: float, for_s: float) -> Slowness:
+    """The same of a source that would be done too soon: that hurts nobody, and proves nothing."""
+    return Slowness(source, seconds, for_s, hurts=False)
+
+
+def harmless(fault: Fault) -> bool:
+    """Whether it says `hurts = False`: a run in which nothing else was done proves nothing."""
+    return not getattr(fault, "hurts", True)
 
 
 def errors(

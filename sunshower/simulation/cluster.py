@@ -24,18 +24,19 @@ class SimCluster:
     """Topologies in one thread, on virtual time, with all chance from one seed.
 
     The same seed and the same calls give the same run, event by event. `nodes`: machines that the
-    processes are spread over; `drift`: how much faster or slower than they should clocks may run;
-    `latency_s`, `call_s`: averages, of a message and of what a call of user code costs, drawn by
-    the seed where they are None; `check`: look at the invariants of a worker after each slice of
-    its work (AssertionError if one is broken).
+    processes are spread over; who has died is started again on any of them, and its black box is
+    found on the same one only. `drift`: how much faster or slower than they should clocks may run.
+    `latency_s`, `call_s`: averages, of a message and of what a call of user code costs. Each of
+    these is drawn by the seed where it is None. `check`: look at the invariants of a worker after
+    each slice of its work (AssertionError if one is broken).
     """
 
     def __init__(
         self,
         seed: int,
         *,
-        nodes: int = 1,
-        drift: float = 0.01,
+        nodes: int | None = 1,
+        drift: float | None = 0.01,
         latency_s: float | None = None,
         call_s: float | None = None,
         check: bool = False,

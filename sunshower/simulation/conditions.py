@@ -9,6 +9,8 @@ from sunshower.simulation.world import World
 
 _LATENCIES_S = (0.000_1, 0.01)  # from one rack to one continent
 _CALLS_S = (0.000_01, 0.003)
+_NODES_MAX = 3
+_DRIFTS = (0.000_1, 0.03)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,11 +38,18 @@ class Conditions:
 
 
 def drawn(
-    world: World, *, nodes: int, drift: float, latency_s: float | None, call_s: float | None
+    world: World,
+    *,
+    nodes: int | None,
+    drift: float | None,
+    latency_s: float | None,
+    call_s: float | None,
 ) -> Conditions:
     """Conditions for one seed; None: somewhere between very good and rather bad."""
     latency_s = _any_magnitude(world, *_LATENCIES_S) if latency_s is None else latency_s
     call_s = _any_magnitude(world, *_CALLS_S) if call_s is None else call_s
+    nodes = 1 + int(world.draw() * _NODES_MAX) if nodes is None else nodes
+    drift = _any_magnitude(world, *_DRIFTS) if drift is None else drift
     return Conditions(nodes=nodes, drift=drift, latency_s=latency_s, call_s=call_s)
 
 

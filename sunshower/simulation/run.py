@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from itertools import chain
 from math import inf
 from typing import Any, TypeVar
 
@@ -148,7 +149,7 @@ class SimRun:
     def history(self) -> list[Entry]:
         """See the port. To be asked before it is stopped; raises ClusterError."""
         self._check_there()
-        return sorted(self._site.entries, key=lambda entry: entry.at_s)
+        return sorted(chain.from_iterable(self._site.entries), key=lambda entry: entry.at_s)
 
     def activate(self) -> None:
         """See the port."""

@@ -45,4 +45,4 @@ class Site:
     luggage: dict[tuple[int, int], Luggage] = field(default_factory=dict)  # (move, task) → copies
     marks: Marked = field(default_factory=Marked)
     boxes: dict[int, tuple[str, mmap]] = field(default_factory=dict)  # worker → node, black box
-    entries: list[Entry] = field(default_factory=list)  # the history
+    entries: list[list[Entry]] = field(default_factory=list)  # the history, by process

@@ -18,7 +18,7 @@ from typing import Any
 from sunshower.errors import SunshowerError, TopologyFailed
 from sunshower.runtime.blackbox import read
 from sunshower.runtime.havoc import flipped
-from sunshower.runtime.history import Scribe
+from sunshower.runtime.history import Entry, Scribe, What
 from sunshower.runtime.lanes import Inlet
 from sunshower.runtime.luggage import Luggage
 from sunshower.runtime.master import Welcome, Wish
@@ -69,6 +69,9 @@ class SimWorker(Process):
         node_of_box, box = site.boxes.get(worker, ("", b""))
         self._obituary = read(box, worker) if node_of_box == node else None
         self._box: SimBox | None = None
+        self._entries: list[Entry] = []  # its part of the history
+        self._kept = 0  # how many of them no death can take back
+        site.entries.append(self._entries)
 
     # ---- called from afar ------------------------------------------------------------------
 
@@ -128,6 +131,7 @@ class SimWorker(Process):
 
     def die(self) -> None:
         super().die()
+        self._take_back()
         for packet in self._waiting:
             packet.fail()
         if self._box is not None:
@@ -191,7 +195,7 @@ class SimWorker(Process):
         if self._site.sample is None:
             return None
         clock = HistoryClock(self._world, self.clock)
-        return Scribe(clock, self._site.entries.append, self._site.sample)
+        return Scribe(clock, self._entries.append, self._site.sample)
 
     def _put(self, fact: Callable[[], Any]) -> None:
         self._mailbox.append(fact)
@@ -213,6 +217,7 @@ class SimWorker(Process):
             return  # it is woken when it has been welcomed
         if self._box is not None:
             self._box.new_slice()
+        self._kept = len(self._entries)
         wait_s = self._guarded(self._slice)
         if self._site.check and self.core is not None:
             self.core.check_invariants()
@@ -239,7 +244,10 @@ class SimWorker(Process):
         return wait_s
 
     def _guarded(self, work: Callable[[], float | None]) -> float | None:
-        """Do some work; whatever goes wrong in it ends the loop, or the process."""
+        """Do some work; whatever goes wrong in it ends the loop, or the process.
+
+        Raises what is no fault of the user: a defect of the core ends the simulation, at its place.
+        """
         try:
             return work()
         except Killed:
@@ -247,11 +255,10 @@ class SimWorker(Process):
             self._world.after(self.clock.ahead_s, self._ends, self)
         except SunshowerError as error:
             self._give_up(str(error))
-        except Exception:
-            self._give_up(
-                f"worker {self.address} hit a defect of sunshower itself; please report this:\n"
-                + traceback.format_exc()
-            )
+        except Exception as error:
+            self.broken = True
+            error.add_note(f"worker {self.address} hit a defect of sunshower itself; report it")
+            raise
         return None
 
     def _give_up(self, why: str) -> None:
@@ -318,10 +325,27 @@ class SimWorker(Process):
     def _pack(self, move: int, leaving: list[int]) -> None:
         if self._move >= move:
             return  # that was long ago
-        for task, luggage in self._core.pack(leaving).items():
+        packed = self._core.pack(leaving)
+        self._kept = len(self._entries)  # its luggage says so
+        for task, luggage in packed.items():
             if task in leaving and (move, task) not in self._site.luggage:
                 self._site.luggage[move, task] = self._copy(task, luggage)
         self._network.call(self, MASTER, "packed", self._core.stats())
+
+    def _take_back(self) -> None:
+        """What its last slice would have done after its death has not happened.
+
+        Its user code was called all the same, and what that did outside stays: what it wrote, and
+        everything here where a source was told what was done, and may have committed it.
+        """
+        plan = None if self.core is None else self.core.plan
+        mine = [] if plan is None else [s for s in plan.spouts if s.worker == self.address]
+        if plan is None or any(not plan.component(s).level.counts_records for s in mine):
+            return
+        last = self._entries[self._kept :]
+        self._entries[self._kept :] = [
+            one for one in last if one.at_s <= self.died_s or one.what is What.WROTE
+        ]
 
     def _copy(self, task: int, luggage: Luggage) -> Luggage:
         try:

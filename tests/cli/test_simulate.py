@@ -25,6 +25,8 @@ from sunshower.faults.checkers.port import Weighed
 from sunshower.faults.facts import Facts
 from sunshower.faults.history import History
 from sunshower.faults.outcome import Verdict
+from sunshower.simulation.cluster import SimCluster
+from sunshower.simulation.run import SimRun
 from tests.cli.conftest import Write
 from tests.conftest import Sunshower
 from tests.house.reading import ROOT
@@ -181,14 +183,45 @@ def test_the_same_seed_has_the_same_fate(write: Write) -> None:
     assert [fate_of(task, seed) for seed in range(3)] == [fate_of(task, seed) for seed in range(3)]
 
 
-@pytest.mark.slow
-def test_an_error_of_our_own_is_broken_and_its_place_the_evidence(
+def test_a_crash_of_the_core_is_broken_and_its_place_the_evidence(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def corrupt(*_: object) -> None:
+    def receive(*_: object) -> None:
+        raise KeyError("no such task")
+
+    monkeypatch.setattr("sunshower.runtime.worker.Worker.receive", receive)
+    task = Task(str(write(NUMBERS)), messages=20)
+    seed = next(n for n in range(5) if fate_of(task, n).verdict is Verdict.BROKEN)
+    assert fate_of(task, seed).reason == "no error of our own: KeyError: 'no such task'"
+    (finding,) = minimum_of(task, seed).findings
+    assert any("hit a defect of sunshower itself" in line for line in finding.evidence)
+
+
+def test_a_swarm_has_seeds_with_several_machines(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+
+    class Watched(SimCluster):
+        def submit(self, *given: Any, **named: Any) -> SimRun:
+            run = super().submit(*given, **named)
+            found.append(len(run.nodes()))
+            return run
+
+    monkeypatch.setattr("sunshower.cli.seeds.SimCluster", Watched)
+    task = Task(str(write(NUMBERS)), messages=10)
+    for seed in range(8):
+        fate_of(task, seed)
+    assert set(found) == {1, 2, 3}
+
+
+def test_a_book_that_is_not_in_order_is_broken(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(*_: object) -> None:
         raise AssertionError("the book is corrupt")
 
-    monkeypatch.setattr("sunshower.cli.seeds.carry_out", corrupt)
+    monkeypatch.setattr("sunshower.runtime.ledger.Ledger.check_invariants", check)
     fate = fate_of(Task(str(write(NUMBERS)), messages=20), 0)
     assert fate.verdict is Verdict.BROKEN
     assert "AssertionError: the book is corrupt" in fate.reason

@@ -340,6 +340,16 @@ def test_where_nothing_was_hurt_nothing_is_proved() -> None:
     )
 
 
+def test_what_hurts_nobody_proves_nothing() -> None:
+    before = Script().hurt().whole(0)
+    assert ask(AtLeastOnce(), before).verdict is HOLDS
+    (fault,) = before.history().faults
+    facts = replace(FACTS, harmless=frozenset({fault.words}))
+    finding = ask(AtLeastOnce(), before, facts)
+    assert finding.verdict is UNKNOWN
+    assert finding.reasons[0].startswith("nothing was hurt: the run was over before")
+
+
 def test_where_nothing_was_completed_nothing_is_proved() -> None:
     finding = ask(BoundedPending(5), Script().emitted(0).hurt())
     assert finding.reasons[0] == "nothing was completed"

@@ -57,6 +57,32 @@ def test_user_code_that_kills_its_process_is_found_out_and_nothing_is_lost(
         assert causes(run) == {"actor died"}
 
 
+class Slow(Work):
+    def __call__(self, number: int, context: Context) -> None:
+        context.clock.sleep(1.0)
+        context.wrote(number, number)
+
+
+@SEEDS
+def test_the_dead_have_done_nothing_after_their_end_but_what_they_wrote(seed: int) -> None:
+    work = Slow()
+    run = submitted(seed, working(work, workers=1, message_timeout_s=1_000.0), Layout.PACK)
+    while not work.asked:
+        run.wait(0.01)
+    run.wait(0.4)  # it is in the middle of a record
+    (task,) = run.plan.tasks_of("work")
+    assert What.ACKED in after(run), "a slice has its end in its books from the beginning"
+    run.kill_worker(task.worker)
+    assert after(run) == {What.WROTE}, "what user code does outside, nobody can take back"
+    all_done(run, work)
+    assert run.snapshot().restarts == 1
+
+
+def after(run: SimRun) -> set[What]:
+    """What the history has from now on."""
+    return {entry.what for entry in run.history() if entry.at_s > run.now()}
+
+
 @SEEDS
 def test_a_call_that_takes_too_long_ends_its_process_in_time(seed: int) -> None:
     work = Once(lambda context: context.clock.sleep(3_600.0))

@@ -171,6 +171,15 @@ def test_each_seed_draws_its_own_conditions() -> None:
     assert SimCluster(3)._conditions == SimCluster(3)._conditions
 
 
+def test_machines_and_clocks_are_drawn_for_those_who_leave_them_open() -> None:
+    drawn = [SimCluster(seed, nodes=None, drift=None)._conditions for seed in range(30)]
+    assert {one.nodes for one in drawn} == {1, 2, 3}
+    assert max(one.drift for one in drawn) > 20 * min(one.drift for one in drawn)
+    for seed, one in enumerate(drawn):
+        told = SimCluster(seed, nodes=one.nodes, drift=one.drift)._conditions
+        assert told == one, "what else is drawn stays the same"
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_of_a_packet_that_comes_twice_the_first_answer_counts(seed: int) -> None:
     place, heard = Place(seed), list[Answer | None]()

@@ -68,11 +68,12 @@ def _doubt(history: History, facts: Facts) -> str | None:
     """Why nothing can be proved by this history."""
     if history.cut is not None:
         return history.cut
-    if not history.faults:
+    hurts = [fault for fault in history.faults if fault.words not in facts.harmless]
+    if not hurts:
         return "nothing was hurt: the run was over before the first fault, or the plan has none"
     done = history.rows(What.COMPLETED if facts.tracked else What.WROTE)
     if not len(done):
         return "nothing was completed"
-    if done.at_s[-1] < history.faults[0].begun_s:
+    if done.at_s[-1] < hurts[0].begun_s:
         return "nothing was hurt: all was done before the first fault"
     return None
