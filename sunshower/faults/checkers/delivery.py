@@ -136,10 +136,11 @@ def duplicates(history: History) -> int:
 def unaccounted(history: History, facts: Facts) -> tuple[I64, int]:
     """Messages that were emitted and not completed, and how many others are excused.
 
-    Of a `next_tuple` spout that has died, what was open is forgotten with it; and one that replays
-    by itself has heard of each failure.
+    Of a `next_tuple` spout that has died, what was open is forgotten with it; so is what a log
+    spout had open when it was drained: it is in the log, for the next run. And who replays by
+    itself has heard of each failure.
     """
-    lost = history.accounts.open
+    lost = _not_elsewhere(history.accounts.open, history, facts)
     if not len(lost):
         return lost, 0
     excused = np.zeros(len(lost), np.bool_)
@@ -150,13 +151,31 @@ def unaccounted(history: History, facts: Facts) -> tuple[I64, int]:
             continue
         if task in facts.told:
             excused |= mine & np.isin(lost, history.rows(What.FAILED).messages)
-        if task not in facts.counted:
+        if task not in facts.counted and (facts.drained or task not in facts.logs):
             here = emitted.tasks == task
             lives = incarnations_of(emitted.roots[here]) // len(facts.spouts)
             latest = max(int(lives.max()), _latest_life(history, facts, task))
             still = emitted.messages[here][lives == latest]
             excused |= mine & ~np.isin(lost, still)
     return lost[~excused], int(excused.sum())
+
+
+def _not_elsewhere(lost: I64, history: History, facts: Facts) -> I64:
+    """Without the messages of logs that another task of the same spout has completed: it has been
+    given their partition."""
+    if not facts.logs:
+        return lost
+    firsts: dict[str, int] = {}  # one task stands for all of its component
+    first = {
+        task: firsts.setdefault(facts.tasks[task].rpartition("[")[0], task)
+        for task in sorted(facts.logs)
+    }
+
+    def shared(messages: I64) -> I64:
+        tasks = [first.get(task, task) for task in tasks_of(messages).tolist()]
+        return message_keys(np.array(tasks, np.int64), numbers_of(messages))
+
+    return lost[~np.isin(shared(lost), shared(history.rows(What.COMPLETED).messages))]
 
 
 def _unfinished(history: History, facts: Facts) -> str | None:

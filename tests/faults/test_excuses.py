@@ -1,0 +1,67 @@
+"""What was open when its spout died: excused where nobody can be asked for it, and lost elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sunshower.faults.checkers.delivery import AtLeastOnce
+from sunshower.faults.checkers.port import judge
+from sunshower.faults.facts import Facts
+from sunshower.faults.outcome import Finding, Verdict
+from sunshower.runtime.history import What
+from tests.faults.scripts import FACTS, SPOUT, TASKS, Script, root
+
+HOLDS, BROKEN = Verdict.HOLDS, Verdict.BROKEN
+
+
+def ask(checker: AtLeastOnce, script: Script, facts: Facts = FACTS) -> Finding:
+    (finding,) = judge([checker], script.history(), facts)
+    return finding
+
+
+def hurt() -> Script:
+    return Script().whole(0).hurt()
+
+
+def test_what_a_next_tuple_spout_had_open_when_it_died_is_excused() -> None:
+    manual = replace(FACTS, counted=frozenset())
+    script = hurt().emitted(1)
+    assert ask(AtLeastOnce(), script, manual).verdict is BROKEN
+    script.add(What.BORN, detail=(0, 2))
+    finding = ask(AtLeastOnce(), script.emitted(0, 1, 2).completed(0, 1, 2), manual)
+    assert finding.verdict is HOLDS
+    assert finding.figures["left_behind"] == 1
+    script.emitted(5, incarnation=2)
+    assert ask(AtLeastOnce(), script, manual).verdict is BROKEN
+
+
+def test_what_a_log_spout_had_open_when_it_died_is_in_the_log_and_not_excused() -> None:
+    log = replace(FACTS, counted=frozenset(), logs=frozenset({SPOUT}))
+    script = hurt().emitted(1).add(What.BORN, detail=(0, 2))
+    script.emitted(2, 1, 2).completed(2, 1, 2)  # one too far
+    assert ask(AtLeastOnce(), script, log).verdict is BROKEN
+    drained = ask(AtLeastOnce(), script, replace(log, drained=True))
+    assert (drained.verdict, drained.figures["left_behind"]) == (HOLDS, 1)
+    assert ask(AtLeastOnce(), script.emitted(1, 1, 2).completed(1, 1, 2), log).verdict is HOLDS
+
+
+def test_a_message_of_a_partition_that_moves_may_be_completed_by_another_task() -> None:
+    other, number = 4, 1 << 48 | 7
+    tasks = {**TASKS, other: "numbers[1]"}
+    log = replace(
+        FACTS, tasks=tasks, spouts=(SPOUT, other), counted=frozenset(), logs=frozenset({1, other})
+    )
+    script = hurt().add(What.EMITTED, SPOUT, [root(1)], [number], [1])
+    script.add(What.FAILED, SPOUT, [root(1)], [number], [1], ["rebalanced"])
+    script.add(What.EMITTED, other, [root(2)], [number], [1])
+    assert ask(AtLeastOnce(), script, log).verdict is BROKEN
+    script.add(What.COMPLETED, other, [root(2)], [number], [1])
+    assert ask(AtLeastOnce(), script, log).verdict is HOLDS
+    elsewhere = replace(log, tasks={**tasks, other: "others[0]"})
+    assert ask(AtLeastOnce(), script, elsewhere).verdict is BROKEN
+
+
+def test_a_spout_that_replays_by_itself_has_heard_of_its_failures() -> None:
+    script = hurt().emitted(1).failed(1).whole(2)
+    assert ask(AtLeastOnce(), script).verdict is BROKEN
+    assert ask(AtLeastOnce(), script, replace(FACTS, told=frozenset({SPOUT}))).verdict is HOLDS
