@@ -161,7 +161,7 @@ class History:
             np.repeat(np.array(places, np.int64), counts),
             np.repeat(np.fromiter(map(_TASK, entries), np.int64, count), counts),
             np.concatenate(list(map(_ROOTS, entries))) if rooted and count else NO_IDS,
-            np.concatenate(values) if count else NOTHING,
+            np.concatenate(values) if count and what not in _SINGLE else NOTHING,
             np.concatenate(list(map(_ATTEMPTS, entries))) if numbered and count else NOTHING,
         )
 

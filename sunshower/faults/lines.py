@@ -15,7 +15,7 @@
     delivered, acked             root edge
     refused                      root edge cause
     wrote                        key value
-    born                         worker life
+    born                         worker life, and the names of its spout tasks
     begun, ended                 fault
 """
 
@@ -49,7 +49,7 @@ _NEEDED: dict[What, tuple[str, ...]] = {
     What.ACKED: ("task", "root", "edge"),
     What.REFUSED: ("task", "root", "edge", "cause"),
     What.WROTE: ("task", "key", "value"),
-    What.BORN: ("worker", "life"),
+    What.BORN: ("worker", "life", "spouts"),
     What.BEGUN: ("fault",),
     What.ENDED: ("fault",),
 }
@@ -59,6 +59,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "attempt": (int,),
     "worker": (int,),
     "life": (int,),
+    "spouts": (list,),
     "task": (str,),
     "target": (str,),
     "fault": (str,),
@@ -102,7 +103,8 @@ def _rows(entry: Entry, history: History) -> Iterator[Fields]:
     if what is What.WROTE:
         yield {"key": detail[0], "value": detail[1]}
     elif what is What.BORN:
-        yield {"worker": detail[0], "life": detail[1]}
+        spouts = [history.name(task) for task in entry.values.tolist()]
+        yield {"worker": detail[0], "life": detail[1], "spouts": spouts}
     elif what in (What.BEGUN, What.ENDED):
         yield {"fault": detail}
     elif what is What.BURIED:
@@ -212,6 +214,7 @@ def _entry(kin: list[Fields], ids: dict[str, int]) -> Entry:
             detail = (_frozen(first["key"]), _frozen(first["value"]))
         case What.BORN:
             detail = (first["worker"], first["life"])
+            values = np.array([_id(name, ids) for name in first["spouts"]], np.int64)
         case What.BEGUN | What.ENDED:
             detail = first["fault"]
     return Entry(float(first["t"]), what, task, roots, values, attempts, detail)

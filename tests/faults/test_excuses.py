@@ -1,4 +1,4 @@
-"""What was open when its spout died: excused where nobody can be asked for it, and lost elsewhere."""
+"""What was open when its spout died: excused where nobody can be asked for it, or else lost."""
 
 from __future__ import annotations
 
@@ -27,12 +27,23 @@ def test_what_a_next_tuple_spout_had_open_when_it_died_is_excused() -> None:
     manual = replace(FACTS, counted=frozenset())
     script = hurt().emitted(1)
     assert ask(AtLeastOnce(), script, manual).verdict is BROKEN
-    script.add(What.BORN, detail=(0, 2))
+    script.add(What.BORN, values=[SPOUT], detail=(0, 2))
     finding = ask(AtLeastOnce(), script.emitted(0, 1, 2).completed(0, 1, 2), manual)
     assert finding.verdict is HOLDS
     assert finding.figures["left_behind"] == 1
     script.emitted(5, incarnation=2)
     assert ask(AtLeastOnce(), script, manual).verdict is BROKEN
+
+
+def test_the_death_of_a_worker_that_a_spout_has_left_excuses_nothing() -> None:
+    manual = replace(FACTS, counted=frozenset())
+    script = Script().add(What.BORN, values=[SPOUT], detail=(0, 1)).whole(0).hurt("rebalance")
+    script.add(What.BORN, detail=(0, 2)).add(What.BORN, values=[SPOUT], detail=(1, 2))
+    script.emitted(1, incarnation=2).hurt("kill relay[0]").add(What.BORN, detail=(0, 3))
+    assert ask(AtLeastOnce(), script, manual).verdict is BROKEN
+    script.add(What.BORN, values=[SPOUT], detail=(1, 3)).completed(0)
+    finding = ask(AtLeastOnce(), script, manual)
+    assert (finding.verdict, finding.figures["left_behind"]) == (HOLDS, 1)
 
 
 def test_what_a_log_spout_had_open_when_it_died_is_in_the_log_and_not_excused() -> None:

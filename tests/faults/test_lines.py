@@ -17,7 +17,9 @@ from tests.faults.scripts import RELAY, SINK, SPOUT, TASKS, Script
 def full() -> History:
     """A history with an entry of every kind."""
     script = Script().whole(0).hurt().emitted(1).sent(1, 7, SPOUT, RELAY).refused(1, 7, RELAY)
-    script.failed(1).add(What.BURIED, SPOUT, values=[1]).add(What.BORN, detail=(2, 1))
+    script.failed(1).add(What.BURIED, SPOUT, values=[1]).add(
+        What.BORN, values=[SPOUT], detail=(2, 1)
+    )
     script.add(What.EMITTED, SPOUT, [5, 6], [2, 3], [1, 1], detail=[("a", 1), "b"])
     return script.wrote(("a", 1), {"n": 2}).history()
 

@@ -154,7 +154,7 @@ def unaccounted(history: History, facts: Facts) -> tuple[I64, int]:
         if task not in facts.counted and (facts.drained or task not in facts.logs):
             here = emitted.tasks == task
             lives = incarnations_of(emitted.roots[here]) // len(facts.spouts)
-            latest = max(int(lives.max()), _latest_life(history, facts, task))
+            latest = max(int(lives.max()), _latest_life(history, task))
             still = emitted.messages[here][lives == latest]
             excused |= mine & ~np.isin(lost, still)
     return lost[~excused], int(excused.sum())
@@ -187,10 +187,10 @@ def _unfinished(history: History, facts: Facts) -> str | None:
     return None
 
 
-def _latest_life(history: History, facts: Facts, task: int) -> int:
-    worker = facts.places[task][1] if task in facts.places else None
-    born = history.rows(What.BORN).details
-    return max((life for place, life in born if place == worker), default=0)
+def _latest_life(history: History, task: int) -> int:
+    """Of a spout task, in whatever worker it was born last."""
+    born = history.rows(What.BORN).entries
+    return max((entry.detail[1] for entry in born if task in entry.values), default=0)
 
 
 def _never_emitted(history: History, facts: Facts) -> list[str]:
