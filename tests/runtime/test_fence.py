@@ -53,6 +53,42 @@ def test_a_fence_is_moved_about_once_a_second_however_fast_a_source_is(rate: int
     assert fence.at - drawn <= max(64, 3 * rate)
 
 
+def caught_up(marks: Marked, clock: ManualClock) -> tuple[Fence, int]:
+    """A source that has given much at once, and the number of its next record."""
+    fence, drawn = Fence(1, marks, clock), 0
+    while drawn < 1_000_000:
+        drawn += fence.room(drawn, 10_000)
+        clock.advance(0.02)
+    assert fence.at - drawn > 20_000
+    return fence, drawn
+
+
+def trickle(fence: Fence, drawn: int, clock: ManualClock) -> int:
+    """Ten a second, for ten seconds."""
+    for _ in range(100):
+        drawn += fence.room(drawn, 1)
+        clock.advance(0.1)
+    return drawn
+
+
+def test_a_fence_follows_a_source_that_has_become_slow() -> None:
+    marks, clock = Counted(), ManualClock()
+    fence, drawn = caught_up(marks, clock)
+    before = marks.writes
+    drawn = trickle(fence, drawn, clock)
+    assert drawn <= marks.read(1) <= drawn + 200
+    drawn = trickle(fence, drawn, clock)
+    assert marks.writes - before < 10
+    assert fence.room(drawn, 10_000) > 0
+
+
+def test_what_a_former_life_may_have_drawn_stays_within_the_fence() -> None:
+    marks, clock = Marked(), ManualClock()
+    far, _ = caught_up(marks, clock)
+    trickle(Fence(1, marks, clock), 900_000, clock)
+    assert marks.read(1) == far.at
+
+
 def test_a_next_life_knows_the_fence_and_a_drain_puts_it_where_its_end_is() -> None:
     marks = Marked()
     fence = Fence(1, marks, ManualClock())
