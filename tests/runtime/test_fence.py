@@ -12,8 +12,11 @@ from sunshower import Topology
 from sunshower.clock import ManualClock
 from sunshower.runtime.fence import Fence
 from sunshower.runtime.position import Position
+from sunshower.runtime.wiring import context
 from sunshower.simulation.site import Marked
+from tests.runtime.chains import Numbers, sink
 from tests.runtime.lives import Lives
+from tests.runtime.rig import Rig
 from tests.runtime.test_position import Acks, Keep, Number, seen, work
 
 
@@ -115,6 +118,35 @@ def test_what_may_have_been_drawn_is_waited_for_and_what_was_drawn_for_ever() ->
     assert not position.at_end
     position.wait(250.0, 30.0)
     assert position.at_end
+
+
+def test_luggage_that_is_unpacked_twice_owes_what_was_drawn_in_between() -> None:
+    marks, clock = Marked(), ManualClock()
+    made = Topology("t")
+    made.spout("numbers", Numbers(100)).shuffle().bolt("sink", sink)
+
+    def begun() -> Any:
+        rig = Rig(made)
+        task = rig.spout("numbers")
+        task.fence = Fence(task.task.id, marks, clock)
+        return task, context(rig.plan, task.task)
+
+    former, _ = begun()
+    former.emit(0.0, 4)
+    luggage = former.pack(stays=False, now=0.0)
+    assert luggage.owed == marks.read(former.task.id) == 4
+    moved, there = begun()
+    moved.unpack(luggage, there)
+    moved.emit(1.0, 10)  # the four first
+    moved.emit(1.0, 10)
+    assert moved.drawn > 12  # and its machine is gone
+    again, there = begun()
+    again.unpack(luggage, there)
+    again.drain()
+    for _ in range(100):
+        again.emit(2.0, 4)
+    assert again.drawn >= moved.drawn
+    assert again.exhausted
 
 
 class DryNumbers(Acks):
