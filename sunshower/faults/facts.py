@@ -54,6 +54,9 @@ class Facts:
     drained: bool = False  # the source was stopped, and had more
 
 
+UNTRACKED = "nothing is tracked (ackers=0): no tree was ever followed"
+
+
 def facts_of(plan: Plan, *, sample: int = 1) -> Facts:
     """What a plan says; the rest is added with `replace` when it is known."""
     spouts = [(task.id, plan.component(task)) for task in plan.spouts]

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from sunshower.faults.checkers.delivery import AtLeastOnce
-from sunshower.faults.checkers.port import judge
+from sunshower.faults.checkers.edges import NoPrematureAck
+from sunshower.faults.checkers.healing import NoneTimedOut, Recovers
+from sunshower.faults.checkers.port import Checker, judge
 from sunshower.faults.facts import Facts
 from sunshower.faults.outcome import Finding, Verdict
 from sunshower.runtime.history import What
 from tests.faults.scripts import FACTS, SPOUT, TASKS, Script, root
 
-HOLDS, BROKEN = Verdict.HOLDS, Verdict.BROKEN
+HOLDS, BROKEN, UNKNOWN = Verdict.HOLDS, Verdict.BROKEN, Verdict.UNKNOWN
 
 
-def ask(checker: AtLeastOnce, script: Script, facts: Facts = FACTS) -> Finding:
+def ask(checker: Checker, script: Script, facts: Facts = FACTS) -> Finding:
     (finding,) = judge([checker], script.history(), facts)
     return finding
 
@@ -76,3 +80,11 @@ def test_a_spout_that_replays_by_itself_has_heard_of_its_failures() -> None:
     script = hurt().emitted(1).failed(1).whole(2)
     assert ask(AtLeastOnce(), script).verdict is BROKEN
     assert ask(AtLeastOnce(), script, replace(FACTS, told=frozenset({SPOUT}))).verdict is HOLDS
+
+
+@pytest.mark.parametrize("checker", [NoPrematureAck(), NoneTimedOut(), Recovers()])
+def test_where_nothing_is_tracked_trees_prove_nothing(checker: Checker) -> None:
+    script = hurt().emitted(1).wrote(1)
+    finding = ask(checker, script.completed(1).wrote(1), replace(FACTS, tracked=False))
+    assert finding.verdict is UNKNOWN
+    assert "nothing is tracked (ackers=0): no tree was ever followed" in finding.reasons

@@ -11,7 +11,7 @@ import numpy as np
 from sunshower.failures import Cause
 from sunshower.faults.checkers.port import Weighed
 from sunshower.faults.evidence import messages_of, trees
-from sunshower.faults.facts import Ending, Facts
+from sunshower.faults.facts import UNTRACKED, Ending, Facts
 from sunshower.faults.history import F64, History, values_of
 from sunshower.faults.outcome import Recovery
 from sunshower.runtime.history import What
@@ -74,6 +74,7 @@ class Recovers:
             if one.recovered_s is not None and one.recovered_s - one.ended_s > self.within_s
         ]
         unknown = [] if found else ["there was no fault to recover from"]
+        unknown += [] if facts.tracked else [UNTRACKED]
         said = [f"after {fault} it never was whole again" for fault in never]
         if history.cut is None and facts.ending in (Ending.FINISHED, Ending.STUCK):
             broken += said
@@ -109,7 +110,7 @@ class NoneTimedOut:
         return Weighed(
             "no tree had to wait for its deadline",
             [said] if len(late) else (),
-            (),
+            () if facts.tracked else [UNTRACKED],
             trees(history, messages_of(history, late)),
         )
 
