@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from sunshower.faults.checkers.delivery import AtLeastOnce
+from sunshower.faults.checkers.delivery import AtLeastOnce, ExactlyOnce
 from sunshower.faults.checkers.edges import NoPrematureAck
 from sunshower.faults.checkers.healing import NoneTimedOut, Recovers
 from sunshower.faults.checkers.port import Checker, judge
-from sunshower.faults.facts import Facts
+from sunshower.faults.facts import Facts, Model
 from sunshower.faults.outcome import Finding, Verdict
 from sunshower.runtime.history import What
 from tests.faults.scripts import FACTS, SPOUT, TASKS, Script, root
@@ -88,3 +88,19 @@ def test_where_nothing_is_tracked_trees_prove_nothing(checker: Checker) -> None:
     finding = ask(checker, script.completed(1).wrote(1), replace(FACTS, tracked=False))
     assert finding.verdict is UNKNOWN
     assert "nothing is tracked (ackers=0): no tree was ever followed" in finding.reasons
+
+
+def test_what_died_with_its_spout_is_not_waited_for() -> None:
+    manual = replace(FACTS, counted=frozenset())
+    script = Script().emitted(1).hurt("kill numbers[0]")
+    script.add(What.BORN, values=[SPOUT], detail=(0, 2)).emitted(2, 1, 2).completed(2, 1, 2)
+    assert ask(Recovers(), script, manual).verdict is HOLDS
+    assert ask(Recovers(), script, FACTS).verdict is BROKEN
+
+
+def test_of_a_source_that_was_drained_only_what_was_emitted_must_be_there_once() -> None:
+    drained = replace(FACTS, total=3, model=Model(3, 1, written=True), drained=True)
+    script = hurt().whole(1)
+    assert ask(ExactlyOnce(), script, drained).verdict is HOLDS
+    assert ask(ExactlyOnce(), script, replace(drained, drained=False)).verdict is BROKEN
+    assert ask(ExactlyOnce(), script.emitted(2).completed(2), drained).verdict is BROKEN

@@ -30,7 +30,7 @@ class AtLeastOnce:
     name: ClassVar[str] = "at-least-once"
 
     def check(self, history: History, facts: Facts) -> Weighed:
-        lost, excused = unaccounted(history, facts)
+        lost, left = unaccounted(history, facts)
         suspects: list[int] = lost.tolist()
         doubt = _unfinished(history, facts)
         broken: list[str] = []
@@ -56,7 +56,7 @@ class AtLeastOnce:
             broken,
             unknown,
             trees(history, dict.fromkeys(suspects)),
-            {"lost": len(lost), "left_behind": excused},
+            {"lost": len(lost), "left_behind": left},
         )
 
 
@@ -90,7 +90,7 @@ class ExactlyOnce:
     """The sink holds what a model says.
 
     `model`: key → the value that was written last; without, each item of the numbered source must
-    have been written once.
+    have been written once; where it was drained, each that was emitted.
     """
 
     model: Mapping[Any, Any] | None = None
@@ -103,7 +103,8 @@ class ExactlyOnce:
             wrong = _differences(self.model, dict(details))
         elif facts.model is not None:
             times = Counter(key for key, _ in details)
-            wrong = _differences(dict.fromkeys(range(facts.model.total), 1), times)
+            wanted = _wanted(history, facts, facts.model)
+            wrong = _differences(dict.fromkeys(sorted(wanted), 1), times)
             surplus = [f"{key!r} is there {n} times" for key, n in times.items() if n > 1]
         else:
             return Weighed("", unknown=["nobody says what should be written: give a model"])
@@ -133,6 +134,12 @@ def duplicates(history: History) -> int:
     return len(completed) - len(np.unique(completed.messages))
 
 
+def excused(history: History, facts: Facts) -> I64:
+    """Messages that are open in the history, and no loss: see `unaccounted`."""
+    lost, _ = unaccounted(history, facts)
+    return np.setdiff1d(history.accounts.open, lost)
+
+
 def unaccounted(history: History, facts: Facts) -> tuple[I64, int]:
     """Messages that were emitted and not completed, and how many others are excused.
 
@@ -143,21 +150,21 @@ def unaccounted(history: History, facts: Facts) -> tuple[I64, int]:
     lost = _not_elsewhere(history.accounts.open, history, facts)
     if not len(lost):
         return lost, 0
-    excused = np.zeros(len(lost), np.bool_)
+    spared = np.zeros(len(lost), np.bool_)
     emitted = history.rows(What.EMITTED)
     for task in facts.spouts:
         mine = tasks_of(lost) == task
         if not mine.any():
             continue
         if task in facts.told:
-            excused |= mine & np.isin(lost, history.rows(What.FAILED).messages)
+            spared |= mine & np.isin(lost, history.rows(What.FAILED).messages)
         if task not in facts.counted and (facts.drained or task not in facts.logs):
             here = emitted.tasks == task
             lives = incarnations_of(emitted.roots[here]) // len(facts.spouts)
             latest = max(int(lives.max()), _latest_life(history, task))
             still = emitted.messages[here][lives == latest]
-            excused |= mine & ~np.isin(lost, still)
-    return lost[~excused], int(excused.sum())
+            spared |= mine & ~np.isin(lost, still)
+    return lost[~spared], int(spared.sum())
 
 
 def _not_elsewhere(lost: I64, history: History, facts: Facts) -> I64:
@@ -217,11 +224,15 @@ def _unwritten(history: History, facts: Facts, model: Model) -> list[int]:
         model.number(facts.places[task][0], number)
         for task, number in zip(buried.tasks.tolist(), buried.values.tolist(), strict=True)
     }
-    wanted: range | set[int] = range(model.total)
-    if facts.drained:
-        emitted = map(message_of, history.accounts.messages.tolist())
-        wanted = {model.number(facts.places[task][0], number) for task, number in emitted}
-    return sorted(set(wanted) - written - letters)
+    return sorted(_wanted(history, facts, model) - written - letters)
+
+
+def _wanted(history: History, facts: Facts, model: Model) -> set[int]:
+    """The items that have to be written: where the source was drained, those that were emitted."""
+    if not facts.drained:
+        return set(range(model.total))
+    emitted = map(message_of, history.accounts.messages.tolist())
+    return {model.number(facts.places[task][0], number) for task, number in emitted}
 
 
 def _messages_of(items: list[int], model: Model, facts: Facts) -> list[int]:
