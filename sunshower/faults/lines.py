@@ -15,7 +15,7 @@
     delivered, acked             root edge
     refused                      root edge cause
     wrote                        key value
-    born                         worker life, and the names of its spout tasks
+    born                         worker life, and spouts: the names (older files have none)
     begun, ended                 fault
 """
 
@@ -49,7 +49,7 @@ _NEEDED: dict[What, tuple[str, ...]] = {
     What.ACKED: ("task", "root", "edge"),
     What.REFUSED: ("task", "root", "edge", "cause"),
     What.WROTE: ("task", "key", "value"),
-    What.BORN: ("worker", "life", "spouts"),
+    What.BORN: ("worker", "life"),
     What.BEGUN: ("fault",),
     What.ENDED: ("fault",),
 }
@@ -59,7 +59,6 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "attempt": (int,),
     "worker": (int,),
     "life": (int,),
-    "spouts": (list,),
     "task": (str,),
     "target": (str,),
     "fault": (str,),
@@ -214,7 +213,7 @@ def _entry(kin: list[Fields], ids: dict[str, int]) -> Entry:
             detail = (_frozen(first["key"]), _frozen(first["value"]))
         case What.BORN:
             detail = (first["worker"], first["life"])
-            values = np.array([_id(name, ids) for name in first["spouts"]], np.int64)
+            values = np.array([_id(name, ids) for name in first.get("spouts", ())], np.int64)
         case What.BEGUN | What.ENDED:
             detail = first["fault"]
     return Entry(float(first["t"]), what, task, roots, values, attempts, detail)

@@ -136,3 +136,9 @@ def test_faults_are_bands_on_the_time_line() -> None:
     assert (first.words, round(first.begun_s, 3)) == ("kill a", 0.001)
     assert second.ended_s == pytest.approx(2.004)
     assert third.ended_s is None
+
+
+def test_an_older_file_that_does_not_say_which_spouts_were_born_is_read() -> None:
+    lines = ['{"t": 0.5, "what": "born", "worker": 2, "life": 1}\n', '{"t": 1, "what": "over"}\n']
+    (entry,) = from_lines(lines).entries
+    assert (entry.what, entry.detail, len(entry.values)) == (What.BORN, (2, 1), 0)
