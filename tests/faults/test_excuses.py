@@ -1,4 +1,4 @@
-"""What was open when its spout died: excused where nobody can be asked for it, or else lost."""
+"""What is no loss, and what only looks like one: excuses, drains, ids that come again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sunshower.faults.checkers.delivery import AtLeastOnce, ExactlyOnce
+from sunshower.faults.checkers.delivery import AtLeastOnce, AtMostOnce, ExactlyOnce
 from sunshower.faults.checkers.edges import NoPrematureAck
 from sunshower.faults.checkers.healing import NoneTimedOut, Recovers
 from sunshower.faults.checkers.port import Checker, judge
@@ -104,3 +104,12 @@ def test_of_a_source_that_was_drained_only_what_was_emitted_must_be_there_once()
     assert ask(ExactlyOnce(), script, drained).verdict is HOLDS
     assert ask(ExactlyOnce(), script, replace(drained, drained=False)).verdict is BROKEN
     assert ask(ExactlyOnce(), script.emitted(2).completed(2), drained).verdict is BROKEN
+
+
+def test_a_message_id_that_a_spout_emits_anew_was_emitted_twice() -> None:
+    script = hurt().add(What.EMITTED, SPOUT, [5, 6], [2, 3], [1, 1], detail=[("a", 1), "b"])
+    script.add(What.EMITTED, SPOUT, [7], [4], [1], detail=["c"]).whole(5)
+    assert ask(AtMostOnce(), script).verdict is HOLDS
+    script.add(What.EMITTED, SPOUT, [8], [6], [1], detail=[("a", 1)])
+    finding = ask(AtMostOnce(), script)
+    assert finding.reasons == ("2 messages were emitted more than once",)

@@ -62,13 +62,15 @@ class AtLeastOnce:
 
 @dataclass(frozen=True)
 class AtMostOnce:
-    """Nothing was emitted twice, and the sink has written no key twice."""
+    """Nothing was emitted twice, no message id of a `next_tuple` spout either; and the sink has
+    written no key twice."""
 
     name: ClassVar[str] = "at-most-once"
 
     def check(self, history: History, facts: Facts) -> Weighed:
         accounts = history.accounts
         twice = accounts.messages[accounts.emits > 1]
+        twice = np.union1d(twice, _same_id(history))
         written = Counter(key for key, _ in history.rows(What.WROTE).details)
         repeated = [key for key, times in written.items() if times > 1]
         broken = []
@@ -183,6 +185,17 @@ def _not_elsewhere(lost: I64, history: History, facts: Facts) -> I64:
         return message_keys(np.array(tasks, np.int64), numbers_of(messages))
 
     return lost[~np.isin(shared(lost), shared(history.rows(What.COMPLETED).messages))]
+
+
+def _same_id(history: History) -> I64:
+    """The messages whose id another message of the same task has, too."""
+    emitted = history.rows(What.EMITTED)
+    found: dict[tuple[int, str], set[int]] = {}
+    for message, id in zip(emitted.messages.tolist(), emitted.details, strict=True):
+        if id is not None:
+            found.setdefault((message_of(message)[0], repr(id)), set()).add(message)
+    same = [message for messages in found.values() if len(messages) > 1 for message in messages]
+    return np.array(same, np.int64)
 
 
 def _unfinished(history: History, facts: Facts) -> str | None:
