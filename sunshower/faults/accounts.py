@@ -39,8 +39,9 @@ class Accounts:
         """Those that were never completed."""
         return self.messages[np.isinf(self.completed_s)]
 
-    def touched(self, from_s: float, to_s: float, lost: I64) -> F64:
+    def touched(self, from_s: float, to_s: float, lost: I64, but: I64) -> F64:
         """When those were completed, after `from_s`, that were open at any time from then to
-        `to_s`, or are among `lost`; infinite for what never was."""
+        `to_s`, or are among `lost`, and not among `but`; infinite for what never was."""
         open_then = (self.emitted_s <= to_s) | np.isin(self.messages, lost)
+        open_then &= ~np.isin(self.messages, but)
         return self.completed_s[open_then & (self.completed_s > from_s)]

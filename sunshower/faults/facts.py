@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from sunshower.faults.history import task_names
 from sunshower.runtime.plan import Plan
+from sunshower.topologies.graph import Level
 
 
 class Ending(StrEnum):
@@ -38,7 +39,8 @@ class Facts:
 
     tasks: Mapping[int, str]  # task id → its name
     spouts: tuple[int, ...]  # task ids; incarnation i belongs to spouts[i % len(spouts)]
-    counted: frozenset[int] = frozenset()  # spouts whose messages keep their numbers in all lives
+    counted: frozenset[int] = frozenset()  # spouts whose messages are 0, 1, 2 … in all lives
+    logs: frozenset[int] = frozenset()  # whose numbers are those of a log: any task may read them
     told: frozenset[int] = frozenset()  # spouts that are told of failures, and replay as they like
     places: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # task → index, worker
     tracked: bool = True
@@ -53,6 +55,9 @@ class Facts:
     harmless: frozenset[str] = frozenset()  # the words of what was done, and hurts nobody
 
 
+UNTRACKED = "nothing is tracked (ackers=0): no tree was ever followed"
+
+
 def facts_of(plan: Plan, *, sample: int = 1) -> Facts:
     """What a plan says; the rest is added with `replace` when it is known."""
     spouts = [(task.id, plan.component(task)) for task in plan.spouts]
@@ -61,6 +66,7 @@ def facts_of(plan: Plan, *, sample: int = 1) -> Facts:
         tasks=task_names(plan),
         spouts=tuple(task.id for task in plan.spouts),
         counted=frozenset(id for id, spout in spouts if spout.level.counts_records),
+        logs=frozenset(id for id, spout in spouts if spout.level is Level.LOG),
         told=frozenset(id for id, spout in spouts if not spout.implementation.replay),
         places={task.id: (task.index, task.worker) for task in plan.tasks},
         tracked=plan.graph.config.tracked,

@@ -18,9 +18,10 @@ from sunshower.runtime.ids import I64, NO_IDS, U64
 from sunshower.runtime.plan import Plan, Task
 
 F64 = NDArray[np.float64]
-_NUMBER_BITS = 40
+_NUMBER_BITS = 44
 _NUMBER_MASK = (1 << _NUMBER_BITS) - 1
-_SLOT_AT, _OFFSET_BITS = 48, 25
+_SLOT_AT, _OFFSET_BITS = 48, 28
+_FOLDED = 1 << (_NUMBER_BITS - 1)  # apart from the offsets of slot 0, which stay as they are
 _SINGLE = frozenset({What.WROTE, What.BORN, What.BEGUN, What.ENDED})  # entries without columns
 _ROOTED = frozenset(What) - _SINGLE - {What.BURIED}
 _COUNTED = frozenset({What.EMITTED, What.COMPLETED, What.FAILED})  # those with attempts
@@ -160,7 +161,7 @@ class History:
             np.repeat(np.array(places, np.int64), counts),
             np.repeat(np.fromiter(map(_TASK, entries), np.int64, count), counts),
             np.concatenate(list(map(_ROOTS, entries))) if rooted and count else NO_IDS,
-            np.concatenate(values) if count else NOTHING,
+            np.concatenate(values) if count and what not in _SINGLE else NOTHING,
             np.concatenate(list(map(_ATTEMPTS, entries))) if numbered and count else NOTHING,
         )
 
@@ -168,11 +169,12 @@ class History:
 def message_keys(tasks: I64, numbers: I64) -> I64:
     """One number for each pair of task and message number.
 
-    Numbers of a log may be slot << 48 | offset: the slot and 25 bits of the offset count.
+    Numbers of a log may be slot << 48 | offset: of slots other than 0, 28 bits of the
+    offset count.
     """
     if np.max(numbers, initial=0) > _NUMBER_MASK:
         folded = (numbers >> _SLOT_AT << _OFFSET_BITS) | (numbers & ((1 << _OFFSET_BITS) - 1))
-        numbers = np.where(numbers > _NUMBER_MASK, folded, numbers)
+        numbers = np.where(numbers > _NUMBER_MASK, folded | _FOLDED, numbers)
     return (tasks << _NUMBER_BITS) + numbers
 
 

@@ -15,7 +15,7 @@
     delivered, acked             root edge
     refused                      root edge cause
     wrote                        key value
-    born                         worker life
+    born                         worker life, and spouts: the names (older files have none)
     begun, ended                 fault
 """
 
@@ -102,7 +102,8 @@ def _rows(entry: Entry, history: History) -> Iterator[Fields]:
     if what is What.WROTE:
         yield {"key": detail[0], "value": detail[1]}
     elif what is What.BORN:
-        yield {"worker": detail[0], "life": detail[1]}
+        spouts = [history.name(task) for task in entry.values.tolist()]
+        yield {"worker": detail[0], "life": detail[1], "spouts": spouts}
     elif what in (What.BEGUN, What.ENDED):
         yield {"fault": detail}
     elif what is What.BURIED:
@@ -212,6 +213,7 @@ def _entry(kin: list[Fields], ids: dict[str, int]) -> Entry:
             detail = (_frozen(first["key"]), _frozen(first["value"]))
         case What.BORN:
             detail = (first["worker"], first["life"])
+            values = np.array([_id(name, ids) for name in first.get("spouts", ())], np.int64)
         case What.BEGUN | What.ENDED:
             detail = first["fault"]
     return Entry(float(first["t"]), what, task, roots, values, attempts, detail)

@@ -63,13 +63,15 @@ class Nemesis:
         self._emits_max = emits_max
         self._on: list[_On] = []
         self._expirations = 0
+        self._unsure = False  # whether the last havoc was heard
         self._asked = False  # the master, for what may have moved tasks
 
     def carry_out(self, steps: Sequence[Step], hurt_s: float = math.inf) -> bool:
         """Do all of it; at `hurt_s` at the latest nothing is on any more. Returns whether the run
         is finished: then what was still to come is not done.
 
-        Raises what `Run.wait` raises. Everything that is on has ended when this returns or raises.
+        Raises what `Run.wait` and a fault's own functions raise. Everything that is on has ended
+        when this returns or raises, or `undone` says that it could not be.
         """
         waiting = deque(steps)
         try:
@@ -130,7 +132,12 @@ class Nemesis:
 
     def _end(self, on: _On) -> None:
         self._on.remove(on)
-        if self._insist(partial(self._take_back, on.hurt), f"the end of {on.hurt.words}"):
+        try:
+            ended = self._insist(partial(self._take_back, on.hurt), f"the end of {on.hurt.words}")
+        except BaseException:  # whatever a user's function raises: it is still on, for _heal
+            self._on.append(on)
+            raise
+        if ended:
             self._over(on.hurt)
 
     def _take_back(self, hurt: Hurt) -> bool:
@@ -152,16 +159,28 @@ class Nemesis:
         return [on for on in self._on if on.hurt.deaf]
 
     def _heal(self) -> None:
+        """End all that is on, whatever one end raises; what is no error of ours is raised then."""
+        raised: Exception | None = None
         while self._on:
             on = (self._deaf or self._on)[0]
             try:
                 self._end(on)
-            except SunshowerError as error:  # it is over anyway; the others must be ended, too
+            except Exception as error:  # it is over anyway; the others must be ended, too
+                self._on.remove(on)
                 self.undone.append(f"the end of {on.hurt.words}: {error}")
+                raised = raised or (None if isinstance(error, SunshowerError) else error)
+        if self._unsure:  # it may be heard later than it was given up
+            try:
+                self._insist(self._disturb, "the end of what may still be on")
+            except SunshowerError as error:
+                self.undone.append(f"the end of what may still be on: {error}")
+        if raised is not None:
+            raise raised
 
     def _disturb(self, *more: Havoc) -> None:
         """All that is on, and `more`, from now on."""
         all_of_it = [*(on.hurt.havoc for on in self._on), *more]
+        self._unsure = True
         self._run.disturb(
             Havoc(
                 tuple(one for havoc in all_of_it for one in havoc.raises),
@@ -170,6 +189,7 @@ class Nemesis:
                 self._expirations + sum(havoc.expirations for havoc in more),
             )
         )
+        self._unsure = False
 
     def _insist(self, act: Callable[[], T], what: str) -> T | None:
         """Try until it works, the run is finished, or patience is over; then None. What its state

@@ -39,7 +39,14 @@ class Outage:
         """It is no part of the plan."""
 
     def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> Hurt:
-        self.down()
+        try:
+            self.down()
+        except BaseException as error:  # it may be half down
+            try:
+                self.up()
+            except Exception as second:
+                error.add_note(f"and what brings {self.what} back raised, too: {second!r}")
+            raise
         return Hurt(str(self), self._end)
 
     def _end(self, run: Run) -> None:
@@ -53,7 +60,8 @@ def outage(
     what: str, down: Callable[[], object], up: Callable[[], object], *, for_s: float
 ) -> Outage:
     """Take down something outside of the topology with `down()`, and back with `up()` after
-    `for_s` seconds; both run in the experiment's own process.
+    `for_s` seconds; both run in the experiment's own process. `up()` is called, too, where
+    `down()` raises, and once more where `up()` does.
 
     Raises ExperimentError for what never comes back.
     """

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from sunshower.errors import ClusterError, TopologyFailed
+from sunshower.faults.checkers.delivery import excused
 from sunshower.faults.checkers.healing import recoveries
 from sunshower.faults.checkers.port import judge
 from sunshower.faults.commands import Drain
@@ -67,7 +68,7 @@ def carry_out(
         prepared.seed,
         prepared.parameters,
         judge(prepared.checkers, history, facts),
-        recoveries(history),
+        recoveries(history, excused(history, facts)),
         {**figures_of(history), **hurts},
         seconds,
         error=error,

@@ -3,7 +3,8 @@
 Where a process dies, its black box may die with it, and the master has heard of what was drawn a
 moment ago at best. While the source goes on that does no harm: the next life draws all of it anew.
 But one that is born into a drain has to know where to end. So no record is drawn from the fence on
-before the fence was moved; a new life owes all below it, that is a second's worth too much at most.
+before the fence was moved; a new life owes all below it. That is a few seconds' worth too much: a
+fence that is farther away than that follows a source that has become slow, and _LEAST at any pace.
 """
 
 from __future__ import annotations
@@ -34,20 +35,34 @@ class Fence:
     def __init__(self, task: int, marks: Marks, clock: Clock) -> None:
         self._task, self._marks, self._clock = task, marks, clock
         self.at = marks.read(task)  # no life has drawn a record from here on
+        self._inherited = self.at  # a former life may have drawn all below
         self._step = _LEAST
         self._moved_s = -_SELDOM_S
+        self._first = 0  # what was to be drawn next when it was moved
 
     def room(self, first: int, count: int) -> int:
         """How many of `count` records from `first` on may be drawn now; never 0 of some."""
+        now = self._clock.now()
         if first + count > self.at and self.at - first < self._step // 2:
-            self._stride(self._clock.now())
+            self._stride(now)
+            self._first = first
             self._move(first + self._step)
+        elif now - self._moved_s > _SELDOM_S and self.at - first > 2 * _LEAST:
+            self._draw_near(first, now)
         return min(count, self.at - first)
 
     def close(self, end: int) -> None:
         """Nothing from `end` on is ever drawn."""
         if end < self.at:
             self._move(end)
+
+    def _draw_near(self, first: int, now: float) -> None:
+        """The source has become slow: the fence follows it."""
+        pace = max(0, first - self._first) / (now - self._moved_s)
+        self._moved_s, self._first = now, first
+        self._step = int(min(max(_LEAST, _SELDOM_S * pace), self._step))
+        if (to := max(first + self._step, self._inherited)) < self.at:
+            self._move(to)
 
     def _stride(self, now: float) -> None:
         since_s, self._moved_s = now - self._moved_s, now

@@ -15,7 +15,7 @@ one of them. Nobody keeps a history unless a run is submitted with one: then eac
     ACKED       bolt      (n,)    edges (n,)    none      None: all made from them is sent
     REFUSED     bolt      (n,)    edges (n,)    none      the cause
     WROTE       bolt      none    none          none      (key, value), as user code said it
-    BORN        –         none    none          none      (worker, life)
+    BORN        –         none    spouts (n,)   none      (worker, life); the ids of its spout tasks
     BEGUN       –         none    none          none      a fault, in words
     ENDED       –         none    none          none      a fault, in words
 

@@ -55,13 +55,17 @@ class RecordsSpoutTask(BulkSpoutTask):
         stays = stays and not self.supervision.in_a_row  # a source that has raised has ended
         luggage = super().pack(stays=stays, now=now)
         luggage.owed = self._position.owed
+        if self.fence is not None:
+            self.fence.close(luggage.owed)
         if stays:
             luggage.place, luggage.source = self._position, self._left
         return luggage
 
     def unpack(self, luggage: Luggage, context: Context) -> None:
         if luggage.source is None or luggage.place is None:
-            self._position.begin_at(luggage.committed, luggage.drawn, luggage.owed)
+            # another life may have unpacked the same, drawn more, and died: the fence knows
+            owed = luggage.owed if self.fence is None else max(luggage.owed, self.fence.at)
+            self._position.begin_at(luggage.committed, luggage.drawn, owed)
             self.replays.inherit(luggage.blames)
             self.open(context)
         else:

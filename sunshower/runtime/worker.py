@@ -107,7 +107,8 @@ class Worker:
         self._packed: dict[int, Luggage] | None = None  # then nothing happens here any more
         self._grant_at_s: float | None = None
         if scribe is not None:
-            scribe.note(What.BORN, detail=(worker, life))
+            spouts = np.array([spout.task.id for spout in self._spouts], np.int64)
+            scribe.note(What.BORN, values=spouts, detail=(worker, life))
 
     # ---- facts ----------------------------------------------------------------------------
 

@@ -89,24 +89,6 @@ def test_a_message_that_was_completed_in_a_former_life_may_be_left_open_in_a_lat
     assert ask(AtLeastOnce(), script).verdict is HOLDS
 
 
-def test_what_a_next_tuple_spout_had_open_when_it_died_is_excused() -> None:
-    manual = replace(FACTS, counted=frozenset())
-    script = hurt().emitted(1)
-    assert ask(AtLeastOnce(), script, manual).verdict is BROKEN
-    script.add(What.BORN, detail=(0, 2))
-    finding = ask(AtLeastOnce(), script.emitted(0, 1, 2).completed(0, 1, 2), manual)
-    assert finding.verdict is HOLDS
-    assert finding.figures["left_behind"] == 1
-    script.emitted(5, incarnation=2)
-    assert ask(AtLeastOnce(), script, manual).verdict is BROKEN
-
-
-def test_a_spout_that_replays_by_itself_has_heard_of_its_failures() -> None:
-    script = hurt().emitted(1).failed(1).whole(2)
-    assert ask(AtLeastOnce(), script).verdict is BROKEN
-    assert ask(AtLeastOnce(), script, replace(FACTS, told=frozenset({SPOUT}))).verdict is HOLDS
-
-
 def test_without_tracking_only_the_sink_can_tell() -> None:
     untracked = replace(NUMBERED, tracked=False)
     script = Script().wrote(0).hurt().wrote(1)

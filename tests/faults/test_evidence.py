@@ -17,7 +17,7 @@ from tests.faults.scripts import FACTS, RELAY, SINK, SPOUT, Script, root
 
 
 def key(number: int) -> int:
-    return (SPOUT << 40) + number
+    return (SPOUT << 44) + number
 
 
 def test_every_attempt_every_edge_and_who_had_it_last() -> None:
@@ -98,7 +98,7 @@ def test_figures_are_counted() -> None:
 
 
 def test_messages_of_a_log_keep_apart_by_task_slot_and_offset() -> None:
-    slots, offsets = np.meshgrid([0, 1, 5, (1 << 15) - 1], [0, 1, 70_000, (1 << 25) - 1])
+    slots, offsets = np.meshgrid([0, 1, 5, (1 << 15) - 1], [0, 70_000, 1 << 25, (1 << 25) + 1])
     numbers = (slots.ravel() << 48) | offsets.ravel()
     found = [message_keys(np.full(len(numbers), task), numbers) for task in (1, 2)]
     assert len(np.unique(found)) == 2 * len(numbers)

@@ -17,7 +17,9 @@ from tests.faults.scripts import RELAY, SINK, SPOUT, TASKS, Script
 def full() -> History:
     """A history with an entry of every kind."""
     script = Script().whole(0).hurt().emitted(1).sent(1, 7, SPOUT, RELAY).refused(1, 7, RELAY)
-    script.failed(1).add(What.BURIED, SPOUT, values=[1]).add(What.BORN, detail=(2, 1))
+    script.failed(1).add(What.BURIED, SPOUT, values=[1]).add(
+        What.BORN, values=[SPOUT], detail=(2, 1)
+    )
     script.add(What.EMITTED, SPOUT, [5, 6], [2, 3], [1, 1], detail=[("a", 1), "b"])
     return script.wrote(("a", 1), {"n": 2}).history()
 
@@ -134,3 +136,9 @@ def test_faults_are_bands_on_the_time_line() -> None:
     assert (first.words, round(first.begun_s, 3)) == ("kill a", 0.001)
     assert second.ended_s == pytest.approx(2.004)
     assert third.ended_s is None
+
+
+def test_an_older_file_that_does_not_say_which_spouts_were_born_is_read() -> None:
+    lines = ['{"t": 0.5, "what": "born", "worker": 2, "life": 1}\n', '{"t": 1, "what": "over"}\n']
+    (entry,) = from_lines(lines).entries
+    assert (entry.what, entry.detail, len(entry.values)) == (What.BORN, (2, 1), 0)

@@ -214,3 +214,20 @@ def test_waiting_ends_with_patience_or_with_the_run() -> None:
     run = FakeRun(ends_s=3)
     assert Nemesis(run, 1).wait(math.inf)
     assert run.seconds == 3
+
+
+def test_a_fault_whose_end_meets_the_end_of_the_run_is_tried_once_more() -> None:
+    run = FakeRun(raises=(1.52, TopologyFailed("it gave up")))
+    nemesis = Nemesis(run, 1)
+    run.watch = lambda: setattr(run, "away", 1 if run.seconds == 1.5 else 0)  # then it is away
+    with pytest.raises(TopologyFailed):
+        nemesis.carry_out([Step(1, pause(RELAY, 0.5))])
+    assert run.done[-1][1] == "resume worker 2"
+
+
+def test_a_havoc_that_nobody_answered_is_taken_back_all_the_same() -> None:
+    run = FakeRun(away=401)
+    nemesis = Nemesis(run, 1)
+    nemesis.carry_out([Step(1, errors("sink", for_s=1))])
+    assert nemesis.undone[0].endswith("nobody is there")
+    assert [words for _, words in run.done] == ["heal"]

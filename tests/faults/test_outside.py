@@ -10,6 +10,8 @@ from sunshower.errors import ExperimentError, TopologyFailed
 from sunshower.faults.nemesis import Nemesis
 from sunshower.faults.outside import outage
 from sunshower.faults.plans import Step
+from sunshower.faults.targets import master
+from sunshower.faults.vocabulary import pause
 from sunshower.runtime.history import What
 from tests.faults.fakes import FakeRun
 
@@ -47,3 +49,35 @@ def test_what_never_comes_back_is_refused(for_s: float) -> None:
 def test_an_outage_without_a_way_back_is_refused() -> None:
     with pytest.raises(ExperimentError, match="brings it back"):
         outage("broker 1", print, None, for_s=1)  # type: ignore[arg-type]
+
+
+def test_what_one_way_back_raises_leaves_nothing_else_on_and_is_raised_then() -> None:
+    run = FakeRun()
+    tried: list[float] = []
+
+    def broken() -> None:
+        tried.append(run.seconds)
+        raise OSError("no such broker")
+
+    nemesis = Nemesis(run, 1)
+    steps = [
+        Step(1, outage("broker 1", noted(run, "kill 1"), broken, for_s=2)),
+        Step(1.5, outage("broker 2", noted(run, "kill 2"), noted(run, "restart 2"), for_s=30)),
+    ]
+    with pytest.raises(OSError, match="no such broker"):
+        nemesis.carry_out([*steps, Step(2, pause(master(), 30))])
+    assert tried == [3, 3]
+    assert sorted(words for _, words in run.done[-2:]) == ["restart 2", "resume the master"]
+    assert nemesis.undone == ["the end of outage of broker 1 for 2 s: no such broker"]
+
+
+def test_what_went_down_half_way_is_brought_back() -> None:
+    run = FakeRun()
+
+    def half() -> None:
+        run.note("kill one of two")
+        raise OSError("the other one is not there")
+
+    with pytest.raises(OSError, match="the other one"):
+        Nemesis(run, 1).carry_out([Step(1, outage("both", half, noted(run, "up"), for_s=3))])
+    assert run.done == [(1, "kill one of two"), (1, "up")]

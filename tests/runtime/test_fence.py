@@ -12,8 +12,11 @@ from sunshower import Topology
 from sunshower.clock import ManualClock
 from sunshower.runtime.fence import Fence
 from sunshower.runtime.position import Position
+from sunshower.runtime.wiring import context
 from sunshower.simulation.site import Marked
+from tests.runtime.chains import Numbers, sink
 from tests.runtime.lives import Lives
+from tests.runtime.rig import Rig
 from tests.runtime.test_position import Acks, Keep, Number, seen, work
 
 
@@ -53,6 +56,42 @@ def test_a_fence_is_moved_about_once_a_second_however_fast_a_source_is(rate: int
     assert fence.at - drawn <= max(64, 3 * rate)
 
 
+def caught_up(marks: Marked, clock: ManualClock) -> tuple[Fence, int]:
+    """A source that has given much at once, and the number of its next record."""
+    fence, drawn = Fence(1, marks, clock), 0
+    while drawn < 1_000_000:
+        drawn += fence.room(drawn, 10_000)
+        clock.advance(0.02)
+    assert fence.at - drawn > 20_000
+    return fence, drawn
+
+
+def trickle(fence: Fence, drawn: int, clock: ManualClock) -> int:
+    """Ten a second, for ten seconds."""
+    for _ in range(100):
+        drawn += fence.room(drawn, 1)
+        clock.advance(0.1)
+    return drawn
+
+
+def test_a_fence_follows_a_source_that_has_become_slow() -> None:
+    marks, clock = Counted(), ManualClock()
+    fence, drawn = caught_up(marks, clock)
+    before = marks.writes
+    drawn = trickle(fence, drawn, clock)
+    assert drawn <= marks.read(1) <= drawn + 200
+    drawn = trickle(fence, drawn, clock)
+    assert marks.writes - before < 10
+    assert fence.room(drawn, 10_000) > 0
+
+
+def test_what_a_former_life_may_have_drawn_stays_within_the_fence() -> None:
+    marks, clock = Marked(), ManualClock()
+    far, _ = caught_up(marks, clock)
+    trickle(Fence(1, marks, clock), 900_000, clock)
+    assert marks.read(1) == far.at
+
+
 def test_a_next_life_knows_the_fence_and_a_drain_puts_it_where_its_end_is() -> None:
     marks = Marked()
     fence = Fence(1, marks, ManualClock())
@@ -79,6 +118,35 @@ def test_what_may_have_been_drawn_is_waited_for_and_what_was_drawn_for_ever() ->
     assert not position.at_end
     position.wait(250.0, 30.0)
     assert position.at_end
+
+
+def test_luggage_that_is_unpacked_twice_owes_what_was_drawn_in_between() -> None:
+    marks, clock = Marked(), ManualClock()
+    made = Topology("t")
+    made.spout("numbers", Numbers(100)).shuffle().bolt("sink", sink)
+
+    def begun() -> Any:
+        rig = Rig(made)
+        task = rig.spout("numbers")
+        task.fence = Fence(task.task.id, marks, clock)
+        return task, context(rig.plan, task.task)
+
+    former, _ = begun()
+    former.emit(0.0, 4)
+    luggage = former.pack(stays=False, now=0.0)
+    assert luggage.owed == marks.read(former.task.id) == 4
+    moved, there = begun()
+    moved.unpack(luggage, there)
+    moved.emit(1.0, 10)  # the four first
+    moved.emit(1.0, 10)
+    assert moved.drawn > 12  # and its machine is gone
+    again, there = begun()
+    again.unpack(luggage, there)
+    again.drain()
+    for _ in range(100):
+        again.emit(2.0, 4)
+    assert again.drawn >= moved.drawn
+    assert again.exhausted
 
 
 class DryNumbers(Acks):

@@ -30,7 +30,7 @@ class AtLeastOnce:
     name: ClassVar[str] = "at-least-once"
 
     def check(self, history: History, facts: Facts) -> Weighed:
-        lost, excused = unaccounted(history, facts)
+        lost, left = unaccounted(history, facts)
         suspects: list[int] = lost.tolist()
         doubt = _unfinished(history, facts)
         broken: list[str] = []
@@ -56,19 +56,21 @@ class AtLeastOnce:
             broken,
             unknown,
             trees(history, dict.fromkeys(suspects)),
-            {"lost": len(lost), "left_behind": excused},
+            {"lost": len(lost), "left_behind": left},
         )
 
 
 @dataclass(frozen=True)
 class AtMostOnce:
-    """Nothing was emitted twice, and the sink has written no key twice."""
+    """Nothing was emitted twice, no message id of a `next_tuple` spout either; and the sink has
+    written no key twice."""
 
     name: ClassVar[str] = "at-most-once"
 
     def check(self, history: History, facts: Facts) -> Weighed:
         accounts = history.accounts
         twice = accounts.messages[accounts.emits > 1]
+        twice = np.union1d(twice, _same_id(history))
         written = Counter(key for key, _ in history.rows(What.WROTE).details)
         repeated = [key for key, times in written.items() if times > 1]
         broken = []
@@ -90,7 +92,7 @@ class ExactlyOnce:
     """The sink holds what a model says.
 
     `model`: key → the value that was written last; without, each item of the numbered source must
-    have been written once.
+    have been written once; where it was drained, each that was emitted.
     """
 
     model: Mapping[Any, Any] | None = None
@@ -103,7 +105,8 @@ class ExactlyOnce:
             wrong = _differences(self.model, dict(details))
         elif facts.model is not None:
             times = Counter(key for key, _ in details)
-            wrong = _differences(dict.fromkeys(range(facts.model.total), 1), times)
+            wanted = _wanted(history, facts, facts.model)
+            wrong = _differences(dict.fromkeys(sorted(wanted), 1), times)
             surplus = [f"{key!r} is there {n} times" for key, n in times.items() if n > 1]
         else:
             return Weighed("", unknown=["nobody says what should be written: give a model"])
@@ -133,30 +136,66 @@ def duplicates(history: History) -> int:
     return len(completed) - len(np.unique(completed.messages))
 
 
+def excused(history: History, facts: Facts) -> I64:
+    """Messages that are open in the history, and no loss: see `unaccounted`."""
+    lost, _ = unaccounted(history, facts)
+    return np.setdiff1d(history.accounts.open, lost)
+
+
 def unaccounted(history: History, facts: Facts) -> tuple[I64, int]:
     """Messages that were emitted and not completed, and how many others are excused.
 
-    Of a `next_tuple` spout that has died, what was open is forgotten with it; and one that replays
-    by itself has heard of each failure.
+    Of a `next_tuple` spout that has died, what was open is forgotten with it; so is what a log
+    spout had open when it was drained: it is in the log, for the next run. And who replays by
+    itself has heard of each failure.
     """
-    lost = history.accounts.open
+    lost = _not_elsewhere(history.accounts.open, history, facts)
     if not len(lost):
         return lost, 0
-    excused = np.zeros(len(lost), np.bool_)
+    spared = np.zeros(len(lost), np.bool_)
     emitted = history.rows(What.EMITTED)
     for task in facts.spouts:
         mine = tasks_of(lost) == task
         if not mine.any():
             continue
         if task in facts.told:
-            excused |= mine & np.isin(lost, history.rows(What.FAILED).messages)
-        if task not in facts.counted:
+            spared |= mine & np.isin(lost, history.rows(What.FAILED).messages)
+        if task not in facts.counted and (facts.drained or task not in facts.logs):
             here = emitted.tasks == task
             lives = incarnations_of(emitted.roots[here]) // len(facts.spouts)
-            latest = max(int(lives.max()), _latest_life(history, facts, task))
+            latest = max(int(lives.max()), _latest_life(history, task))
             still = emitted.messages[here][lives == latest]
-            excused |= mine & ~np.isin(lost, still)
-    return lost[~excused], int(excused.sum())
+            spared |= mine & ~np.isin(lost, still)
+    return lost[~spared], int(spared.sum())
+
+
+def _not_elsewhere(lost: I64, history: History, facts: Facts) -> I64:
+    """Without the messages of logs that another task of the same spout has completed: it has been
+    given their partition."""
+    if not facts.logs:
+        return lost
+    firsts: dict[str, int] = {}  # one task stands for all of its component
+    first = {
+        task: firsts.setdefault(facts.tasks[task].rpartition("[")[0], task)
+        for task in sorted(facts.logs)
+    }
+
+    def shared(messages: I64) -> I64:
+        tasks = [first.get(task, task) for task in tasks_of(messages).tolist()]
+        return message_keys(np.array(tasks, np.int64), numbers_of(messages))
+
+    return lost[~np.isin(shared(lost), shared(history.rows(What.COMPLETED).messages))]
+
+
+def _same_id(history: History) -> I64:
+    """The messages whose id another message of the same task has, too."""
+    emitted = history.rows(What.EMITTED)
+    found: dict[tuple[int, str], set[int]] = {}
+    for message, id in zip(emitted.messages.tolist(), emitted.details, strict=True):
+        if id is not None:
+            found.setdefault((message_of(message)[0], repr(id)), set()).add(message)
+    same = [message for messages in found.values() if len(messages) > 1 for message in messages]
+    return np.array(same, np.int64)
 
 
 def _unfinished(history: History, facts: Facts) -> str | None:
@@ -168,10 +207,10 @@ def _unfinished(history: History, facts: Facts) -> str | None:
     return None
 
 
-def _latest_life(history: History, facts: Facts, task: int) -> int:
-    worker = facts.places[task][1] if task in facts.places else None
-    born = history.rows(What.BORN).details
-    return max((life for place, life in born if place == worker), default=0)
+def _latest_life(history: History, task: int) -> int:
+    """Of a spout task, in whatever worker it was born last."""
+    born = history.rows(What.BORN).entries
+    return max((entry.detail[1] for entry in born if task in entry.values), default=0)
 
 
 def _never_emitted(history: History, facts: Facts) -> list[str]:
@@ -198,11 +237,15 @@ def _unwritten(history: History, facts: Facts, model: Model) -> list[int]:
         model.number(facts.places[task][0], number)
         for task, number in zip(buried.tasks.tolist(), buried.values.tolist(), strict=True)
     }
-    wanted: range | set[int] = range(model.total)
-    if facts.drained:
-        emitted = map(message_of, history.accounts.messages.tolist())
-        wanted = {model.number(facts.places[task][0], number) for task, number in emitted}
-    return sorted(set(wanted) - written - letters)
+    return sorted(_wanted(history, facts, model) - written - letters)
+
+
+def _wanted(history: History, facts: Facts, model: Model) -> set[int]:
+    """The items that have to be written: where the source was drained, those that were emitted."""
+    if not facts.drained:
+        return set(range(model.total))
+    emitted = map(message_of, history.accounts.messages.tolist())
+    return {model.number(facts.places[task][0], number) for task, number in emitted}
 
 
 def _messages_of(items: list[int], model: Model, facts: Facts) -> list[int]:

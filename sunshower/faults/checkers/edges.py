@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sunshower.faults.checkers.port import Weighed
 from sunshower.faults.evidence import messages_of, trees
-from sunshower.faults.facts import Facts
+from sunshower.faults.facts import UNTRACKED, Facts
 from sunshower.faults.history import History, Rows
 from sunshower.runtime.history import What
 from sunshower.runtime.ids import I64, U64, slots_of
@@ -40,11 +40,13 @@ class NoPrematureAck:
         refused_too = (refusal >= 0) & (refused.order < refusal)
         wrong = np.union1d(sent.roots[judged][early], refused.roots[refused_too])
         said = f"{len(wrong)} of {len(roots)} trees were complete before all their edges were acked"
-        judged_none = not len(keys) and len(history.rows(What.COMPLETED)) > 0
+        unknown = [] if facts.tracked else [UNTRACKED]
+        if not len(keys) and len(history.rows(What.COMPLETED)):
+            unknown.append("no tree of those completed is in the sample")
         return Weighed(
             f"{len(roots)} trees with {len(keys)} edges were complete, none too early",
             [said] if len(wrong) else (),
-            ["no tree of those completed is in the sample"] if judged_none else (),
+            unknown,
             trees(history, messages_of(history, wrong)),
             {"trees": len(roots), "edges": len(keys)},
         )

@@ -9,12 +9,14 @@ from typing import ClassVar
 import numpy as np
 
 from sunshower.failures import Cause
+from sunshower.faults.checkers.delivery import excused
 from sunshower.faults.checkers.port import Weighed
 from sunshower.faults.evidence import messages_of, trees
-from sunshower.faults.facts import Ending, Facts
+from sunshower.faults.facts import UNTRACKED, Ending, Facts
 from sunshower.faults.history import F64, History, values_of
 from sunshower.faults.outcome import Recovery
-from sunshower.runtime.history import What
+from sunshower.runtime.history import NOTHING, What
+from sunshower.runtime.ids import I64
 
 _FULL = 0.9  # of a timeout: clocks drift
 _MOMENT_S = 0.05  # a fault that is over so soon was done, and is not on
@@ -58,13 +60,16 @@ class Liveness:
 
 @dataclass(frozen=True)
 class Recovers:
-    """After each fault, all that it touched is completed within `within_s`: see `recoveries`."""
+    """After each fault, all that it touched is completed within `within_s`: see `recoveries`.
+
+    Not what nobody completes any more, and what is no loss: see `delivery.excused`.
+    """
 
     within_s: float = 30.0
     name: ClassVar[str] = "recovery"
 
     def check(self, history: History, facts: Facts) -> Weighed:
-        found = recoveries(history)
+        found = recoveries(history, excused(history, facts))
         times = [one.recovered_s - one.ended_s for one in found if one.recovered_s is not None]
         never = [one.fault for one in found if one.recovered_s is None]
         broken = [
@@ -74,6 +79,7 @@ class Recovers:
             if one.recovered_s is not None and one.recovered_s - one.ended_s > self.within_s
         ]
         unknown = [] if found else ["there was no fault to recover from"]
+        unknown += [] if facts.tracked else [UNTRACKED]
         said = [f"after {fault} it never was whole again" for fault in never]
         if history.cut is None and facts.ending in (Ending.FINISHED, Ending.STUCK):
             broken += said
@@ -109,16 +115,17 @@ class NoneTimedOut:
         return Weighed(
             "no tree had to wait for its deadline",
             [said] if len(late) else (),
-            (),
+            () if facts.tracked else [UNTRACKED],
             trees(history, messages_of(history, late)),
         )
 
 
-def recoveries(history: History) -> tuple[Recovery, ...]:
+def recoveries(history: History, but: I64 = NOTHING) -> tuple[Recovery, ...]:
     """How long each fault was felt; of one that has no end in the history nobody can say.
 
     Felt by what was open when it ended; after a kill, also by what was emitted before the next
     process was born; and by what the machinery has failed until another fault begins.
+    Not by the messages `but`.
     """
     failed = history.rows(What.FAILED)
     causes = np.array([cause in _OF_THE_MACHINERY for cause in failed.details], np.bool_)
@@ -134,7 +141,7 @@ def recoveries(history: History) -> tuple[Recovery, ...]:
         if band.ended_s - band.begun_s < _MOMENT_S:  # a process may be away from then on
             back_s = _first(born_s[born_s <= next_s], band.ended_s, band.ended_s)
         lost = messages[(failed_s >= band.begun_s) & (failed_s < next_s)]
-        touched = history.accounts.touched(band.ended_s, back_s, lost)
+        touched = history.accounts.touched(band.ended_s, back_s, lost, but)
         last_s = float(touched.max(initial=band.ended_s))
         whole_s = None if math.isinf(last_s) else last_s
         found.append(Recovery(band.words, band.begun_s, band.ended_s, whole_s))
