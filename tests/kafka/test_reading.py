@@ -160,3 +160,16 @@ def test_a_place_that_is_not_found_stops_no_other() -> None:
     read.find_again(lambda: 0.0)
     read.find_again(lambda: 10.0)
     assert client.reads == {A0: 5, A1: 10}
+
+
+def test_who_begins_later_does_not_wait_for_who_goes_on_later() -> None:
+    client, clock = Client(), ManualClock()
+    client.bounds_of = {}
+    read = reading(client, Kept(p0=5))
+    read.assigned([A0, A1])
+    read.sort([message(5, error=RESET)])
+    client.bounds_of = {A1: (0, 7)}
+    for _ in range(3):
+        read.find_again(clock.now)
+        clock.advance(30.0)
+    assert client.reads == {A0: 5, A1: 0}
