@@ -98,7 +98,9 @@ class Reading:
             if kept is not None:
                 self.committer.kept[partition] = kept
             if start.skipped:
-                self._skip(place, start.offset, "they are too far behind, or removed")
+                self._skip(
+                    place, start.offset, "too far behind, removed, or of a topic that was made anew"
+                )
         try:
             self._read({partition: start.offset for partition, start in starts.items()})
         except KafkaError:
@@ -297,8 +299,12 @@ class Reading:
                 "and is read from %d",
                 *(place.partition, latest, wanted, start.offset),
             )
-            self.places.restart(place, start.offset)
+            self.skipped = [one for one in self.skipped if one[0] is not place]
+            self.places.restart(place, start.skipped[0] if start.skipped else start.offset)
             self.gone.append(place.numbers)
+            self._skip(
+                place, start.offset, "the topic was cut or made anew, and is read from its end"
+            )
         self._go_on(place, start.offset)
 
     def _go_on(self, place: Place, offset: int) -> None:
