@@ -64,9 +64,8 @@ class Reading:
         self.all_new = False  # what is assigned from now on was not there before
         self._full: set[Partition] = set()  # paused: too much of them is uncommitted
         self._resting = False  # all are paused
-        # What is to be read next there is not there; and where to begin was not told yet.
-        self._misplaced: dict[Partition, None] = {}
-        self._later: dict[Partition, bool] = {}  # and whether it is all new
+        # Where to go on there is to be found out, or where to begin; and whether it is all new.
+        self._waiting: dict[Partition, bool] = {}
         self._find_s, self._find_again_s = 0.0, _FIND_S
 
     # ---- which ------------------------------------------------------------------------------
@@ -85,8 +84,8 @@ class Reading:
             raise late
         self._take(starts, stored)
         if late is not None:
-            self._later |= dict.fromkeys(sorted({*partitions} - starts.keys()), self.all_new)
-            _LOG.warning("%s begin later: %s", ", ".join(map(str, self._later)), late)
+            self._waiting |= dict.fromkeys(sorted({*partitions} - starts.keys()), self.all_new)
+            _LOG.warning("%s begin later: %s", ", ".join(map(str, self._waiting)), late)
 
     def _take(
         self, starts: Mapping[Partition, Start], stored: Mapping[Partition, Committed]
@@ -99,7 +98,9 @@ class Reading:
             if kept is not None:
                 self.committer.kept[partition] = kept
             if start.skipped:
-                self._skip(place, start.offset, "they are too far behind, or removed")
+                self._skip(
+                    place, start.offset, "too far behind, removed, or of a topic that was made anew"
+                )
         try:
             self._read({partition: start.offset for partition, start in starts.items()})
         except KafkaError:
@@ -136,7 +137,7 @@ class Reading:
 
     def revoked(self, partitions: Collection[Partition], *, lost: bool) -> None:
         for partition in partitions:
-            self._later.pop(partition, None)
+            self._waiting.pop(partition, None)
         held = [partition for partition in partitions if partition in self.places]
         try:
             if not lost:
@@ -152,7 +153,7 @@ class Reading:
         place = self.places.drop(partition)
         self.committer.forget(partition)
         self._full.discard(partition)
-        self._misplaced.pop(partition, None)
+        self._waiting.pop(partition, None)
         self.skipped = [one for one in self.skipped if one[0] is not place]
         self._drop_ahead(partition)
         return place
@@ -251,7 +252,7 @@ class Reading:
         if error.name() == "_PARTITION_EOF":
             place.progress.reached(message.offset() or 0)
         elif error.name() in _OUT_OF_RANGE:
-            self._misplaced[place.partition] = None
+            self._waiting[place.partition] = False
 
     def find_again(self, now: Callable[[], float]) -> None:
         """Where to go on in partitions that have nothing at the offset that was to be read next,
@@ -260,31 +261,28 @@ class Reading:
         Who gets no answer waits, a while longer each time, and is the last to be asked again: a
         partition without a leader stops no other.
         """
-        if not (self._misplaced or self._later) or now() < self._find_s:
+        if not self._waiting or now() < self._find_s:
             return
-        for partition in [*self._misplaced, *self._later]:
+        for partition, new in [*self._waiting.items()]:
             try:
-                self._find_one(partition)
+                self._find_one(partition, new)
             except KafkaUnreachable as error:
                 _LOG.warning("where to go on in %s is asked again: %s", partition, error)
-                if partition in self._later:
-                    self._later[partition] = self._later.pop(partition)
-                else:
-                    self._misplaced[partition] = self._misplaced.pop(partition)
+                self._waiting.pop(partition, None)
+                self._waiting[partition] = new
                 self._find_s = now() + self._find_again_s
                 self._find_again_s = min(2 * self._find_again_s, _FIND_MAX_S)
                 return
+            self._waiting.pop(partition, None)
         self._find_again_s = _FIND_S
 
-    def _find_one(self, partition: Partition) -> None:
-        if partition in self._later:
-            stored = self._stored([partition])
-            start = self._begin(partition, stored.get(partition), self._later[partition])
-            self._take({partition: start}, stored)
-            del self._later[partition]
-        elif place := self.places.get(partition):
+    def _find_one(self, partition: Partition, new: bool) -> None:
+        if place := self.places.get(partition):
             self._find(place)
-            self._misplaced.pop(partition, None)
+        else:
+            stored = self._stored([partition])
+            start = self._begin(partition, stored.get(partition), new)
+            self._take({partition: start}, stored)
 
     def _find(self, place: Place) -> None:
         """What was to be read next has been removed, or the topic is another one by now."""
@@ -300,8 +298,12 @@ class Reading:
                 "and is read from %d",
                 *(place.partition, latest, wanted, start.offset),
             )
-            self.places.restart(place, start.offset)
+            self.skipped = [one for one in self.skipped if one[0] is not place]
+            self.places.restart(place, start.skipped[0] if start.skipped else start.offset)
             self.gone.append(place.numbers)
+            self._skip(
+                place, start.offset, "the topic was cut or made anew, and is read from its end"
+            )
         self._go_on(place, start.offset)
 
     def _go_on(self, place: Place, offset: int) -> None:

@@ -84,11 +84,14 @@ def begin(
 
 def within(offset: int, earliest: int, latest: int, where: Where) -> Start:
     """The same place, if it is there; what has been removed is skipped. Beyond the end, the topic
-    is another one: there it begins as if nothing had been committed."""
+    is another one: there it begins as if nothing had been committed, and what the end passes over
+    is skipped."""
     if offset < earliest:
         return Start(earliest, (offset, earliest))
     if offset > latest:
-        return Start(latest if where.from_end else earliest)
+        if where.from_end and earliest < latest:
+            return Start(latest, (earliest, latest))
+        return Start(earliest)
     return Start(offset)
 
 

@@ -160,3 +160,32 @@ def test_a_place_that_is_not_found_stops_no_other() -> None:
     read.find_again(lambda: 0.0)
     read.find_again(lambda: 10.0)
     assert client.reads == {A0: 5, A1: 10}
+
+
+def test_who_begins_later_does_not_wait_for_who_goes_on_later() -> None:
+    client, clock = Client(), ManualClock()
+    client.bounds_of = {}
+    read = reading(client, Kept(p0=5))
+    read.assigned([A0, A1])
+    read.sort([message(5, error=RESET)])
+    client.bounds_of = {A1: (0, 7)}
+    for _ in range(3):
+        read.find_again(clock.now)
+        clock.advance(30.0)
+    assert client.reads == {A0: 5, A1: 0}
+
+
+@pytest.mark.parametrize("first", [First.LATEST, First.EARLIEST])
+def test_of_a_topic_made_anew_that_is_read_from_its_end_the_rest_is_told(first: First) -> None:
+    client, stored = Client(), Kept()
+    stored.kept[A0] = Committed(50, '{"topologyId": "t-1"}')
+    client.bounds_of = {A0: (2, 9)}
+    read = reading(client, stored, first=first)
+    read.assigned([A0])
+    read.sort([message(50), message(51, error=RESET)])
+    read.find_again(lambda: 0.0)
+    assert len(read.gone) == 1
+    from_end = first is First.LATEST
+    assert client.reads == {A0: 9 if from_end else 2}
+    assert [one[1:3] for _, one in read.skipped] == ([(2, 9)] if from_end else [])
+    assert read.settled()[A0].offset == 2

@@ -126,12 +126,17 @@ def test_what_is_too_far_behind_is_skipped_with_what_has_been_removed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "expected"), [(First.UNCOMMITTED_EARLIEST, 10), (First.UNCOMMITTED_LATEST, 90)]
+    ("where", "expected"),
+    [
+        (First.UNCOMMITTED_EARLIEST, Start(10)),
+        (First.UNCOMMITTED_LATEST, Start(90, (10, 90))),
+    ],
 )
 def test_beyond_the_end_of_a_topic_made_anew_it_begins_as_if_nothing_was_committed(
-    where: First, expected: int
+    where: First, expected: Start
 ) -> None:
-    assert begin(where, Committed(95), "t-1", 10, 90) == Start(expected)
+    assert begin(where, Committed(95), "t-1", 10, 90) == expected
+    assert begin(where, Committed(95), "t-1", 10, 10) == Start(10)
 
 
 def test_a_pattern_fits_whole_names_and_finds_new_topics() -> None:
