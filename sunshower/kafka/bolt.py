@@ -74,7 +74,7 @@ class KafkaBolt(Bolt[Any, None]):
         self._number = self._renewed = 0  # of the next one; below this they may be reset
         self._renew_at_s = self._clock.now() + _RENEW_S
         self._waiting: deque[tuple[int, Message]] = deque()  # there was no room for these
-        self._producer = Producer(self.settings)
+        self._producer = Producer(self.settings, self._clock)
         if isinstance(self.topic, str):
             self._producer.check_topic(self.topic)
 
@@ -160,7 +160,7 @@ class KafkaBolt(Bolt[Any, None]):
         self._waiting.clear()
         for number in list(self._open):
             self._settle(number, fatal)
-        self._producer = Producer(self.settings)
+        self._producer = Producer(self.settings, self._clock)
 
     @property
     def _name(self) -> str:

@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from sunshower.clock import Clock, SystemClock
 from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable
 from sunshower.kafka.messages import Header, Message
 from sunshower.kafka.metadata import KafkaDirectory, as_ours
@@ -30,6 +31,7 @@ _USUAL = {
 TOO_LARGE = {"MSG_SIZE_TOO_LARGE", "INVALID_MSG_SIZE", "RECORD_LIST_TOO_LARGE"}
 _SILENT = {"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_RESOLVE", "REQUEST_TIMED_OUT"}
 _NOT_DELIVERED = {"_MSG_TIMED_OUT", "_PURGE_QUEUE", "_PURGE_INFLIGHT"}
+_UNKNOWN_S = 5.0  # a question that fails may take longer than that: not one for each record
 _NO_HEADERS: list[Header] = []
 
 
@@ -39,23 +41,33 @@ class Producer:
     Raises ConfigError for settings that make no producer, KafkaUnreachable without its package.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
         self.settings = dict(settings)
         self.address = str(settings.get("bootstrap.servers", "(no bootstrap.servers)"))
         self.fatal: KafkaError | None = None  # from then on nothing can be sent any more
         self._known: dict[str, int] = {}  # topics, and how many partitions they have
+        self._clock = clock or SystemClock()
+        self._unknown: dict[str, tuple[float, KafkaError]] = {}  # until when not to ask, and why
         self._client, self._refusals = make_client(self.settings, self._hear_error)
         self._produce: Callable[..., None] = self._client.produce
 
     def check_topic(self, topic: str) -> int:
         """How many partitions a topic had when it was first asked for. Raises UnknownTopic,
-        NotAuthorised, KafkaUnreachable, within 10 s."""
-        if topic not in self._known:
-            directory = KafkaDirectory(self.settings)
-            try:
-                self._known[topic] = len(directory.partitions(topic))
-            finally:
-                directory.close()
+        NotAuthorised, KafkaUnreachable, within 10 s; and the same at once for some seconds more."""
+        if topic in self._known:
+            return self._known[topic]
+        now = self._clock.now()
+        self._unknown = {name: one for name, one in self._unknown.items() if now < one[0]}
+        if topic in self._unknown:
+            raise self._unknown[topic][1]
+        directory = KafkaDirectory(self.settings)
+        try:
+            self._known[topic] = len(directory.partitions(topic))
+        except KafkaError as error:
+            self._unknown[topic] = self._clock.now() + _UNKNOWN_S, error
+            raise
+        finally:
+            directory.close()
         return self._known[topic]
 
     def send(self, message: Message, delivered: Delivered | None = None) -> bool:

@@ -20,7 +20,10 @@ from sunshower.errors import (
     UnknownField,
     UnknownTopic,
 )
+from sunshower.kafka import producing
 from sunshower.kafka.bolt import KafkaBolt
+from sunshower.kafka.messages import Message
+from sunshower.kafka.partitions import Partition
 from sunshower.runtime.inline import run_inline
 from sunshower.topologies.components import Context
 from tests.kafka.topics import WITHIN_S, new_topic, read_all, values_of
@@ -233,6 +236,39 @@ def test_an_address_where_nobody_listens_is_an_error_within_ten_seconds() -> Non
 def test_settings_that_make_no_producer_are_an_error(settings: Any, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         Driven(KafkaBolt(settings, "words"))
+
+
+class Away:
+    """A directory that knows no topic, and counts who asks."""
+
+    asked = 0
+
+    def __init__(self, _: Any) -> None: ...
+
+    def partitions(self, topic: str) -> tuple[Partition, ...]:
+        Away.asked += 1
+        if Away.asked < 3:
+            raise UnknownTopic(f"there is no topic {topic!r}")
+        return (Partition(topic, 0),)
+
+    def close(self) -> None: ...
+
+
+def test_brokers_are_not_asked_for_an_unknown_topic_with_each_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(producing, "KafkaDirectory", Away)
+    clock = ManualClock()
+    producer = producing.Producer({"bootstrap.servers": "127.0.0.1:9"}, clock)
+    for asked in (1, 2):
+        for _ in range(3):
+            with pytest.raises(UnknownTopic):
+                producer.send(Message("later", b"x"))
+        assert Away.asked == asked
+        clock.advance(5.0)
+    assert producer.check_topic("later") == 1
+    assert producer.check_topic("later") == 1
+    assert Away.asked == 3
 
 
 def test_records_without_what_is_to_be_sent_are_refused_at_the_declaration() -> None:

@@ -102,7 +102,7 @@ class Arrived(NamedTuple):
 class Client:
     """A producer whose messages are where the test says."""
 
-    def __init__(self, _: Any) -> None:
+    def __init__(self, *_: Any) -> None:
         self.fatal: KafkaError | None = None
         self.sent: list[tuple[Message, Any]] = []
 
