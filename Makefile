@@ -50,6 +50,7 @@ endurance: .venv/.dev  ## kill, slow down and poison for some minutes, and count
 
 simulate: .venv/.core  ## hurt a topology in the simulator, in SEEDS=1000 ways, and look for a lost tuple
 	@$(BIN)/sunshower simulate examples/simulated_word_count.py --seeds $(SEEDS) $(ARGS)
+	@$(BIN)/sunshower simulate examples/simulated_relay.py --seeds $(SEEDS) $(ARGS)
 
 clean:  ## remove .venv and every cache
 	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

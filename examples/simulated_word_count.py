@@ -41,10 +41,12 @@ def split(line: Line) -> Iterator[Word]:
 
 class CountWords(Bolt[Word, Total]):
     def prepare(self, context: Context) -> None:
+        self.context = context
         self.counts: Counter[str] = Counter()
 
     def process(self, record: Word) -> Iterator[Total]:
         self.counts[record.word] += 1
+        self.context.wrote(record.word, self.counts[record.word])  # the history says so
         yield Total(record.word, self.counts[record.word])
 
     def snapshot(self) -> Counter[str]:

@@ -197,6 +197,12 @@ def test_a_crash_of_the_core_is_broken_and_its_place_the_evidence(
     assert any("hit a defect of sunshower itself" in line for line in finding.evidence)
 
 
+def test_of_the_ready_relay_each_number_is_known() -> None:
+    task = Task(str(ROOT / "examples/simulated_relay.py"), messages=200)
+    reason = "at-least-once: each of 150 messages was completed"
+    assert reason in {fate_of(task, seed).reason for seed in range(3)}
+
+
 def test_a_swarm_has_seeds_with_several_machines(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,6 +33,7 @@ from tests.mutants.promises import (
 )
 from tests.mutants.stages import STAGES, Dice
 
+CRASH = "a crash"
 _PATIENCE_S = 150.0
 _LIVELY_S = 60.0
 _ALONE = ("apart", "ghosts", "whims")  # where each task has a worker of its own
@@ -45,12 +46,12 @@ class Result:
     wrong: tuple[str, ...]  # the names of what is broken; empty: nothing is
     said: tuple[str, ...]  # what each has to say
     proved: bool = False  # whether something was hurt, and something completed after it
-    outcome: Outcome | None = None  # None: an invariant was broken, and that was the end
+    outcome: Outcome | None = None  # None: an invariant was broken, or it crashed: the end
     history: History | None = None
 
 
 def stress(stage: str, seed: int) -> Result:
-    """Run a seed of a stage, and judge it."""
+    """Run a seed of a stage, and judge it. Raises NameError for a slip that names nothing."""
     dice, generator = Dice(seed), np.random.default_rng([seed, 1])
     total = dice.randrange(12, 36) if stage != "masters" else 40
     settings = _settings(generator)
@@ -71,6 +72,10 @@ def stress(stage: str, seed: int) -> Result:
             outcome, history = run_experiment(experiment, cluster, seed)
         except AssertionError as error:
             return Result(("an invariant",), (str(error),))
+        except NameError:
+            raise  # a slip that does not know what it talks about is no slip
+        except Exception as error:
+            return Result((CRASH,), (f"{type(error).__name__}: {error}",))
     broken = [one for one in outcome.findings if one.verdict is Verdict.BROKEN]
     wrong, said = [one.checker for one in broken], [one.reasons[0] for one in broken]
     if outcome.error is not None and not broken:

@@ -8,16 +8,17 @@ import pytest
 
 from tests.mutants.bolts import BOLTS
 from tests.mutants.ledger import LEDGER
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import Mutant, slip
 from tests.mutants.roads import ROADS
 from tests.mutants.spouts import SPOUTS
 from tests.mutants.stages import STAGES
-from tests.mutants.stress import Result, stress
+from tests.mutants.stress import CRASH, Result, stress
 
 pytestmark = pytest.mark.slow
 MUTANTS = [*LEDGER, *ROADS, *SPOUTS, *BOLTS]
 SEEDS_MAX = 1_000
 HEALTHY = 50  # seeds of each stage
+READ = "read_content(data, self.plan.streams)"
 
 
 def first_broken(mutant: Mutant) -> tuple[str, int, Result] | None:
@@ -40,6 +41,8 @@ def test_a_mutant_is_found(mutant: Mutant) -> None:
     found = first_broken(mutant)
     assert found is not None, f"{mutant.name}: not found in {SEEDS_MAX} seeds. {mutant.about}"
     stage, seed, result = found
+    control = stress(stage, seed)
+    assert not control.wrong, f"without it {stage}, seed {seed}, is as wrong: {control.said}"
     print(f"{stage}, seed {seed}: {', '.join(result.wrong)}; {result.said[0]}")  # noqa: T201
 
 
@@ -56,6 +59,20 @@ def test_a_known_seed_is_one_that_a_search_would_come_to() -> None:
     known = [mutant.seen for mutant in MUTANTS if mutant.seen is not None]
     assert max(known) < SEEDS_MAX
     assert len(known) < len(MUTANTS) / 3, "most are found at once, without being told where"
+
+
+def test_a_slip_that_names_nothing_is_no_mutant() -> None:
+    nonsense = slip("worker:Worker.receive", READ, "no_such_name()")
+    with nonsense.made(), pytest.raises(NameError, match="no_such_name"):
+        stress("lines", 0)
+
+
+def test_a_crash_is_told_as_one() -> None:
+    crash = slip("worker:Worker.receive", READ, "{}['nobody']")
+    with crash.made():
+        result = stress("lines", 0)
+    assert result.wrong == (CRASH,)
+    assert result.said == ("KeyError: 'nobody'",)
 
 
 def test_there_are_enough_of_them_and_each_has_a_name_of_its_own() -> None:
