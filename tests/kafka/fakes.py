@@ -61,6 +61,9 @@ class Client:
             raise KafkaUnreachable(f"nobody leads {partition}")
         return self.bounds_of[partition]
 
+    def end(self, partition: Partition) -> int | None:
+        return self.bounds_of.get(partition, (0, None))[1]
+
     def close(self) -> None:
         self.closed = True
 

@@ -75,7 +75,7 @@ def test_an_error_of_one_partition_takes_nothing_of_the_others_along() -> None:
         assert refusal not in taken
     _, numbers = read.sort([*taken, message(9, 1, error=EOF)])
     assert [read.places.name(number) for number in numbers] == [(A1, 0)]
-    assert read.places[A1].end == 9
+    assert read.places[A1].progress.emitted == 9, "its end was heard of"
     read.find_again(lambda: 0.0)
     assert client.reads[A0] == 10, "it goes on where there is something"
 
