@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sunshower.clock import Clock, SystemClock
 from sunshower.errors import KafkaError, KafkaUnreachable, NotAuthorised
 from sunshower.kafka.lag import Lag
-from sunshower.kafka.metadata import KafkaDirectory, as_ours
+from sunshower.kafka.metadata import KafkaDirectory, as_ours, retire
 from sunshower.kafka.partitions import Committed, Partition
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def lags(settings: Mapping[str, Any], group: str, topics: Collection[str] = ()) 
 
     address = str(settings["bootstrap.servers"])
     client = AdminClient({"log_level": 0, **settings})
+    retire(client)  # when this returns
     found = _asked(lambda: _committed(client, group, left), f"group {group!r}", address)
     if not topics:
         wanted = set(found)

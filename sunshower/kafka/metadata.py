@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,7 @@ class KafkaDirectory:
         return {Partition(topic, number): address.get(one.leader) for number, one in sorted(found)}
 
     def close(self) -> None:
+        retire(self._client)
         del self._client
 
     def _of(self, topic: str) -> TopicMetadata:
@@ -113,6 +115,16 @@ class KafkaDirectory:
 
     def _ours(self, error: object) -> KafkaError:
         return as_ours(error, "the list of topics", self._address)
+
+
+# The last ones. A client that is let go while a thread of its own is still handing an answer over
+# takes the process along (SIGSEGV, twice on a very busy machine).
+_RETIRED: deque[object] = deque(maxlen=16)
+
+
+def retire(client: object) -> None:
+    """Let go of an admin client, a while later."""
+    _RETIRED.append(client)
 
 
 def as_ours(error: object, what: str, address: str) -> KafkaError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from functools import cache
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
@@ -15,7 +16,9 @@ WITHIN_S = 60.0
 _SHAKEN = {"UNKNOWN", "NOT_CONTROLLER", "REQUEST_TIMED_OUT", "_TIMED_OUT"}
 
 
+@cache
 def admin(bootstrap: str) -> AdminClient:
+    """One for all: see `retire` of kafka/metadata.py."""
     return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
 
