@@ -31,7 +31,8 @@ def main(folder: Path) -> None:
     second = nodes.add_node(num_cpus=1)
     try:
         with RayCluster(nodes.address) as cluster:
-            run = cluster.submit(topology(folder).graph(), Layout.ISOLATE, sample=1)
+            made = topology(folder, ackers=4)  # enough processes for both machines
+            run = cluster.submit(made.graph(), Layout.ISOLATE, sample=1)
             places = run.nodes()
             there = places[second.node_id]
             assert 0 < len(there) < len(run.plan.workers), f"the workers are not spread: {places}"
