@@ -117,13 +117,13 @@ class KafkaDirectory:
         return as_ours(error, "the list of topics", self._address)
 
 
-# The last ones. A client that is let go while a thread of its own is still handing an answer over
-# takes the process along (SIGSEGV, twice on a very busy machine).
+# The last ones. Processes with many of them have ended with SIGSEGV, twice, on a very busy machine.
+# Supposed, not proved: a client was let go while its own thread was still handing an answer over.
 _RETIRED: deque[object] = deque(maxlen=16)
 
 
 def retire(client: object) -> None:
-    """Let go of an admin client, a while later."""
+    """Let go of an admin client when 16 others have been let go, and not before."""
     _RETIRED.append(client)
 
 

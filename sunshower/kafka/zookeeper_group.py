@@ -11,7 +11,9 @@
 Each member decides for itself, from the members and partitions it sees, by a rule that gives all
 the same answer. Two may look at different moments and disagree: then a claim finds a node there,
 waits, and looks again. A partition is read only while one's own node says so; so it has one owner,
-whatever the views. What stays with its owner is not stopped.
+whatever the views. (But for one moment: who withdraws looks whose the node is, and then removes it;
+a session that ends in between may cost another one its claim.) What stays with its owner is not
+stopped.
 
 No herd: each member watches one node, the list of members. It looks a while later, drawn by chance
 from a span that grows with the group, so that many changes are one and the server is asked evenly;

@@ -20,7 +20,7 @@ _SELDOM_S = 4.0
 
 
 class Marks(Protocol):
-    """Where fences are kept; see RayStore for one that outlives machines."""
+    """Where fences are kept; RayMarks of actors/store.py is one that outlives machines."""
 
     def read(self, task: int) -> int:
         """What was written last for a spout task; 0: nothing was."""
