@@ -25,6 +25,12 @@ SunshowerError                 one paragraph: the thing, the place, the way out
 │   ├── WrongVersion           a node that somebody else has changed meanwhile
 │   └── StoreUnreachable       a store that does not answer, or lets nobody in
 │       └── StoreForbidden     … because another name, password or certificate is wanted
+├── BatchError                 a batch, or what is stored of it, is not what it should be
+│   ├── FailedBatch            user code gives a batch up: it is tried again
+│   │   └── ReportedFailedBatch … and wants that to be told
+│   ├── StaleAttempt           a later attempt, or a later coordinator, has written already
+│   ├── IncompleteBatch        a batch cannot be emitted again as it was
+│   └── StateMismatch          what is stored is of another topology, another kind, or corrupt
 ├── ServerError                a server for development cannot be started or ended
 │   └── Unobtainable           … because a part of it is not here and cannot be fetched
 ├── KafkaError                 Kafka, or who shares its partitions, refused something
@@ -138,6 +144,30 @@ class StoreUnreachable(StoreError):
 
 class StoreForbidden(StoreUnreachable):
     """A store that wants another name, password or certificate."""
+
+
+class BatchError(SunshowerError):
+    """A batch, or what is stored of it, is not what it should be."""
+
+
+class FailedBatch(BatchError):
+    """User code gives a batch up: all of it is tried again. Storm: FailedException."""
+
+
+class ReportedFailedBatch(FailedBatch):
+    """The same, and the topology shows it among its errors. Storm: ReportedFailedException."""
+
+
+class StaleAttempt(BatchError):
+    """A later attempt, or a later coordinator, has written already; nothing of this one is kept."""
+
+
+class IncompleteBatch(BatchError):
+    """A batch cannot be emitted again as it was: some of it is gone."""
+
+
+class StateMismatch(BatchError):
+    """What is stored is of another topology, of another kind of state, or corrupt."""
 
 
 class ServerError(SunshowerError):

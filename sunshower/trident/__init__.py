@@ -1,0 +1,1 @@
+"""Exactly once: streams of batches, compiled into ordinary spouts and bolts."""

@@ -1,0 +1,1 @@
+"""Where batches come from: the port, and spouts to start with."""

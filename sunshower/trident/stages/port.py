@@ -1,0 +1,41 @@
+"""The port of operators: what a stage does with the rows of a batch, part by part.
+
+A stage is the operators between two repartitionings; they run in one bolt, one after the other, and
+hand rows on by a call. An operator has a state of its own for each attempt of each batch.
+Storm: org.apache.storm.trident.planner.TridentProcessor, SubtopologyBolt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from sunshower.topologies.components import Context
+from sunshower.trident.attempts import Attempt
+
+Rows = Sequence[Any]  # tuples of values, in the order of the input's fields; or its records
+Emit = Callable[[Rows], None]  # to all that read this operator's output
+
+
+class Operator(Protocol):
+    """One step of a stage."""
+
+    commits: bool  # whether `finish` belongs into the commit phase: it writes a state
+
+    def prepare(self, context: Context) -> None:
+        """Called once per task."""
+
+    def start(self, attempt: Attempt) -> Any:
+        """What this operator has of one attempt of a batch, before its first rows."""
+
+    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
+        """Take in rows of a batch from input number `source`. What it raises fails the batch."""
+
+    def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
+        """All rows of the batch are in, in this task, and those before it in the stage are done.
+
+        Of an operator that `commits`: when the master says so, batch after batch in their order.
+        """
+
+    def cleanup(self) -> None:
+        """Called when the topology stops."""

@@ -1,0 +1,1 @@
+"""What outlives a batch: states that know which batch wrote them."""
