@@ -37,6 +37,7 @@ class _Batch:
     states: list[Any] = field(default_factory=list)
     held: list[Tuple[Any]] = field(default_factory=list)  # acked when the phase is over here
     awaits_order: bool = False
+    is_emitted: bool = False  # by this task's emitter
     awaits_commit: bool = False
     early_done: bool = False
     late_done: bool = False
@@ -166,6 +167,10 @@ class BatchBolt(Bolt[Any, Any]):
         if not batch.states and self._stage.nodes:
             batch.states = self._operators.start(batch.attempt)
         self._operators.use(batch.states)
+        if isinstance(tuple.record, Order) and not self._follows(tuple.record):
+            out.fail(tuple, "this task has not emitted the batch before")
+            self._end(batch, "this task has not emitted the batch before")
+            return
         holds = self._take_in(batch, tuple, out)
         if not batch.early_done and self._is_of_commit(batch, tuple):
             out.fail(tuple, "this task has not seen all of the batch, so it cannot be committed")
@@ -194,10 +199,7 @@ class BatchBolt(Bolt[Any, Any]):
             batch.awaits_commit = False
             return True
         if (reads := self._takers.get((tuple.component, tuple.stream))) is None:
-            order: Order = tuple.record
-            batch.awaits_order = False
-            assert self._emitting is not None, f"{tuple!r} is no input of this stage"
-            self._emitting.emit(order, self._from_spout, tuple, out)
+            self._emit_batch(batch, tuple, out)
             return True
         schema, takers = reads
         part: Part = tuple.record
@@ -208,6 +210,20 @@ class BatchBolt(Bolt[Any, Any]):
         for take in takers:
             take(rows)
         return False
+
+    def _emit_batch(self, batch: _Batch, tuple: Tuple[Any], out: Collector[Any]) -> None:
+        order: Order = tuple.record
+        assert self._emitting is not None, f"{tuple!r} is no input of this stage"
+        self._emitting.emit(order, self._from_spout, tuple, out)
+        batch.awaits_order, batch.is_emitted = False, True
+
+    def _follows(self, order: Order) -> bool:
+        """Whether this task has emitted the batch before. If not its order has died with a former
+        life of the task, and what an emitter keeps of it is not there."""
+        before = self._batches.get(order.txid - 1)
+        if order.txid <= max(order.current, self._succeeded + 1):
+            return True
+        return before is not None and before.is_emitted
 
     def _is_of_commit(self, batch: _Batch, tuple: Tuple[Any]) -> bool:
         """Whether a `$commit` or a Count belongs to the commit phase: all that is early was in this
