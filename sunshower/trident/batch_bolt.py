@@ -3,7 +3,7 @@
     parts, an order ──▶ operators                        … and the early ones finish
     Counts of all who feed it, and as many parts ────────┘    when nothing early is missing
     $commit, late Counts and parts ──▶ nothing is missing ──▶ the late operators finish
-    $success ──▶ the batch, and those before it, are forgotten
+    $success, or a batch so late that it must be committed ──▶ it is forgotten
 
 Whoever comes too late is failed at once, and not dropped until a timeout (Storm: A-10). What raises
 ends the attempt here at once; the rest of it is failed as it comes. One Count at least is not acked
@@ -48,10 +48,15 @@ class BatchBolt(Bolt[Any, Any]):
     """A stage of `group`, with its emitter if it is a spout's."""
 
     def __init__(
-        self, group: str, stage: Stage, phases: Phases, emitting: Emitting | None = None
+        self,
+        group: str,
+        stage: Stage,
+        phases: Phases,
+        max_batches: int,
+        emitting: Emitting | None = None,
     ) -> None:
         self._group, self._stage, self._phases = group, stage, phases
-        self._emitting = emitting
+        self._max_batches, self._emitting = max_batches, emitting
         self._is_late = phases.is_late(stage)
         nodes = range(len(stage.nodes))
         self._late_nodes = sorted(phases.late_nodes)
@@ -123,6 +128,7 @@ class BatchBolt(Bolt[Any, Any]):
             return known if known.attempt == attempt else None
         if known is not None:
             self._give_up(known, out)
+        self._done_up_to(attempt.txid - self._max_batches, out)  # or this had not begun
         counting, is_spout = Counting(self._senders), self._emitting is not None
         batch = self._batches[attempt.txid] = _Batch(
             attempt,
@@ -138,13 +144,16 @@ class BatchBolt(Bolt[Any, Any]):
         """A batch is committed."""
         if attempt.epoch > self._epoch:
             self._forget_all(attempt.epoch, out)
-        if attempt.epoch < self._epoch or attempt.txid <= self._succeeded:
-            return
-        self._succeeded = attempt.txid
-        for txid in [txid for txid in self._batches if txid <= attempt.txid]:
+        if attempt.epoch == self._epoch and attempt.txid > self._succeeded:
+            self._done_up_to(attempt.txid, out)
+            if self._emitting is not None:
+                self._emitting.succeeded(attempt)
+
+    def _done_up_to(self, last: int, out: Collector[Any]) -> None:
+        """The batches up to this one are committed, so nothing more is to come of them."""
+        self._succeeded = max(self._succeeded, last)
+        for txid in [txid for txid in self._batches if txid <= last]:
             self._give_up(self._batches.pop(txid), out)
-        if self._emitting is not None:
-            self._emitting.succeeded(attempt)
 
     def _forget_all(self, epoch: int, out: Collector[Any]) -> None:
         """The master has a new life: what the former one had begun is over."""
