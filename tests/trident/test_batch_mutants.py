@@ -57,6 +57,7 @@ MUTANTS = [
             "return Commit(self.current, first.attempt)",
             "return Commit(txid, self.active[txid].attempt)",
         ),
+        seen=3,
     ),
     mutant(
         "attempt check",
@@ -76,6 +77,7 @@ MUTANTS = [
             "[one for one in self.active if one >= txid]",
             "[txid]",
         ),
+        seen=10,
     ),
     mutant(
         "metadata before data",
@@ -85,6 +87,7 @@ MUTANTS = [
             "put(self._tree, path, written)",
             "b'start' in written and b': 40' not in written or put(self._tree, path, written)",
         ),
+        seen=7,
     ),
     mutant(
         "metadata in order",
@@ -94,11 +97,13 @@ MUTANTS = [
             "word.txid > word.current and word.txid - 1 not in self._state",
             "False",
         ),
+        seen=53,
     ),
     mutant(
         "stored attempts",
         "a new life of the master begins with attempt 0 again (Storm: A-11)",
         slip("stored:CoordinatorMemory._read_all", "if txid >= self.current:", "if False:"),
+        seen=19,
     ),
     mutant(
         "the current one is kept",
@@ -108,6 +113,7 @@ MUTANTS = [
             "self._write_all(_CURRENT, txid + 1)",
             "None",
         ),
+        seen=1,
     ),
     mutant(
         "count check",
@@ -121,28 +127,6 @@ MUTANTS = [
             "batch_bolt:BatchBolt._find",
             "early_done=not (counting.missing_early or is_spout)",
             "early_done=not is_spout",
-        ),
-    ),
-    mutant(
-        "old epochs",
-        "what a former life of the master has begun goes on",
-        slip(
-            "batch_bolt:BatchBolt._find",
-            "attempt.epoch > self._epoch",
-            "attempt.epoch > self._epoch and not self._epoch",
-            "attempt.epoch < self._epoch or",
-            "",
-        ),
-    ),
-    mutant(
-        "lower attempts",
-        "parts of an attempt that is over are taken for those of the next one",
-        slip(
-            "batch_bolt:BatchBolt._find",
-            "known.attempt.attempt >= attempt.attempt",
-            "known.attempt.attempt >= 0",
-            "known if known.attempt == attempt else None",
-            "known",
         ),
     ),
 ]
