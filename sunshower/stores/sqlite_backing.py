@@ -77,6 +77,7 @@ class SqliteBacking:
         self._file = Path(file)
         self._home = home
         self._table = quoted(home.state)
+        self._select = f"SELECT key, value FROM {self._table}"  # noqa: S608 (a name that is quoted)
         with errors(self._file):
             self._db = connect(self._file, answer_within_s)
             with transaction(self._db):
@@ -95,7 +96,7 @@ class SqliteBacking:
             for start in range(0, len(keys), _AT_ONCE):
                 some = keys[start : start + _AT_ONCE]
                 marks = ",".join("?" * len(some))
-                sql = f"SELECT key, value FROM {self._table} WHERE key IN ({marks}) AND task = ?"  # noqa: S608
+                sql = f"{self._select} WHERE key IN ({marks}) AND task = ?"
                 found.update(self._db.execute(sql, (*some, self._home.task)))
         return [found.get(key) for key in keys]
 
@@ -122,7 +123,7 @@ class SqliteBacking:
         )
 
     def items(self) -> Iterator[tuple[str, str]]:
-        sql = f"SELECT key, value FROM {self._table} WHERE task = ?"  # noqa: S608
+        sql = f"{self._select} WHERE task = ?"
         with errors(self._file):
             yield from self._db.execute(sql, (self._home.task,))
 
