@@ -12,6 +12,7 @@ Storm: org.apache.storm.trident.state.map.TransactionalMap, OpaqueMap; OpaqueVal
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sunshower.trident.states.port import StateKind
@@ -30,18 +31,17 @@ class Stored(NamedTuple):
 NOTHING = Stored(0, None, None)
 
 
-def unpacked(kind: StateKind, found: Any) -> Stored:
-    """What was read. Raises ValueError if that is no value of this kind."""
+def unpacked(kind: StateKind, found: Sequence[Any]) -> list[Stored]:
+    """What was read. Raises ValueError if one of them is no value of this kind."""
     if kind is StateKind.NON_TRANSACTIONAL:
-        return Stored(0, found, None)
-    if (
-        not isinstance(found, list)
-        or len(found) != _LENGTH[kind]
-        or type(found[0]) is not int
-        or found[0] < 1
-    ):
-        raise ValueError(f"it is no {kind.value} value")
-    return Stored(found[0], found[1], found[2] if kind is StateKind.OPAQUE else None)
+        return [Stored(0, value, None) for value in found]
+    length = _LENGTH[kind]
+    for one in found:
+        if type(one) is not list or len(one) != length or type(one[0]) is not int or one[0] < 1:
+            raise ValueError(f"it is no {kind.value} value")
+    if kind is StateKind.TRANSACTIONAL:
+        return [Stored(txid, value, None) for txid, value in found]
+    return [Stored(txid, value, before) for txid, value, before in found]
 
 
 def packed(kind: StateKind, txid: int, value: str, before: str) -> str:
