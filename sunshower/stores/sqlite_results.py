@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sunshower.errors import StoreUnreachable, WrongVersion
-from sunshower.stores.sqlite_backing import connect, errors, transaction
+from sunshower.stores.sqlite import connect, errors, transaction
 
 _OFFSETS = """CREATE TABLE IF NOT EXISTS sunshower_offsets (
     id TEXT, topic TEXT, partition INTEGER, settled INTEGER, done TEXT NOT NULL,
