@@ -6,10 +6,11 @@ Storm: org.apache.storm.trident.fluent.GroupedStream, and Stream where nothing i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
+from sunshower.topologies.components import Out
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.signatures import name_of
 from sunshower.trident.aggregators import Aggregating, CombinerAggregator, ReducerAggregator
@@ -47,6 +48,14 @@ class GroupedBatches(Generic[R_co]):
         schema = self.stream.schema
         return self.stream.then(Aggregate(schema, self.by, given, out, empty), out)
 
+    @overload
+    def aggregate(
+        self, *aggregators: Aggregating, fields: type[Out], parallelism: int = 1
+    ) -> BatchStream[Out]: ...
+    @overload
+    def aggregate(
+        self, *aggregators: Aggregating, fields: Sequence[str] | None = None, parallelism: int = 1
+    ) -> BatchStream[tuple[Any, ...]]: ...
     def aggregate(
         self, *aggregators: Aggregating, fields: Columns | None = None, parallelism: int = 1
     ) -> BatchStream[Any]:
@@ -63,6 +72,26 @@ class GroupedBatches(Generic[R_co]):
             return here.shared(ByFields(here.schema, self.by), parallelism).then(last, out)
         return here.shared(ByBatch(), parallelism).then(last, out)
 
+    @overload
+    def persistent_aggregate(
+        self,
+        state: StateFactory,
+        aggregator: Aggregating,
+        *,
+        parallelism: int = 1,
+        fields: type[Out],
+        name: str | None = None,
+    ) -> BatchState[Out]: ...
+    @overload
+    def persistent_aggregate(
+        self,
+        state: StateFactory,
+        aggregator: Aggregating,
+        *,
+        parallelism: int = 1,
+        fields: Sequence[str] | None = None,
+        name: str | None = None,
+    ) -> BatchState[tuple[Any, ...]]: ...
     def persistent_aggregate(
         self,
         state: StateFactory,

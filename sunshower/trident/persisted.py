@@ -129,7 +129,7 @@ def _at_state(tip: Tip, by: Sequence[str], state: BatchState[Any], where: str) -
     stage = state.tip.stage
     if stage is tip.stage and not by:
         return tip
-    if stage in before([part.stage for part in tip.parts()]):
+    if stage in before(tip):
         raise TopologyError(
             f"{where}: these rows come out of the state's own stage, and would have to go back to "
             "it within a batch; ask a stream that does not come from new_values"

@@ -132,7 +132,11 @@ class BatchStream(Generic[R_co]):
 
         Several aggregators make one row together. Combiners begin where the rows are.
         """
-        return self._all().aggregate(*aggregators, fields=fields, parallelism=parallelism)
+        whole: Any = self._all()
+        made: BatchStream[Any] = whole.aggregate(
+            *aggregators, fields=fields, parallelism=parallelism
+        )
+        return made
 
     def persistent_aggregate(
         self,
@@ -143,7 +147,11 @@ class BatchStream(Generic[R_co]):
         name: str | None = None,
     ) -> BatchState[Any]:
         """What all rows of all batches come to, in a state; see GroupedBatches."""
-        return self._all().persistent_aggregate(state, aggregator, fields=fields, name=name)
+        whole: Any = self._all()
+        made: BatchState[Any] = whole.persistent_aggregate(
+            state, aggregator, fields=fields, name=name
+        )
+        return made
 
     def window(
         self,

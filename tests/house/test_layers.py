@@ -64,7 +64,7 @@ DOORS: dict[str, set[str]] = {
     "ray": {"actors", "spark_integration"},
     "numpy": {"runtime", "records", "topologies", "faults", "kafka"},
     "msgpack": {"runtime", "records", "topologies", "kafka"},
-    "pyarrow": {"runtime", "records", "topologies", "spark_integration"},
+    "pyarrow": {"runtime", "records", "topologies", "trident", "spark_integration"},
     "matplotlib": {"faults"},
     "jinja2": {"faults"},
     "typer": {"cli"},

@@ -57,8 +57,8 @@ class Kept:
 class OneKept:
     """The part of one task."""
 
-    def __init__(self, all: Kept, place: Place) -> None:
-        self.all, self.place = all, place
+    def __init__(self, whole: Kept, place: Place) -> None:
+        self.all, self.place = whole, place
         self.written: dict[Any, tuple[int, Any, Any]] = {}
         self.txid = 0
 
