@@ -71,6 +71,8 @@ DOORS: dict[str, set[str]] = {
     "rich": {"cli"},
     "sqlite3": {"stores"},
     "kazoo": {"stores"},
+    "redis": {"stores"},
+    "psycopg": {"stores"},
     "http": {"web"},
     "socketserver": {"web"},
     "confluent_kafka": {"kafka", "dev"},
