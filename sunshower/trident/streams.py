@@ -28,7 +28,7 @@ from sunshower.trident.declaring import (
 )
 from sunshower.trident.drafts import Made, Mixed, StageDraft, Tip, gather, same_group, send
 from sunshower.trident.grouped import GroupedBatches
-from sunshower.trident.persisted import BatchState, StaticState, persist_partition, query
+from sunshower.trident.persisted import BatchState, persist_partition, query
 from sunshower.trident.stages import steps
 from sunshower.trident.stages.joining import Join, rest_of
 from sunshower.trident.stages.plan import Sharing
@@ -145,11 +145,12 @@ class BatchStream(Generic[R_co]):
         *,
         fields: Columns | None = None,
         name: str | None = None,
+        not_exactly_once: bool = False,
     ) -> BatchState[Any]:
         """What all rows of all batches come to, in a state; see GroupedBatches."""
         whole: Any = self._all()
         made: BatchState[Any] = whole.persistent_aggregate(
-            state, aggregator, fields=fields, name=name
+            state, aggregator, fields=fields, name=name, not_exactly_once=not_exactly_once
         )
         return made
 
@@ -160,9 +161,11 @@ class BatchStream(Generic[R_co]):
         state: StateFactory,
         fields: Columns | None = None,
         name: str = "windows",
+        not_exactly_once: bool = False,
     ) -> BatchState[Any]:
         """What the rows of each window come to; see GroupedBatches."""
-        return self._all().window(window, *aggregators, state=state, fields=fields, name=name)
+        given: dict[str, Any] = {"name": name, "not_exactly_once": not_exactly_once}
+        return self._all().window(window, *aggregators, state=state, fields=fields, **given)
 
     def group_by(self, *fields: str) -> GroupedBatches[R_co]:
         """Rows with equal values of `fields` are a group."""
@@ -194,6 +197,7 @@ class BatchStream(Generic[R_co]):
         *,
         fields: Columns | None = None,
         name: str | None = None,
+        not_exactly_once: bool = False,
     ) -> BatchState[Any]:
         """Hand the rows of each batch, in each task, to `updater(state, rows)`, when it commits.
 
@@ -201,11 +205,11 @@ class BatchStream(Generic[R_co]):
         Say first which task gets which rows: `partition_by`, or `global_`.
         """
         where = self._where("partition_persist", updater)
-        return persist_partition(self, state, updater, fields, name, where)
+        return persist_partition(self, state, updater, fields, name, where, not_exactly_once)
 
     def state_query(
         self,
-        state: BatchState[Any] | StaticState,
+        state: BatchState[Any] | StateFactory,
         function: Callable[..., Any] | None = None,
         *,
         fields: str | Columns = "value",

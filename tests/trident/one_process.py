@@ -23,9 +23,9 @@ from sunshower.trident.streams import BatchStream
 class Given:
     """A batch spout that says what its records are, and leaves the batches to the runner."""
 
-    kind, commits, parallelism_max = SpoutKind.OPAQUE, False, None
+    commits, parallelism_max = False, None
 
-    def __init__(self, emits: Any, kind: SpoutKind = SpoutKind.OPAQUE) -> None:
+    def __init__(self, emits: Any, kind: SpoutKind = SpoutKind.TRANSACTIONAL) -> None:
         self.emits, self.kind = emits, kind
 
     def coordinator(self, tree: Any, path: str, context: Context) -> Any:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from sunshower.errors import BatchError
 from sunshower.trident.aggregators import ReducerAggregator, average, count, sum_
-from sunshower.trident.persisted import StaticState
 from sunshower.trident.stages.aggregating import Combine
 from sunshower.trident.states.port import MapState, StateKind
 from tests.trident.one_process import Kept, Runner, given, seen
@@ -64,7 +63,7 @@ def test_a_state_counts_each_batch_once_however_often_it_is_committed(
     rows = [row for batch, _ in given_batches for row in batch]
     expected: dict[Any, int] = dict(Counter((row.page, row.user) for row in rows))
     if rows:
-        expected["$whole"] = sum(row.ms for row in rows)
+        expected["$GLOBAL$"] = sum(row.ms for row in rows)
     assert kept.plain() == expected
 
 
@@ -151,8 +150,8 @@ def test_a_static_state_is_looked_up_where_rows_are_or_by_their_group() -> None:
         return [(name, 1) for name in state.multi_get([row.user for row in rows])]
 
     topology, stream = given(Click)
-    grouped = seen(stream.group_by("user").state_query(StaticState(names), fields="name"))
-    by_code = seen(stream.state_query(StaticState(names), two, fields=("name", "one")))
+    grouped = seen(stream.group_by("user").state_query(names, fields="name"))
+    by_code = seen(stream.state_query(names, two, fields=("name", "one")))
     Runner(topology).batch([Click("a", "x", 1), Click("a", "y", 2)])
     assert grouped == [("a", "x", 1, "Xenia"), ("a", "y", 2, None)]
     assert by_code == [("a", "x", 1, "Xenia", 1), ("a", "y", 2, None, 1)]
@@ -163,7 +162,7 @@ def test_a_query_that_answers_too_little_fails_its_batch() -> None:
         return [1]
 
     topology, stream = given(Click)
-    stream.state_query(StaticState(Kept()), forgetful)
+    stream.state_query(Kept(), forgetful)
     with pytest.raises(BatchError, match="1 answers to 2 rows"):
         Runner(topology).batch([Click("a", "x", 1), Click("a", "y", 2)])
 

@@ -16,7 +16,15 @@ from sunshower.errors import (
     TopologyError,
     UnknownField,
 )
-from sunshower.trident import Aggregator, StaticState, batches, count, sum_, tumbling
+from sunshower.trident import (
+    Aggregator,
+    SpoutKind,
+    StateKind,
+    batches,
+    count,
+    sum_,
+    tumbling,
+)
 from sunshower.trident.places import InMemory
 from tests.trident.one_process import Given, Kept, given, plans
 
@@ -43,6 +51,9 @@ def silent(word: Word) -> None: ...
 
 def query_of_lines(state: Any, lines: Sequence[Line]) -> list[int]:
     return []
+
+
+def update(state: Any, words: Sequence[Word]) -> None: ...
 
 
 def update_one(state: Any, word: Word) -> None: ...
@@ -115,7 +126,7 @@ CASES: list[tuple[type[SunshowerError], Wrong, str]] = [
         "must take a state and the records",
     ),
     (RecordMismatch, lambda s: s.state_query(state_of(s), query_of_lines), "it reads Line"),
-    (TopologyError, lambda s: s.state_query(Kept()), "is no state"),
+    (TopologyError, lambda s: s.state_query("counts.db"), "is no state"),
     (TopologyError, lambda s: s.group_by("word").state_query(state_of(s)), "keys of the state"),
     (
         TopologyError,
@@ -134,7 +145,7 @@ CASES: list[tuple[type[SunshowerError], Wrong, str]] = [
         ),
         "the state has 2 tasks",
     ),
-    (RecordMismatch, lambda s: s.state_query(StaticState(Kept()), fields=Line), "its answer after"),
+    (RecordMismatch, lambda s: s.state_query(Kept(), fields=Line), "its answer after"),
     (RecordMismatch, lambda s: s.merge(s.project("word")), r"carries Word.*another one \(word\)"),
     (UnknownField, lambda s: s.join(s, "wrod"), "no field 'wrod'"),
     (TopologyError, lambda s: s.join(s, "word", how="outer"), '"inner" or "left"'),
@@ -185,7 +196,7 @@ def test_streams_of_different_groups_have_nothing_to_do_with_each_other(word: st
 
 
 def test_a_spout_that_is_none() -> None:
-    with pytest.raises(TopologyError, match="is not a batch spout"):
+    with pytest.raises(TopologyError, match="makes no batches"):
         batches(Topology("t"), "lines", ["a"])  # type: ignore[arg-type]
     with pytest.raises(TopologyError, match="nothing says which fields"):
         given(None)
@@ -195,6 +206,25 @@ def test_a_spout_that_is_none() -> None:
         batches(Topology("t"), "lines", spout, parallelism=2)
     with pytest.raises(DuplicateComponent, match="one of that id already"):
         given(Word, "given", given(Word, "given")[0])
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda s, **more: s.persistent_aggregate(Kept(StateKind.TRANSACTIONAL), count(), **more),
+        lambda s, **more: s.window(
+            tumbling(count=2), count(), state=Kept(StateKind.TRANSACTIONAL), **more
+        ),
+        lambda s, **more: s.partition_persist(Kept(StateKind.TRANSACTIONAL), update, **more),
+    ],
+)
+def test_a_pair_that_is_not_exactly_once_must_be_accepted(write: Any) -> None:
+    topology = Topology("t")
+    opaque = batches(topology, "lines", Given(Word, SpoutKind.OPAQUE))
+    with pytest.raises(TopologyError, match=r"'lines'.*do not count exactly once"):
+        write(opaque.shuffle())
+    with pytest.warns(UserWarning, match=r"'lines'.*do not count exactly once"):
+        write(opaque.shuffle(), not_exactly_once=True)
 
 
 def test_a_group_is_set_once() -> None:
