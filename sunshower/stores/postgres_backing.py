@@ -91,7 +91,8 @@ class PostgresBacking:
         return Mark(*row) if row else None
 
     def get(self, keys: Sequence[str]) -> list[str | None]:
-        sql = f"SELECT key, value FROM {self._table} WHERE task = %s AND key = ANY(%s)"  # noqa: S608
+        chosen = "WHERE task = %s AND key = ANY(%s)"
+        sql = f"SELECT key, value FROM {self._table} {chosen}"  # noqa: S608
         with self._db() as db:
             found = dict(db.execute(sql.encode(), (self._home.task, list(keys))).fetchall())
         return [found.get(key) for key in keys]

@@ -1,4 +1,4 @@
-"""What states keep in ZooKeeper: a node for each key. It is meant for small states.
+"""What states keep in ZooKeeper: a node for each key, meant for small states.
 
     <root>/<state>/<task>                 the word of the mark
     <root>/<state>/<task>/journal

@@ -1,6 +1,6 @@
 """A small batch group, made by hand: numbers, keyed and counted in an opaque state that all see.
 
-    numbers (emitters) ──by key──▶ middle (passes on) ──by key──▶ counts (writes in commit) ──▶ after
+    numbers (emitters) ──by key──▶ middle (passes on) ──by key──▶ counts (commits) ──▶ after
 
 What is written outlives the simulated processes, as a database would; so a test sees all of it.
 """

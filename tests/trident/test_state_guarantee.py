@@ -80,7 +80,7 @@ def squares() -> dict[int, int]:
 
 @pytest.mark.parametrize("values", [squares(), squares])
 def test_a_static_state_is_looked_up_and_never_written(values: object) -> None:
-    factory: StateFactory = pickle.loads(pickle.dumps(StaticState(values)))  # type: ignore[arg-type]
+    factory: StateFactory = pickle.loads(pickle.dumps(StaticState(values)))
     state = factory.make(PLACE)
     assert state.multi_get([3, 2, "none"]) == [9, 4, None]
     with pytest.raises(TopologyError, match="'counts' is static"):
