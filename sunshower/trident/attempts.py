@@ -51,6 +51,7 @@ class Word(NamedTuple):
     attempt: int
     epoch: int
     skip: bool  # its rows go to the dead letters, and the batch is an empty one for all the others
+    why: Any = None  # where `skip`: the last failure, see letters.py
 
 
 class Order(NamedTuple):
@@ -61,6 +62,7 @@ class Order(NamedTuple):
     epoch: int
     skip: bool
     metadata: Any  # plain values, as MessagePack carries them
+    why: Any = None  # as in Word
 
 
 class Part(NamedTuple):
