@@ -161,5 +161,8 @@ class _Kept:
                 {partition: committed.offset for partition, committed in offsets.items()}
             )
 
+    def write_soon(self, offsets: Mapping[Partition, Committed]) -> None:
+        return None
+
     def close(self) -> None:
         self._results.close()
