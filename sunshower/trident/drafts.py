@@ -190,16 +190,16 @@ def gather(tip: Tip) -> tuple[Tip, ...]:
 
 def origins_of(stage: StageDraft) -> Iterator[StageDraft]:
     """The stages that feed this one directly; one may come several times."""
-    for tip in _read_by(stage):
-        if isinstance(tip, Sent):
-            for origin in tip.origins:
-                yield origin.stage
+    for step in stage.steps:
+        for tips in step.inputs:
+            for tip in tips:
+                yield from _senders(tip)
 
 
-def before(stages: Sequence[StageDraft]) -> set[StageDraft]:
-    """These stages, and all whose rows come to them."""
+def before(tip: Tip) -> set[StageDraft]:
+    """The stages that rows have been in, or all that has to do with them, up to where they are."""
     found: set[StageDraft] = set()
-    frontier = list(stages)
+    frontier = [stage for part in tip.parts() for stage in (part.stage, *_senders(part))]
     while frontier:
         stage = frontier.pop()
         if stage not in found:
@@ -208,10 +208,8 @@ def before(stages: Sequence[StageDraft]) -> set[StageDraft]:
     return found
 
 
-def _read_by(stage: StageDraft) -> Iterator[Tip]:
-    for step in stage.steps:
-        for tips in step.inputs:
-            yield from tips
+def _senders(tip: Tip) -> list[StageDraft]:
+    return [origin.stage for origin in tip.origins] if isinstance(tip, Sent) else []
 
 
 def same_group(tips: Sequence[Tip], where: str) -> None:

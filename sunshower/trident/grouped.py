@@ -6,15 +6,16 @@ Storm: org.apache.storm.trident.fluent.GroupedStream, and Stream where nothing i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from sunshower.errors import TopologyError
 from sunshower.records import Schema
+from sunshower.topologies.components import Out
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.signatures import name_of
 from sunshower.trident.aggregators import Aggregating, CombinerAggregator, ReducerAggregator
 from sunshower.trident.declaring import check_aggregators, declared_schema
-from sunshower.trident.persisted import BatchState, StaticState, new_state, query
+from sunshower.trident.persisted import BatchState, new_state, query
 from sunshower.trident.stages.aggregating import Aggregate, Combine, CombineFurther, Empty
 from sunshower.trident.stages.persisting import Persist, PersistCombined, PersistReduced
 from sunshower.trident.stages.sharing import ByBatch, ByFields, ToFirst
@@ -47,6 +48,14 @@ class GroupedBatches(Generic[R_co]):
         schema = self.stream.schema
         return self.stream.then(Aggregate(schema, self.by, given, out, empty), out)
 
+    @overload
+    def aggregate(
+        self, *aggregators: Aggregating, fields: type[Out], parallelism: int = 1
+    ) -> BatchStream[Out]: ...
+    @overload
+    def aggregate(
+        self, *aggregators: Aggregating, fields: Sequence[str] | None = None, parallelism: int = 1
+    ) -> BatchStream[tuple[Any, ...]]: ...
     def aggregate(
         self, *aggregators: Aggregating, fields: Columns | None = None, parallelism: int = 1
     ) -> BatchStream[Any]:
@@ -63,6 +72,28 @@ class GroupedBatches(Generic[R_co]):
             return here.shared(ByFields(here.schema, self.by), parallelism).then(last, out)
         return here.shared(ByBatch(), parallelism).then(last, out)
 
+    @overload
+    def persistent_aggregate(
+        self,
+        state: StateFactory,
+        aggregator: Aggregating,
+        *,
+        parallelism: int = 1,
+        fields: type[Out],
+        name: str | None = None,
+        not_exactly_once: bool = False,
+    ) -> BatchState[Out]: ...
+    @overload
+    def persistent_aggregate(
+        self,
+        state: StateFactory,
+        aggregator: Aggregating,
+        *,
+        parallelism: int = 1,
+        fields: Sequence[str] | None = None,
+        name: str | None = None,
+        not_exactly_once: bool = False,
+    ) -> BatchState[tuple[Any, ...]]: ...
     def persistent_aggregate(
         self,
         state: StateFactory,
@@ -71,12 +102,15 @@ class GroupedBatches(Generic[R_co]):
         parallelism: int = 1,
         fields: Columns | None = None,
         name: str | None = None,
+        not_exactly_once: bool = False,
     ) -> BatchState[Any]:
         """What the rows of each group come to over all batches, in a state.
 
         It is written in the commit phase, in the order of the batches. The state is called `name`,
         or as the field of the aggregator is: by it a later run finds it again. Its keys are the
-        values of the single field `by`, tuples of several, or "$whole" if nothing is grouped.
+        values of the single field `by`, tuples of several, or "$GLOBAL$" if nothing is grouped.
+        Raises TopologyError where spout and state together are not exactly once, unless that is
+        accepted.
         """
         (given,), out = self._checked("persistent_aggregate", (aggregator,), fields)
         where = self._where("persistent_aggregate")
@@ -89,7 +123,8 @@ class GroupedBatches(Generic[R_co]):
                 f"{where}: {name_of(type(given))} is an Aggregator, which a state has no value "
                 "for; give a CombinerAggregator or ReducerAggregator, or .aggregate first"
             )
-        slot = new_state(state, name or given.emits[0], self.stream.tip, where)
+        own = name or given.emits[0]
+        slot = new_state(state, own, self.stream.tip, where, not_exactly_once)
         operator: Persist = (
             PersistCombined(slot, len(self.by), given, out)
             if isinstance(given, CombinerAggregator)
@@ -106,6 +141,7 @@ class GroupedBatches(Generic[R_co]):
         parallelism: int = 1,
         fields: Columns | None = None,
         name: str = "windows",
+        not_exactly_once: bool = False,
     ) -> BatchState[Any]:
         """What the rows of each group come to in each window: (group, window, what comes out).
 
@@ -118,14 +154,14 @@ class GroupedBatches(Generic[R_co]):
         if window.field is not None:
             self.stream.schema.check_field(window.field, where)
         given, out = self._checked("window", aggregators, fields, ("window",))
-        slot = new_state(state, name, self.stream.tip, where)
+        slot = new_state(state, name, self.stream.tip, where, not_exactly_once)
         operator = Windows(slot, window, self.stream.schema, self.by, given, out)
         made = self._shared(self.stream, parallelism).then(operator, out)
         return BatchState(made, slot, self.by, None)
 
     def state_query(
         self,
-        state: BatchState[Any] | StaticState,
+        state: BatchState[Any] | StateFactory,
         function: Callable[..., Any] | None = None,
         *,
         fields: str | Columns = "value",

@@ -6,7 +6,6 @@ Storm: org.apache.storm.trident.TridentState.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sunshower.errors import RecordMismatch, TopologyError
@@ -17,6 +16,7 @@ from sunshower.trident.declaring import columns_schema, persisted_schema, state_
 from sunshower.trident.drafts import Tip, before, same_group, send
 from sunshower.trident.stages.persisting import Lookup, PersistPartition, Query, Slot
 from sunshower.trident.stages.sharing import ByFields, ToFirst
+from sunshower.trident.states.guarantee import check
 from sunshower.trident.states.port import StateFactory
 
 if TYPE_CHECKING:
@@ -54,27 +54,28 @@ class BatchState(Generic[R_co]):
         return self
 
 
-@dataclass(frozen=True)
-class StaticState:
-    """A state that no stream of this program writes: something to look up."""
+def new_state(
+    factory: StateFactory, name: str, tip: Tip, where: str, not_exactly_once: bool
+) -> Slot:
+    """The place of a state.
 
-    factory: StateFactory
-    name: str = "static"
-    kind: str = field(default="static", init=False)
-
-
-def new_state(factory: StateFactory, name: str, tip: Tip, where: str) -> Slot:
-    """The place of a state. Raises TopologyError for what is none, or is there already."""
-    for one in ("make", "kind"):
-        if not hasattr(factory, one):
-            raise TopologyError(
-                f"{where}: {name_of(factory)} is no state; give a factory of one, as in "
-                'SqliteState("counts.db")'
-            )
+    Raises TopologyError for what is none, is there already, or does not go with the spouts.
+    """
+    if not is_factory(factory):
+        raise TopologyError(
+            f'{where}: {name_of(factory)} is no state; give one like SqliteState("counts.db")'
+        )
     program = tip.stage.group.program
     program.check_open(where)
+    for kind in {stage.spout.kind for stage in before(tip) if stage.spout is not None}:
+        check(kind, factory.kind, where, not_exactly_once)
     program.keep_state(getattr(factory, "name", None) or name, where)
     return Slot(factory, name)
+
+
+def is_factory(state: Any) -> bool:
+    """Whether it makes states."""
+    return hasattr(state, "make") and hasattr(state, "kind")
 
 
 def persist_partition(
@@ -84,11 +85,12 @@ def persist_partition(
     fields: Columns | None,
     name: str | None,
     where: str,
+    not_exactly_once: bool,
 ) -> BatchState[Any]:
     """See BatchStream.partition_persist."""
     emits = state_code_returns(updater, stream.schema, where)
     out = persisted_schema(emits, updater, fields, where)
-    slot = new_state(factory, name or name_of(updater), stream.tip, where)
+    slot = new_state(factory, name or name_of(updater), stream.tip, where, not_exactly_once)
     made = stream.then(PersistPartition(slot, updater, out), out or Schema(("nothing",)))
     return BatchState(made, slot, None, None)
 
@@ -96,7 +98,7 @@ def persist_partition(
 def query(
     stream: BatchStream[Any],
     by: Sequence[str],
-    state: BatchState[Any] | StaticState,
+    state: BatchState[Any] | StateFactory,
     function: Any,
     fields: str | Columns,
     where: str,
@@ -104,7 +106,7 @@ def query(
 ) -> BatchStream[Any]:
     """See BatchStream.state_query and GroupedBatches.state_query."""
     schema = stream.schema
-    if not isinstance(state, BatchState | StaticState):
+    if not isinstance(state, BatchState) and not is_factory(state):
         raise TopologyError(
             f"{where}: {name_of(state)} is no state; give what persistent_aggregate or "
             "partition_persist has returned, or StaticState(…)"
@@ -112,9 +114,9 @@ def query(
     if function is not None:
         state_code_returns(function, schema, where)
     out = _with_answer(schema, fields, where)
-    if isinstance(state, StaticState):
+    if not isinstance(state, BatchState):
         ask = function or Lookup(schema, by)
-        operator = Query(Slot(state.factory, state.name), ask, schema, out, commits=False)
+        operator = Query(Slot(state, "static"), ask, schema, out, commits=False)
         here = stream.shared(ByFields(schema, tuple(by)), parallelism) if by else stream
         return here.then(operator, out)
     same_group([stream.tip, state.tip], where)
@@ -129,7 +131,7 @@ def _at_state(tip: Tip, by: Sequence[str], state: BatchState[Any], where: str) -
     stage = state.tip.stage
     if stage is tip.stage and not by:
         return tip
-    if stage in before([part.stage for part in tip.parts()]):
+    if stage in before(tip):
         raise TopologyError(
             f"{where}: these rows come out of the state's own stage, and would have to go back to "
             "it within a batch; ask a stream that does not come from new_values"

@@ -28,7 +28,7 @@ from sunshower.trident.declaring import (
 )
 from sunshower.trident.drafts import Made, Mixed, StageDraft, Tip, gather, same_group, send
 from sunshower.trident.grouped import GroupedBatches
-from sunshower.trident.persisted import BatchState, StaticState, persist_partition, query
+from sunshower.trident.persisted import BatchState, persist_partition, query
 from sunshower.trident.stages import steps
 from sunshower.trident.stages.joining import Join, rest_of
 from sunshower.trident.stages.plan import Sharing
@@ -132,7 +132,11 @@ class BatchStream(Generic[R_co]):
 
         Several aggregators make one row together. Combiners begin where the rows are.
         """
-        return self._all().aggregate(*aggregators, fields=fields, parallelism=parallelism)
+        whole: Any = self._all()
+        made: BatchStream[Any] = whole.aggregate(
+            *aggregators, fields=fields, parallelism=parallelism
+        )
+        return made
 
     def persistent_aggregate(
         self,
@@ -141,9 +145,14 @@ class BatchStream(Generic[R_co]):
         *,
         fields: Columns | None = None,
         name: str | None = None,
+        not_exactly_once: bool = False,
     ) -> BatchState[Any]:
         """What all rows of all batches come to, in a state; see GroupedBatches."""
-        return self._all().persistent_aggregate(state, aggregator, fields=fields, name=name)
+        whole: Any = self._all()
+        made: BatchState[Any] = whole.persistent_aggregate(
+            state, aggregator, fields=fields, name=name, not_exactly_once=not_exactly_once
+        )
+        return made
 
     def window(
         self,
@@ -152,9 +161,11 @@ class BatchStream(Generic[R_co]):
         state: StateFactory,
         fields: Columns | None = None,
         name: str = "windows",
+        not_exactly_once: bool = False,
     ) -> BatchState[Any]:
         """What the rows of each window come to; see GroupedBatches."""
-        return self._all().window(window, *aggregators, state=state, fields=fields, name=name)
+        given: dict[str, Any] = {"name": name, "not_exactly_once": not_exactly_once}
+        return self._all().window(window, *aggregators, state=state, fields=fields, **given)
 
     def group_by(self, *fields: str) -> GroupedBatches[R_co]:
         """Rows with equal values of `fields` are a group."""
@@ -186,6 +197,7 @@ class BatchStream(Generic[R_co]):
         *,
         fields: Columns | None = None,
         name: str | None = None,
+        not_exactly_once: bool = False,
     ) -> BatchState[Any]:
         """Hand the rows of each batch, in each task, to `updater(state, rows)`, when it commits.
 
@@ -193,11 +205,11 @@ class BatchStream(Generic[R_co]):
         Say first which task gets which rows: `partition_by`, or `global_`.
         """
         where = self._where("partition_persist", updater)
-        return persist_partition(self, state, updater, fields, name, where)
+        return persist_partition(self, state, updater, fields, name, where, not_exactly_once)
 
     def state_query(
         self,
-        state: BatchState[Any] | StaticState,
+        state: BatchState[Any] | StateFactory,
         function: Callable[..., Any] | None = None,
         *,
         fields: str | Columns = "value",

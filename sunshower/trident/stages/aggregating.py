@@ -14,9 +14,10 @@ from sunshower.records import Schema
 from sunshower.topologies.components import Context
 from sunshower.trident.aggregators import Aggregating, CombinerAggregator, Table
 from sunshower.trident.attempts import Attempt
-from sunshower.trident.stages.grouping import WHOLE, group_keys, key_of_row, result_rows
+from sunshower.trident.stages.grouping import group_keys, key_of_row, result_rows
 from sunshower.trident.stages.port import Emit, Rows
 from sunshower.trident.stages.steps import Step
+from sunshower.trident.states.views import GLOBAL
 
 
 class Empty(Enum):
@@ -63,7 +64,7 @@ class Aggregate(Gathering):
         tables: list[Table] = batch[1]
         if not tables[0] and self._speaks(attempt):
             for aggregator, table in zip(self.aggregators, tables, strict=True):
-                table[WHOLE] = aggregator.fresh(attempt)
+                table[GLOBAL] = aggregator.fresh(attempt)
         if made := result_rows(self.aggregators, tables, len(self.by), self.out):
             emit(made)
 

@@ -8,19 +8,18 @@ from typing import Any
 
 from sunshower.records import Schema
 from sunshower.trident.aggregators import Aggregating, Table
-
-WHOLE = "$whole"  # the one group of rows that are not grouped, also its key in a state
+from sunshower.trident.states.views import GLOBAL  # the one group of rows that are not grouped
 
 
 def group_keys(schema: Schema, by: Sequence[str], rows: Sequence[Any]) -> Iterable[Any]:
-    """The group of each row: the value of a single field, a tuple of several, WHOLE of none."""
-    return map(schema.key(by), rows) if by else repeat(WHOLE, len(rows))
+    """The group of each row: the value of a single field, a tuple of several, GLOBAL of none."""
+    return map(schema.key(by), rows) if by else repeat(GLOBAL, len(rows))
 
 
 def key_of_row(width: int) -> Callable[[Any], Any]:
     """The group of a row that begins with the `width` values of its group."""
     if width == 0:
-        return lambda _: WHOLE
+        return lambda _: GLOBAL
     return (lambda row: row[0]) if width == 1 else (lambda row: tuple(row[:width]))
 
 

@@ -1,6 +1,7 @@
 """Operators that write a state in the commit phase, and those that read one.
 
-A batch that has no rows in a task does not touch its state there.
+A batch that has no rows in a task is begun and committed there all the same: an earlier attempt at
+it may have had some, and the state undoes what that has written (Storm does not, and counts twice).
 Storm: org.apache.storm.trident.planner.processor.PartitionPersistProcessor, StateQueryProcessor,
 org.apache.storm.trident.operation.impl.MapCombinerAggStateUpdater and its like.
 """
@@ -68,12 +69,10 @@ class Persist(Step):
         raise NotImplementedError
 
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
-        if not batch:
-            return
         state = self.slot.state
         state.begin_commit(attempt)
         try:
-            made = self.write(state, batch, attempt)
+            made = self.write(state, batch, attempt) if batch else ()
             state.commit(attempt)
         except BaseException:
             state.abort()

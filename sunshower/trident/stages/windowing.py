@@ -35,7 +35,10 @@ class Contents:
         self.time: float | None = stored["time"]  # of the latest row, or batch
         self.late: int = stored["late"]  # rows that came after their windows had ended
         self.groups: dict[Any, tuple[int, Panes]] = {  # group → (rows so far, panes)
-            tuple(key) if isinstance(key, list) else key: (rows, dict(panes))
+            tuple(key) if isinstance(key, list) else key: (
+                rows,
+                {pane: [*values] for pane, values in panes},  # what is stored stays as it is
+            )
             for key, rows, panes in stored["groups"]
         }
 
@@ -121,7 +124,7 @@ class Windows(Persist):
         times = self._times(contents, rows)
         keys = group_keys(self.schema, self.by, rows)
         places = [(key, floor(time / every)) for key, time in zip(keys, times, strict=False)]
-        last = before - self.window.panes  # panes up to here are in no window that is open
+        last = before - self.window.panes + 1  # panes up to here are in no window that is open
         on_time = [place[1] > last for place in places]
         if not all(on_time):
             contents.late += on_time.count(False)
