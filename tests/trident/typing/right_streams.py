@@ -7,7 +7,8 @@ from typing import Any, NamedTuple, assert_type
 
 import pyarrow as pa
 
-from sunshower import Derived, Topology, batch
+from sunshower import Derived, TextFiles, Topology, batch
+from sunshower import Line as LineOfText
 from sunshower.trident import (
     BatchState,
     BatchStream,
@@ -57,6 +58,8 @@ def longest(words: BatchStream[Word]) -> BatchStream[Word]:
 def declare(spout: TridentSpout, state: StateFactory) -> None:
     topology = Topology("right")
     lines = batches(topology, "lines", spout)
+    files = batches(topology, "files", TextFiles("*.txt"), parallelism=2)
+    assert_type(files.shuffle(), BatchStream[LineOfText])
     words = lines.each(split)
     assert_type(words, BatchStream[Word])
     assert_type(lines.flat_map(maybe), BatchStream[Word])
