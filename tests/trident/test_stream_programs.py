@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -33,7 +32,6 @@ from sunshower.trident import (
     tumbling,
 )
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 POEM = """
 The sun was shining on the sea
 Shining with all his might
@@ -178,18 +176,6 @@ def test_a_batch_that_keeps_failing_leaves_and_the_others_count(tmp_path: Path) 
     assert dict(state.items()) == good
     dead = "".join(path.read_text() for path in tmp_path.iterdir())
     assert dead.count("that is odd") >= sum("odd" in batch for batch in batches_of_words)
-
-
-@pytest.mark.slow
-def test_the_example_counts_the_words_of_this_repository(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    program = runpy.run_path(str(REPOSITORY / "examples/exactly_once_word_count.py"))
-    files: list[str] = program["files"].files
-    run_inline(program["topology"].graph(), steps_max=5_000_000)
-    expected = Counter(word for file in files for word in Path(file).read_text().split())
-    assert dict(SqliteState("exactly_once.db").items()) == expected
 
 
 def test_a_stream_is_of_no_use_after_its_topology_was_built() -> None:
