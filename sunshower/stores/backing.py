@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from sunshower.errors import WrongVersion
+from sunshower.errors import ConfigError, WrongVersion
 
 
 class Home(NamedTuple):
@@ -52,6 +52,16 @@ class Backing(Protocol):
 
     def close(self) -> None:
         """Let go of connections."""
+
+
+def table_of(home: Home) -> str:
+    """The table of a state, where it has one. Raises ConfigError for the names of others."""
+    if home.state.lower().startswith(("sqlite_", "pg_", "sunshower_")) or "\0" in home.state:
+        raise ConfigError(
+            f"{home.state!r} is no name for a state, which is a table's name: it begins with a "
+            "word that the database needs itself; give the state another one with `name`"
+        )
+    return '"' + home.state.replace('"', '""') + '"'
 
 
 def is_there(home: Home, found: str | None, mark: Mark, seen: str | None) -> bool:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sunshower.errors import ConfigError, StoreForbidden, StoreUnreachable
-from sunshower.stores.backing import Home, Mark, is_there
+from sunshower.stores.backing import Home, Mark, is_there, table_of
 
 _MARKS = """CREATE TABLE IF NOT EXISTS sunshower_marks (
     state text, task integer, word text NOT NULL, journal text NOT NULL, PRIMARY KEY (state, task)
@@ -60,16 +60,6 @@ def errors(what: object) -> Iterator[None]:
         raise StoreUnreachable(f"the PostgreSQL with {what} cannot be used: {error}") from error
 
 
-def quoted(name: str) -> str:
-    """The name of a table, as SQL wants it."""
-    if len(name.encode()) > _NAME_BYTES_MAX or "\0" in name:
-        raise ConfigError(
-            f"{name!r} is no name for a table of PostgreSQL, which has {_NAME_BYTES_MAX} bytes at "
-            "most: give the state another one with `name`"
-        )
-    return '"' + name.replace('"', '""') + '"'
-
-
 class PostgresBacking:
     """See the port. After an error it connects again."""
 
@@ -77,7 +67,12 @@ class PostgresBacking:
         self._dsn = dsn
         self._answer_within_s = answer_within_s
         self._home = home
-        self._table = quoted(home.state)
+        if len(home.state.encode()) > _NAME_BYTES_MAX:
+            raise ConfigError(
+                f"{home.state!r} is no name for a table of PostgreSQL, which has {_NAME_BYTES_MAX} "
+                "bytes at most: give the state another one with `name`"
+            )
+        self._table = table_of(home)
         self._connection: Any = None
         with self._db() as db, db.transaction():
             db.execute(_ALONE)

@@ -7,13 +7,12 @@ One batch of one task is one transaction, and on the disk when it is answered.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
-from sunshower.errors import StoreUnreachable
-from sunshower.stores.backing import Home, Mark, is_there
+from sunshower.stores.backing import Home, Mark, is_there, table_of
+from sunshower.stores.sqlite import connect, errors, transaction
 
 MARKS = """CREATE TABLE IF NOT EXISTS sunshower_marks (
     state TEXT, task INTEGER, word TEXT NOT NULL, journal TEXT NOT NULL, PRIMARY KEY (state, task)
@@ -22,42 +21,6 @@ _VALUES = """CREATE TABLE IF NOT EXISTS {} (
     key TEXT, task INTEGER, value TEXT NOT NULL, PRIMARY KEY (key, task)
 ) WITHOUT ROWID"""
 _AT_ONCE = 500  # keys in one SELECT; SQLite may have been built with a limit of 999
-
-
-@contextmanager
-def errors(file: Path) -> Iterator[None]:
-    """Errors of SQLite's as ours."""
-    try:
-        yield
-    except (sqlite3.Error, OSError) as error:
-        raise StoreUnreachable(f"{file} cannot be used for a state: {error}") from error
-
-
-def connect(file: Path, answer_within_s: float) -> sqlite3.Connection:
-    """A connection whose transactions are begun by hand, and kept over a loss of power."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    db = sqlite3.connect(file, answer_within_s, isolation_level=None, check_same_thread=False)
-    db.execute("PRAGMA journal_mode = WAL")
-    db.execute("PRAGMA synchronous = FULL")
-    return db
-
-
-@contextmanager
-def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing of what is done inside."""
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
-
-
-def quoted(name: str) -> str:
-    """The name of a table, as SQL wants it."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def homes(file: Path) -> list[Home]:
@@ -76,7 +39,7 @@ class SqliteBacking:
     def __init__(self, file: Path | str, home: Home, *, answer_within_s: float = 30.0) -> None:
         self._file = Path(file)
         self._home = home
-        self._table = quoted(home.state)
+        self._table = table_of(home)
         self._select = f"SELECT key, value FROM {self._table}"  # noqa: S608 (a name that is quoted)
         with errors(self._file):
             self._db = connect(self._file, answer_within_s)

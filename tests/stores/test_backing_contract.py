@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from sunshower.errors import StoreError, WrongVersion
+from sunshower.errors import ConfigError, StoreError, WrongVersion
 from sunshower.stores.backing import Backing, Home, Mark
 from sunshower.stores.memory_backing import MemoryBacking, MemoryShelf
 from sunshower.stores.sqlite_backing import SqliteBacking
@@ -215,3 +216,39 @@ def test_a_batch_that_zookeeper_would_hang_up_on_is_refused(store: Store) -> Non
     with pytest.raises(StoreError, match="ZooKeeper takes 900000 at once: make batches smaller"):
         backing.put({"1": "x" * 2**20}, FIRST, None)
     assert backing.mark() is None
+
+
+@pytest.mark.parametrize("store", [SERVERS[0]], indirect=True)
+def test_a_transaction_whose_answer_is_lost_counts_when_it_is_tried_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backing, other = store.open(), store.open()
+    assert isinstance(backing, ZooKeeperBacking)
+    ask = backing._tree.ask
+
+    def ask_twice(call: Callable[..., object], *arguments: object, **named: object) -> object:
+        ask(call, *arguments, **named)
+        return ask(call, *arguments, **named)
+
+    monkeypatch.setattr(backing._tree, "ask", ask_twice)
+    backing.put({"1": "one"}, FIRST, None)
+    backing.put({"1": "two", "2": "two"}, SECOND, FIRST.word)
+    assert dict(other.items()) == {"1": "two", "2": "two"}
+    assert other.mark() == SECOND
+
+
+@pytest.mark.parametrize("name", ["sqlite_x", "sunshower_marks", "PG_x", "a\0b"])
+def test_names_that_the_database_needs_itself_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="is no name for a state"):
+        SqliteBacking(tmp_path / "states.db", Home(name, 0))
+
+
+def test_many_open_a_new_file_at_once(tmp_path: Path) -> None:
+    """SQLite waits for nobody when the first ones change the file's mode; so others do."""
+
+    def open_one(number: int) -> None:
+        with closing(SqliteBacking(tmp_path / f"{number // 6}.db", Home("counts", number % 6))):
+            pass
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(open_one, range(60)))

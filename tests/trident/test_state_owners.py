@@ -102,20 +102,18 @@ def test_a_mark_that_is_corrupt_is_told(mark: Mark) -> None:
 @pytest.mark.parametrize("value", ["", "7", "[1,2]", '["a",1,2]', "[1,2],[1,2,3]", "[1,2,3"])
 def test_a_value_that_is_corrupt_is_told_with_its_key(value: str) -> None:
     factory = MemoryState(OPAQUE)
-    state = factory.make(PLACE)
-    batch(state, 1, storm=3, ray=1)
+    batch(factory.make(PLACE), 1, storm=3, ray=1)
     factory.shelf.values[Home("counts", 0)]['"ray"'] = value
     with pytest.raises(StateMismatch, match=r'the value of key "ray" cannot be read'):
-        batch(state, 2, storm=1, ray=1)
+        batch(factory.make(PLACE), 2, storm=1, ray=1)
 
 
 def test_a_value_of_a_later_batch_is_told() -> None:
     factory = MemoryState(OPAQUE)
-    state = factory.make(PLACE)
-    batch(state, 1, storm=3)
+    batch(factory.make(PLACE), 1, storm=3)
     factory.shelf.values[Home("counts", 0)]['"storm"'] = "[7,2,1]"
     with pytest.raises(StaleAttempt, match=r'key "storm" was written by batch 7'):
-        batch(state, 2, storm=1)
+        batch(factory.make(PLACE), 2, storm=1)
 
 
 # ---- what can be kept ---------------------------------------------------------------------------

@@ -70,7 +70,10 @@ class OpaqueEmitter(BaseEmitter):
         if held is not None and held.attempt > attempt:
             raise StaleAttempt(f"{attempt} comes after {held.attempt}, which is a later one")
         self._held = {txid: one for txid, one in self._held.items() if txid < attempt.txid}
-        last = {name: self._before(name, attempt.txid) for name in own(metadata, self._context)}
+        last = {
+            name: NOTHING if name in metadata["gone"] else self._before(name, attempt.txid)
+            for name in own(metadata, self._context)
+        }
         certain = {name: one for name, one in last.items() if one is not NOTHING}
         ended = frozenset(n for n, one in certain.items() if at_end(self._spout, n, one))
         wanted = {name: one for name, one in certain.items() if name not in ended}

@@ -1,9 +1,10 @@
 """Which partitions there are in a batch, and whose each is: told by the coordinator with each txid.
 
-    {"txid": 7, "partitions": ["a", null, "c"]}        "c" is that of task 2 modulo the tasks
+    {"txid": 7, "partitions": ["a", null, "c"], "gone": []}    "c" is of task 2 modulo the tasks
 
 A partition keeps its place while it is there, and nobody else moves when one vanishes: its place
-stays empty until a new one takes it.
+stays empty until a new one takes it. What has vanished between two attempts of a batch is `gone`:
+the batch has nothing of it now, and whoever has it writes that over what an earlier attempt wrote.
 Storm: PartitionedTridentSpoutExecutor.Coordinator, .getPartitionsForTask (a list without gaps)
 """
 
@@ -47,8 +48,8 @@ def at_end(spout: Partitioned, name: str, metadata: Any) -> bool:
 
 
 class PartitionsCoordinator(BaseCoordinator):
-    """See the port `Coordinator`. An attempt has the partitions of the one before, where a batch
-    must be the same again."""
+    """See the port `Coordinator`. Where a batch must be the same again, each of its attempts has
+    the partitions of the first."""
 
     def __init__(self, spout: Partitioned, tree: Tree, path: str, context: Context) -> None:
         self._spout = deepcopy(spout)
@@ -66,8 +67,11 @@ class PartitionsCoordinator(BaseCoordinator):
                 f"{type(self._spout).__name__}.partitions() returns {[*there]!r:.200}; each "
                 "partition needs a name, and no two the same one"
             )
-        before = previous["partitions"] if previous else []
-        return {"txid": txid, "partitions": places(before, {*there})}
+        before = current or previous
+        listed = before["partitions"] if before else []
+        gone = [name for name in listed if name and name not in there] if current else []
+        kept = places(listed, {*there, *gone})
+        return {"txid": txid, "partitions": kept, "gone": gone}
 
     def is_last(self, metadata: Any) -> bool:
         names = [name for name in metadata["partitions"] if name is not None]

@@ -69,8 +69,8 @@ class Shelf:
         return self._entries[max(found)].metadata if found else NOTHING
 
     def latest(self) -> int:
-        """The greatest txid with an entry; 0: there is none."""
-        return max(self._entries, default=0)
+        """The greatest txid with metadata; 0: there are none."""
+        return max((key for key in self._entries if self[key] is not NOTHING), default=0)
 
     def keep_first(self, attempt: Attempt, metadata: Any) -> None:
         """Write the entry of a batch that has none, for good. Raises FailedBatch where another life

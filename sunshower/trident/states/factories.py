@@ -78,7 +78,7 @@ def _items(backing: Backing) -> Iterator[tuple[Key, Any]]:
         mark = backing.mark()
         kind = StateKind(json.loads(mark.word)["kind"]) if mark else StateKind.OPAQUE
         for key, text in backing.items():
-            value = unpacked(kind, values_of([text])[0]).value
+            value = unpacked(kind, values_of([text]))[0].value
             if value is not None:
                 yield key_of(key), value
     finally:

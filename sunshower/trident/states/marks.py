@@ -85,7 +85,8 @@ class Owner:
             raise StaleAttempt(
                 f"{self} was written by {said(last)} already, so {said(attempt)} writes nothing: "
                 "a later attempt or a later coordinator has taken over. If none has, then the "
-                "store of the batches was removed and that of the state was not"
+                "store of the batches was removed and that of the state was not: remove both to "
+                "begin anew"
             )
         if attempt.txid < last.txid:
             raise StateMismatch(

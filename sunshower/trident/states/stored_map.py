@@ -11,14 +11,15 @@ Storm: org.apache.storm.trident.state.map.OpaqueMap, TransactionalMap, CachedBat
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sunshower.errors import BatchError, FailedBatch, StaleAttempt, Unserialisable, WrongVersion
 from sunshower.stores.backing import Backing
 from sunshower.trident.attempts import Attempt
 from sunshower.trident.states.marks import Journal, Owner, said
 from sunshower.trident.states.port import Key, StateKind, Update
-from sunshower.trident.states.texts import text_of, text_of_key, values_of
+from sunshower.trident.states.recent import Recent
+from sunshower.trident.states.texts import UNCHANGING, text_of, text_of_key, values_of
 from sunshower.trident.states.values import (
     NOTHING,
     Stored,
@@ -30,22 +31,20 @@ from sunshower.trident.states.values import (
 )
 
 _NULL = "null"
-_UNCHANGING = {int, str, float, bool, type(None)}
+_RECENT_MAX = 100_000  # keys; of each some 300 bytes
 
 
-class _Written:
+class _Written(NamedTuple):
     """A key that this batch has written."""
 
-    __slots__ = ("before", "text", "value")
-
-    def __init__(self, value: Any, text: str, before: str) -> None:
-        self.value = value  # as it was given; it may have been changed since
-        self.text = text
-        self.before = before  # what the batch has found there
+    value: Any  # as it was given; it may have been changed since, unless it is UNCHANGING
+    text: str
+    found: Any  # before the batch, if it is opaque; likewise
+    before: str  # that, as JSON
 
     def read(self) -> Any:
         """As a later batch will find it."""
-        return self.value if type(self.value) in _UNCHANGING else values_of([self.text])[0]
+        return self.value if type(self.value) in UNCHANGING else values_of([self.text])[0]
 
 
 class StoredMap:
@@ -58,6 +57,7 @@ class StoredMap:
         self._attempt: Attempt | None = None  # while a batch is written
         self._found: dict[str, Stored] = {}  # what this batch has read
         self._written: dict[str, _Written] = {}
+        self._recent = Recent(_RECENT_MAX)
         self._look()
 
     def begin_commit(self, attempt: Attempt) -> None:
@@ -78,26 +78,28 @@ class StoredMap:
         txid = self._begun().txid
         texts = self._texts(keys)
         self._fetch(texts)
-        new = []
+        found, written, opaque = self._found, self._written, self._kind is StateKind.OPAQUE
+        values = []
         for key, text, update in zip(keys, texts, updates, strict=True):
-            if text not in self._written and is_done(self._kind, self._found[text], txid):
-                new.append(self._found[text].value)
+            stored = found[text]
+            if text in written or stored.txid >= txid:
+                values.append(self._update_again(key, text, update))
                 continue
-            found = self._now(text)
-            before = self._before(text, found)  # first: an update may change what it is handed
-            self._write(key, text, update(found), before)
-            new.append(self._written[text].read())
-        return new
+            old = stored.value
+            before = text_of(old) if opaque else _NULL  # first: an update may change what it gets
+            new = update(old)
+            written[text] = made = _Written(new, self._text_of(key, new), old, before)
+            values.append(new if type(new) in UNCHANGING else made.read())
+        return values
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
         self._begun()
         texts = self._texts(keys)
-        opaque = self._kind is StateKind.OPAQUE
-        if opaque:
+        if self._kind is StateKind.OPAQUE:
             self._fetch(texts)
         for key, text, value in zip(keys, texts, values, strict=True):
-            before = self._before(text, self._now(text)) if opaque else _NULL
-            self._write(key, text, value, before)
+            found, before = self._before(text)
+            self._written[text] = _Written(value, self._text_of(key, value), found, before)
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
         self.multi_put(keys, [None] * len(keys))
@@ -123,6 +125,7 @@ class StoredMap:
     def _look(self) -> None:
         """Learn who has written last."""
         self._sure = False
+        self._recent.clear()
         mark = self._backing.mark()
         self._word = mark.word if mark else None
         self._last = self._owner.last(mark) if mark else None
@@ -142,28 +145,29 @@ class StoredMap:
         except Unserialisable as error:
             raise self._refused("a key", error) from error
 
-    def _fetch(self, texts: Iterable[str]) -> None:
+    def _fetch(self, texts: Sequence[str]) -> None:
         """Read what this batch has not read yet."""
-        missing = [text for text in dict.fromkeys(texts) if text not in self._found]
-        self._found.update(zip(missing, self._read(missing), strict=True))
+        found = self._found
+        missing = [text for text in dict.fromkeys(texts) if text not in found]
+        found.update(self._recent.find(missing))
+        missing = [text for text in missing if text not in found]
+        found.update(zip(missing, self._read(missing), strict=True))
 
     def _read(self, texts: Sequence[str]) -> list[Stored]:
         if not texts:
             return []
         found = self._backing.get(texts)
-        there = [
-            (text, value) for text, value in zip(texts, found, strict=True) if value is not None
-        ]
-        stored = iter(self._unpacked([text for text, _ in there], [value for _, value in there]))
-        return [NOTHING if value is None else next(stored) for value in found]
+        there = [text for text, one in zip(texts, found, strict=True) if one is not None]
+        stored = iter(self._unpacked(there, [one for one in found if one is not None]))
+        return [NOTHING if one is None else next(stored) for one in found]
 
     def _unpacked(self, keys: Sequence[str], values: Sequence[str]) -> list[Stored]:
         try:
-            return [unpacked(self._kind, value) for value in values_of(values)]
+            return unpacked(self._kind, values_of(values))
         except ValueError:
             for key, value in zip(keys, values, strict=True):
                 try:
-                    unpacked(self._kind, values_of([value])[0])
+                    unpacked(self._kind, values_of([value]))
                 except ValueError:
                     self._owner.corrupt(f"the value of key {key}", value)
             raise
@@ -182,14 +186,25 @@ class StoredMap:
 
     # ---- writing --------------------------------------------------------------------------------
 
-    def _before(self, text: str, found: Any) -> str:
-        if text in self._written:
-            return self._written[text].before
-        return text_of(found) if self._kind is StateKind.OPAQUE else _NULL
+    def _update_again(self, key: Key, text: str, update: Update) -> Any:
+        """Of a key that this batch, or an earlier attempt at it, has written."""
+        if text not in self._written and is_done(self._kind, self._found[text], self._begun().txid):
+            return self._found[text].value
+        found, before = self._before(text)
+        value = update(self._now(text))
+        self._written[text] = made = _Written(value, self._text_of(key, value), found, before)
+        return made.read()
 
-    def _write(self, key: Key, text: str, value: Any, before: str) -> None:
+    def _before(self, text: str) -> tuple[Any, str]:
+        """What was there before this batch, and the same as JSON; null where it is not kept."""
+        if text in self._written:
+            return self._written[text].found, self._written[text].before
+        found = self._now(text) if self._kind is StateKind.OPAQUE else None
+        return found, text_of(found)
+
+    def _text_of(self, key: Key, value: Any) -> str:
         try:
-            self._written[text] = _Written(value, text_of(value), before)
+            return text_of(value)
         except Unserialisable as error:
             raise self._refused(f"the value of key {key!r}", error) from error
 
@@ -201,9 +216,10 @@ class StoredMap:
 
     def _put(self, attempt: Attempt, *, again: bool) -> None:
         changes = self._undone(attempt.txid) if again else dict.fromkeys(self._journal.removed)
+        kind, txid = self._kind, attempt.txid
         for text, new in self._written.items():
-            gone = new.text == _NULL and self._kind is StateKind.NON_TRANSACTIONAL
-            changes[text] = None if gone else packed(self._kind, attempt.txid, new.text, new.before)
+            gone = new.text == _NULL and kind is StateKind.NON_TRANSACTIONAL
+            changes[text] = None if gone else packed(kind, txid, new.text, new.before)
         journal = self._new_journal(again=again)
         mark = self._owner.mark(attempt, journal)
         self._sure = False  # until it is known what has become of it
@@ -212,6 +228,18 @@ class StoredMap:
         except WrongVersion as error:
             raise self._overtaken(attempt) from error
         self._word, self._last, self._journal, self._sure = mark.word, attempt, journal, True
+        self._remember(changes, txid)
+
+    def _remember(self, changes: Iterable[str], txid: int) -> None:
+        """Nobody else can have written between two batches of ours: the mark would tell."""
+        if self._kind is StateKind.NON_TRANSACTIONAL:
+            txid = 0
+        known = {
+            text: Stored(txid, new.value, new.found if self._kind is StateKind.OPAQUE else None)
+            for text, new in self._written.items()
+            if type(new.value) in UNCHANGING and type(new.found) in UNCHANGING
+        }
+        self._recent.keep(known, (text for text in changes if text not in known))
 
     def _undone(self, txid: int) -> dict[str, str | None]:
         """What earlier attempts at this batch have written, and this one has not, as it was."""

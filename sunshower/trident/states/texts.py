@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from json.encoder import encode_basestring
 from typing import Any
 
 from sunshower.errors import Unserialisable
 
 _TUPLE = "()"
 _SCALARS = {str, int, float, bool}
+UNCHANGING = {*_SCALARS, type(None)}  # nobody can change one that he was handed
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
 
@@ -24,7 +26,10 @@ def text_of(value: Any) -> str:
     if value is None:
         return "null"
     try:
-        text = _encode(value if kind in _SCALARS else _plain(value))
+        if kind is str:
+            text = encode_basestring(value)
+        else:
+            text = _encode(value if kind in _SCALARS else _plain(value))
         if not text.isascii():
             text.encode()
     except (ValueError, RecursionError) as error:

@@ -12,6 +12,8 @@ Storm: org.apache.storm.trident.state.map.TransactionalMap, OpaqueMap; OpaqueVal
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from sunshower.trident.states.port import StateKind
@@ -30,18 +32,20 @@ class Stored(NamedTuple):
 NOTHING = Stored(0, None, None)
 
 
-def unpacked(kind: StateKind, found: Any) -> Stored:
-    """What was read. Raises ValueError if that is no value of this kind."""
+def unpacked(kind: StateKind, found: Sequence[Any]) -> list[Stored]:
+    """What was read. Raises ValueError if one of them is no value of this kind."""
     if kind is StateKind.NON_TRANSACTIONAL:
-        return Stored(0, found, None)
-    if (
-        not isinstance(found, list)
-        or len(found) != _LENGTH[kind]
-        or type(found[0]) is not int
-        or found[0] < 1
-    ):
+        return [Stored(0, value, None) for value in found]
+    if not found:
+        return []
+    if {*map(type, found)} != {list} or {*map(len, found)} != {_LENGTH[kind]}:
         raise ValueError(f"it is no {kind.value} value")
-    return Stored(found[0], found[1], found[2] if kind is StateKind.OPAQUE else None)
+    txids = [one[0] for one in found]
+    if {*map(type, txids)} != {int} or min(txids) < 1:
+        raise ValueError(f"it is no {kind.value} value")
+    if kind is StateKind.TRANSACTIONAL:
+        found = [(txid, value, None) for txid, value in found]
+    return list(map(tuple.__new__, repeat(Stored), found))  # a third of the time of Stored(…)
 
 
 def packed(kind: StateKind, txid: int, value: str, before: str) -> str:
