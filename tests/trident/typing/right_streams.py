@@ -12,7 +12,10 @@ from sunshower import Line as LineOfText
 from sunshower.trident import (
     BatchState,
     BatchStream,
+    FixedBatchSpout,
+    SqliteState,
     StateFactory,
+    StaticState,
     TridentSpout,
     batches,
     count,
@@ -60,6 +63,9 @@ def declare(spout: TridentSpout, state: StateFactory) -> None:
     lines = batches(topology, "lines", spout)
     files = batches(topology, "files", TextFiles("*.txt"), parallelism=2)
     assert_type(files.shuffle(), BatchStream[LineOfText])
+    fixed = batches(topology, "fixed", FixedBatchSpout([Line("a")], 3, type=Line), group="g")
+    fixed.each(split).persistent_aggregate(SqliteState("counts.db"), count())
+    fixed.each(split).state_query(StaticState({"a": 1}))
     words = lines.each(split)
     assert_type(words, BatchStream[Word])
     assert_type(lines.flat_map(maybe), BatchStream[Word])
