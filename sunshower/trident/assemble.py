@@ -1,7 +1,7 @@
 """A batch group made into ordinary components: one spout, and bolts.
 
     $mastercoord-G ─$batch▶ $spoutcoord-S ─$batch▶ the stage of S ─parts, $coord-G▶ further stages
-                   ─$commit▶ the stages that commit       ─$success▶ all of them
+                   ─$commit▶ the stages that commit       ─$success▶ those of spouts
 
 Storm: org.apache.storm.trident.topology.TridentTopologyBuilder
 """
@@ -59,7 +59,7 @@ def assemble(topology: Topology, group: Group) -> None:
     found = phases(group.stages)
     for stage in group.stages:
         emitting = _emitting(group, stage, where)
-        bolt = BatchBolt(group.id, stage, found[stage.id], emitting)
+        bolt = BatchBolt(group.id, stage, found[stage.id], group.max_batches, emitting)
         topology.bolt(
             stage.id, bolt, (), stage.parallelism, fields=(), streams=_streams(group, stage)
         )
@@ -95,9 +95,9 @@ def _streams(group: Group, stage: Stage) -> Streams:
 def _connect(topology: Topology, group: Group, stage: Stage, master: Stream[Any]) -> None:
     if stage.source is not None:
         _orders(topology, stage.source).all().into(stage.id)
+        master.stream(SUCCESS).all().into(stage.id)
     if stage.commits:
         master.stream(COMMIT).all().into(stage.id)
-    master.stream(SUCCESS).all().into(stage.id)
     for one in stage.inputs:
         Stream[Any](topology, one.stage, one.stream).direct().into(stage.id)
     for feeder in dict.fromkeys(one.stage for one in stage.inputs):

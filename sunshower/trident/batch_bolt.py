@@ -3,7 +3,7 @@
     parts, an order ──▶ operators                        … and the early ones finish
     Counts of all who feed it, and as many parts ────────┘    when nothing early is missing
     $commit, late Counts and parts ──▶ nothing is missing ──▶ the late operators finish
-    $success ──▶ the batch, and those before it, are forgotten
+    $success, or a batch so late that it must be committed ──▶ it is forgotten
 
 Whoever comes too late is failed at once, and not dropped until a timeout (Storm: A-10). What raises
 ends the attempt here at once; the rest of it is failed as it comes. One Count at least is not acked
@@ -37,6 +37,7 @@ class _Batch:
     states: list[Any] = field(default_factory=list)
     held: list[Tuple[Any]] = field(default_factory=list)  # acked when the phase is over here
     awaits_order: bool = False
+    is_emitted: bool = False  # by this task's emitter
     awaits_commit: bool = False
     early_done: bool = False
     late_done: bool = False
@@ -47,10 +48,15 @@ class BatchBolt(Bolt[Any, Any]):
     """A stage of `group`, with its emitter if it is a spout's."""
 
     def __init__(
-        self, group: str, stage: Stage, phases: Phases, emitting: Emitting | None = None
+        self,
+        group: str,
+        stage: Stage,
+        phases: Phases,
+        max_batches: int,
+        emitting: Emitting | None = None,
     ) -> None:
         self._group, self._stage, self._phases = group, stage, phases
-        self._emitting = emitting
+        self._max_batches, self._emitting = max_batches, emitting
         self._is_late = phases.is_late(stage)
         nodes = range(len(stage.nodes))
         self._late_nodes = sorted(phases.late_nodes)
@@ -122,6 +128,7 @@ class BatchBolt(Bolt[Any, Any]):
             return known if known.attempt == attempt else None
         if known is not None:
             self._give_up(known, out)
+        self._done_up_to(attempt.txid - self._max_batches, out)  # or this had not begun
         counting, is_spout = Counting(self._senders), self._emitting is not None
         batch = self._batches[attempt.txid] = _Batch(
             attempt,
@@ -137,13 +144,16 @@ class BatchBolt(Bolt[Any, Any]):
         """A batch is committed."""
         if attempt.epoch > self._epoch:
             self._forget_all(attempt.epoch, out)
-        if attempt.epoch < self._epoch or attempt.txid <= self._succeeded:
-            return
-        self._succeeded = attempt.txid
-        for txid in [txid for txid in self._batches if txid <= attempt.txid]:
+        if attempt.epoch == self._epoch and attempt.txid > self._succeeded:
+            self._done_up_to(attempt.txid, out)
+            if self._emitting is not None:
+                self._emitting.succeeded(attempt)
+
+    def _done_up_to(self, last: int, out: Collector[Any]) -> None:
+        """The batches up to this one are committed, so nothing more is to come of them."""
+        self._succeeded = max(self._succeeded, last)
+        for txid in [txid for txid in self._batches if txid <= last]:
             self._give_up(self._batches.pop(txid), out)
-        if self._emitting is not None:
-            self._emitting.succeeded(attempt)
 
     def _forget_all(self, epoch: int, out: Collector[Any]) -> None:
         """The master has a new life: what the former one had begun is over."""
@@ -166,6 +176,10 @@ class BatchBolt(Bolt[Any, Any]):
         if not batch.states and self._stage.nodes:
             batch.states = self._operators.start(batch.attempt)
         self._operators.use(batch.states)
+        if isinstance(tuple.record, Order) and not self._follows(tuple.record):
+            out.fail(tuple, "this task has not emitted the batch before")
+            self._end(batch, "this task has not emitted the batch before")
+            return
         holds = self._take_in(batch, tuple, out)
         if not batch.early_done and self._is_of_commit(batch, tuple):
             out.fail(tuple, "this task has not seen all of the batch, so it cannot be committed")
@@ -194,10 +208,7 @@ class BatchBolt(Bolt[Any, Any]):
             batch.awaits_commit = False
             return True
         if (reads := self._takers.get((tuple.component, tuple.stream))) is None:
-            order: Order = tuple.record
-            batch.awaits_order = False
-            assert self._emitting is not None, f"{tuple!r} is no input of this stage"
-            self._emitting.emit(order, self._from_spout, tuple, out)
+            self._emit_batch(batch, tuple, out)
             return True
         schema, takers = reads
         part: Part = tuple.record
@@ -208,6 +219,20 @@ class BatchBolt(Bolt[Any, Any]):
         for take in takers:
             take(rows)
         return False
+
+    def _emit_batch(self, batch: _Batch, tuple: Tuple[Any], out: Collector[Any]) -> None:
+        order: Order = tuple.record
+        assert self._emitting is not None, f"{tuple!r} is no input of this stage"
+        self._emitting.emit(order, self._from_spout, tuple, out)
+        batch.awaits_order, batch.is_emitted = False, True
+
+    def _follows(self, order: Order) -> bool:
+        """Whether this task has emitted the batch before. If not its order has died with a former
+        life of the task, and what an emitter keeps of it is not there."""
+        before = self._batches.get(order.txid - 1)
+        if order.txid <= max(order.current, self._succeeded + 1):
+            return True
+        return before is not None and before.is_emitted
 
     def _is_of_commit(self, batch: _Batch, tuple: Tuple[Any]) -> bool:
         """Whether a `$commit` or a Count belongs to the commit phase: all that is early was in this

@@ -96,7 +96,8 @@ class MasterCoordinator:
         self.current = current  # the txid that is committed next
         self.attempts = dict(attempts)  # of `current` and later ones: txid → begun last
         self.active: dict[int, Active] = {}
-        self.over = False  # nothing is begun any more: there is no more, or a batch cannot be done
+        self.finished = False  # there is nothing more to be begun
+        self.gave_up = False  # a batch has used up its attempts, and cannot be skipped
         self._max_batches = max_batches
         self._interval_s = interval_s
         self._retry = Retry(attempts=attempts_max)
@@ -106,7 +107,7 @@ class MasterCoordinator:
 
     def next_step(self, now: float, may_begin: Callable[[int], bool]) -> Step | None:
         """What to do now; None: nothing. `may_begin` is asked about a txid that is new."""
-        if self.over:
+        if self.finished or self.gave_up:
             return None
         first = self.active.get(self.current)
         if first is not None and first.status is Status.COMMITTED:
@@ -145,11 +146,11 @@ class MasterCoordinator:
         """A tree of an attempt has failed. It is begun again, and so are those after it.
 
         `counts`: user code is to blame, not the machinery. Returns whether it is an active one.
-        If it has used up its attempts and cannot be skipped all is `over`.
+        If it has used up its attempts and cannot be skipped, it `gave_up`.
         """
         active = self._found(txid, attempt)
-        if active is None or active.status in (Status.PROCESSED, Status.COMMITTED):
-            return False  # its tree is complete: this is an echo
+        if active is None or self.finished:
+            return False
         for later in [one for one in self.active if one >= txid]:
             del self.active[later]
         trouble = self._troubles.setdefault(txid, _Trouble())
@@ -170,7 +171,8 @@ class MasterCoordinator:
 
     def finish(self) -> None:
         """There will never be more rows: nothing is begun or committed any more."""
-        self.over = True
+        self.finished = True
+        self.active.clear()
 
     def _found(self, txid: int, attempt: int) -> Active | None:
         active = self.active.get(txid)
@@ -183,7 +185,7 @@ class MasterCoordinator:
         if self._can_skip and not trouble.skip:
             trouble.skip, trouble.times = True, 0
         else:
-            self.over = True
+            self.gave_up = True
 
     def _next_begin(self, now: float, may_begin: Callable[[int], bool]) -> Begin | None:
         """The lowest txid that is not active, if its time has come; none is begun before it."""

@@ -115,7 +115,7 @@ class MasterSpout(Spout[Any]):
         self._timing.failed(attempt.txid)
         if counts:
             self._causes[attempt.txid] = failure
-        if self._machine.over:
+        if self._machine.gave_up:
             raise TopologyFailed(self._end(attempt, failure))
         self._answer()
 
@@ -162,7 +162,8 @@ class MasterSpout(Spout[Any]):
                 self._memory.begin({**machine.attempts, txid: attempt})
                 machine.done(step, now)
                 self._timing.begun(txid, now)
-                out.emit(Word(*id, skip, self._why(txid) if skip else None), id, stream=BATCH)
+                why = self._why(txid) if skip else None
+                out.emit(Word(*id, skip, why, machine.current), id, stream=BATCH)
             case Commit():
                 machine.done(step, now)
                 out.emit(Word(*id, machine.active[step.txid].skip), id, stream=COMMIT)

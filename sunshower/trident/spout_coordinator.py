@@ -45,14 +45,12 @@ class SpoutCoordinatorBolt(Bolt[Word, Any]):
         word = tuple.record
         if tuple.stream == SUCCESS:
             self._succeeded(word)
-        elif (word.epoch, word.txid) <= self._last:
-            out.fail(tuple, f"batch {word.txid} is committed already")
+        elif why := self._late(word):
+            out.fail(tuple, f"attempt {word.attempt} of batch {word.txid} is void: {why}")
             return
         else:
-            state, txid = self._state, word.txid
-            made = self._coordinator.initialize(txid, state.previous(txid), state.get(txid))
-            state.override(txid, made)
-            order = Order(*word[:4], state.get(txid), word.why)
+            metadata = self._metadata(word.txid)
+            order = Order(*word[:4], metadata, word.why, word.current)
             out.emit(order, tuple, stream=BATCH)
         out.ack(tuple)
 
@@ -65,6 +63,26 @@ class SpoutCoordinatorBolt(Bolt[Word, Any]):
     def cleanup(self) -> None:
         self._coordinator.close()
         self._tree.close()
+
+    def _metadata(self, txid: int) -> Any:
+        state = self._state
+        made = self._coordinator.initialize(txid, state.previous(txid), state.get(txid))
+        state.override(txid, made)
+        return state.get(txid)
+
+    def _late(self, word: Word) -> str:
+        """Why a batch cannot begin; empty if it can. Metadata are made in the order of txids: the
+        word of the batch before may have died with a former life of this task, and then metadata
+        would be made of the wrong previous ones, and kept."""
+        epoch, succeeded = self._last
+        if word.epoch < epoch:
+            return "the coordinator has a new life"
+        if word.epoch == epoch and word.txid <= succeeded:
+            return "it is committed already"
+        self._last = max(self._last, (word.epoch, 0))
+        if word.txid > word.current and word.txid - 1 not in self._state:
+            return "the one before it has not begun"
+        return ""
 
     def _succeeded(self, word: Word) -> None:
         """Metadata before those of this batch are never asked for again; its own are the previous

@@ -11,7 +11,7 @@ from sunshower.faults.commands import drain, rebalance
 from sunshower.faults.nemesis import Nemesis
 from sunshower.faults.plans import Step, every, settle, until
 from sunshower.faults.targets import anybody, master, task
-from sunshower.faults.vocabulary import cut, errors, expire, kill, pause, slow
+from sunshower.faults.vocabulary import cut, errors, expire, kill, pause, slow, throttle
 from sunshower.runtime.history import What
 from tests.faults.fakes import FakeRun
 
@@ -36,6 +36,24 @@ def test_steps_are_done_at_their_times() -> None:
         (4, "ended", "kill relay[0]"),
     ]
     assert nemesis.undone == []
+
+
+def test_a_source_is_throttled_before_it_is_let_loose_and_nothing_else_is_done_then() -> None:
+    run = FakeRun()
+    nemesis = Nemesis(run, 1)
+    steps = [
+        Step(0, throttle(task("numbers", 0), 0.01, 2)),
+        Step(0, slow(RELAY, 0.01, 1)),
+        Step(0, drain()),
+    ]
+    assert nemesis.begin_ahead(steps) == steps[1:]
+    run.activate()
+    nemesis.carry_out(steps[1:])
+    assert [words for _, words in run.done] == [
+        *("disturb", "activate", "disturb", "drain", "disturb", "heal")
+    ]
+    assert [step.fault for step in nemesis.done] == [step.fault for step in steps]
+    assert told(nemesis)[-1] == (2, "ended", "throttle numbers[0] by 0.01 s a record for 2 s")
 
 
 def test_what_lasts_is_ended_in_time_and_the_plan_waits_for_it() -> None:

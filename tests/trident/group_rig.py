@@ -1,6 +1,6 @@
 """A small batch group, made by hand: numbers, keyed and counted in an opaque state that all see.
 
-    numbers (emitters) ──by key──▶ middle (passes on) ──by key──▶ counts (writes in commit) ──▶ after
+    numbers (emitters) ──by key──▶ middle (passes on) ──by key──▶ counts (writes late) ──▶ after
 
 What is written outlives the simulated processes, as a database would; so a test sees all of it.
 """
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Self
 from sunshower import Context, Topology
 from sunshower.errors import StaleAttempt
 from sunshower.records import Schema
+from sunshower.stores.memory_tree import MemoryForest, MemoryTree
 from sunshower.stores.tree import Tree
 from sunshower.trident.assemble import assemble
 from sunshower.trident.attempts import Attempt
@@ -53,7 +54,7 @@ class Shared:
 class Hook(Shared):
     """Told of each step; a test may raise there, or kill somebody."""
 
-    def __call__(self, step: str, attempt: Attempt, context: Context) -> None:
+    def __call__(self, step: str, attempt: Attempt, context: Context | None) -> None:
         """Nothing: tests say more."""
 
 
@@ -185,10 +186,15 @@ class OpaqueEmitter(NumbersEmitter):
 
 
 class Database(Shared):
-    """Opaque values by key: (txid, value, value before), written whole for each part of a state."""
+    """Opaque values by key: (txid, value, value before), written whole for each part of a state.
+
+    What an earlier attempt of the same batch has written is undone, also of keys that this attempt
+    does not have: those may come in the next batch.
+    """
 
     def __init__(self) -> None:
         self.values: dict[int, tuple[int, Counter[int], Counter[int]]] = {}
+        self.keys: dict[int, set[int]] = {}  # task index → all it has written
         self.order: list[tuple[int, int, int]] = []  # (task index, txid, attempt) as written
 
     def write(self, index: int, attempt: Attempt, rows: Sequence[Row]) -> None:
@@ -196,11 +202,17 @@ class Database(Shared):
         found: dict[int, Counter[int]] = {}
         for row in rows:
             found.setdefault(row.key, Counter())[row.number] += 1
+        mine = self.keys.setdefault(index, set())
+        for key in mine - set(found):
+            found[key] = Counter()
+        mine |= set(found)
         for key, numbers in found.items():
             txid, now, before = self.values.get(key, (0, Counter[int](), Counter[int]()))
             if txid > attempt.txid:
                 raise StaleAttempt(f"key {key} is of batch {txid}, and here comes {attempt.txid}")
             base = before if txid == attempt.txid else now
+            if not numbers and txid != attempt.txid:
+                continue
             self.values[key] = (attempt.txid, base + numbers, base)
         self.order.append((index, attempt.txid, attempt.attempt))
 
@@ -359,3 +371,57 @@ class Rig:
         assert self.database.counts == Counter(range(self.spout.total))
         txids = [txid for _, txid, _ in self.database.order]
         assert txids == sorted(txids), "batches were committed out of order"
+
+
+class Steps(Hook):
+    """Counts the steps, and does something at the `time`-th of one kind."""
+
+    def __init__(self, step: str = "", time: int = 1, what: Callable[[], None] = int) -> None:
+        self.step, self.time, self.what = step, time, what
+        self.seen: Counter[str] = Counter()
+
+    def __call__(self, step: str, attempt: Attempt, context: Context | None) -> None:
+        self.seen[step] += 1
+        if step == self.step and self.seen[step] == self.time:
+            self.what()
+
+
+NOBODY = Attempt(0, 0, 0)
+
+
+@dataclass
+class Watched(Shared):
+    """A store in memory whose every write is a step, before it and after it."""
+
+    hook: Hook
+    forest: MemoryForest = field(default_factory=MemoryForest)
+
+    def __call__(self) -> Tree:
+        return WatchedTree(self)
+
+
+class WatchedTree(MemoryTree):
+    def __init__(self, store: Watched) -> None:
+        super().__init__(store.forest)
+        self.hook = store.hook
+
+    def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False) -> None:
+        self.tell("before", path)
+        super().create(path, value, ephemeral=ephemeral)
+        self.tell("after", path)
+
+    def set(self, path: str, value: bytes, version: int | None = None) -> int:
+        self.tell("before", path)
+        written = super().set(path, value, version)
+        self.tell("after", path)
+        return written
+
+    def delete(self, path: str, version: int | None = None) -> None:
+        self.tell("before the removal of", path)
+        super().delete(path, version)
+        self.tell("after the removal of", path)
+
+    def tell(self, when: str, path: str) -> None:
+        above, _, name = path.rpartition("/")
+        name = f"{above.rpartition('/')[2]}/…" if name.isdecimal() else name
+        self.hook(f"{when} {name}", NOBODY, None)
