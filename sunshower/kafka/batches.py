@@ -183,8 +183,10 @@ class _KafkaBatches(Partitioned):
             self._emit(messages, room)
             digest = checksum(messages) if self.kind is SpoutKind.TRANSACTIONAL else None
             extent = Extent(first, end, self._topology, len(messages), digest, start.until)
-            found[name_of(partition)] = extent.kept()
-            self._read[partition] = extent
+            name, self._read[partition] = name_of(partition), extent
+            known = last[name] is not None and start.deployment == self._topology
+            idle = known and end == start.end and self.kind is SpoutKind.OPAQUE
+            found[name] = last[name] if idle else extent.kept()
         return found
 
     def _emit(self, messages: list[Message], room: Room) -> None:
