@@ -222,11 +222,11 @@ def test_of_a_partition_without_news_nothing_is_written_but_over_an_earlier_atte
     read.length["t@0"] = 3
     drive = Drive(Opaque(read))
     assert len(drive.batch(1)) == 3
-    assert drive.batch(2) == drive.batch(3) == []
-    assert drive.tree.children("/transactional/s/user/t@0") == ["1"]
-    drive.emit(4)
-    assert drive.batch(4, 1) == []
-    assert drive.tree.children("/transactional/s/user/t@0") == ["4"]
+    assert [drive.batch(txid) for txid in (2, 3, 4)] == [[], [], []]
+    assert drive.tree.children("/transactional/s/user/t@0") == ["2"], "it says that it has nothing"
+    drive.emit(5)
+    assert drive.batch(5, 1) == []
+    assert drive.tree.children("/transactional/s/user/t@0") == ["5"]
 
 
 def test_of_a_partition_that_is_at_its_end_nothing_more_is_written() -> None:
