@@ -226,8 +226,10 @@ class Lossy:
         link = self.links[0]
         if len(self.links) > 1:
             return f"cut {link.source} ↔ {link.target}{lasting(self.for_s)}"
-        rates = [(name, getattr(link, name)) for name in _RATES]
-        said = ", ".join(f"{name} {rate:g}" for name, rate in rates if rate)
+        rates = {name: rate for name in _RATES if (rate := getattr(link, name))}
+        said = ", ".join(f"{name} {rate:g}" for name, rate in rates.items())
+        if len(rates) > 1 and len(set(rates.values())) == 1:
+            said = f"{', '.join(rates)} {next(iter(rates.values())):g} each"
         late = f" by {link.delay_s:g} s" if link.delay else ""
         return f"lossy {link.source} → {link.target}: {said}{late}{lasting(self.for_s)}"
 
