@@ -29,7 +29,8 @@ MUTANTS = [
         slip(
             "coordinator:MasterCoordinator.next_step",
             "if first is not None and first.status is Status.PROCESSED:",
-            "if first := next((a for a in self.active.values() if a.status is Status.PROCESSED), 0):",
+            "if first := next((a for a in self.active.values() if a.status is Status.PROCESSED), "
+            "0):",
             "return Commit(self.current, first.attempt)",
             "return Commit(next(t for t in self.active if self.active[t] is first), first.attempt)",
         ),
