@@ -185,7 +185,9 @@ def test_an_updater_writes_what_it_likes() -> None:
     assert kept.plain() == {"a": 4}
     assert made == [Total("a", 4)]
     assert state.slot.name == "longest"
-    unnamed = stream.partition_persist(Kept(), lambda state, rows: None)
+    unnamed = stream.partition_persist(
+        Kept(), lambda state, rows: state.multi_put(["n"], [len(rows)])
+    )
     assert unnamed.slot.name == "lambda"
 
 
