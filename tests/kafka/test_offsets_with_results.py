@@ -174,7 +174,7 @@ def test_a_kafka_spout_goes_on_where_the_results_end(
 
 
 def test_each_message_counts_once_whatever_happens(tmp_path: Path) -> None:
-    for seed in range(40):
+    for seed in range(15):
         random = Random(seed)
         kept = OffsetsWithResults(tmp_path / f"{seed}.db", "words")
         offsets, bolts = offsets_of(kept), [opened(kept), opened(kept)]
