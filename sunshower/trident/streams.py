@@ -16,11 +16,11 @@ from sunshower.records import Schema
 from sunshower.topologies.components import BatchFunction, Out
 from sunshower.topologies.groupings import CustomGrouping
 from sunshower.topologies.outputs import Columns, check_id
-from sunshower.topologies.signatures import name_of
 from sunshower.trident.aggregators import Aggregating
 from sunshower.trident.declaring import (
     check_predicate,
     check_reader,
+    code_name,
     columns_schema,
     declared_schema,
     each_schema,
@@ -367,7 +367,7 @@ class BatchStream(Generic[R_co]):
         return GroupedBatches(self, ())
 
     def _where(self, word: str, code: Any = None) -> str:
-        return self.tip.stage.where(word if code is None else f"{word}({name_of(code)})")
+        return self.tip.stage.where(word if code is None else f"{word}({code_name(code)})")
 
 
 def name_stage(tip: Tip, id: str, where: str) -> None:

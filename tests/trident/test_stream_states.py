@@ -185,6 +185,10 @@ def test_an_updater_writes_what_it_likes() -> None:
     assert kept.plain() == {"a": 4}
     assert made == [Total("a", 4)]
     assert state.slot.name == "longest"
+    unnamed = stream.partition_persist(
+        Kept(), lambda state, rows: state.multi_put(["n"], [len(rows)])
+    )
+    assert unnamed.slot.name == "lambda"
 
 
 def test_what_fails_in_the_commit_is_written_by_the_next_attempt() -> None:
