@@ -44,13 +44,17 @@ def group_table(group: RunFolder) -> RenderableType:
     points = points_of(group)
     names = list(points[0][1].values) if points else []
     title = f"{group.name}  ·  {group.plan['cluster']}"
+    seeds = {one.values["seed"] for _, one in points}
+    if len(seeds) == 1:  # a column less: 80 letters are soon full
+        names.remove("seed")
+        title += f"  ·  seed {seeds.pop()}"
     measured = ("recovery", "throughput", "replays", "duplicates")
     table = _table("run", *names, "verdict", *measured, title=title)
     for folder, one in points:
         recovery = "" if one.recovery_s is None else span(one.recovery_s)
         table.add_row(
             folder,
-            *(figure(value) for value in one.values.values()),
+            *(figure(one.values[name]) for name in names),
             signed(one.verdict),
             recovery if one.recovers else "never",
             "" if one.throughput is None else f"{figure(one.throughput)}/s",

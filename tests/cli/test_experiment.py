@@ -17,6 +17,7 @@ from tests.cli.laboratory import BROKEN, HOLDING, PEACEFUL, latest, read
 from tests.conftest import Sunshower
 
 Capture = pytest.CaptureFixture[str]
+MEASURED = ["recovery", "throughput", "replays", "duplicates"]
 pytestmark = pytest.mark.slow  # a report takes a second to be drawn
 
 
@@ -142,6 +143,18 @@ def test_an_experiment_goes_through_its_own_sweep_unless_told_otherwise(
     assert len(json.loads(capsys.readouterr().out)["runs"]) == 2
     sunshower("experiment", "run", file, "--set", "total=40", "--json")
     assert json.loads(capsys.readouterr().out)["parameters"]["total"] == 40
+
+
+def test_a_table_of_runs_with_one_seed_fits_into_80_letters(
+    write: Write, sunshower: Sunshower, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    file = write(HOLDING)
+    sunshower("experiment", "run", file, "--sweep", "timeout_s=4,5", "--set", "total=100")
+    out = capsys.readouterr().out
+    assert "kill a relay  ·  sim  ·  seed 0" in out
+    (heading,) = (line.split() for line in out.splitlines() if "timeout_s" in line)
+    assert heading == ["run", "timeout_s", "verdict", *MEASURED]
 
 
 def test_runs_are_listed_shown_and_compared(
