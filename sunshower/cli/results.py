@@ -15,7 +15,7 @@ from sunshower.cli.reports import figures_of_all, points_of
 from sunshower.faults.outcome import Outcome, Verdict
 from sunshower.faults.report.page import SIGNS, counted, summary
 from sunshower.faults.report.recovery import longest, seconds_of
-from sunshower.faults.report.words import figure, span
+from sunshower.faults.report.words import figure, moment, span
 
 _STYLES = {Verdict.HOLDS: "bold green", Verdict.UNKNOWN: "bold yellow", Verdict.BROKEN: "bold red"}
 _EVIDENCE_MAX = 12  # lines of one checker; the report has more
@@ -132,7 +132,7 @@ def _recoveries(outcome: Outcome) -> Table:
     for recovery in shown:
         seconds = seconds_of(recovery)
         after = "never" if seconds is None else span(seconds)
-        table.add_row(recovery.fault, f"{figure(recovery.begun_s)} s", after)
+        table.add_row(recovery.fault, moment(recovery.begun_s), after)
     return table
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sunshower.clock import ManualClock
+from sunshower.clock import Clock, ManualClock
 from sunshower.stores.memory_tree import MemoryForest, MemoryTree
 from sunshower.topologies.components import Context
 from sunshower.trident.attempts import Attempt
@@ -27,10 +27,16 @@ class Taken:
 class Drive:
     """A coordinator, and the emitters of some tasks."""
 
-    def __init__(self, spout: Any, tasks: int = 1, forest: MemoryForest | None = None) -> None:
+    def __init__(
+        self,
+        spout: Any,
+        tasks: int = 1,
+        forest: MemoryForest | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self.spout = as_trident_spout(spout)
         self.tree = MemoryTree(forest or MemoryForest())
-        self.clock = ManualClock()
+        self.clock = clock or ManualClock()
         self.tasks = tasks
         self.metadata: dict[int, Any] = {}
         self.coordinator = self.spout.coordinator(
@@ -42,12 +48,17 @@ class Drive:
         return Context("t", component, index, index, tasks, clock=self.clock)
 
     def emitter(self, index: int) -> Any:
-        """A new life of a task."""
+        """A new life of a task; the former one is not told."""
         context = self.context("s", index, self.tasks)
         return self.spout.emitter(self.tree, f"{PATH}/user", context)
 
     def restart(self, index: int = 0) -> None:
         self.emitters[index] = self.emitter(index)
+
+    def close(self) -> None:
+        self.coordinator.close()
+        for emitter in self.emitters:
+            emitter.close()
 
     def order(self, txid: int) -> Any:
         """What the coordinator says of a batch."""
@@ -84,7 +95,10 @@ class Drive:
         """What the master's instance says."""
         context = self.context("$mastercoord-g", 0, 1)
         asked = self.spout.coordinator(self.tree, f"{PATH}/coordinator", context)
-        return asked.is_last(self.metadata[txid])
+        try:
+            return asked.is_last(self.metadata[txid])
+        finally:
+            asked.close()
 
     def run(self, batches_max: int = 100) -> list[list[Any]]:
         """All batches, to the last."""

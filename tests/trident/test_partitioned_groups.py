@@ -217,6 +217,18 @@ def test_what_storm_has_kept_is_read_and_written_over() -> None:
     assert tree.children("/s/user/topic@0") == ["8"]
 
 
+def test_of_a_partition_without_news_nothing_is_written_but_over_an_earlier_attempt() -> None:
+    read = logs()
+    read.length["t@0"] = 3
+    drive = Drive(Opaque(read))
+    assert len(drive.batch(1)) == 3
+    assert [drive.batch(txid) for txid in (2, 3, 4)] == [[], [], []]
+    assert drive.tree.children("/transactional/s/user/t@0") == ["2"], "it says that it has nothing"
+    drive.emit(5)
+    assert drive.batch(5, 1) == []
+    assert drive.tree.children("/transactional/s/user/t@0") == ["5"]
+
+
 def test_of_a_partition_that_is_at_its_end_nothing_more_is_written() -> None:
     for kind in (RowBatches, OpaqueRowBatches):
         drive = Drive(kind(items(5), 10, partitions=2))

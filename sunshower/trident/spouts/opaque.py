@@ -3,7 +3,8 @@
 Until then only the task knows that emitted it. So a task goes on in a partition only where it has
 emitted the batch right before itself, or all batches before are committed; else the batch has none
 of the partition's rows. So a partition may change hands while batches are in progress, and tasks
-may die: each row is in exactly one committed batch.
+may die: each row is in exactly one committed batch. Where a partition has nothing new in the first
+attempt of a batch, nothing is written; in a later one it is, over what an earlier one has written.
 Storm: org.apache.storm.trident.spout.OpaquePartitionedTridentSpoutExecutor (where the new owner
 goes on from the last committed batch, and repeats what those in progress have)
 """
@@ -49,7 +50,7 @@ class _Held(NamedTuple):
 
     attempt: Attempt
     metadata: dict[str, Any]  # of each partition, after it; NOTHING: it has none of its rows
-    ended: frozenset[str]  # those that were at their end before
+    same: frozenset[str]  # those of which there is nothing to write
 
 
 class OpaqueEmitter(BaseEmitter):
@@ -80,7 +81,8 @@ class OpaqueEmitter(BaseEmitter):
         room = Room(self._spout.bounds, self._context.clock)
         found = self._spout.emit_all_new(wanted, room) if wanted else {}
         after = {name: found.get(name, one) for name, one in last.items()}
-        self._held[attempt.txid] = _Held(attempt, after, ended)
+        same = {name for name, one in last.items() if after[name] == one and not attempt.attempt}
+        self._held[attempt.txid] = _Held(attempt, after, ended | same)
         rows.emit(room.rows)
 
     def _before(self, name: str, txid: int) -> Any:
@@ -106,12 +108,12 @@ class OpaqueEmitter(BaseEmitter):
                 "know what it emitted; it is emitted again"
             )
         self._shelves = {name: one for name, one in self._shelves.items() if name in held.metadata}
-        for name in held.metadata.keys() - held.ended:
-            shelf = self._shelves.get(name) or self._look(name)
-            if held.metadata[name] is NOTHING:  # all before are committed: there it goes on
-                shelf = self._look(name)
-                held.metadata[name] = shelf.before(txid)
-            shelf.keep(attempt, held.metadata[name])
+        for name, metadata in [*held.metadata.items()]:
+            if metadata is NOTHING:  # all before are committed: there it goes on
+                held.metadata[name] = self._look(name).before(txid)
+            if name not in held.same:
+                shelf = self._shelves.get(name) or self._look(name)
+                shelf.keep(attempt, held.metadata[name])
 
     def success(self, attempt: Attempt) -> None:
         self._settled.heard(attempt.txid)
