@@ -52,8 +52,8 @@ class OffsetsWithResults:
         same message twice, and inside of a transaction that it must not end.
 
         Its records have the fields topic, partition and offset, and each message is one record.
-        Group by topic and partition: then no task waits for another. `setup` is SQL that makes the
-        tables.
+        Group by the fields topic and partition: then no task waits for another. `setup` is SQL
+        that makes the tables.
         """
         return ResultsBolt(self, write, setup)
 

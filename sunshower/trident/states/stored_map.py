@@ -128,7 +128,10 @@ class StoredMap:
         """Learn who has written last."""
         self._sure = False
         self._recent.clear()
-        mark = self._backing.mark()
+        try:
+            mark = self._backing.mark()
+        except UnicodeDecodeError as error:
+            self._owner.corrupt("its mark", str(error))
         self._word = mark.word if mark else None
         self._last = self._owner.last(mark) if mark else None
         self._journal = self._owner.journal(mark) if mark else Journal()
@@ -160,7 +163,10 @@ class StoredMap:
     def _read(self, texts: Sequence[str]) -> list[Stored]:
         if not texts:
             return []
-        found = self._backing.get(texts)
+        try:
+            found = self._backing.get(texts)
+        except UnicodeDecodeError as error:
+            self._owner.corrupt("a value", str(error))
         there = [text for text, one in zip(texts, found, strict=True) if one is not None]
         stored = iter(self._unpacked(there, [one for one in found if one is not None]))
         return [NOTHING if one is None else next(stored) for one in found]
@@ -168,11 +174,11 @@ class StoredMap:
     def _unpacked(self, keys: Sequence[str], values: Sequence[str]) -> list[Stored]:
         try:
             return unpacked(self._kind, values_of(values))
-        except ValueError:
+        except (ValueError, TypeError):  # TypeError: it is no text
             for key, value in zip(keys, values, strict=True):
                 try:
                     unpacked(self._kind, values_of([value]))
-                except ValueError:
+                except (ValueError, TypeError):
                     self._owner.corrupt(f"the value of key {key}", value)
             raise
 
