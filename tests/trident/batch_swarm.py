@@ -127,7 +127,7 @@ def judge(seed: int) -> str:
     """What is wrong with a seed; empty if nothing is."""
     try:
         run, rig = hurt(seed)
-        if not run.wait(200.0):
+        if not run.wait(120.0):
             return "it does not end"
         rig.check()
     except AssertionError as error:
