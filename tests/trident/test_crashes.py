@@ -10,7 +10,8 @@ from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.run import SimRun
 from sunshower.simulation.worker import Killed
-from tests.trident.group_rig import Numbers, OpaqueNumbers, Rig, Steps, Watched
+from tests.trident.group_rig import Numbers, OpaqueNumbers, Rig
+from tests.trident.group_steps import Steps, Watched
 
 TOTAL, SIZE = 18, 3
 SETTINGS = {"sweep_grace_s": 0.2, "lane_retry_s": 0.1, "restart_backoff_s": 0.05, "deaths_max": 99}

@@ -20,7 +20,8 @@ from sunshower.stores.memory_tree import MemoryTree
 from sunshower.trident.attempts import Attempt
 from sunshower.trident.master import is_to_blame
 from sunshower.trident.stages.plan import Skip
-from tests.trident.group_rig import Hook, Numbers, Rig, Steps, Watched
+from tests.trident.group_rig import Hook, Numbers, Rig
+from tests.trident.group_steps import Steps, Watched
 
 
 class Poison(Hook):
