@@ -147,9 +147,9 @@ class Fetching:
         return self._at.keys() <= self._ends.keys()
 
     def _finished(self, until: Mapping[Partition, int]) -> bool:
-        """Whether none of them is to be read any further."""
-        return all(
-            max(at, self._ends.get(one, 0)) >= until[one] if one in until else False
+        """Whether none of them is to be read any further, and nothing of it waits."""
+        return not self._ahead and all(
+            one in until and max(at, self._ends.get(one, 0)) >= until[one]
             for one, at in self._at.items()
         )
 
