@@ -73,7 +73,7 @@ def test_a_batch_ends_at_its_bytes_and_what_is_over_is_in_the_next(
 def test_a_bounded_job_ends_only_when_what_waits_has_been_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    desk = Desk(monkeypatch, records=2, bytes=5, until_end=True)
+    desk = Desk(monkeypatch, bytes=5, until_end=True)
     desk.client.bounds_of = {A0: (0, 5)}
     desk.client.waiting = [*(valued(offset, 3) for offset in range(5)), message(5, error=EOF)]
     kept, found = None, []
