@@ -75,7 +75,7 @@ class Fetching:
                     break
                 continue
             part = self._ahead[: room.records - len(found)]
-            sums = np.cumsum([len(message) for message in part])
+            sums = np.cumsum(list(map(len, part)))
             count = max(int(np.searchsorted(sums, size, "right")), 0 if found else 1)
             if not count:
                 break
@@ -160,7 +160,9 @@ class Fetching:
         found = self._by_partition(messages)
         waiting = self._by_partition(self._ahead)
         for partition, at in self._at.items():
-            own = [one for one in found.get(partition, ()) if (one.offset() or 0) >= at]
+            own = found.get(partition, [])
+            if own and (own[0].offset() or 0) < at:
+                own = [one for one in own if (one.offset() or 0) >= at]
             after = max(at, (own[-1].offset() or 0) + 1) if own else at
             if partition not in waiting:
                 after = max(after, self._ends.get(partition, 0))
