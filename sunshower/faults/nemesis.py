@@ -149,7 +149,8 @@ class Nemesis:
             self._over(on.hurt)
 
     def _take_back(self, hurt: Hurt) -> bool:
-        if hurt.end is not None:
+        held = hurt.holds and any(on.hurt.holds == hurt.holds for on in self._on)
+        if hurt.end is not None and not held:
             hurt.end(self._run)
         if hurt.havoc:
             self._until_heard()

@@ -12,6 +12,7 @@ begins where the results end.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -51,8 +52,8 @@ class OffsetsWithResults:
         same message twice, and inside of a transaction that it must not end.
 
         Its records have the fields topic, partition and offset, and each message is one record.
-        Group by topic and partition: then no task waits for another. `setup` is SQL that makes the
-        tables.
+        Group by the fields topic and partition: then no task waits for another. `setup` is SQL
+        that makes the tables.
         """
         return ResultsBolt(self, write, setup)
 
@@ -138,10 +139,11 @@ class _Kept:
 
     def __init__(self, results: SqliteResults) -> None:
         self._results = results
+        self._lock = threading.Lock()  # writes come from another thread
 
     def read(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
         found = {}
-        with using("offsets with results"):
+        with using("offsets with results"), self._lock:
             for partition in partitions:
                 read = self._results.read(partition)
                 if read.settled is not None:
@@ -149,7 +151,7 @@ class _Kept:
         return found
 
     def write(self, offsets: Mapping[Partition, Committed]) -> None:
-        with using("offsets with results"):
+        with using("offsets with results"), self._lock:
             for partition, committed in offsets.items():
                 settled = self._results.read(partition).settled
                 if settled is not None and committed.offset < settled:
@@ -165,4 +167,5 @@ class _Kept:
         return None
 
     def close(self) -> None:
-        self._results.close()
+        with self._lock:
+            self._results.close()

@@ -32,14 +32,10 @@ def connect(dsn: str, answer_within_s: float) -> Any:
         raise StoreUnreachable("psycopg, its client, is missing: pip install 'sunshower[postgres]'")
     import psycopg
 
-    wait_ms = int(answer_within_s * 1000)
     try:
-        return psycopg.connect(
-            dsn,
-            autocommit=True,
-            connect_timeout=max(1, int(answer_within_s)),
-            options=f"-c statement_timeout={wait_ms} -c lock_timeout={wait_ms}",
-        )
+        db = psycopg.connect(dsn, autocommit=True, connect_timeout=max(1, int(answer_within_s)))
+        db.execute(f"SET statement_timeout = {int(answer_within_s * 1000)}".encode())
+        return db
     except psycopg.ProgrammingError as error:
         raise ConfigError(
             f"that is no address of a PostgreSQL, such as postgresql://host/database: {error}"

@@ -125,6 +125,11 @@ def columns_schema(fields: Any, where: str) -> Schema:
     ].schema
 
 
+def code_name(code: Any) -> str:
+    """What people call a function, or an object that can be called: of that, its class."""
+    return str(getattr(code, "__name__", type(code).__name__)).strip("<>")
+
+
 def check_aggregators(given: Sequence[Any], where: str) -> None:
     """Raise TopologyError for what is no aggregator."""
     for one in given:

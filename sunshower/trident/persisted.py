@@ -12,7 +12,12 @@ from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.signatures import name_of
-from sunshower.trident.declaring import columns_schema, persisted_schema, state_code_returns
+from sunshower.trident.declaring import (
+    code_name,
+    columns_schema,
+    persisted_schema,
+    state_code_returns,
+)
 from sunshower.trident.drafts import Tip, before, same_group, send
 from sunshower.trident.stages.persisting import Lookup, PersistPartition, Query, Slot
 from sunshower.trident.stages.sharing import ByFields, ToFirst
@@ -90,7 +95,7 @@ def persist_partition(
     """See BatchStream.partition_persist."""
     emits = state_code_returns(updater, stream.schema, where)
     out = persisted_schema(emits, updater, fields, where)
-    slot = new_state(factory, name or name_of(updater), stream.tip, where, not_exactly_once)
+    slot = new_state(factory, name or code_name(updater), stream.tip, where, not_exactly_once)
     made = stream.then(PersistPartition(slot, updater, out), out or Schema(("nothing",)))
     return BatchState(made, slot, None, None)
 

@@ -16,11 +16,11 @@ from sunshower.records import Schema
 from sunshower.topologies.components import BatchFunction, Out
 from sunshower.topologies.groupings import CustomGrouping
 from sunshower.topologies.outputs import Columns, check_id
-from sunshower.topologies.signatures import name_of
 from sunshower.trident.aggregators import Aggregating
 from sunshower.trident.declaring import (
     check_predicate,
     check_reader,
+    code_name,
     columns_schema,
     declared_schema,
     each_schema,
@@ -109,9 +109,23 @@ class BatchStream(Generic[R_co]):
         schema = columns_schema(fields, where)
         return self._spread(lambda: steps.Project(self.schema, fields), schema)
 
-    def operate(self, operator: Operator, *, fields: Columns) -> BatchStream[Any]:
-        """An operator of your own, in the stage where the rows are; see `stages/port.py`."""
-        return self.then(operator, columns_schema(fields, self._where("operate", operator)))
+    def operate(
+        self, operator: Operator, *others: BatchStream[Any], fields: Columns
+    ) -> BatchStream[Any]:
+        """An operator of your own, in the stage where the rows are; see `stages/port.py`.
+
+        With `others`, all rows of a batch meet in one task: ours are its input 0, theirs 1, 2 ….
+        `fields` is () if it emits nothing.
+        """
+        where = self._where("operate", operator)
+        schema = Schema(("nothing",)) if fields == () else columns_schema(fields, where)
+        if not others:
+            return self.then(operator, schema)
+        tips = [self.tip, *(other.tip for other in others)]
+        same_group(tips, where)
+        stage = self.stage(1)
+        inputs = tuple((send(tip, ToFirst(), stage),) for tip in tips)
+        return BatchStream(Made(schema, stage, operator, inputs))
 
     def apply(self, assembly: Callable[[BatchStream[R_co]], T]) -> T:
         """What `assembly` makes of this stream: a piece of a program with a name of its own."""
@@ -353,7 +367,7 @@ class BatchStream(Generic[R_co]):
         return GroupedBatches(self, ())
 
     def _where(self, word: str, code: Any = None) -> str:
-        return self.tip.stage.where(word if code is None else f"{word}({name_of(code)})")
+        return self.tip.stage.where(word if code is None else f"{word}({code_name(code)})")
 
 
 def name_stage(tip: Tip, id: str, where: str) -> None:

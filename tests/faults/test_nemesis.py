@@ -10,7 +10,7 @@ from sunshower.errors import ClusterError, TopologyFailed
 from sunshower.faults.commands import drain, rebalance
 from sunshower.faults.nemesis import Nemesis
 from sunshower.faults.plans import Step, every, settle, until
-from sunshower.faults.targets import anybody, master, task
+from sunshower.faults.targets import Target, anybody, master, task
 from sunshower.faults.vocabulary import cut, errors, expire, kill, pause, slow, throttle
 from sunshower.runtime.history import What
 from tests.faults.fakes import FakeRun
@@ -67,6 +67,17 @@ def test_what_lasts_is_ended_in_time_and_the_plan_waits_for_it() -> None:
         (4, "resume worker 2"),
     ]
     assert [what for _, what, _ in told(nemesis)] == ["begun", "begun", "ended", "ended"]
+
+
+@pytest.mark.parametrize("who", [RELAY, master()])
+def test_who_is_paused_twice_goes_on_when_both_pauses_are_over(who: Target) -> None:
+    run = FakeRun()
+    nemesis = Nemesis(run, 1)
+    nemesis.carry_out([Step(1, pause(who, 3)), Step(2, pause(who, 1)), Step(3.5, pause(who, 2))])
+    assert [(at_s, words.split()[0]) for at_s, words in run.done] == [
+        *((1, "pause"), (2, "pause"), (3.5, "pause"), (5.5, "resume"))
+    ]
+    assert [at_s for at_s, what, _ in told(nemesis) if what == "ended"] == [3, 4, 5.5]
 
 
 def test_all_that_is_on_is_one_havoc() -> None:

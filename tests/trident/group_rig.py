@@ -369,8 +369,13 @@ class Rig:
     def check(self) -> None:
         """Each number of the source was counted once."""
         assert self.database.counts == Counter(range(self.spout.total))
-        txids = [txid for _, txid, _ in self.database.order]
+        order = self.database.order
+        txids = [txid for _, txid, _ in order]
         assert txids == sorted(txids), "batches were committed out of order"
+        assert len(set(order)) == len(order), "an attempt was committed twice in one task"
+        for index in {index for index, _, _ in order}:
+            mine = [attempt for at, *attempt in order if at == index]
+            assert mine == sorted(mine), "a later attempt was committed before an earlier one"
 
 
 class Steps(Hook):

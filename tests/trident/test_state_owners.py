@@ -13,6 +13,7 @@ from sunshower.errors import (
     Unserialisable,
 )
 from sunshower.stores.backing import Home, Mark
+from sunshower.stores.memory_backing import MemoryBacking
 from sunshower.trident.attempts import Attempt
 from sunshower.trident.states.factories import MemoryState
 from sunshower.trident.states.port import Place, StateKind
@@ -99,13 +100,25 @@ def test_a_mark_that_is_corrupt_is_told(mark: Mark) -> None:
         factory.make(PLACE)
 
 
-@pytest.mark.parametrize("value", ["", "7", "[1,2]", '["a",1,2]', "[1,2],[1,2,3]", "[1,2,3"])
-def test_a_value_that_is_corrupt_is_told_with_its_key(value: str) -> None:
+@pytest.mark.parametrize(
+    "value", ["", "7", "[1,2]", '["a",1,2]', "[1,2],[1,2,3]", "[1,2,3", b"[1,2,3]", "[0,2,3]"]
+)
+def test_a_value_that_is_corrupt_is_told_with_its_key(value: Any) -> None:
     factory = MemoryState(OPAQUE)
     batch(factory.make(PLACE), 1, storm=3, ray=1)
     factory.shelf.values[Home("counts", 0)]['"ray"'] = value
     with pytest.raises(StateMismatch, match=r'the value of key "ray" cannot be read'):
         batch(factory.make(PLACE), 2, storm=1, ray=1)
+
+
+@pytest.mark.parametrize(("call", "what"), [("mark", "its mark"), ("get", "a value")])
+def test_what_is_no_text_is_told(call: str, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Redis and ZooKeeper tell it, when somebody else has written bytes there."""
+    factory = MemoryState(OPAQUE)
+    batch(factory.make(PLACE), 1, storm=3)
+    monkeypatch.setattr(MemoryBacking, call, lambda *_: b"\xff".decode())
+    with pytest.raises(StateMismatch, match=f"{what} cannot be read"):
+        batch(factory.make(PLACE), 2, storm=3)
 
 
 def test_a_value_of_a_later_batch_is_told() -> None:

@@ -106,7 +106,7 @@ class Run:
 
 @pytest.mark.parametrize("kind", [StateKind.TRANSACTIONAL, StateKind.OPAQUE])
 def test_each_batch_is_in_the_state_once_whatever_happens(kind: StateKind) -> None:
-    for seed in range(120):
+    for seed in range(60):
         run = Run(MemoryState(kind), seed)
         run.go()
         assert dict(run.inner.items()) == run.expected(), f"seed {seed}"
@@ -114,7 +114,7 @@ def test_each_batch_is_in_the_state_once_whatever_happens(kind: StateKind) -> No
 
 @pytest.mark.parametrize("kind", [StateKind.TRANSACTIONAL, StateKind.OPAQUE])
 def test_the_same_in_a_file(tmp_path: Path, kind: StateKind) -> None:
-    for seed in range(10):
+    for seed in range(5):
         run = Run(SqliteState(tmp_path / f"{seed}.db", kind), seed)
         run.go()
         assert dict(run.inner.items()) == run.expected(), f"seed {seed}"

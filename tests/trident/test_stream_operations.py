@@ -26,6 +26,7 @@ from sunshower.trident.aggregators import (
     sum_,
 )
 from sunshower.trident.attempts import Attempt
+from sunshower.trident.stages.steps import Step
 from tests.trident.one_process import Runner, given, plans, seen
 
 
@@ -317,6 +318,30 @@ def test_an_assembly_is_a_piece_of_a_program() -> None:
     made = seen(lines.apply(long_words))
     Runner(topology).batch([Line("a long line")])
     assert made == [Word("long"), Word("line")]
+
+
+class Together(Step):
+    """All rows of a batch, by input."""
+
+    def start(self, attempt: Attempt) -> Any:
+        return [], []
+
+    def process(self, batch: Any, source: int, rows: Sequence[Any], emit: Any) -> None:
+        batch[source].extend(rows)
+
+    def finish(self, batch: Any, attempt: Attempt, emit: Any) -> None:
+        emit([(attempt.txid, len(batch[0]), len(batch[1]))])
+
+
+def test_an_operator_of_ones_own_may_have_several_inputs() -> None:
+    topology, ours = given(Word, "ours", group="g", parallelism=2)
+    _, theirs = given(Line, "theirs", topology, group="g")
+    made = seen(ours.operate(Together(), theirs, fields=("txid", "words", "lines")))
+    alone = seen(ours.operate(Together(), fields=("txid", "words", "lines")))
+    ours.operate(Together(), fields=())
+    Runner(topology).batch(ours=[Word("a"), Word("b"), Word("c")], theirs=[Line("d")])
+    assert made == [(1, 3, 1)]
+    assert alone == [(1, 2, 0), (1, 1, 0)]
 
 
 def test_stages_have_names_that_one_can_read() -> None:

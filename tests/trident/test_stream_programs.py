@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from sunshower.trident import (
     InMemory,
     InSqlite,
     MemoryState,
+    Skip,
     SqliteState,
     batches,
     count,
@@ -86,22 +88,37 @@ def test_a_later_run_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
         assert dict(SqliteState(tmp_path / "counts.db").items()) == WORDS
 
 
+def windowed(topology: Topology, state: MemoryState, fired: MemoryState, **options: Any) -> None:
+    """A word count, and over its new values windows, and what all windows together counted."""
+    words = word_count(topology, state, **options)
+    by_times = words.new_values.group_by("times")
+    windows = by_times.window(tumbling(count=3), count(), state=MemoryState(), parallelism=2)
+    windows.new_values.persistent_aggregate(fired, sum_("count"))
+
+
+@cache
+def fired_undisturbed() -> dict[Any, Any]:
+    topology, fired = Topology("words"), MemoryState()
+    windowed(topology, MemoryState(), fired)
+    run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
+    return dict(fired.items())
+
+
 @pytest.mark.parametrize("seed", range(6))
-def test_whoever_is_killed_each_word_counts_once(seed: int) -> None:
+def test_whoever_is_killed_each_word_and_each_window_counts_once(seed: int) -> None:
     layout = (Layout.ISOLATE, Layout.PACK)[seed % 2]
-    topology, state = Topology("words", **SETTINGS), MemoryState()
-    windows = MemoryState(name="windows")
-    words = word_count(topology, state, max_batches=1 + seed % 3, interval_s=0.5)
-    words.new_values.group_by("times").window(tumbling(count=2), count(), state=windows)
+    topology, state, fired = Topology("words", **SETTINGS), MemoryState(), MemoryState()
+    windowed(topology, state, fired, max_batches=1 + seed % 3, interval_s=0.5)
     run = SimCluster(seed, check=True, nodes=1 + seed % 2).submit(topology.graph(), layout)
     for killed in range(3):
-        run.wait(0.4 + 0.13 * (seed + killed))
+        run.wait(0.4 + 0.13 * ((seed + killed) % 7))
         workers = sorted(run.snapshot().workers)
         with suppress(ClusterError):  # it has just died
             run.kill_worker(workers[(seed * 5 + killed) % len(workers)])
     assert run.wait(600.0)
     assert run.snapshot().restarts
     assert dict(state.items()) == WORDS
+    assert dict(fired.items()) == fired_undisturbed()
 
 
 def test_the_parts_of_a_program_meet_in_one_batch() -> None:
@@ -143,6 +160,22 @@ def test_an_aggregator_that_raises_halts_the_program_and_writes_nothing_of_its_b
         run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
     first = Counter(word for line in LINES[:4] for word in line.text.split())
     assert dict(state.items()) == first
+
+
+def test_a_batch_that_keeps_failing_leaves_and_the_others_count(tmp_path: Path) -> None:
+    topology, state = Topology("words"), MemoryState()
+    skip = Skip(attempts=2, dead_letters=tmp_path / "dead.jsonl")
+    words = poem(topology, skip=skip).each(split)
+    words.group_by("word").persistent_aggregate(state, Touchy())
+    run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
+    batches_of_words = [
+        [word for line in LINES[start : start + 4] for word in line.text.split()]
+        for start in range(0, len(LINES), 4)
+    ]
+    good = Counter(word for batch in batches_of_words if "odd" not in batch for word in batch)
+    assert dict(state.items()) == good
+    dead = "".join(path.read_text() for path in tmp_path.iterdir())
+    assert dead.count("that is odd") >= sum("odd" in batch for batch in batches_of_words)
 
 
 def test_a_stream_is_of_no_use_after_its_topology_was_built() -> None:

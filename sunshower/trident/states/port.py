@@ -76,7 +76,9 @@ class MapState(State, Protocol):
 class StateFactory(Protocol):
     """Makes the state of one task. It is a value: pickled, and opened in each task."""
 
-    kind: StateKind
+    @property
+    def kind(self) -> StateKind:
+        """What it stores with each value."""
 
     def make(self, place: Place) -> MapState:
         """Open it. Raises StoreUnreachable, and StateMismatch for one that is not ours."""

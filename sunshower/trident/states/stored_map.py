@@ -10,7 +10,7 @@ Storm: org.apache.storm.trident.state.map.OpaqueMap, TransactionalMap, CachedBat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sunshower.errors import BatchError, FailedBatch, StaleAttempt, Unserialisable, WrongVersion
@@ -19,7 +19,7 @@ from sunshower.trident.attempts import Attempt
 from sunshower.trident.states.marks import Journal, Owner, said
 from sunshower.trident.states.port import Key, StateKind, Update
 from sunshower.trident.states.recent import Recent
-from sunshower.trident.states.texts import UNCHANGING, text_of, text_of_key, values_of
+from sunshower.trident.states.texts import UNCHANGING, text_of, texts_of_keys, values_of
 from sunshower.trident.states.values import (
     NOTHING,
     Stored,
@@ -88,8 +88,10 @@ class StoredMap:
             old = stored.value
             before = text_of(old) if opaque else _NULL  # first: an update may change what it gets
             new = update(old)
-            written[text] = made = _Written(new, self._text_of(key, new), old, before)
-            values.append(new if type(new) in UNCHANGING else made.read())
+            made = str(new) if type(new) is int else self._text_of(key, new)
+            # A third of the time of _Written(…).
+            written[text] = tuple.__new__(_Written, (new, made, old, before))
+            values.append(new if type(new) in UNCHANGING else written[text].read())
         return values
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
@@ -126,7 +128,10 @@ class StoredMap:
         """Learn who has written last."""
         self._sure = False
         self._recent.clear()
-        mark = self._backing.mark()
+        try:
+            mark = self._backing.mark()
+        except UnicodeDecodeError as error:
+            self._owner.corrupt("its mark", str(error))
         self._word = mark.word if mark else None
         self._last = self._owner.last(mark) if mark else None
         self._journal = self._owner.journal(mark) if mark else Journal()
@@ -141,7 +146,7 @@ class StoredMap:
 
     def _texts(self, keys: Sequence[Key]) -> list[str]:
         try:
-            return [text_of_key(key) for key in keys]
+            return texts_of_keys(keys)
         except Unserialisable as error:
             raise self._refused("a key", error) from error
 
@@ -149,14 +154,19 @@ class StoredMap:
         """Read what this batch has not read yet."""
         found = self._found
         missing = [text for text in dict.fromkeys(texts) if text not in found]
-        found.update(self._recent.find(missing))
-        missing = [text for text in missing if text not in found]
-        found.update(zip(missing, self._read(missing), strict=True))
+        known = self._recent.find(missing)
+        found.update(known)
+        if len(known) < len(missing):
+            missing = [text for text in missing if text not in known]
+            found.update(zip(missing, self._read(missing), strict=True))
 
     def _read(self, texts: Sequence[str]) -> list[Stored]:
         if not texts:
             return []
-        found = self._backing.get(texts)
+        try:
+            found = self._backing.get(texts)
+        except UnicodeDecodeError as error:
+            self._owner.corrupt("a value", str(error))
         there = [text for text, one in zip(texts, found, strict=True) if one is not None]
         stored = iter(self._unpacked(there, [one for one in found if one is not None]))
         return [NOTHING if one is None else next(stored) for one in found]
@@ -164,11 +174,11 @@ class StoredMap:
     def _unpacked(self, keys: Sequence[str], values: Sequence[str]) -> list[Stored]:
         try:
             return unpacked(self._kind, values_of(values))
-        except ValueError:
+        except (ValueError, TypeError):  # TypeError: it is no text
             for key, value in zip(keys, values, strict=True):
                 try:
                     unpacked(self._kind, values_of([value]))
-                except ValueError:
+                except (ValueError, TypeError):
                     self._owner.corrupt(f"the value of key {key}", value)
             raise
 
@@ -230,16 +240,17 @@ class StoredMap:
         self._word, self._last, self._journal, self._sure = mark.word, attempt, journal, True
         self._remember(changes, txid)
 
-    def _remember(self, changes: Iterable[str], txid: int) -> None:
+    def _remember(self, changes: Mapping[str, str | None], txid: int) -> None:
         """Nobody else can have written between two batches of ours: the mark would tell."""
         if self._kind is StateKind.NON_TRANSACTIONAL:
             txid = 0
-        known = {
-            text: Stored(txid, new.value, new.found if self._kind is StateKind.OPAQUE else None)
-            for text, new in self._written.items()
-            if type(new.value) in UNCHANGING and type(new.found) in UNCHANGING
-        }
-        self._recent.keep(known, (text for text in changes if text not in known))
+        opaque = self._kind is StateKind.OPAQUE
+        known: dict[str, Stored] = {}
+        for text, (value, _, found, _) in self._written.items():
+            if type(value) in UNCHANGING and type(found) in UNCHANGING:
+                before = found if opaque else None
+                known[text] = tuple.__new__(Stored, (txid, value, before))
+        self._recent.keep(known, changes.keys() - known.keys())
 
     def _undone(self, txid: int) -> dict[str, str | None]:
         """What earlier attempts at this batch have written, and this one has not, as it was."""

@@ -7,11 +7,15 @@ from typing import Any, NamedTuple, assert_type
 
 import pyarrow as pa
 
-from sunshower import Derived, Topology, batch
+from sunshower import Derived, TextFiles, Topology, batch
+from sunshower import Line as LineOfText
 from sunshower.trident import (
     BatchState,
     BatchStream,
+    FixedBatchSpout,
+    SqliteState,
     StateFactory,
+    StaticState,
     TridentSpout,
     batches,
     count,
@@ -57,6 +61,11 @@ def longest(words: BatchStream[Word]) -> BatchStream[Word]:
 def declare(spout: TridentSpout, state: StateFactory) -> None:
     topology = Topology("right")
     lines = batches(topology, "lines", spout)
+    files = batches(topology, "files", TextFiles("*.txt"), parallelism=2)
+    assert_type(files.shuffle(), BatchStream[LineOfText])
+    fixed = batches(topology, "fixed", FixedBatchSpout([Line("a")], 3, type=Line), group="g")
+    fixed.each(split).persistent_aggregate(SqliteState("counts.db"), count())
+    fixed.each(split).state_query(StaticState({"a": 1}))
     words = lines.each(split)
     assert_type(words, BatchStream[Word])
     assert_type(lines.flat_map(maybe), BatchStream[Word])
