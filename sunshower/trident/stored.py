@@ -13,7 +13,7 @@ Storm: org.apache.storm.trident.topology.MasterBatchCoordinator, TransactionalSt
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sunshower.errors import NodeExists, NoNode, StaleAttempt, StoreUnreachable, WrongVersion
@@ -30,7 +30,8 @@ class _Kept:
     """A node as it was read or written last."""
 
     version: int | None  # None: it is not there
-    tried: bytes | None = None  # what may have been written: the store did not answer
+    # What may have replaced it, or may yet, late: the store did not answer.
+    tried: list[bytes] = field(default_factory=list)
 
 
 class CoordinatorMemory:
@@ -92,36 +93,48 @@ class CoordinatorMemory:
                     self.attempts[txid] = max(attempt, self.attempts.get(txid, attempt))
 
     def _write_all(self, name: str, value: Any) -> None:
-        if any(kept.tried is not None for kept in self._nodes.values()):
-            self._find_out()
         for folder in self._folders:
-            self._write(f"{folder}/{name}", value)
+            self._write(folder, name, value)
 
-    def _write(self, path: str, value: Any) -> None:
+    def _write(self, folder: str, name: str, value: Any) -> None:
+        path = f"{folder}/{name}"
         kept, written = self._nodes[path], encode(value, path)
-        try:
-            if kept.version is None:
-                self._tree.create(path, written)
-                kept.version = 0
+        while True:
+            try:
+                kept.version = self._replace(path, kept.version, written)
+            except StoreUnreachable:
+                kept.tried.append(written)
+                raise
+            except (WrongVersion, NodeExists, NoNode) as error:
+                if not self._was_ours(folder, path, kept):
+                    raise _stale(path, error) from error
             else:
-                kept.version = self._tree.set(path, written, kept.version)
-        except (WrongVersion, NodeExists, NoNode) as error:
-            raise _stale(path, error) from error
-        except StoreUnreachable:
-            kept.tried = written
-            raise
+                kept.tried.clear()  # none of them can come any more: the version is another one
+                return
 
-    def _find_out(self) -> None:
-        """Which writes without an answer were carried out, and whether anybody else has written."""
-        for path, kept in self._nodes.items():
-            node = self._tree.get(path)
-            if (None if node is None else node.version) == kept.version:
-                kept.tried = None  # it was not
-                continue
-            ours = 0 if kept.version is None else kept.version + 1
-            if node is None or node.version != ours or node.value != kept.tried:
-                raise _stale(path, "somebody has written there")
-            kept.version, kept.tried = node.version, None
+    def _replace(self, path: str, version: int | None, value: bytes) -> int:
+        if version is not None:
+            return self._tree.set(path, value, version)
+        self._tree.create(path, value)
+        return 0
+
+    def _was_ours(self, folder: str, path: str, kept: _Kept) -> bool:
+        """Whether a node has another version because a write of ours, to which there was no answer,
+        was carried out all the same. Then the next write replaces it.
+
+        A later life may have written the same value; but then it has written the epoch before.
+        """
+        node = self._tree.get(path) if kept.tried else None
+        ours = 0 if kept.version is None else kept.version + 1
+        if node is None or node.version != ours or node.value not in kept.tried:
+            return False
+        epoch = f"{folder}/{_EPOCH}"
+        now = self._tree.get(epoch)
+        if now is None or now.version != self._nodes[epoch].version:
+            return False
+        kept.version = ours
+        kept.tried.clear()
+        return True
 
 
 def coordinator_path(root: str, spout: str) -> str:
