@@ -87,6 +87,7 @@ class MasterSpout(Spout[Any]):
             interval_s=plan.interval_s,
             attempts_max=plan.skip.attempts,
             can_skip=plan.skip.dead_letters is not None,
+            skipped=self._memory.skipped,
         )
         self._timing = Timing()
 
@@ -159,10 +160,10 @@ class MasterSpout(Spout[Any]):
         id = Attempt(step.txid, step.attempt, self._memory.epoch)
         match step:
             case Begin(txid, attempt, skip):
+                why = self._why(txid) if skip else None
                 self._memory.begin({**machine.attempts, txid: attempt})
                 machine.done(step, now)
                 self._timing.begun(txid, now)
-                why = self._why(txid) if skip else None
                 out.emit(Word(*id, skip, why, machine.current), id, stream=BATCH)
             case Commit():
                 machine.done(step, now)
@@ -188,7 +189,10 @@ class MasterSpout(Spout[Any]):
         return True
 
     def _why(self, txid: int) -> list[Any]:
-        return packed(self._causes[txid], self._plan.skip.attempts)
+        """Why a batch is skipped; it is kept before anybody is told of it."""
+        if txid not in self._memory.skipped:
+            self._memory.skip(txid, packed(self._causes[txid], self._plan.skip.attempts))
+        return self._memory.skipped[txid]
 
     def _end(self, attempt: Attempt, failure: Failure) -> str:
         times, skip = self._plan.skip.attempts, self._plan.skip.dead_letters

@@ -3,8 +3,9 @@
     <root>/<spout id>/coordinator/currtx         7              the batch to be committed next
     <root>/<spout id>/coordinator/currattempts   {"7": 2}       the attempt begun last, by txid
     <root>/<spout id>/coordinator/epoch          3              the lives of the coordinator
+    <root>/<spout id>/coordinator/skipped        {"7": [why]}   batches whose rows are put aside
 
-Paths and values are Storm's, but for the epoch: each life of the master writes all nodes anew, and
+Paths and values are Storm's, but for the last two: each life of the master writes all nodes anew, and
 every write names the version it replaces, so a former life that is not dead cannot write any more.
 Of several spouts each has the same; where they differ, the highest counts.
 Storm: org.apache.storm.trident.topology.MasterBatchCoordinator, TransactionalState
@@ -14,15 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
 from sunshower.errors import NodeExists, NoNode, StaleAttempt, StoreUnreachable, WrongVersion
 from sunshower.stores.tree import Tree
+from sunshower.trident.letters import is_packed
 from sunshower.trident.nodes import decode, encode, mismatch
 
-_CURRENT, _ATTEMPTS, _EPOCH = "currtx", "currattempts", "epoch"
-_NAMES = (_EPOCH, _ATTEMPTS, _CURRENT)  # in the order in which a new life writes them
+_CURRENT, _ATTEMPTS, _EPOCH, _SKIPPED = "currtx", "currattempts", "epoch", "skipped"
+_NAMES = (_EPOCH, _ATTEMPTS, _SKIPPED, _CURRENT)  # in the order in which a new life writes them
 _ROUNDS_MAX = 20  # in which somebody else may write while a life begins
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -47,8 +52,17 @@ class CoordinatorMemory:
         self._nodes: dict[str, _Kept] = {}
         self.current = 1  # the txid to be committed next
         self.attempts: dict[int, int] = {}  # of `current` and later ones: txid → begun last
+        self.skipped: dict[int, list[Any]] = {}  # likewise: txid → why, see letters.packed
         self.epoch = 1
         self._begin_life()
+
+    def skip(self, txid: int, why: list[Any]) -> None:
+        """Keep that a batch is put aside, and why: its letters may go out in any attempt from now
+        on, so it must never be counted, whoever coordinates."""
+        skipped = {one: told for one, told in self.skipped.items() if one >= self.current}
+        skipped[txid] = why
+        self._write_all(_SKIPPED, _named(skipped))
+        self.skipped = skipped
 
     def begin(self, attempts: Mapping[int, int]) -> None:
         """Keep which attempts have begun: to be called before the first tuple of a new one."""
@@ -66,6 +80,7 @@ class CoordinatorMemory:
             try:
                 self._write_all(_EPOCH, self.epoch)
                 self._write_all(_ATTEMPTS, _named(self.attempts))
+                self._write_all(_SKIPPED, _named(self.skipped))
                 self._write_all(_CURRENT, self.current)
                 return
             except StaleAttempt:
@@ -91,6 +106,8 @@ class CoordinatorMemory:
             for txid, attempt in one.items():
                 if txid >= self.current:
                     self.attempts[txid] = max(attempt, self.attempts.get(txid, attempt))
+        told = [*chain.from_iterable(one.items() for one in found[_SKIPPED])]
+        self.skipped = {txid: why for txid, why in told if txid >= self.current}
 
     def _write_all(self, name: str, value: Any) -> None:
         for folder in self._folders:
@@ -155,8 +172,8 @@ def _stale(path: str, why: object) -> StaleAttempt:
     )
 
 
-def _named(attempts: Mapping[int, int]) -> dict[str, int]:
-    return {str(txid): attempt for txid, attempt in sorted(attempts.items())}
+def _named(values: Mapping[int, T]) -> dict[str, T]:
+    return {str(txid): value for txid, value in sorted(values.items())}
 
 
 def _is_count(value: Any, least: int) -> bool:
@@ -176,16 +193,26 @@ def _epoch(value: Any, path: str) -> int:
 
 
 def _attempts(value: Any, path: str) -> dict[int, int]:
-    if not isinstance(value, dict) or not all(
-        name.isascii() and name.isdecimal() and _is_count(attempt, 0)
-        for name, attempt in value.items()
-    ):
+    if not _is_by_txid(value) or not all(_is_count(attempt, 0) for attempt in value.values()):
         raise mismatch(path, value, 'numbers of attempts by batch, such as {"7": 2}')
     return {int(name): attempt for name, attempt in value.items()}
+
+
+def _skipped(value: Any, path: str) -> dict[int, list[Any]]:
+    if not _is_by_txid(value) or not all(is_packed(why) for why in value.values()):
+        raise mismatch(path, value, "failures by batch")
+    return {int(name): why for name, why in value.items()}
+
+
+def _is_by_txid(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        name.isascii() and name.isdecimal() for name in value
+    )
 
 
 _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     _CURRENT: _txid,
     _ATTEMPTS: _attempts,
     _EPOCH: _epoch,
+    _SKIPPED: _skipped,
 }

@@ -16,6 +16,7 @@ from sunshower.failures import Cause, Failure
 from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
+from sunshower.simulation.worker import Killed
 from sunshower.stores.memory_tree import MemoryTree
 from sunshower.trident.attempts import Attempt
 from sunshower.trident.master import is_to_blame
@@ -176,3 +177,26 @@ def test_how_batches_stand_is_told() -> None:
     assert {"process seconds", "commit seconds", "mean seconds", "batches skipped"} <= set(master)
     rows = [t.figures["rows emitted"] for t in done.snapshot.tasks() if t.component == "numbers"]
     assert sum(rows) == 20
+
+
+class Doomed(Poison):
+    """The first attempt that is put aside kills everybody, after its letters have left."""
+
+    is_dead = False
+
+    def __call__(self, step: str, attempt: Attempt, context: Context | None) -> None:
+        super().__call__(step, attempt, context)
+        if (step, attempt.txid, self.is_dead) == ("before the commit", 3, False):
+            self.is_dead, self.times = True, 0
+            raise Killed
+
+
+def test_a_batch_that_was_put_aside_stays_so_whoever_coordinates(tmp_path: Path) -> None:
+    hook, letters = Doomed("in the middle", 3), tmp_path / "dead.jsonl"
+    rig = Rig(Numbers(20, 3, hook), hook, skip=Skip(2, letters), emitters=1)
+    sim = SimCluster(3, check=True).submit(rig.topology(workers=1).graph(), Layout.PACK)
+    assert sim.wait(120.0), sim._describe()
+    assert hook.is_dead
+    dead = [json.loads(line) for line in letters.read_text().splitlines()]
+    assert {one["record"]["number"] for one in dead} == {6, 7, 8}
+    assert rig.database.counts == Counter([*range(6), *range(9, 20)])
