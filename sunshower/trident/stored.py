@@ -5,8 +5,9 @@
     <root>/<spout id>/coordinator/epoch          3              the lives of the coordinator
     <root>/<spout id>/coordinator/skipped        {"7": [why]}   batches whose rows are put aside
 
-Paths and values are Storm's, but for the last two: each life of the master writes all nodes anew, and
-every write names the version it replaces, so a former life that is not dead cannot write any more.
+Paths and values are Storm's, but for the last two. Each life of the master writes all nodes anew,
+and every write names the version it replaces, so a former life that is not dead cannot write any
+more.
 Of several spouts each has the same; where they differ, the highest counts.
 Storm: org.apache.storm.trident.topology.MasterBatchCoordinator, TransactionalState
 """
@@ -205,9 +206,7 @@ def _skipped(value: Any, path: str) -> dict[int, list[Any]]:
 
 
 def _is_by_txid(value: Any) -> bool:
-    return isinstance(value, dict) and all(
-        name.isascii() and name.isdecimal() for name in value
-    )
+    return isinstance(value, dict) and all(name.isascii() and name.isdecimal() for name in value)
 
 
 _CHECKS: dict[str, Callable[[Any, str], Any]] = {
