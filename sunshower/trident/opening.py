@@ -18,7 +18,7 @@ _AGAIN_S = 0.5  # an attempt may take its time, and there are many tuples
 
 
 class Opening:
-    """Of one task: `attempt` is called until it has not raised StoreUnreachable or KafkaUnreachable.
+    """Of one task: `attempt` is called until it raises no StoreUnreachable or KafkaUnreachable.
 
     What else it raises, and that a store lets nobody in, is an error of the task's.
     """
