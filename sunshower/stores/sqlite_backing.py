@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from sunshower.stores.backing import Home, Mark, is_there, table_of
+from sunshower.stores.backing import ANSWER_WITHIN_S, Home, Mark, is_there, table_of
 from sunshower.stores.sqlite import connect, errors, transaction
 
 MARKS = """CREATE TABLE IF NOT EXISTS sunshower_marks (
@@ -27,7 +27,7 @@ def homes(file: Path) -> list[Home]:
     """All that has been written there, in order; nothing if there is no such file."""
     if not file.exists():
         return []
-    with errors(file), closing(connect(file, 30.0)) as db:
+    with errors(file), closing(connect(file, ANSWER_WITHIN_S)) as db:
         db.execute(MARKS)
         rows = db.execute("SELECT state, task FROM sunshower_marks ORDER BY state, task")
         return [Home(*row) for row in rows]
@@ -36,7 +36,9 @@ def homes(file: Path) -> list[Home]:
 class SqliteBacking:
     """See the port. Others who write to the same file are waited for, `answer_within_s` long."""
 
-    def __init__(self, file: Path | str, home: Home, *, answer_within_s: float = 30.0) -> None:
+    def __init__(
+        self, file: Path | str, home: Home, *, answer_within_s: float = ANSWER_WITHIN_S
+    ) -> None:
         self._file = Path(file)
         self._home = home
         self._table = table_of(home)
