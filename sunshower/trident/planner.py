@@ -13,7 +13,10 @@ from pathlib import Path
 from sunshower.errors import DuplicateComponent
 from sunshower.trident.drafts import GroupDraft, Made, Sent, Spring, StageDraft, Tip, origins_of
 from sunshower.trident.places import InSqlite
+from sunshower.trident.stages.persisting import Persist
 from sunshower.trident.stages.plan import Feed, Group, Input, Node, Output, Skip, Source, Stage
+from sunshower.trident.states.counted import CountedIn
+from sunshower.trident.stored import coordinator_path
 
 Feeds = dict[Tip, list[Feed]]  # within one stage: who reads what
 
@@ -27,7 +30,7 @@ def plan_group(draft: GroupDraft) -> Group:
     feeds = {stage: _feeds(stage) for stage in stages}
     streams = _streams(feeds, ids)
     file = Path(f"{draft.program.topology.id}.batches.db").absolute()
-    return Group(
+    group = Group(
         draft.id,
         tuple(_stage(stage, ids, feeds, streams) for stage in stages),
         draft.store or InSqlite(file),
@@ -35,6 +38,17 @@ def plan_group(draft: GroupDraft) -> Group:
         interval_s=draft.interval_s or 0.0,
         skip=draft.skip or Skip(),
     )
+    _say_where_batches_are_counted(group)
+    return group
+
+
+def _say_where_batches_are_counted(group: Group) -> None:
+    spouts = [stage.id for stage in group.stages if stage.source is not None]
+    counted = CountedIn(group.store, tuple(coordinator_path(group.root, id) for id in spouts))
+    for stage in group.stages:
+        for node in stage.nodes:
+            if isinstance(node.operator, Persist):
+                node.operator.slot.counted = counted
 
 
 def _ids(stages: list[StageDraft]) -> dict[StageDraft, str]:

@@ -65,7 +65,7 @@ def test_batches_that_are_counted_anew_are_refused() -> None:
     batch(factory.make(PLACE), 500, epoch=3, storm=3)
     with pytest.raises(StaleAttempt, match="the store of the batches was removed"):
         batch(factory.make(PLACE), 1, epoch=1, storm=3)
-    with pytest.raises(StateMismatch, match="counted in another store than they were"):
+    with pytest.raises(StateMismatch, match="batches are counted elsewhere"):
         batch(factory.make(PLACE), 1, epoch=4, storm=3)
 
 
@@ -74,6 +74,7 @@ def test_batches_that_are_counted_anew_are_refused() -> None:
     [
         (Place("other", "counts", 0, 1), OPAQUE, "topology 'words', and this is 'other'"),
         (Place("words", "counts", 0, 2), OPAQUE, "parallelism 1, and this is 2"),
+        (Place("words", "counts", 0, 1, "9f"), OPAQUE, "batch 1, .* a spout with another id"),
         (PLACE, TRANSACTIONAL, "kind 'opaque', and this is 'transactional'"),
     ],
 )
