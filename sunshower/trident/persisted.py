@@ -75,7 +75,7 @@ def new_state(
     for kind in {stage.spout.kind for stage in before(tip) if stage.spout is not None}:
         check(kind, factory.kind, where, not_exactly_once)
     program.keep_state(getattr(factory, "name", None) or name, where)
-    return Slot(factory, name)
+    return Slot(factory, name, exactly_once=not not_exactly_once)
 
 
 def is_factory(state: Any) -> bool:

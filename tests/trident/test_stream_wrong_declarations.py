@@ -18,6 +18,7 @@ from sunshower.errors import (
 )
 from sunshower.trident import (
     Aggregator,
+    Skip,
     SpoutKind,
     StateKind,
     batches,
@@ -245,3 +246,18 @@ def test_two_stages_of_one_name() -> None:
         stream.shuffle().map(one).named("same")
     with pytest.raises(DuplicateComponent, match="several stages are called 'same'"):
         plans(topology)
+
+
+def test_batches_that_may_be_put_aside_need_states_that_can_undo() -> None:
+    skip = Skip(dead_letters="dead.jsonl")
+    topology, stream = given(Word, skip=skip)
+    stream.persistent_aggregate(Kept(StateKind.TRANSACTIONAL), count(), name="sums")
+    with pytest.raises(TopologyError, match="state 'sums' is of kind transactional, so what an"):
+        plans(topology)
+    topology, stream = given(Word, skip=skip)
+    with pytest.warns(UserWarning, match="do not count exactly once"):
+        stream.persistent_aggregate(
+            Kept(StateKind.NON_TRANSACTIONAL), count(), not_exactly_once=True
+        )
+    stream.persistent_aggregate(Kept(), sum_("length"))
+    assert plans(topology)

@@ -28,8 +28,8 @@ from sunshower.trident.states.port import MapState, Place, StateFactory
 class Slot:
     """The state of one task, which several operators of its stage may hold."""
 
-    def __init__(self, factory: StateFactory, name: str) -> None:
-        self.factory, self.name = factory, name
+    def __init__(self, factory: StateFactory, name: str, *, exactly_once: bool = True) -> None:
+        self.factory, self.name, self.exactly_once = factory, name, exactly_once
         self.counted: CountedIn | None = None  # the planner knows
         self._state: MapState | None = None
 
