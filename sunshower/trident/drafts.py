@@ -208,6 +208,20 @@ def before(tip: Tip) -> set[StageDraft]:
     return found
 
 
+def is_uneven(tip: Tip) -> bool:
+    """Whether these rows may be in another task in each attempt: they were shared out in a ring,
+    in the order in which they came."""
+    parts = tip.parts()
+    if len({part.stage for part in parts}) > 1:
+        return True  # see gather
+    return any(
+        isinstance(part.sharing, Even)
+        if isinstance(part, Sent)
+        else isinstance(part, Made) and any(is_uneven(tip) for tips in part.inputs for tip in tips)
+        for part in parts
+    )
+
+
 def _senders(tip: Tip) -> list[StageDraft]:
     return [origin.stage for origin in tip.origins] if isinstance(tip, Sent) else []
 

@@ -261,3 +261,24 @@ def test_batches_that_may_be_put_aside_need_states_that_can_undo() -> None:
         )
     stream.persistent_aggregate(Kept(), sum_("length"))
     assert plans(topology)
+
+
+def shuffled(stream: Any) -> Any:
+    return stream.shuffle(parallelism=2)
+
+
+def merged(stream: Any) -> Any:
+    return stream.merge(stream.broadcast()).map(one)
+
+
+@pytest.mark.parametrize("spread", [shuffled, merged])
+def test_tasks_that_get_other_rows_each_time_need_states_that_can_undo(spread: Any) -> None:
+    _, stream = given(Word)
+    spread(stream).partition_persist(Kept(), update, name="opaque")
+    spread(stream).partition_by("word").partition_persist(Kept(StateKind.TRANSACTIONAL), update)
+    with pytest.raises(TopologyError, match="which task gets which rows"):
+        spread(stream).partition_persist(Kept(StateKind.TRANSACTIONAL), update, name="other")
+    with pytest.warns(UserWarning, match="which task gets which rows"):
+        spread(stream).partition_persist(
+            Kept(StateKind.TRANSACTIONAL), update, name="accepted", not_exactly_once=True
+        )
