@@ -85,6 +85,15 @@ def test_a_state_of_somebody_else_is_not_opened(place: Place, kind: StateKind, w
         MemoryState(kind, shelf=factory.shelf).make(place)
 
 
+def test_fewer_tasks_are_told_also_where_only_those_that_are_gone_had_rows() -> None:
+    factory = MemoryState(OPAQUE)
+    batch(factory.make(Place("words", "counts", 3, 4)), 1, storm=3)
+    batch(factory.make(Place("words", "others", 3, 4)), 1, storm=3)
+    with pytest.raises(StateMismatch, match="has 2 tasks, and task 3 has written there"):
+        factory.make(Place("words", "counts", 0, 2))
+    factory.make(Place("words", "counts", 0, 4))
+
+
 @pytest.mark.parametrize(
     "mark",
     [

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from sunshower.errors import StaleAttempt, StateMismatch
-from sunshower.stores.backing import Mark
+from sunshower.stores.backing import Home, Mark
 from sunshower.trident.attempts import Attempt
 from sunshower.trident.states.port import Place, StateKind
 from sunshower.trident.states.texts import key_of, text_of_key
@@ -71,6 +71,15 @@ class Owner:
                     f"set that back, give the state another name, or remove it to begin anew"
                 )
         return attempt
+
+    def check_home(self, found: Home, ours: Home) -> None:
+        """Raise StateMismatch for what a task has written that we do not have."""
+        if found.state == ours.state and found.task >= self.place.parallelism:
+            raise StateMismatch(
+                f"{self} has {self.place.parallelism} tasks, and task {found.task} has written "
+                "there, too: give it back the parallelism that it had, give the state another "
+                "name, or remove it to begin anew"
+            )
 
     def journal(self, mark: Mark) -> Journal:
         """The keys of the last batch. Raises StateMismatch."""
