@@ -282,3 +282,10 @@ def test_tasks_that_get_other_rows_each_time_need_states_that_can_undo(spread: A
         spread(stream).partition_persist(
             Kept(StateKind.TRANSACTIONAL), update, name="accepted", not_exactly_once=True
         )
+
+
+def test_names_of_states_that_differ_in_case_alone_are_one() -> None:
+    _, stream = given(Word)
+    stream.persistent_aggregate(Kept(), count(), name="Sums")
+    with pytest.raises(DuplicateComponent, match="there is a state 'Sums' already"):
+        stream.persistent_aggregate(Kept(), count(), name="sums")
