@@ -7,10 +7,12 @@ One batch of one task is one transaction, and on the disk when it is answered.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from sunshower.errors import ConfigError
 from sunshower.stores.backing import ANSWER_WITHIN_S, Home, Mark, is_there, table_of
 from sunshower.stores.sqlite import connect, errors, transaction
 
@@ -23,12 +25,13 @@ _VALUES = """CREATE TABLE IF NOT EXISTS {} (
 _AT_ONCE = 500  # keys in one SELECT; SQLite may have been built with a limit of 999
 
 
-def homes(file: Path) -> list[Home]:
+def homes(file: Path, *, answer_within_s: float = 30.0) -> list[Home]:
     """All that has been written there, in order; nothing if there is no such file."""
     if not file.exists():
         return []
-    with errors(file), closing(connect(file, ANSWER_WITHIN_S)) as db:
-        db.execute(MARKS)
+    with errors(file), closing(connect(file, answer_within_s)) as db:
+        if not _table(db, "sunshower_marks"):
+            return []
         rows = db.execute("SELECT state, task FROM sunshower_marks ORDER BY state, task")
         return [Home(*row) for row in rows]
 
@@ -45,9 +48,11 @@ class SqliteBacking:
         self._select = f"SELECT key, value FROM {self._table}"  # noqa: S608 (a name that is quoted)
         with errors(self._file):
             self._db = connect(self._file, answer_within_s)
-            with transaction(self._db):
-                self._db.execute(MARKS)
-                self._db.execute(_VALUES.format(self._table))
+            try:
+                self._make_tables()
+            except BaseException:
+                self._db.close()
+                raise
 
     def mark(self) -> Mark | None:
         sql = "SELECT word, journal FROM sunshower_marks WHERE state = ? AND task = ?"
@@ -75,6 +80,19 @@ class SqliteBacking:
                 self._db.execute(sql, (*self._home, *mark))
                 self._write(changes)
 
+    def _make_tables(self) -> None:
+        """Who finds them there needs no lock, and waits for nobody who writes."""
+        if not (_table(self._db, "sunshower_marks") and _table(self._db, self._home.state)):
+            with transaction(self._db):
+                self._db.execute(MARKS)
+                self._db.execute(_VALUES.format(self._table))
+        found = _table(self._db, self._home.state)
+        if found != self._home.state:
+            raise ConfigError(
+                f"{self._file}: there is a table {found!r} already, and SQLite takes its name and "
+                f"{self._home.state!r} for one; give the state another one with `name`"
+            )
+
     def _write(self, changes: Mapping[str, str | None]) -> None:
         task = self._home.task
         self._db.executemany(
@@ -94,3 +112,10 @@ class SqliteBacking:
 
     def close(self) -> None:
         self._db.close()
+
+
+def _table(db: sqlite3.Connection, name: str) -> str | None:
+    """What a table is called that has this name, which has no case; None if there is none."""
+    sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE"
+    row = db.execute(sql, (name,)).fetchone()
+    return row and str(row[0])

@@ -44,12 +44,17 @@ class Program:
             )
 
     def keep_state(self, name: str, where: str) -> None:
-        """Raise DuplicateComponent if there is a state of this name, TopologyError for none."""
+        """Raise DuplicateComponent if there is a state of this name, TopologyError for none.
+
+        Names that differ in case alone are one, as in SQLite's names of tables.
+        """
         check_id(name, where)
-        if name in self.states:
+        known = next((one for one in self.states if one.lower() == name.lower()), None)
+        if known is not None:
             raise DuplicateComponent(
-                f"{where}: there is a state {name!r} already, of {self.states[name]}; a state has "
-                "one place that writes it: give this one another name=, or merge the streams"
+                f"{where}: there is a state {known!r} already, of {self.states[known]}; a state "
+                "has one place that writes it: give this one another name= (not in case alone), or "
+                "merge the streams"
             )
         self.states[name] = where
 
@@ -206,6 +211,20 @@ def before(tip: Tip) -> set[StageDraft]:
             found.add(stage)
             frontier += origins_of(stage)
     return found
+
+
+def is_uneven(tip: Tip) -> bool:
+    """Whether these rows may be in another task in each attempt: they were shared out in a ring,
+    in the order in which they came."""
+    parts = tip.parts()
+    if len({part.stage for part in parts}) > 1:
+        return True  # see gather
+    return any(
+        isinstance(part.sharing, Even)
+        if isinstance(part, Sent)
+        else isinstance(part, Made) and any(is_uneven(tip) for tips in part.inputs for tip in tips)
+        for part in parts
+    )
 
 
 def _senders(tip: Tip) -> list[StageDraft]:

@@ -18,11 +18,11 @@ from sunshower.trident.declaring import (
     persisted_schema,
     state_code_returns,
 )
-from sunshower.trident.drafts import Tip, before, same_group, send
+from sunshower.trident.drafts import Tip, before, is_uneven, same_group, send
 from sunshower.trident.stages.persisting import Lookup, PersistPartition, Query, Slot
 from sunshower.trident.stages.sharing import ByFields, ToFirst
-from sunshower.trident.states.guarantee import check
-from sunshower.trident.states.port import StateFactory
+from sunshower.trident.states.guarantee import check, check_sharing
+from sunshower.trident.states.port import StateFactory, StateKind
 
 if TYPE_CHECKING:
     from sunshower.trident.streams import BatchStream
@@ -74,8 +74,10 @@ def new_state(
     program.check_open(where)
     for kind in {stage.spout.kind for stage in before(tip) if stage.spout is not None}:
         check(kind, factory.kind, where, not_exactly_once)
+    if factory.kind is StateKind.TRANSACTIONAL and is_uneven(tip):
+        check_sharing(where, accept=not_exactly_once)
     program.keep_state(getattr(factory, "name", None) or name, where)
-    return Slot(factory, name)
+    return Slot(factory, name, exactly_once=not not_exactly_once)
 
 
 def is_factory(state: Any) -> bool:

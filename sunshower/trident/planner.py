@@ -10,10 +10,14 @@ from copy import copy
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-from sunshower.errors import DuplicateComponent
+from sunshower.errors import DuplicateComponent, TopologyError
 from sunshower.trident.drafts import GroupDraft, Made, Sent, Spring, StageDraft, Tip, origins_of
 from sunshower.trident.places import InSqlite
+from sunshower.trident.stages.persisting import Persist, Slot
 from sunshower.trident.stages.plan import Feed, Group, Input, Node, Output, Skip, Source, Stage
+from sunshower.trident.states.counted import CountedIn
+from sunshower.trident.states.port import StateKind
+from sunshower.trident.stored import coordinator_path
 
 Feeds = dict[Tip, list[Feed]]  # within one stage: who reads what
 
@@ -27,7 +31,7 @@ def plan_group(draft: GroupDraft) -> Group:
     feeds = {stage: _feeds(stage) for stage in stages}
     streams = _streams(feeds, ids)
     file = Path(f"{draft.program.topology.id}.batches.db").absolute()
-    return Group(
+    group = Group(
         draft.id,
         tuple(_stage(stage, ids, feeds, streams) for stage in stages),
         draft.store or InSqlite(file),
@@ -35,6 +39,26 @@ def plan_group(draft: GroupDraft) -> Group:
         interval_s=draft.interval_s or 0.0,
         skip=draft.skip or Skip(),
     )
+    spouts = [stage.id for stage in group.stages if stage.source is not None]
+    counted = CountedIn(group.store, tuple(coordinator_path(group.root, id) for id in spouts))
+    for stage in group.stages:
+        for node in stage.nodes:
+            if isinstance(node.operator, Persist):
+                node.operator.slot.counted = counted
+                _check_skip(group, node.operator.slot, draft)
+    return group
+
+
+def _check_skip(group: Group, slot: Slot, draft: GroupDraft) -> None:
+    """Raise TopologyError for a state that keeps of a batch what is put aside."""
+    kind, aside = slot.factory.kind, group.skip.dead_letters is not None
+    if aside and slot.exactly_once and kind is not StateKind.OPAQUE:
+        raise TopologyError(
+            f"topology {draft.program.topology.id!r}, batches {draft.id!r}: state {slot.name!r} is "
+            f"of kind {kind.value}, so what an attempt has written stays, also when the batch is "
+            "skipped after all: its rows would count and be dead letters. Take a state of kind "
+            "opaque, or leave dead_letters out of Skip"
+        )
 
 
 def _ids(stages: list[StageDraft]) -> dict[StageDraft, str]:

@@ -315,7 +315,10 @@ class BatchStream(Generic[R_co]):
         return self.shared(ByBatch(), parallelism)
 
     def partition(self, grouping: CustomGrouping, *, parallelism: int = 1) -> BatchStream[R_co]:
-        """As `grouping` says; it calls the tasks 0, 1, 2 and so on."""
+        """As `grouping` says; it calls the tasks 0, 1, 2 and so on.
+
+        A transactional state behind it counts once only if `choose` looks at nothing but the row.
+        """
         if not (hasattr(grouping, "prepare") and hasattr(grouping, "choose")):
             raise TopologyError(
                 f"{self._where('partition')} needs an object with prepare(targets) and "

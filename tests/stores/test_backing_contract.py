@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -252,3 +253,22 @@ def test_many_open_a_new_file_at_once(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(open_one, range(60)))
+
+
+def test_a_table_that_differs_in_case_alone_is_anothers(tmp_path: Path) -> None:
+    """SQLite's names of tables ignore case, and two programs would write into one."""
+    with closing(SqliteBacking(tmp_path / "states.db", Home("Sums", 0))) as backing:
+        backing.put({"1": "1"}, FIRST, None)
+    with pytest.raises(ConfigError, match="there is a table 'Sums' already"):
+        SqliteBacking(tmp_path / "states.db", Home("sums", 0))
+
+
+def test_who_reads_waits_for_no_writer(tmp_path: Path) -> None:
+    file = tmp_path / "states.db"
+    with closing(SqliteBacking(file, Home("sums", 0))) as backing:
+        backing.put({"1": "1"}, FIRST, None)
+    with closing(sqlite3.connect(file, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        with closing(SqliteBacking(file, Home("sums", 0), answer_within_s=0.0)) as reader:
+            assert dict(reader.items()) == {"1": "1"}
+        assert sqlite_homes(file, answer_within_s=0.0) == [Home("sums", 0)]

@@ -13,6 +13,7 @@ from sunshower.clock import ManualClock
 from sunshower.topologies.components import Context
 from sunshower.trident.attempts import Attempt
 from sunshower.trident.declare import StreamProgram, batches
+from sunshower.trident.places import InMemory
 from sunshower.trident.planner import plan_group
 from sunshower.trident.spouts.port import SpoutKind
 from sunshower.trident.stages.plan import Feed, Group, Input, Output, Stage
@@ -198,6 +199,8 @@ def built(read: Input, rows: list[list[Any]]) -> list[Any]:
 
 def plans(topology: Topology) -> list[Group]:
     program = topology.guest(StreamProgram)
+    for group in program.groups.values():
+        group.store = group.store or InMemory()
     return [plan_group(group) for group in program.groups.values()]
 
 

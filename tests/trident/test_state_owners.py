@@ -65,7 +65,7 @@ def test_batches_that_are_counted_anew_are_refused() -> None:
     batch(factory.make(PLACE), 500, epoch=3, storm=3)
     with pytest.raises(StaleAttempt, match="the store of the batches was removed"):
         batch(factory.make(PLACE), 1, epoch=1, storm=3)
-    with pytest.raises(StateMismatch, match="counted in another store than they were"):
+    with pytest.raises(StateMismatch, match="batches are counted elsewhere"):
         batch(factory.make(PLACE), 1, epoch=4, storm=3)
 
 
@@ -74,6 +74,7 @@ def test_batches_that_are_counted_anew_are_refused() -> None:
     [
         (Place("other", "counts", 0, 1), OPAQUE, "topology 'words', and this is 'other'"),
         (Place("words", "counts", 0, 2), OPAQUE, "parallelism 1, and this is 2"),
+        (Place("words", "counts", 0, 1, "9f"), OPAQUE, "batch 1, .* a spout with another id"),
         (PLACE, TRANSACTIONAL, "kind 'opaque', and this is 'transactional'"),
     ],
 )
@@ -82,6 +83,15 @@ def test_a_state_of_somebody_else_is_not_opened(place: Place, kind: StateKind, w
     batch(factory.make(PLACE), 1, storm=3)
     with pytest.raises(StateMismatch, match=what):
         MemoryState(kind, shelf=factory.shelf).make(place)
+
+
+def test_fewer_tasks_are_told_also_where_only_those_that_are_gone_had_rows() -> None:
+    factory = MemoryState(OPAQUE)
+    batch(factory.make(Place("words", "counts", 3, 4)), 1, storm=3)
+    batch(factory.make(Place("words", "others", 3, 4)), 1, storm=3)
+    with pytest.raises(StateMismatch, match="has 2 tasks, and task 3 has written there"):
+        factory.make(Place("words", "counts", 0, 2))
+    factory.make(Place("words", "counts", 0, 4))
 
 
 @pytest.mark.parametrize(

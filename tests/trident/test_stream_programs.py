@@ -88,6 +88,29 @@ def test_a_later_run_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
         assert dict(SqliteState(tmp_path / "counts.db").items()) == WORDS
 
 
+@pytest.mark.parametrize("change", ["store", "spout"])
+def test_batches_that_are_counted_anew_are_not_taken_for_repeats(
+    change: str, tmp_path: Path
+) -> None:
+    """One batch each: batch 1 of the second run has the very number of that of the first."""
+    state, file = SqliteState(tmp_path / "counts.db"), tmp_path / "batches.db"
+
+    def run(id: str, *lines: str) -> None:
+        topology = Topology("words")
+        spout = FixedBatchSpout([Line(line) for line in lines], 4, type=Line)
+        words = batches(topology, id, spout, store=InSqlite(file)).each(split)
+        words.group_by("word").persistent_aggregate(state, count())
+        run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
+
+    run("poem", "storm ray")
+    if change == "store":
+        for part in tmp_path.glob("batches.db*"):
+            part.unlink()
+    with pytest.raises(TopologyFailed, match="batches are counted elsewhere"):
+        run("poem" if change == "store" else "other", "sun")
+    assert dict(state.items()) == {"storm": 1, "ray": 1}
+
+
 def windowed(topology: Topology, state: MemoryState, fired: MemoryState, **options: Any) -> None:
     """A word count, and over its new values windows, and what all windows together counted."""
     words = word_count(topology, state, **options)

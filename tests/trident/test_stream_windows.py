@@ -14,6 +14,7 @@ from sunshower.clock import ManualClock
 from sunshower.errors import ConfigError
 from sunshower.trident.aggregators import Aggregator, count, sum_
 from sunshower.trident.attempts import Attempt
+from sunshower.trident.states.factories import MemoryState
 from sunshower.trident.states.port import StateKind
 from sunshower.trident.windows import sliding, tumbling
 from tests.trident.one_process import Kept, Runner, given, seen
@@ -141,6 +142,25 @@ def test_a_clock_that_begins_anew_ends_windows_all_the_same() -> None:
     later.advance(60)
     runner.batch([])
     assert made == [(1020, 2)]
+
+
+@pytest.mark.parametrize("kind", [StateKind.OPAQUE, StateKind.TRANSACTIONAL])
+def test_what_a_batch_without_rows_fires_its_repeat_fires_too(kind: StateKind) -> None:
+    """Another task's commit has failed; this one lives on, and has its clock and its state."""
+    topology, stream = given(Price)
+    state, totals = MemoryState(kind), MemoryState(kind)
+    windows = stream.window(tumbling(seconds=60), count(), state=state)
+    windows.new_values.persistent_aggregate(totals, sum_("count"), name="totals")
+    made = seen(windows.new_values)
+    clock = ManualClock(30.0)
+    runner = Runner(topology, clock)
+    runner.batch(prices(1, 2))
+    clock.advance(31)
+    runner.batch([])
+    runner.again([])
+    assert made == [(60, 2)] * 2
+    runner.batch([])
+    assert dict(totals.items()) == {"$GLOBAL$": 2}
 
 
 batches_of_prices = st.lists(

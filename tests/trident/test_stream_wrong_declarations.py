@@ -18,6 +18,7 @@ from sunshower.errors import (
 )
 from sunshower.trident import (
     Aggregator,
+    Skip,
     SpoutKind,
     StateKind,
     batches,
@@ -245,3 +246,46 @@ def test_two_stages_of_one_name() -> None:
         stream.shuffle().map(one).named("same")
     with pytest.raises(DuplicateComponent, match="several stages are called 'same'"):
         plans(topology)
+
+
+def test_batches_that_may_be_put_aside_need_states_that_can_undo() -> None:
+    skip = Skip(dead_letters="dead.jsonl")
+    topology, stream = given(Word, skip=skip)
+    stream.persistent_aggregate(Kept(StateKind.TRANSACTIONAL), count(), name="sums")
+    with pytest.raises(TopologyError, match="state 'sums' is of kind transactional, so what an"):
+        plans(topology)
+    topology, stream = given(Word, skip=skip)
+    with pytest.warns(UserWarning, match="do not count exactly once"):
+        stream.persistent_aggregate(
+            Kept(StateKind.NON_TRANSACTIONAL), count(), not_exactly_once=True
+        )
+    stream.persistent_aggregate(Kept(), sum_("length"))
+    assert plans(topology)
+
+
+def shuffled(stream: Any) -> Any:
+    return stream.shuffle(parallelism=2)
+
+
+def merged(stream: Any) -> Any:
+    return stream.merge(stream.broadcast()).map(one)
+
+
+@pytest.mark.parametrize("spread", [shuffled, merged])
+def test_tasks_that_get_other_rows_each_time_need_states_that_can_undo(spread: Any) -> None:
+    _, stream = given(Word)
+    spread(stream).partition_persist(Kept(), update, name="opaque")
+    spread(stream).partition_by("word").partition_persist(Kept(StateKind.TRANSACTIONAL), update)
+    with pytest.raises(TopologyError, match="which task gets which rows"):
+        spread(stream).partition_persist(Kept(StateKind.TRANSACTIONAL), update, name="other")
+    with pytest.warns(UserWarning, match="which task gets which rows"):
+        spread(stream).partition_persist(
+            Kept(StateKind.TRANSACTIONAL), update, name="accepted", not_exactly_once=True
+        )
+
+
+def test_names_of_states_that_differ_in_case_alone_are_one() -> None:
+    _, stream = given(Word)
+    stream.persistent_aggregate(Kept(), count(), name="Sums")
+    with pytest.raises(DuplicateComponent, match="there is a state 'Sums' already"):
+        stream.persistent_aggregate(Kept(), count(), name="sums")

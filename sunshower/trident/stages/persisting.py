@@ -21,19 +21,22 @@ from sunshower.trident.stages.aggregating import combine_into
 from sunshower.trident.stages.grouping import group_keys, key_of_row, values_of_key
 from sunshower.trident.stages.port import Emit, Rows
 from sunshower.trident.stages.steps import Step, check_rows, keys_of, prepare_code
+from sunshower.trident.states.counted import CountedIn
 from sunshower.trident.states.port import MapState, Place, StateFactory
 
 
 class Slot:
     """The state of one task, which several operators of its stage may hold."""
 
-    def __init__(self, factory: StateFactory, name: str) -> None:
-        self.factory, self.name = factory, name
+    def __init__(self, factory: StateFactory, name: str, *, exactly_once: bool = True) -> None:
+        self.factory, self.name, self.exactly_once = factory, name, exactly_once
+        self.counted: CountedIn | None = None  # the planner knows
         self._state: MapState | None = None
 
     def open(self, context: Context) -> None:
         if self._state is None:
-            place = Place(context.topology, self.name, context.index, context.parallelism)
+            batches = self.counted.incarnation() if self.counted is not None else ""
+            place = Place(context.topology, self.name, context.index, context.parallelism, batches)
             self._state = self.factory.make(place)
 
     @property

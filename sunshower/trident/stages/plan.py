@@ -96,7 +96,8 @@ class Skip:
     """What becomes of a batch that has failed `attempts` times.
 
     `dead_letters` is None: the topology halts, and says why. Else its rows go there as JSON lines,
-    with the cause, and for all others it is an empty batch.
+    with the cause, and for all others it is an empty batch; states must be opaque, to undo what an
+    earlier attempt has written.
     """
 
     attempts: int = 5

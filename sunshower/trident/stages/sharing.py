@@ -1,7 +1,8 @@
 """How rows are shared out among the tasks of the next stage: the repartitionings of the DSL.
 
 Each sending task has an object of its own for each output. Which task gets which row of a batch may
-differ from attempt to attempt only where no state depends on it: by fields it never does.
+differ from attempt to attempt: evenly, rows go in the order in which they came, so a transactional
+state behind it is refused; by fields it never does; by a grouping of the user's he must see to it.
 Storm: org.apache.storm.trident.Stream, its repartitioning operations.
 """
 

@@ -80,7 +80,8 @@ class Windows(Persist):
 
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
         by_batch = self.time is None and not self.window.by_count
-        if not batch and by_batch and self._now() >= self._next_end:
+        again = attempt.attempt > 0  # an earlier attempt may have fired, and moved the next end
+        if not batch and by_batch and (again or self._now() >= self._next_end):
             batch = _Nothing()  # time has passed: windows may end without a row
         try:
             super().finish(batch, attempt, emit)

@@ -47,6 +47,9 @@ class KeptState(ABC):
         """See the port StateFactory."""
         home = Home(self.name or place.state, place.index)
         owner = Owner(place, self.kind, self.where)
+        if place.index == 0:  # one is enough: nothing is committed before all tasks are there
+            for other in self.homes():
+                owner.check_home(other, home)
         backing = self.open(home)
         try:
             return StoredMap(backing, owner)

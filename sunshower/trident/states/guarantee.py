@@ -66,6 +66,21 @@ def check(spout: SpoutKind, state: StateKind, where: str, accept: bool = False) 
     warnings.warn(said, stacklevel=3)
 
 
+def check_sharing(where: str, accept: bool = False) -> None:
+    """Likewise, of a transactional state whose tasks may get other rows in each attempt."""
+    said = (
+        f"{where}: into a state of kind transactional, rows do not count exactly once after a "
+        "shuffle or a merge: which task gets which rows differs from attempt to attempt, and "
+        "what a task has written stays"
+    )
+    if not accept:
+        raise TopologyError(
+            f"{said}. Say who gets which by partition_by or global_, take a state of kind opaque, "
+            "or accept it by not_exactly_once=True"
+        )
+    warnings.warn(said, stacklevel=3)
+
+
 def _way_out(spout: SpoutKind) -> str:
     kinds = [kind for kind in StateKind if verdict(spout, kind).exactly_once]
     if not kinds:

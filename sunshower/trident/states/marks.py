@@ -1,6 +1,7 @@
 """Who has written a task's part of a state last, and with which keys: read, judged, written.
 
-The word    {"topology":"words","kind":"opaque","parallelism":2,"epoch":1,"txid":7,"attempt":0}
+The word    {"topology":"words","batches":"9f1c…","kind":"opaque","parallelism":2,
+             "epoch":1,"txid":7,"attempt":0}
 The journal {"written":["storm"],"removed":[]}      keys of that batch
 
 Whoever comes with less than (epoch, txid, attempt) is refused, as StaleAttempt; and whoever is of
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from sunshower.errors import StaleAttempt, StateMismatch
-from sunshower.stores.backing import Mark
+from sunshower.stores.backing import Home, Mark
 from sunshower.trident.attempts import Attempt
 from sunshower.trident.states.port import Place, StateKind
 from sunshower.trident.states.texts import key_of, text_of_key
@@ -63,11 +64,22 @@ class Owner:
             self.corrupt("its mark", mark.word)
         for what, ours in self._identity().items():
             if found.get(what) != ours:
+                if what == "batches":
+                    self._counted_elsewhere(attempt)
                 raise StateMismatch(
                     f"{self} was written with {what} {found.get(what)!r}, and this is {ours!r}: "
                     f"set that back, give the state another name, or remove it to begin anew"
                 )
         return attempt
+
+    def check_home(self, found: Home, ours: Home) -> None:
+        """Raise StateMismatch for what a task has written that we do not have."""
+        if found.state == ours.state and found.task >= self.place.parallelism:
+            raise StateMismatch(
+                f"{self} has {self.place.parallelism} tasks, and task {found.task} has written "
+                "there, too: give it back the parallelism that it had, give the state another "
+                "name, or remove it to begin anew"
+            )
 
     def journal(self, mark: Mark) -> Journal:
         """The keys of the last batch. Raises StateMismatch."""
@@ -89,11 +101,7 @@ class Owner:
                 "begin anew"
             )
         if attempt.txid < last.txid:
-            raise StateMismatch(
-                f"{self} was written by {said(last)}, which is ahead of {said(attempt)}: the "
-                "batches are counted in another store than they were. Give the group the store "
-                "that it had, or remove the state to begin anew"
-            )
+            self._counted_elsewhere(last)
 
     def corrupt(self, what: str, found: str) -> NoReturn:
         raise StateMismatch(
@@ -101,9 +109,17 @@ class Owner:
             "give the state another name, or remove it to begin anew"
         )
 
+    def _counted_elsewhere(self, last: Attempt) -> NoReturn:
+        raise StateMismatch(
+            f"{self} was written by {said(last)}, and batches are counted elsewhere than they were "
+            "then: by a spout with another id, or in another store or one that was removed. Give "
+            "back the id and the store, or remove the state to begin anew"
+        )
+
     def _identity(self) -> dict[str, Any]:
         return {
             "topology": self.place.topology,
+            "batches": self.place.batches,
             "kind": self.kind.value,
             "parallelism": self.place.parallelism,
         }

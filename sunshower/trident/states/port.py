@@ -39,6 +39,7 @@ class Place:
     state: str  # its name, by which a later run finds it again
     index: int
     parallelism: int
+    batches: str = ""  # which counting of batches it is, see counted.py; "": nobody has said
 
 
 class State(Protocol):
