@@ -13,6 +13,7 @@ Storm: org.apache.storm.kafka.spout.trident.KafkaTridentSpoutTransactional, Kafk
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -54,7 +55,7 @@ class BatchOptions:
 
     bounds: Bounds = field(default_factory=Bounds)  # of one task's share of a batch
     first: Where = First.UNCOMMITTED_EARLIEST  # firstPollOffsetStrategy
-    until_end: bool = False  # read what is there when a partition is begun, then end
+    until_end: bool = False  # read what is there when a run begins a partition, then end
     refresh_s: float = 30.0  # partitionRefreshPeriodMs: new partitions and topics
     answer_s: float = 30.0  # in which a batch that is emitted again must have been read
     directory: Callable[[Mapping[str, Any]], Directory] = by_metadata  # is given the settings
@@ -103,6 +104,7 @@ class _KafkaBatches(Partitioned):
         self.settings, self.subscription = spout.settings, spout.subscription
         self.emits, self.deployment = spout.emits, spout.deployment
         self.bounds = self.options.bounds
+        self.declared = uuid.uuid4().hex if self.options.until_end else ""
         self._reads = (value or Bytes(), key or Bytes(), translate, tuple(fields))
         self._directory: RefreshedDirectory | None = None
         self._consumer: Consumer | None = None
@@ -113,7 +115,7 @@ class _KafkaBatches(Partitioned):
     def open(self, context: Context) -> None:
         self._clock = context.clock
         self._topology = f"{context.topology}-{self.deployment}"
-        self._begun: dict[tuple[str, int | None], Extent] = {}
+        self._begun: dict[tuple[str, str, int | None], Extent] = {}
         self._read: dict[Partition, Extent] = {}
         self._committed: dict[Partition, int] = {}
 
@@ -157,7 +159,13 @@ class _KafkaBatches(Partitioned):
 
     def is_end(self, partition: str, metadata: Any) -> bool:
         extent = Extent.of(metadata, partition)
-        return extent.until is not None and extent.end >= extent.until
+        ours = extent.until is not None and extent.run == self._bounded
+        return ours and extent.end >= (extent.until or 0)
+
+    @property
+    def _bounded(self) -> str | None:
+        """The run that the batch is of; None: what is there is not read to its end."""
+        return self.run if self.options.until_end else None
 
     def committed(self, metadata: Mapping[str, Any]) -> None:
         for name, kept in metadata.items():
@@ -182,9 +190,10 @@ class _KafkaBatches(Partitioned):
                 first, end = (first, end) if messages else self._beyond(partition, first)
             self._emit(messages, room)
             digest = checksum(messages) if self.kind is SpoutKind.TRANSACTIONAL else None
-            extent = Extent(first, end, self._topology, len(messages), digest, start.until)
+            bounded = (start.until, start.run)
+            extent = Extent(first, end, self._topology, len(messages), digest, *bounded)
             name, self._read[partition] = name_of(partition), extent
-            known = last[name] is not None and start.deployment == self._topology
+            known = last[name] is not None and Extent.of(last[name], name) == start
             idle = known and end == start.end and self.kind is SpoutKind.OPAQUE
             found[name] = last[name] if idle else extent.kept()
         return found
@@ -231,12 +240,14 @@ class _KafkaBatches(Partitioned):
 
     def _start(self, name: str, kept: Any) -> Extent:
         extent = None if kept is None else Extent.of(kept, name)
-        if extent is not None and extent.deployment == self._topology:
+        ours = (self._topology, self._bounded)
+        if extent is not None and (extent.deployment, extent.run) == ours:
             return extent
         partition, before = partition_of(name), None if extent is None else extent.end
-        if (name, before) not in self._begun:  # an attempt that is repeated begins there, too
-            self._begun[name, before] = self._first(partition, extent)
-        return self._begun[name, before]
+        key = (self.run, name, before)
+        if key not in self._begun:  # an attempt that is repeated begins there, too
+            self._begun[key] = self._first(partition, extent)
+        return self._begun[key]
 
     def _first(self, partition: Partition, extent: Extent | None) -> Extent:
         consumer, where = self._connect(), self.options.first
@@ -251,7 +262,7 @@ class _KafkaBatches(Partitioned):
         if start.skipped:
             self._skip(partition, *start.skipped)
         until = latest if self.options.until_end else None
-        return Extent(start.offset, start.offset, self._topology, until=until)
+        return Extent(start.offset, start.offset, self._topology, until=until, run=self._bounded)
 
     def _beyond(self, partition: Partition, wanted: int) -> tuple[int, int]:
         """What a batch has, without a record, when what was to be read next is not there."""

@@ -71,6 +71,7 @@ class OpaqueEmitter(BaseEmitter):
         if held is not None and held.attempt > attempt:
             raise StaleAttempt(f"{attempt} comes after {held.attempt}, which is a later one")
         self._held = {txid: one for txid, one in self._held.items() if txid < attempt.txid}
+        self._spout.run = metadata.get("run", "")
         last = {
             name: NOTHING if name in metadata["gone"] else self._before(name, attempt.txid)
             for name in own(metadata, self._context)

@@ -27,6 +27,8 @@ class Partitioned:
     parallelism_max: int | None = None
     kind: SpoutKind
     bounds = Bounds()  # of one task's share of a batch
+    declared = ""  # where ends depend on when it was run: what tells this declaration from others
+    run = ""  # which run of it the batch is of that is emitted now; set before each
 
     def open(self, context: Context) -> None:
         """Called once in each place: the coordinator's, and each task's. Connect when asked."""
@@ -57,7 +59,7 @@ class Partitioned:
     def is_end(self, partition: str, metadata: Any) -> bool:
         """Whether nothing will ever come after that. When all are at their end, so is the stream.
 
-        It must follow from these metadata alone, and hold for ever.
+        It must follow from these metadata and `run` alone, and hold for ever.
         """
         return False
 

@@ -54,6 +54,7 @@ class TransactionalEmitter(BaseEmitter):
 
     def emit_batch(self, attempt: Attempt, metadata: Any, rows: Rows) -> None:
         names = own(metadata, self._context)
+        self._spout.run = metadata.get("run", "")
         self._shelves = {name: one for name, one in self._shelves.items() if name in names}
         room = Room(self._spout.bounds, self._context.clock)
         try:
