@@ -5,7 +5,8 @@ transactional   a batch that is emitted again is read anew, and has the very sam
 opaque          it is read from the same place, and may have more records or fewer
 
 How far each partition is stands in the batch group's store, not in a group of Kafka's; from there
-a topology that begins takes over where `first` says so, as KafkaSpout does. Of transactions it
+a topology that begins takes over where `first` says so, as KafkaSpout does; a partition that is
+added later is read from its first offset. Of transactions it
 reads what is committed. What the brokers removed before it was read is passed over, and told.
 Storm: org.apache.storm.kafka.spout.trident.KafkaTridentSpoutTransactional, KafkaTridentSpoutOpaque
 """
@@ -115,6 +116,7 @@ class _KafkaBatches(Partitioned):
     def open(self, context: Context) -> None:
         self._clock = context.clock
         self._topology = f"{context.topology}-{self.deployment}"
+        self.origin = "" if self.options.first in _BY_ANYONE else self._topology
         self._begun: dict[tuple[str, str, int | None], Extent] = {}
         self._read: dict[Partition, Extent] = {}
         self._committed: dict[Partition, int] = {}
@@ -254,6 +256,8 @@ class _KafkaBatches(Partitioned):
         stored = None if extent is None else extent.committed
         if stored is None and where in _BY_ANYONE:
             stored = KafkaOffsets(consumer).read([partition]).get(partition)
+        if stored is None and name_of(partition) in self.added:
+            where = First.EARLIEST
         earliest, latest = consumer.bounds(partition)
         late = None
         if isinstance(where, Since):

@@ -2,6 +2,7 @@
 
     {"txid": 7, "partitions": ["a", null, "c"], "gone": []}    "c" is of task 2 modulo the tasks
     … "run": "5f….1"    of a bounded spout: its declaration, and how often that was run to its end
+    … "origin": "t-1", "added": ["c"]    which were not there in the first batch of that origin
 
 A partition keeps its place while it is there, and nobody else moves when one vanishes: its place
 stays empty until a new one takes it. What has vanished between two attempts of a batch is `gone`:
@@ -48,6 +49,11 @@ def at_end(spout: Partitioned, name: str, metadata: Any) -> bool:
     return known and spout.is_end(name, metadata)
 
 
+def tell(spout: Partitioned, metadata: Any) -> None:
+    """What a spout is to know of a batch before it is asked for it."""
+    spout.run, spout.added = metadata.get("run", ""), metadata.get("added", ())
+
+
 class PartitionsCoordinator(BaseCoordinator):
     """See the port `Coordinator`. Where a batch must be the same again, each of its attempts has
     the partitions of the first."""
@@ -76,8 +82,17 @@ class PartitionsCoordinator(BaseCoordinator):
         made = {"txid": txid, "partitions": kept, "gone": gone}
         if self._spout.declared:
             made["run"] = self._run(before or {}, begun=current is not None)
+        if self._spout.origin is not None:
+            made |= {"origin": self._spout.origin, "added": self._added(before, kept)}
         self._is_new = self._is_new and current is not None
         return made
+
+    def _added(self, before: Any, names: Sequence[str | None]) -> list[str]:
+        """Partitions of which everything is news."""
+        if not before or before.get("origin", "") != self._spout.origin:
+            return []
+        old = {*before["partitions"]}.difference(before.get("added", ()))
+        return [name for name in names if name is not None and name not in old]
 
     def _run(self, before: Mapping[str, Any], *, begun: bool) -> str:
         """Which run a batch is of. A task that is started again stays in that of the batch before;
@@ -93,7 +108,8 @@ class PartitionsCoordinator(BaseCoordinator):
 
     def is_last(self, metadata: Any) -> bool:
         names = [name for name in metadata["partitions"] if name is not None]
-        run = self._spout.run = metadata.get("run", "")
+        tell(self._spout, metadata)
+        run = self._spout.run
         if not self._ends or not names or (self._spout.declared and not self._is_of_ours(run)):
             return False
         return all(self._at_end(name, run, metadata["txid"]) for name in names)

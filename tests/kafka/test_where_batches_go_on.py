@@ -1,4 +1,4 @@
-"""Bounded jobs on batches of Kafka, run once more, against a client that stands still."""
+"""Where batches of Kafka begin and end, and where they go on, on a client that is a list."""
 
 from __future__ import annotations
 
@@ -157,3 +157,38 @@ def test_a_batch_of_the_run_before_is_not_the_last_of_this_one(
     second.tree_says(2)
     assert not second.is_last(1)
     assert to_end(second, 2)[0] == [(0, 3)]
+
+
+class NoOffsets:
+    """What the group of a client has committed."""
+
+    def __init__(self, *_: object) -> None: ...
+
+    def read(self, _: Any) -> dict[Partition, Any]:
+        return {}
+
+
+@BOTH
+@pytest.mark.parametrize("first", [First.LATEST, First.UNCOMMITTED_LATEST])
+def test_a_partition_that_is_added_is_read_from_its_first_record(
+    monkeypatch: pytest.MonkeyPatch, kind: Any, first: First
+) -> None:
+    monkeypatch.setattr("sunshower.kafka.batches.KafkaOffsets", NoOffsets)
+    site = Site(monkeypatch, 5)
+    spout = site.spout(kind, first=first)
+    drive = site.drive(spout)
+    assert drive.batch(1) == []
+    drive.tree_says(2)
+    site.sizes[1] = 3
+    site.topics.counts["a"] = 2
+    assert len(drive.emit(2)) == 3
+    again = site.drive(spout)
+    again.metadata = drive.metadata
+    assert len(again.batch(2, 1)) == 3, "also in another life, and another attempt"
+    anew = site.drive(site.spout(kind, first=first, deployment="another"))
+    site.sizes[2] = 3
+    site.topics.counts["a"] = 3
+    anew.metadata = drive.metadata
+    anew.tree_says(3)
+    found = {row.partition for row in anew.batch(3)}
+    assert found == (set() if first is First.LATEST else {2}), "LATEST is of each deployment"
