@@ -31,7 +31,7 @@ from sunshower.kafka.options import KafkaOptions, by_metadata
 from sunshower.kafka.partitions import Directory, Partition
 from sunshower.kafka.refreshed import RefreshedDirectory
 from sunshower.kafka.spout import KafkaSpout
-from sunshower.kafka.starting import First, Since, Where, begin, within
+from sunshower.kafka.starting import First, Since, Where, begin
 from sunshower.kafka.translating import Bad, KafkaRecord, Received, Translator
 from sunshower.topologies.components import Context, OnStream
 from sunshower.trident.spouts.bounds import Bounds, Room
@@ -57,6 +57,9 @@ class BatchOptions:
     bounds: Bounds = field(default_factory=Bounds)  # of one task's share of a batch
     first: Where = First.UNCOMMITTED_EARLIEST  # firstPollOffsetStrategy
     until_end: bool = False  # read what is there when a run begins a partition, then end
+    # Of a partition that ends before what was to be read next, in place of a batch that fails:
+    # EARLIEST, where the topic was made anew; LATEST, where its end was lost and written once more.
+    shortened: First | None = None
     refresh_s: float = 30.0  # partitionRefreshPeriodMs: new partitions and topics
     answer_s: float = 30.0  # in which a batch that is emitted again must have been read
     directory: Callable[[Mapping[str, Any]], Directory] = by_metadata  # is given the settings
@@ -68,6 +71,10 @@ class BatchOptions:
         for name in ("refresh_s", "answer_s"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}; it must be above 0 seconds")
+        if self.shortened not in (None, First.EARLIEST, First.LATEST):
+            raise ConfigError(
+                f"shortened is {self.shortened!r}; it may be First.EARLIEST, First.LATEST, or None"
+            )
 
 
 class _KafkaBatches(Partitioned):
@@ -262,6 +269,10 @@ class _KafkaBatches(Partitioned):
         late = None
         if isinstance(where, Since):
             late = consumer.since(partition, where.timestamp_ms)
+        kept = where in _BY_ANYONE or (extent is not None and extent.deployment == self._topology)
+        if extent is not None and kept and extent.end > latest:
+            at = self._shortened(partition, extent.end, earliest, latest)
+            stored = extent.at(at).committed
         start = begin(where, stored, self._topology, earliest, latest, stamped=late)
         if start.skipped:
             self._skip(partition, *start.skipped)
@@ -271,16 +282,25 @@ class _KafkaBatches(Partitioned):
     def _beyond(self, partition: Partition, wanted: int) -> tuple[int, int]:
         """What a batch has, without a record, when what was to be read next is not there."""
         earliest, latest = self._connect().bounds(partition)
-        after = within(wanted, earliest, latest, self.options.first).offset
-        if after > wanted:
-            self._skip(partition, wanted, after)
-            return wanted, after
-        _LOG.warning(
-            "%s ends at %d, and %d was to be read next: it has been truncated or made anew, and "
-            "is read from %d",
-            *(partition, latest, wanted, after),
-        )
+        if wanted < earliest:
+            self._skip(partition, wanted, earliest)
+            return wanted, earliest
+        after = wanted if wanted <= latest else self._shortened(partition, wanted, earliest, latest)
         return after, after
+
+    def _shortened(self, partition: Partition, wanted: int, earliest: int, latest: int) -> int:
+        """Where to go on in a partition that ends too soon. Raises FailedBatch: to read what is
+        there could count it twice, and not to read it leave it out, so somebody has to say."""
+        said = f"{partition} ends at {latest}, and {wanted} was to be read next"
+        if self.options.shortened is None:
+            raise FailedBatch(
+                f"{said}: the topic was made anew, or has lost its end. Say which, with "
+                "options=BatchOptions(shortened=First.EARLIEST), which reads all that is there, or "
+                "First.LATEST, which goes on at the end"
+            )
+        after = earliest if self.options.shortened is First.EARLIEST else latest
+        _LOG.warning("%s; it is read from %d", said, after)
+        return after
 
     def _skip(self, partition: Partition, first: int, end: int) -> None:
         self.skipped += end - first

@@ -60,6 +60,10 @@ class Extent:
         }
         return {name: value for name, value in found.items() if value is not None}
 
+    def at(self, offset: int) -> Extent:
+        """Nothing, at another place."""
+        return Extent(offset, offset, self.deployment)
+
     @property
     def records_max(self) -> int:
         """How many records it may have."""
