@@ -56,6 +56,12 @@ def normal_type(type: pa.DataType, path: str) -> pa.DataType:
         return pa.float32()
     if types.is_decimal(type) and type.precision <= 38 and 0 <= type.scale <= type.precision:
         return pa.decimal128(type.precision, type.scale)
+    if types.is_signed_integer(type) or type in _KEPT:
+        return type
+    return _nested_type(type, path)
+
+
+def _nested_type(type: pa.DataType, path: str) -> pa.DataType:
     if is_list(type):
         return pa.list_(pa.field("element", normal_type(type.value_type, f"{path}[]")))
     if types.is_map(type):
@@ -63,8 +69,6 @@ def normal_type(type: pa.DataType, path: str) -> pa.DataType:
         return pa.map_(key, normal_type(type.item_type, f"{path}.values()"))
     if types.is_struct(type):
         return pa.struct([(one.name, normal_type(one.type, f"{path}.{one.name}")) for one in type])
-    if types.is_signed_integer(type) or type in _KEPT:
-        return type
     raise Unserialisable(
         f"column {path!r} is {type}, which Spark does not have: cast it, or leave it out"
     )
