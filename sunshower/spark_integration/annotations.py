@@ -83,7 +83,7 @@ def records_of(record_type: Any, path: str, within: tuple[Any, ...] = ()) -> Rec
     fields = tuple(kind_of(hints.get(one), f"{path}.{one}", inner) for one in schema.fields)
     # To Arrow all may be null: a field that may not is null within a record that is. `Kind` knows.
     type = pa.struct([(name, kind.type) for name, kind in zip(schema.fields, fields, strict=True)])
-    return Records(path, type, False, (record_type,), schema=schema, fields=fields)
+    return Records(path, type, False, (record_type, list), schema=schema, fields=fields)
 
 
 def _said(annotation: Any) -> str:

@@ -11,8 +11,12 @@ from sunshower.errors import SparkError, SparkLost, TransformFailed
 
 _OURS = str(Path(__file__).parent)
 _THEIRS = re.compile(r"[/\\](pyspark|py4j|raydp)[/\\]")
-_PYTHON = re.compile(r"Traceback \(most recent call last\):\n.*?(?=\n\s*at [\w$.]+\(|\n\n|\Z)", re.DOTALL)
-_STACK = re.compile(r"\n\s*(at [\w$./]+\(|JVM stacktrace:|Driver stacktrace:|== SQL|\.\.\. \d+ more)")
+_PYTHON = re.compile(
+    r"Traceback \(most recent call last\):\n.*?(?=\n\s*at [\w$.]+\(|\n\n|\Z)", re.DOTALL
+)
+_STACK = re.compile(
+    r"\n\s*(at [\w$./]+\(|JVM stacktrace:|Driver stacktrace:|== SQL|\.\.\. \d+ more)"
+)
 _CAUSE = re.compile(r"Caused by: [\w.$]+: (.*)|\(executor [^)]*\): ([\w.$]+: .*)")
 
 

@@ -1,4 +1,4 @@
-"""Who owns a session: some jobs at a time, each with a time limit, and a new session for a dead one.
+"""Who owns a session: some jobs at a time, each with a time limit, and a new one for a dead one.
 
     submitted ──▶ waiting ──a slot is free──▶ running ──▶ done · failed
                                                 └─ time is up ─▶ SparkTimeout; Spark stops its tasks
@@ -24,14 +24,18 @@ import pyarrow as pa
 from sunshower.errors import SparkError, SparkLost, SparkTimeout, SparkUnavailable
 from sunshower.spark_integration.blame import blamed
 from sunshower.spark_integration.port import BatchInfo, Step
-from sunshower.spark_integration.running import HandOver, Runner
+from sunshower.spark_integration.running import Runner
+
+_START_S = 300.0  # Java starts in 10 s, on a busy machine and on a cluster in a minute
 
 
 class Session(Protocol):
     """A session that was opened."""
 
     spark: Any
-    hand_over: HandOver
+
+    def hand_over(self, session: Any, table: pa.Table) -> Any:
+        """A normal table as a DataFrame of one of its sessions."""
 
     def alive(self) -> bool:
         """Whether its Java is."""
@@ -85,6 +89,11 @@ class Host:
         """Hand a job in; it is settled by a slot, or by the clock."""
         self._jobs.put(job)
         return job
+
+    @property
+    def opened(self) -> bool:
+        """Whether there is a session."""
+        return self._session is not None
 
     def start(self) -> None:
         """Open the session beside other work. What goes wrong is told to the first job."""
@@ -172,15 +181,17 @@ class Slot:
             self._settle(job)
 
     def _settle(self, job: Job) -> None:
+        late = SparkUnavailable(f"Spark has not started within {_START_S:g} s")
+        limit = after(_START_S, lambda: job.settle(error=late))
         try:
             runner, session = self._host.runner(self)
         except SparkError as error:
             job.settle(error=error)
             return
+        finally:
+            limit.cancel()
         self.group = f"sunshower-{self._host.number()}"
-        limit = threading.Timer(job.step.timeout_s, self._host.give_up, (self, session, job))
-        limit.daemon = True
-        limit.start()
+        limit = after(job.step.timeout_s, lambda: self._host.give_up(self, session, job))
         try:
             session.spark.sparkContext.setJobGroup(self.group, str(job.step), True)
             job.settle(runner.run(job.step, job.tables, job.batch))
@@ -190,3 +201,9 @@ class Slot:
             limit.cancel()
 
 
+def after(seconds: float, call: Callable[[], None]) -> threading.Timer:
+    """Call it then, unless it is cancelled before."""
+    timer = threading.Timer(seconds, call)
+    timer.daemon = True
+    timer.start()
+    return timer

@@ -107,18 +107,7 @@ class LocalSession:
         return self._java.poll() is None and self.spark.sparkContext._jsc is not None
 
     def forget(self) -> None:
-        """Pyspark keeps its gateway in classes, and would ask the dead one again."""
-        from pyspark import SparkContext
-        from pyspark.sql import SparkSession
-
-        with suppress(Exception):
-            SparkContext._gateway.shutdown()
-        SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
-        SparkSession._instantiatedSession = None
-        SparkSession.builder._options.clear()
-        if self._java.poll() is None:
-            self._java.kill()
-        self._java.wait()
+        end_java(self._java)
 
     def stop(self) -> None:
         if self.owned:
@@ -131,3 +120,19 @@ def warm(session: Any) -> None:
     """The first job of a session takes seconds: let it be one that nobody waits for."""
     table = pa.table({"key": [0], "value": [0.0]})
     collect(hand_over(session, table).groupBy("key").sum("value"))
+
+
+def end_java(java: Any) -> None:
+    """End a driver's Java, if it runs, and let pyspark forget it: it keeps its way there in
+    classes, and would ask the dead one again."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    with suppress(Exception):
+        SparkContext._gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+    SparkSession.builder._options.clear()
+    if java.poll() is None:
+        java.kill()
+    java.wait()

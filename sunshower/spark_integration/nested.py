@@ -61,7 +61,7 @@ class Records(Kind):
 
     def encode(self, values: Sequence[Any]) -> pa.Array:
         there = [value for value in values if value is not None]
-        columns = list(zip(*self.schema.rows(there), strict=True)) or [()] * len(self.fields)
+        columns = list(zip(*map(self._row, there), strict=True)) or [()] * len(self.fields)
         arrays = [kind.array(column) for kind, column in zip(self.fields, columns, strict=True)]
         whole = pa.StructArray.from_arrays(arrays, fields=list(self.type))
         if len(there) == len(values):
@@ -69,6 +69,10 @@ class Records(Kind):
         places = iter(range(len(there)))
         rows = [None if value is None else next(places) for value in values]
         return whole.take(pa.array(rows, pa.int64()))
+
+    def _row(self, value: Any) -> Sequence[Any]:
+        """One that came from another worker is a list: the wire has no names."""
+        return value if isinstance(value, list | tuple) else self.schema.rows([value])[0]
 
     def decode(self, array: pa.Array) -> list[Any]:
         there = array.drop_null() if array.null_count else array

@@ -36,20 +36,28 @@ class Spark:
         """Also call `writer(result, batch)`: `parquet(…)`, `saved_as(…)`, or any function."""
         return replace(self, step=replace(self.step, writers=(*self.step.writers, writer)))
 
+    def check_inputs(self, count: int) -> None:
+        """Raise TopologyError if the transform has no place for so many inputs and the batch."""
+        try:
+            inspect.signature(self.step.transform).bind_partial(*range(count + 1))
+        except TypeError:
+            raise TopologyError(
+                f"spark({self.step}) is called with a DataFrame for each of its {count} inputs, "
+                f"and then the batch, as in `def {self.step}(df, batch)`; it does not take so many"
+            ) from None
+
     def reading(self, *inputs: Columns) -> Spark:
-        """The same for inputs like these; each is a view for SQL, by the name of its record type,
-        and the first one also is `batch`. Raises TopologyError for a transform that cannot take
-        them."""
+        """The same for inputs like these. Each is a view for SQL, by the name of its record type;
+        a single one is `batch`. Raises TopologyError for a transform that takes others."""
+        self.check_inputs(len(inputs))
         try:
             inspect.signature(self.step.transform).bind(*inputs, None)
         except TypeError as error:
             raise TopologyError(
-                f"spark({self.step}): it is called with a DataFrame for each of {len(inputs)} "
-                f"inputs, and with the batch, as in `def {self.step}(df, batch)`: {error}"
+                f"spark({self.step}) has {len(inputs)} inputs, and takes others: {error}"
             ) from None
-        except ValueError:
-            pass  # written in C: it cannot be asked
-        return replace(self, step=replace(self.step, names=tuple(one.kind.path for one in inputs)))
+        names = tuple(one.kind.path for one in inputs) if len(inputs) > 1 else ("batch",)
+        return replace(self, step=replace(self.step, names=names))
 
 
 def spark(

@@ -23,10 +23,10 @@ def obtain() -> None:
 
 
 @pytest.fixture(scope="session", params=PLACES)
-def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+def place(request: pytest.FixtureRequest) -> Place:
     """Each body of the port; Ray is there for the one that needs it."""
     obtain()
-    yield PLACES[request.param]
+    return PLACES[request.param]
 
 
 @pytest.fixture(scope="session")

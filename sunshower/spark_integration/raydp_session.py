@@ -1,0 +1,93 @@
+"""A session of RayDP, in the process of its gateway actor; and whether the cluster has room."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from sunshower.errors import ConfigError, SparkUnavailable
+from sunshower.spark_integration.environment import SETTINGS, prepare
+from sunshower.spark_integration.local import end_java, warm
+from sunshower.spark_integration.running import hand_over
+
+if TYPE_CHECKING:
+    from sunshower.spark_integration.on_ray import RayDPSpark
+
+_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_OVERHEAD = 0.1  # what Spark adds to an executor's memory, at least
+_OVERHEAD_BYTES_MIN = 384 << 20
+
+
+def memory_bytes(text: str) -> int:
+    """What Java understands by `512m` or `2g`. Raises ConfigError."""
+    number, unit = text[:-1], text[-1:].lower()
+    if unit not in _UNITS or not number.isdigit():
+        raise ConfigError(f"{text!r} is no amount of memory for Java; say 512m, or 2g")
+    return int(number) * _UNITS[unit]
+
+
+def check_room(place: RayDPSpark, free: dict[str, float], total: dict[str, float]) -> None:
+    """Raise SparkUnavailable, with the sum, if executors would never be started: jobs would hang.
+
+    `free` and `total` are as Ray tells them: CPU, and memory in bytes.
+    """
+    each = memory_bytes(place.memory)
+    each += max(int(each * _OVERHEAD), _OVERHEAD_BYTES_MIN)
+    processors, memory = place.executors * place.cores, place.executors * each
+    if free.get("CPU", 0) >= processors and free.get("memory", 0) >= memory:
+        return
+    raise SparkUnavailable(
+        f"Spark wants {place.executors} executors × {place.cores} CPU = {processors} CPU and "
+        f"{place.executors} × {_gib(each)} = {_gib(memory)}; of the cluster's "
+        f"{total.get('CPU', 0):g} CPU and {_gib(total.get('memory', 0))} there are "
+        f"{free.get('CPU', 0):g} CPU and {_gib(free.get('memory', 0))} free. Give it fewer "
+        "executors, cores or less memory in RayDPSpark(…), or stop a topology"
+    )
+
+
+class RayDPSession:
+    """A driver in this process, and executors on the cluster. Raises SparkUnavailable."""
+
+    hand_over = staticmethod(hand_over)
+
+    def __init__(self, place: RayDPSpark) -> None:
+        prepare("raydp", "pyspark")
+        check_room(place, ray.available_resources(), ray.cluster_resources())
+        import raydp
+
+        cores = place.executors * place.cores
+        ours = {
+            "spark.driver.memory": place.driver_memory,
+            "spark.sql.shuffle.partitions": str(2 * cores),
+            "spark.ray.raydp_spark_master.actor.resource.CPU": "0",
+        }
+        self.spark: Any = raydp.init_spark(
+            f"sunshower-{uuid.uuid4().hex[:8]}",  # RayDP's master is an actor of this name
+            place.executors,
+            place.cores,
+            place.memory,
+            configs={**SETTINGS, **ours, **place.settings},
+        )
+        self.spark.sparkContext.setLogLevel("OFF")
+        self._java = self.spark.sparkContext._gateway.proc
+        warm(self.spark)
+
+    def alive(self) -> bool:
+        return self._java.poll() is None and self.spark.sparkContext._jsc is not None
+
+    def forget(self) -> None:
+        end_java(self._java)
+
+    def stop(self) -> None:
+        import raydp
+
+        with suppress(Exception):
+            raydp.stop_spark()
+        self.forget()
+
+
+def _gib(amount: float) -> str:
+    return f"{amount / (1 << 30):.1f} GiB"
