@@ -79,14 +79,9 @@ class SparkBatchBolt(Bolt[Any, Any]):
 
     def check_input(self, schema: Schema) -> None:
         """Refuse records that Spark cannot have, and a transform that has no place for them."""
-        name = f"SparkBatchBolt(spark({self.step.step}))"
-        if schema in self._schemas:
-            raise RecordMismatch(
-                f"{name}: two of its inputs are {schema.name}; send both through one bolt, or give "
-                "them record types of their own"
-            )
-        Columns.of(schema.type, name)
-        self._schemas.append(schema)
+        Columns.of(schema.type, f"SparkBatchBolt(spark({self.step.step}))")
+        if schema not in self._schemas:
+            self._schemas.append(schema)
         self.step.check_inputs(len(self._schemas))
 
     def prepare(self, context: Context) -> None:
@@ -98,7 +93,8 @@ class SparkBatchBolt(Bolt[Any, Any]):
         self._out = None if self.step.out is None else Columns.of(self.step.out)
         self._hands: Collector[Any]  # the same one in each call
         self._waiting: list[Tuple[Any]] = []
-        self._since_s = self._renew_at_s = self._clock.now()
+        self._since_s = self._clock.now()
+        self._renew_at_s = self._since_s + _RENEW_S
         self._given: list[Given] = []
         self._name = f"{context.component}-{context.index}-{uuid.uuid4().hex[:8]}"
         self._batches = self._rows = 0

@@ -170,7 +170,7 @@ class GatewayActor:
         if step not in self._steps:
             if len(self._steps) >= _STEPS_MAX:
                 self._steps.clear()
-            self._steps[step] = pickle.loads(step)  # noqa: S301: from our own bolts, as Ray's own calls
+            self._steps[step] = pickle.loads(step)  # noqa: S301
         return self._steps[step]
 
     def _timer(self) -> threading.Timer:
