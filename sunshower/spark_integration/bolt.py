@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from sunshower.errors import (
     ConfigError,
-    RecordMismatch,
     SparkError,
     SparkLost,
     SparkUnavailable,
