@@ -136,3 +136,5 @@ def end_java(java: Any) -> None:
     if java.poll() is None:
         java.kill()
     java.wait()
+    with suppress(OSError):
+        java.stdin.close()

@@ -16,6 +16,7 @@ from sunshower.trident.attempts import Attempt
 from sunshower.trident.stages.port import Emit, Rows
 
 _LOST_MAX = 3  # how often a batch is handed over again because Spark died
+_LOST = object()
 
 
 @dataclass
@@ -71,19 +72,21 @@ class SparkOperator:
 
     def finish(self, batch: Gathered, attempt: Attempt, emit: Emit) -> None:
         """Emit what Spark made of the batch. Raises a SparkError: the batch has failed."""
-        while True:
-            self.ready(batch, attempt)
-            assert batch.ticket is not None
-            try:
-                table = batch.ticket.result()
-                break
-            except SparkLost:
-                batch.ticket = None
-                batch.lost += 1
-                if batch.lost > _LOST_MAX:
-                    raise
+        while (table := self._result(batch, attempt)) is _LOST:
+            batch.ticket = None
+            batch.lost += 1
         if table is not None and self._out is not None:
             emit(self._out.records(table))
+
+    def _result(self, batch: Gathered, attempt: Attempt) -> Any:
+        self.ready(batch, attempt)
+        assert batch.ticket is not None
+        try:
+            return batch.ticket.result()
+        except SparkLost:
+            if batch.lost == _LOST_MAX:
+                raise
+            return _LOST
 
     def cleanup(self) -> None:
         self._gateway.close()

@@ -59,7 +59,7 @@ def test_what_is_missing_is_said_with_the_way_to_get_it(monkeypatch: pytest.Monk
     with pytest.raises(SparkUnavailable, match=r"no_such_spark is missing: pip install"):
         prepare("no_such_spark")
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setattr(environment.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(environment.importlib.util, "find_spec", {}.get)
     with pytest.raises(SparkUnavailable, match="there is none: pip install"):
         java_home()
 
@@ -108,7 +108,7 @@ java.lang.RuntimeException: no price
 Caused by: java.lang.RuntimeException: no price
 \tat org.apache.spark.sql.Dataset.x(Dataset.scala:1)
 """
-PYTHON = """Job aborted: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+PYTHON = """Job aborted: org.apache.spark.PythonException: Traceback (most recent call last):
   File "sales.py", line 46, in halve
     return price / 0
 ZeroDivisionError: division by zero
