@@ -54,6 +54,11 @@ class RayDPSpark:
         """A way to the session. Raises ConfigError where there is no Ray."""
         return RayGateway(self)
 
+    def stop(self) -> None:
+        """End the session of this name, for all that share it, and all its Java."""
+        with suppress(ValueError):  # there is none
+            _end(ray.get_actor(f"spark/{self.name}", namespace=_NAMESPACE))
+
 
 class RayGateway:
     """A client of the gateway actor."""
@@ -93,9 +98,7 @@ class RayGateway:
 
     def close(self) -> None:
         if self._private:
-            with suppress(RayError):
-                ray.get(self._actor.stop.remote(), timeout=_STOP_S)
-            ray.kill(self._actor)
+            _end(self._actor)
 
 
 class RayTicket:
@@ -118,6 +121,12 @@ class RayTicket:
         if kind:
             raise getattr(errors, kind)(value)
         return None if value is None else from_bytes(value)
+
+
+def _end(actor: Any) -> None:
+    with suppress(RayError):
+        ray.get(actor.stop.remote(), timeout=_STOP_S)
+    ray.kill(actor)
 
 
 class GatewayActor:

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from sunshower.spark_integration.local import LocalSpark
+from sunshower.spark_integration.on_ray import RayDPSpark
 from sunshower.spark_integration.port import Gateway, Place
 
-LOCAL = LocalSpark(cores=1, memory="768m", settings={"spark.sql.shuffle.partitions": "1"})
-PLACES: dict[str, Place] = {"local": LOCAL}
+ONE = {"spark.sql.shuffle.partitions": "1"}
+LOCAL = LocalSpark(cores=1, memory="1g", settings=ONE)
+ON_RAY = RayDPSpark("tests", memory="512m", driver_memory="512m", settings=ONE)
 
 
 def obtain() -> None:
@@ -22,11 +24,16 @@ def obtain() -> None:
         pytest.skip("no Spark here: pip install 'sunshower[spark]'")
 
 
-@pytest.fixture(scope="session", params=PLACES)
-def place(request: pytest.FixtureRequest) -> Place:
-    """Each body of the port; Ray is there for the one that needs it."""
+@pytest.fixture(scope="session", params=["local", "on_ray"])
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """Each body of the port. The session of one has ended before that of the other begins."""
     obtain()
-    return PLACES[request.param]
+    if request.param == "local":
+        yield LOCAL
+        return
+    request.getfixturevalue("ray_cluster")
+    yield ON_RAY
+    ON_RAY.stop()
 
 
 @pytest.fixture(scope="session")
@@ -38,18 +45,11 @@ def gateway(place: Place) -> Iterator[Gateway]:
     found.close()
 
 
-@pytest.fixture(scope="session")
-def local_spark() -> Iterator[LocalSpark]:
-    """Where there is a session in this process."""
-    obtain()
-    held = LOCAL.open()
-    yield LOCAL
-    held.close()
-
-
 def pytest_collection_modifyitems(items: list[Any]) -> None:
     """Whoever asks for Spark is marked, and comes last; those of one body one after the other."""
     for item in items:
-        if {"place", "local_spark"} & {*getattr(item, "fixturenames", ())}:
+        if "place" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+            if item.callspec.params["place"] == "on_ray":
+                item.add_marker(pytest.mark.ray)
     items.sort(key=lambda item: item.get_closest_marker("spark") is not None)
