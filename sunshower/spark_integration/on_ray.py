@@ -70,7 +70,7 @@ class RayGateway:
                 "process: use LocalSpark(…)"
             )
         found = prepare("raydp", "pyspark")
-        found["PATH"] = f"{found['JAVA_HOME']}/bin{os.pathsep}{os.environ.get('PATH', '')}"
+        found["PATH"] = f"{found['JAVA_HOME']}/bin{os.pathsep}${{PATH}}"  # of the actor's node
         shared = {"name": f"spark/{place.name}", "lifetime": "detached", "get_if_exists": True}
         self._private = place.name is None
         self._actor: Any = (

