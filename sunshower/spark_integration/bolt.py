@@ -190,7 +190,9 @@ class SparkBatchBolt(Bolt[Any, Any]):
             table = given.ticket.result()
             records = [] if table is None or self._out is None else self._out.records(table)
             self._check_edges(given, len(records))
-        except SparkUnavailable:
+        except SparkUnavailable as error:
+            self._fail(given, error)
+            self._gateway.close()
             raise
         except SparkLost as error:
             if given.lost < _LOST_MAX:

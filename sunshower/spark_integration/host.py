@@ -28,6 +28,8 @@ from sunshower.spark_integration.running import Runner
 
 _START_S = 300.0  # Java starts in 10 s, on a busy machine and on a cluster in a minute
 
+_CLOSED = "the gateway to Spark was closed before this job ran"
+
 
 class Session(Protocol):
     """A session that was opened."""
@@ -87,6 +89,8 @@ class Host:
 
     def submit(self, job: Job) -> Job:
         """Hand a job in; it is settled by a slot, or by the clock."""
+        if self._stopped:
+            job.settle(error=SparkLost(_CLOSED))
         self._jobs.put(job)
         return job
 
@@ -112,14 +116,14 @@ class Host:
             session.forget()
 
     def _warm(self) -> None:
-        with suppress(SparkError):
+        with suppress(Exception):
             self._opened()
 
     def _opened(self) -> tuple[Session, int]:
         """The session that is there, or a new one, and its number."""
         with self._lock:
             if self._stopped:
-                raise SparkLost("the gateway to Spark was closed before this job ran")
+                raise SparkLost(_CLOSED)
             if self._session is not None and not self._session.alive():
                 self._session.forget()
                 self._session = None
@@ -136,18 +140,21 @@ class Host:
         return self._jobs.get()
 
     def runner(self, slot: Slot) -> tuple[Runner, Session]:
-        """What a slot runs its jobs with: anew in each session. Raises SparkUnavailable."""
+        """What a slot runs its jobs with: anew in each session. Raises a SparkError."""
+        session = None
         try:
             session, life = self._opened()
+            if slot.runner is None or slot.life != life:
+                slot.runner, slot.life = Runner(session.spark, session.hand_over), life
+            return slot.runner, session
         except SparkError:
             raise
         except Exception as error:
-            raise SparkUnavailable(f"Spark does not start: {error}") from error
-        if slot.runner is None or slot.life != life:
-            slot.runner, slot.life = Runner(session.spark, session.hand_over), life
-        return slot.runner, session
+            if session is None:
+                raise SparkUnavailable(f"Spark does not start: {error}") from error
+            raise blamed(error, "its first words", session.alive()) from error
 
-    def give_up(self, slot: Slot, session: Session, job: Job) -> None:
+    def give_up(self, slot: Slot, session: Session, job: Job, group: str) -> None:
         """A job's time is over: Spark stops its tasks, and another slot goes on."""
         slot.given_up = True
         job.settle(
@@ -158,7 +165,7 @@ class Host:
         )
         self._add_slot()
         with suppress(Exception):  # it may be dead meanwhile
-            session.spark.sparkContext.cancelJobGroup(slot.group)
+            session.spark.sparkContext.cancelJobGroup(group)
 
     def number(self) -> int:
         """One that no job had before."""
@@ -173,7 +180,7 @@ class Slot:
         self.runner: Runner | None = None
         self.life = 0
         self.given_up = False
-        self.group = ""
+        self._pool = f"sunshower-{host.number()}"  # slots share the processors fairly
 
     def work(self) -> None:
         """Until there are no more jobs, or this slot was given up."""
@@ -190,12 +197,14 @@ class Slot:
             return
         finally:
             limit.cancel()
-        self.group = f"sunshower-{self._host.number()}"
-        limit = after(job.step.timeout_s, lambda: self._host.give_up(self, session, job))
+        group = f"sunshower-{self._host.number()}"
+        limit = after(job.step.timeout_s, lambda: self._host.give_up(self, session, job, group))
         try:
-            session.spark.sparkContext.setJobGroup(self.group, str(job.step), True)
+            context = session.spark.sparkContext
+            context.setJobGroup(group, str(job.step), True)
+            context.setLocalProperty("spark.scheduler.pool", self._pool)
             job.settle(runner.run(job.step, job.tables, job.batch))
-        except BaseException as error:  # noqa: BLE001: whatever it is, its batch hears of it
+        except BaseException as error:  # whatever it is, its batch hears of it
             job.settle(error=blamed(error, str(job.step), session.alive()))
         finally:
             limit.cancel()

@@ -98,6 +98,7 @@ class RayGateway:
 
     def close(self) -> None:
         if self._private:
+            self._private = False
             _end(self._actor)
 
 

@@ -192,6 +192,7 @@ def test_without_spark_the_task_stops_and_says_why() -> None:
     driven.take(A)
     with pytest.raises(SparkUnavailable, match="no Java"):
         driven.tick()
+    assert driven.hands.told == [("SparkUnavailable: no Java", A)]
 
 
 def test_a_record_that_spark_cannot_have_fails_alone() -> None:
