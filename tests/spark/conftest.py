@@ -30,10 +30,13 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     obtain()
     if request.param == "local":
         yield LOCAL
-        return
-    request.getfixturevalue("ray_cluster")
-    yield ON_RAY
-    ON_RAY.stop()
+    else:
+        request.getfixturevalue("ray_cluster")
+        yield ON_RAY
+        ON_RAY.stop()
+    from tests.spark.javas import java_left
+
+    assert java_left() == []
 
 
 @pytest.fixture(scope="session")
