@@ -64,11 +64,11 @@ class Runner:
         return self._finish(step, step.transform(*frames, batch), batch)
 
     def _finish(self, step: Step, result: Any, batch: BatchInfo) -> pa.Table | None:
-        from pyspark.sql import DataFrame
-
         wanted = (step.out is not None) + len(step.writers)
         if not wanted:
             return None
+        from pyspark.sql import DataFrame
+
         if not isinstance(result, DataFrame):
             raise ResultMismatch(
                 f"{step} returned {type(result).__name__}; it must return a DataFrame, which "
