@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from sunshower.errors import ConfigError
 from sunshower.spark_integration.environment import SETTINGS, prepare
-from sunshower.spark_integration.host import Host, Job
+from sunshower.spark_integration.host import Host, Job, Session
 from sunshower.spark_integration.port import BatchInfo, Step, Ticket
 from sunshower.spark_integration.running import collect, hand_over
 
@@ -101,7 +101,7 @@ class LocalSession:
         if self.owned:
             self.spark.sparkContext.setLogLevel("OFF")  # what matters is raised
         self._java = self.spark.sparkContext._gateway.proc
-        warm(self.spark)
+        warm(self)
 
     def alive(self) -> bool:
         return self._java.poll() is None and self.spark.sparkContext._jsc is not None
@@ -116,10 +116,10 @@ class LocalSession:
             self.forget()
 
 
-def warm(session: Any) -> None:
+def warm(session: Session) -> None:
     """The first job of a session takes seconds: let it be one that nobody waits for."""
-    table = pa.table({"key": [0], "value": [0.0]})
-    collect(hand_over(session, table).groupBy("key").sum("value"))
+    frame = session.hand_over(session.spark, pa.table({"key": [0], "value": [0.0]}))
+    collect(frame.groupBy("key").sum("value"))
 
 
 def end_java(java: Any) -> None:

@@ -24,6 +24,7 @@ from sunshower.errors import ConfigError, SparkError, SparkLost
 from sunshower.spark_integration.environment import prepare
 from sunshower.spark_integration.host import Host, Job
 from sunshower.spark_integration.port import BatchInfo, Step, Ticket
+from sunshower.spark_integration.running import from_bytes, to_bytes
 
 _NAMESPACE = "sunshower"
 _STOP_S = 30.0
@@ -196,18 +197,3 @@ class GatewayActor:
                 return
         self._host.stop()
         os._exit(1)
-
-
-def to_bytes(table: pa.Table) -> bytes:
-    """A table as an Arrow IPC stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    packed: bytes = sink.getvalue().to_pybytes()
-    return packed
-
-
-def from_bytes(packed: bytes) -> pa.Table:
-    """The table in an Arrow IPC stream."""
-    with pa.ipc.open_stream(pa.py_buffer(packed)) as stream:
-        return stream.read_all()

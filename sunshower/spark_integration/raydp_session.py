@@ -8,12 +8,13 @@ import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import ray
 
 from sunshower.errors import ConfigError, SparkUnavailable
 from sunshower.spark_integration.environment import SETTINGS, prepare
 from sunshower.spark_integration.local import end_java, warm
-from sunshower.spark_integration.running import hand_over
+from sunshower.spark_integration.running import to_bytes
 
 if TYPE_CHECKING:
     from sunshower.spark_integration.on_ray import RayDPSpark
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _OVERHEAD = 0.1  # what Spark adds to an executor's memory, at least
 _OVERHEAD_BYTES_MIN = 384 << 20
+_CHUNK_ROWS = 131_072  # of a table, to one task of Spark
 
 
 def memory_bytes(text: str) -> int:
@@ -63,8 +65,6 @@ def check_java(path: str) -> None:
 class RayDPSession:
     """A driver in this process, and executors on the cluster. Raises SparkUnavailable."""
 
-    hand_over = staticmethod(hand_over)
-
     def __init__(self, place: RayDPSpark) -> None:
         ours_first = f"{prepare('raydp', 'pyspark')['JAVA_HOME']}/bin{os.pathsep}"
         check_java(os.environ["PATH"].removeprefix(ours_first))
@@ -86,7 +86,21 @@ class RayDPSession:
         )
         self.spark.sparkContext.setLogLevel("OFF")
         self._java = self.spark.sparkContext._gateway.proc
-        warm(self.spark)
+        warm(self)
+
+    def hand_over(self, session: Any, table: pa.Table) -> Any:
+        """A normal table as a DataFrame that the executors read out of Ray's object store.
+
+        Half the time of the way through the driver. The store keeps the bytes as long as the
+        DataFrame is kept, this very one: a job over what was made of it needs it to its end.
+        """
+        from raydp.spark import ray_dataset_to_spark_dataframe
+
+        starts = range(0, max(table.num_rows, 1), _CHUNK_ROWS)
+        kept = [ray.put(to_bytes(table.slice(start, _CHUNK_ROWS))) for start in starts]
+        frame = ray_dataset_to_spark_dataframe(session, table.schema, kept)
+        frame.sunshower_kept = kept
+        return frame
 
     def alive(self) -> bool:
         return self._java.poll() is None and self.spark.sparkContext._jsc is not None

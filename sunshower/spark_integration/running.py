@@ -46,6 +46,21 @@ def collect(result: DataFrame) -> pa.Table:
     return pa.Table.from_batches(batches) if batches else schema.empty_table()
 
 
+def to_bytes(table: pa.Table) -> bytes:
+    """A table as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
+
+
+def from_bytes(packed: bytes) -> pa.Table:
+    """The table in an Arrow IPC stream."""
+    with pa.ipc.open_stream(pa.py_buffer(packed)) as stream:
+        return stream.read_all()
+
+
 class Runner:
     """Runs one job after the other in a session of its own, so that views do not collide."""
 

@@ -12,8 +12,9 @@ from sunshower.spark_integration import environment
 from sunshower.spark_integration.blame import blamed
 from sunshower.spark_integration.environment import java_home, prepare
 from sunshower.spark_integration.local import LocalSpark
-from sunshower.spark_integration.on_ray import RayDPSpark, from_bytes, to_bytes
+from sunshower.spark_integration.on_ray import RayDPSpark
 from sunshower.spark_integration.raydp_session import check_java, check_room, memory_bytes
+from sunshower.spark_integration.running import from_bytes, to_bytes
 from tests.spark.everything import EVERYTHING
 
 GIB = 1 << 30
