@@ -1,4 +1,4 @@
-"""SparkBatchBolt: what it gathers, when it hands over, and what is acked when. Without Spark."""
+"""SparkBatchBolt: what it gathers, when it hands over, and what is acked when, without Spark."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import weakref
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -226,6 +227,21 @@ def test_a_result_of_another_schema_is_told_before_it_is_computed(gateway: Gatew
     )
     error = fails(gateway, seven)
     assert "returned int; it must return a DataFrame" in str(error)
+
+
+def how_many_are_kept(df: Any, batch: BatchInfo) -> Any:
+    kept = sum(one() is not None for one in _frames)
+    _frames.append(weakref.ref(df))
+    return df.limit(1).selectExpr("page", f"double({kept}) total")
+
+
+_frames: list[weakref.ref[Any]] = []  # of the process that the transforms run in
+
+
+def test_nothing_of_a_batch_is_kept_when_it_is_done(gateway: Gateway) -> None:
+    step = Step(how_many_are_kept, Total)
+    kept = [run(gateway, step, SALES.table(SOME))[0].total for _ in range(6)]
+    assert max(kept) <= 2, kept  # each of the two slots may still have its last one
 
 
 def never_ending(df: Any, batch: BatchInfo) -> Any:

@@ -1,4 +1,4 @@
-"""A spark step as an operator of a stage: one job for a batch, its rows, its failures. No Spark."""
+"""A spark step as an operator of a stage: one job for a batch, its rows, its failures, without Spark."""
 
 from __future__ import annotations
 

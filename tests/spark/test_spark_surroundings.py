@@ -1,4 +1,4 @@
-"""What Spark needs around it, and whom an error is told to blame. Without Spark."""
+"""What Spark needs around it, and whom an error is told to blame, without Spark."""
 
 from __future__ import annotations
 
