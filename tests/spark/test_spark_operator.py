@@ -1,4 +1,4 @@
-"""A spark step as an operator of a stage: one job for a batch, its rows, its failures, without Spark."""
+"""A spark step as an operator of a stage, without Spark: a batch is one job, or a failure."""
 
 from __future__ import annotations
 
