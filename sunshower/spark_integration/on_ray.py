@@ -95,7 +95,9 @@ class RayGateway:
         if id(step) not in self._steps:
             self._steps[id(step)] = step, cloudpickle.dumps(step)
         packed = [to_bytes(table) for table in tables]
-        return RayTicket(self._actor.run.remote(self._steps[id(step)][1], packed, batch))
+        # A call in the middle of a restart would fail: it waits for one that is made until it works.
+        there = self._actor.there.options(max_task_retries=-1).remote()
+        return RayTicket(self._actor.run.remote(self._steps[id(step)][1], packed, batch, there))
 
     def close(self) -> None:
         if self._private:
@@ -148,8 +150,11 @@ class GatewayActor:
         """Open the session, if it is not there, beside other work."""
         self._host.start()
 
+    def there(self) -> None:
+        """Answers."""
+
     def run(
-        self, step: bytes, tables: Sequence[bytes], batch: BatchInfo
+        self, step: bytes, tables: Sequence[bytes], batch: BatchInfo, _: None
     ) -> tuple[str, bytes | str | None]:
         """A job, to its end: ("", its rows) or (a kind of SparkError, what it says)."""
         with self._lock:
@@ -172,10 +177,6 @@ class GatewayActor:
     def stop(self) -> None:
         """End the session, and all Java with it."""
         self._host.stop()
-
-    def pid(self) -> int:
-        """The process that this actor is."""
-        return os.getpid()
 
     def _unpacked(self, step: bytes) -> Step:
         if step not in self._steps:
