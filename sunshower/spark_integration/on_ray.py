@@ -95,7 +95,7 @@ class RayGateway:
         if id(step) not in self._steps:
             self._steps[id(step)] = step, cloudpickle.dumps(step)
         packed = [to_bytes(table) for table in tables]
-        # A call in the middle of a restart would fail: it waits for one that is made until it works.
+        # In the middle of a restart a call fails: this one waits for one that is made again.
         there = self._actor.there.options(max_task_retries=-1).remote()
         return RayTicket(self._actor.run.remote(self._steps[id(step)][1], packed, batch, there))
 
