@@ -12,7 +12,7 @@ class Cause(StrEnum):
     TIMEOUT = "timeout"  # its deadline passed; the last resort
     FAILED = "failed by bolt"  # a bolt called fail()
     EXCEPTION = "exception"  # user code raised
-    ACTOR_DIED = "actor died"  # a worker that held a part of the tree is gone
+    ACTOR_DIED = "actor died"  # a worker that held a part of the tree is gone, or did not answer
     BAD_FRAME = "bad frame"  # a frame was refused or lost on its way
     OVERLOAD = "overload"  # there was no room left for what a cycle kept on making
     BLOCKED = "blocked"  # user code did not return; its process was ended

@@ -46,8 +46,14 @@ def ray_cluster() -> Iterator[RayCluster]:
         yield cluster
 
 
+@pytest.hookimpl(trylast=True)  # servers.py marks its own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever asks for Ray is marked, so that `-m 'not ray'` leaves all of them out."""
+    """Whoever asks for Ray is marked, so that `-m 'not ray'` leaves all of them out.
+
+    With `--dist loadgroup` all that need Ray share one process, and all that need servers another.
+    """
     for item in items:
         if "ray_cluster" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.ray)
+        if group := next(filter(item.get_closest_marker, ("ray", "servers")), None):
+            item.add_marker(pytest.mark.xdist_group(group))

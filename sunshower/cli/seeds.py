@@ -12,11 +12,12 @@ from functools import cache
 from multiprocessing import parent_process
 
 from sunshower.cli.loading import load
-from sunshower.errors import ClusterError
+from sunshower.errors import ClusterError, ExperimentError
 from sunshower.faults.experiment import Prepared, prepare
 from sunshower.faults.history import History
 from sunshower.faults.lines import to_lines
 from sunshower.faults.outcome import Finding, Verdict, gravest
+from sunshower.faults.pace import Pace, pace_of
 from sunshower.faults.running import carry_out
 from sunshower.faults.shrinking import Steps, shrink
 from sunshower.faults.swarm import swarm
@@ -122,9 +123,26 @@ def _topology(target: str) -> Topology:
     return load(target).topology
 
 
+@cache
+def _pace(task: Task) -> Pace | None:
+    """What the sources have; None where not even an unhurt run comes to its end: each seed says
+    why."""
+    if task.messages is None:
+        return None
+    topology = _topology(task.target)
+    try:
+        with SimCluster(0) as cluster:
+            return pace_of(lambda: topology, cluster, task.messages)
+    except ExperimentError:
+        raise
+    except Exception:  # also a defect of our own, with which every seed is BROKEN
+        return None
+
+
 def _prepared(task: Task, seed: int) -> Prepared:
     topology = _topology(task.target)
-    return prepare(swarm(lambda: topology, seed, messages_max=task.messages), seed)
+    one = swarm(lambda: topology, seed, messages_max=task.messages, pace=_pace(task))
+    return prepare(one, seed)
 
 
 def _findings(prepared: Prepared) -> tuple[tuple[Finding, ...], History | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from sunshower.errors import ExperimentError
+from sunshower.faults.checkers.healing import Liveness, Recovers
 from sunshower.faults.checkers.port import Checker
 from sunshower.faults.facts import Facts, facts_of
 from sunshower.faults.plans import Step, settle
@@ -70,11 +72,6 @@ class Experiment:
                 raise ExperimentError(f"{self} has no parameter {name!r}; there are: {there}")
         return {**self.parameters, **(parameters or {})}
 
-    def combinations(self) -> Iterator[dict[str, Any]]:
-        """Every combination of the values of the sweep; a single empty one without a sweep."""
-        for values in product(*self.sweep.values()):
-            yield dict(zip(self.sweep, values, strict=True))
-
 
 @dataclass(frozen=True)
 class Prepared:
@@ -92,6 +89,12 @@ class Prepared:
         """The same with other steps, and a source that is stopped after so many messages."""
         experiment = replace(self.experiment, messages_max=messages_max)
         return replace(self, experiment=experiment, steps=tuple(steps))
+
+
+def combinations(sweep: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    """Every combination of the values of a sweep; a single empty one without any."""
+    for values in product(*sweep.values()):
+        yield dict(zip(sweep, values, strict=True))
 
 
 def prepare(
@@ -117,6 +120,9 @@ def prepare(
     except ExperimentError as error:
         raise ExperimentError(f"{experiment}: {error}") from None
     checkers = _checkers(experiment, chosen)
+    for checker in checkers:
+        if isinstance(checker, Liveness | Recovers):
+            _check_patience(experiment, checker, steps)
     total = experiment.messages
     if callable(total):
         total = _call(experiment, "messages", total, chosen)
@@ -137,6 +143,21 @@ def _checkers(experiment: Experiment, parameters: Mapping[str, Any]) -> tuple[Ch
                 f"{experiment}: {one!r} is no checker; give an instance, such as AtLeastOnce()"
             )
     return tuple(found)
+
+
+def _check_patience(
+    experiment: Experiment, checker: Liveness | Recovers, steps: Sequence[Step]
+) -> None:
+    """Raise ExperimentError where a run would be stuck before a promise of time is broken."""
+    cut_s = math.inf if experiment.hurt_s is None else experiment.hurt_s
+    healed_s = max((min(step.at_s + step.fault.for_s, cut_s) for step in steps), default=0.0)
+    needed_s = healed_s + checker.within_s
+    if needed_s > experiment.seconds_max:
+        raise ExperimentError(
+            f"{experiment}: {checker.name} within {checker.within_s:g} s of the last fault, which "
+            f"is over at {healed_s:g} s, cannot be told from a run that is stuck: it is given up "
+            f"after {experiment.seconds_max:g} s. Set seconds_max to {math.ceil(needed_s)} or more"
+        )
 
 
 def _call(

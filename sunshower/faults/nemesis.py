@@ -17,7 +17,7 @@ import numpy as np
 
 from sunshower.errors import ClusterError, LifecycleError, SunshowerError
 from sunshower.faults.plans import Step
-from sunshower.faults.vocabulary import Hurt
+from sunshower.faults.vocabulary import Hurt, harmless
 from sunshower.runtime.cluster import Run
 from sunshower.runtime.havoc import Havoc
 from sunshower.runtime.history import Entry, What
@@ -65,6 +65,14 @@ class Nemesis:
         self._expirations = 0
         self._unsure = False  # whether the last havoc was heard
         self._asked = False  # the master, for what may have moved tasks
+
+    def begin_ahead(self, steps: Sequence[Step]) -> Sequence[Step]:
+        """Throttle the sources that are to be slow from their first record on, before they are let
+        loose. Returns the other steps. Raises as `carry_out`."""
+        ahead = [s for s in steps if s.at_s == 0 and harmless(s.fault) and s.fault.for_s]
+        for step in ahead:
+            self._begin(step, math.inf)
+        return [step for step in steps if step not in ahead]
 
     def carry_out(self, steps: Sequence[Step], hurt_s: float = math.inf) -> bool:
         """Do all of it; at `hurt_s` at the latest nothing is on any more. Returns whether the run
@@ -141,7 +149,8 @@ class Nemesis:
             self._over(on.hurt)
 
     def _take_back(self, hurt: Hurt) -> bool:
-        if hurt.end is not None:
+        held = hurt.holds and any(on.hurt.holds == hurt.holds for on in self._on)
+        if hurt.end is not None and not held:
             hurt.end(self._run)
         if hurt.havoc:
             self._until_heard()

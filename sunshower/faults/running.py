@@ -82,8 +82,9 @@ def _hurt(run: Run, nemesis: Nemesis, prepared: Prepared) -> tuple[Ending, str |
     experiment = prepared.experiment
     hurt_s = math.inf if experiment.hurt_s is None else experiment.hurt_s
     try:
+        steps = nemesis.begin_ahead(prepared.steps)
         run.activate()
-        if nemesis.carry_out(prepared.steps, hurt_s) or nemesis.wait(experiment.seconds_max):
+        if nemesis.carry_out(steps, hurt_s) or nemesis.wait(experiment.seconds_max):
             return Ending.FINISHED, None
         return Ending.STUCK, _stuck(run, prepared)
     except TopologyFailed as error:

@@ -11,18 +11,19 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from sunshower.config import Config
 from sunshower.faults.checkers.delivery import AtLeastOnce, Duplicates
 from sunshower.faults.checkers.edges import EachEdgeOnce, NoPrematureAck
-from sunshower.faults.checkers.healing import Liveness, NoneTimedOut
+from sunshower.faults.checkers.healing import Liveness
 from sunshower.faults.checkers.port import Checker
 from sunshower.faults.checkers.pressure import BoundedPending
 from sunshower.faults.commands import drain, rebalance
 from sunshower.faults.experiment import Experiment
+from sunshower.faults.pace import Pace, declared
 from sunshower.faults.plans import Step
 from sunshower.faults.targets import acker, component, lot, master, node, spout, task, worker
 from sunshower.faults.vocabulary import (
@@ -36,16 +37,17 @@ from sunshower.faults.vocabulary import (
     slow,
     throttle,
 )
-from sunshower.faults.workload import model_of
 from sunshower.runtime.havoc import ANY
 from sunshower.runtime.placement import can_move
 from sunshower.runtime.plan import ACKER, Layout
 from sunshower.topologies.graph import Graph
 from sunshower.topologies.topology import Topology
 
+T = TypeVar("T")
 SECONDS_MAX = 600.0  # virtual ones: a run that needs more is stuck
+_LIVELY_S = 300.0  # after the last fault
 _FAULTS_MAX = 30  # of one run
-_MESSAGES = 200  # what a source is taken to have, if nobody says it
+_LASTS_MAX_S = 20.0  # of a source that takes its time: it is hurt at its beginning
 _PENDING = (1, 4, 32)  # small tables: their slots are used again and again
 # What a random hail may do to the innocent is not what these limits are for.
 _PATIENT = {"attempts_max": 1_000, "task_errors_max": 1_000, "deaths_max": 1_000}
@@ -68,6 +70,11 @@ class _Dice:
     def any(self, *things: str) -> str:
         return lot(things, self.generator)
 
+    def weighed(self, things: Sequence[T], weights: Sequence[float]) -> T:
+        """Any of them, by weight."""
+        shares = np.array(weights) / sum(weights)
+        return things[int(self.generator.choice(len(things), p=shares))]
+
 
 def swarm(
     make: Callable[[], Topology],
@@ -75,22 +82,22 @@ def swarm(
     *,
     messages_max: int | None = None,
     checkers: Sequence[Checker] | None = None,
+    pace: Pace | None = None,
 ) -> Experiment:
     """The experiment of that seed, on the topology that `make` declares.
 
     Its own settings stay as they are where they are not the defaults. `messages_max`: its sources
     are told to end after so many, for those that have no end. `checkers`: instead of `generic`.
+    `pace`: what the sources have, as `pace_of` finds it; its faults come while they emit.
     Raises what the declaration raises.
     """
     dice = _dice(seed, 0)
     topology = _varied(make(), dice)
     graph = topology.graph()
-    model = model_of(graph)
-    messages = messages_max or (_MESSAGES if model is None else model.total)
     return Experiment(
         name=f"{topology.id}-{seed}",
         topology=lambda: topology,
-        plan=partial(_plan, graph, seed, messages),
+        plan=partial(_plan, graph, seed, pace or declared(graph, messages_max)),
         checkers=generic() if checkers is None else checkers,
         layout=Layout(dice.any(*Layout)),
         seconds_max=SECONDS_MAX,
@@ -102,12 +109,7 @@ def swarm(
 def generic() -> tuple[Checker, ...]:
     """The checkers that hold of every tracked topology, whatever its bolts do."""
     promises = (AtLeastOnce(), NoPrematureAck(), EachEdgeOnce(), BoundedPending())
-    return (*promises, Liveness(SECONDS_MAX), Duplicates())
-
-
-def strict() -> tuple[Checker, ...]:
-    """Those, and one for topologies whose bolts neither forget nor dawdle."""
-    return (*generic(), NoneTimedOut())
+    return (*promises, Liveness(_LIVELY_S), Duplicates())
 
 
 def _varied(topology: Topology, dice: _Dice) -> Topology:
@@ -130,30 +132,33 @@ def _dice(seed: int, lot: int) -> _Dice:
     return _Dice(np.random.default_rng([seed, lot]))
 
 
-def _plan(graph: Graph, seed: int, messages: int) -> Iterator[Step]:
+def _plan(graph: Graph, seed: int, pace: Pace) -> Iterator[Step]:
     """Some kinds of faults, each as often as it is drawn, while the sources emit.
 
-    These are slowed down: what is over in a moment cannot be hurt.
+    These are slowed down: what is over in a moment cannot be hurt. The first fault is one that
+    hurts, in the first half of their time.
     """
     dice = _dice(seed, 1)
     menu = [*_menu(graph, dice)]
     on = [kind for kind in menu if dice.chance(0.5)] or [lot(menu, dice.generator)]
-    weights = np.array([dice.magnitude(0.01, 1) for _ in on])
-    weights /= weights.sum()
+    weights = [dice.magnitude(0.01, 1) for _ in on]
     count = int(dice.magnitude(2, _FAULTS_MAX))
-    lasts_s = dice.magnitude(0.05, 2)
+    lasts_s = max(dice.magnitude(0.05, 2), min(pace.seconds, _LASTS_MAX_S))
     for source in graph.spouts:
-        each_s = lasts_s * source.parallelism * len(graph.spouts) / messages
+        each_s = lasts_s * source.parallelism / max(pace.messages[source.id], 1)
         for index in range(source.parallelism):
             yield Step(0, throttle(task(source.id, index), each_s, 2 * lasts_s))
-    at_s = 0.0
-    for _ in range(count):
+    at_s = lasts_s / 2 * dice.generator.random()
+    yield Step(round(at_s, 6), dice.weighed(on, weights)())
+    if all(spout.level.counts_records for spout in graph.spouts) and dice.chance(0.5):
+        on, weights = [*on, drain], [*weights, dice.magnitude(0.01, 1)]
+    for _ in range(count - 1):
         at_s += float(dice.generator.exponential(lasts_s / count))
-        yield Step(round(at_s, 6), on[int(dice.generator.choice(len(on), p=weights))]())
+        yield Step(round(at_s, 6), dice.weighed(on, weights)())
 
 
 def _menu(graph: Graph, dice: _Dice) -> Iterator[Callable[[], Fault]]:
-    """Every kind of fault that there can be."""
+    """Every kind of fault that there can be; a drain, which hurts nobody, is none."""
     bolts = [bolt.id for bolt in graph.bolts]
     spouts = [spout.id for spout in graph.spouts]
     ackers = [ACKER] if graph.config.tracked else []
@@ -182,7 +187,6 @@ def _menu(graph: Graph, dice: _Dice) -> Iterator[Callable[[], Fault]]:
     yield lambda: cut(end(), end(), while_s())
     if all(spout.level.counts_records for spout in graph.spouts):
         wait_s = partial(dice.magnitude, 0.01, 1)
-        yield drain
         if all(map(can_move, graph.components.values())):
             yield lambda: rebalance(int(dice.generator.integers(1, 5)), Layout.PACK, wait_s())
             yield lambda: rebalance(None, Layout(dice.any(*Layout)), wait_s())

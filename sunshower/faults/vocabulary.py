@@ -45,6 +45,7 @@ class Hurt:
     end: Callable[[Run], None] | None = None  # how to take it back
     havoc: Havoc = field(default_factory=Havoc)  # what the nemesis adds to all else that is on
     deaf: bool = False  # while it is on, the master answers nobody
+    holds: str = ""  # who stands still; let go by the last one that holds him
     ask: Callable[[Run], None] | None = None  # what the nemesis asks of the master, once it hears
 
 
@@ -135,9 +136,9 @@ class Pause:
         worker = victim.worker
         if worker is None:
             run.pause_master()
-            return Hurt(words, lambda run: run.resume_master(), deaf=True)
+            return Hurt(words, lambda run: run.resume_master(), deaf=True, holds="the master")
         run.pause_worker(worker)
-        return Hurt(words, lambda run: run.resume_worker(worker))
+        return Hurt(words, lambda run: run.resume_worker(worker), holds=f"worker {worker}")
 
     def __str__(self) -> str:
         return f"pause {self.target}{lasting(self.for_s)}"
@@ -225,8 +226,10 @@ class Lossy:
         link = self.links[0]
         if len(self.links) > 1:
             return f"cut {link.source} ↔ {link.target}{lasting(self.for_s)}"
-        rates = [(name, getattr(link, name)) for name in _RATES]
-        said = ", ".join(f"{name} {rate:g}" for name, rate in rates if rate)
+        rates = {name: rate for name in _RATES if (rate := getattr(link, name))}
+        said = ", ".join(f"{name} {rate:g}" for name, rate in rates.items())
+        if len(rates) > 1 and len(set(rates.values())) == 1:
+            said = f"{', '.join(rates)} {next(iter(rates.values())):g} each"
         late = f" by {link.delay_s:g} s" if link.delay else ""
         return f"lossy {link.source} → {link.target}: {said}{late}{lasting(self.for_s)}"
 

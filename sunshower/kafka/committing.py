@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from sunshower.errors import StaleGeneration, SunshowerError
@@ -18,17 +18,15 @@ class Committer:
     """Writes into `offsets`, and remembers what is kept there. `stale`: commits that were refused,
     because the partitions had changed hands; `failed`: those that did not get through.
 
-    `soon` begins a write that this thread need not wait for; without it, another thread does.
+    Where a store has no `write_soon`, another thread waits for the write.
     """
 
-    def __init__(
-        self, offsets: Offsets, soon: Callable[[Wanted], Future[None]] | None = None
-    ) -> None:
+    def __init__(self, offsets: Offsets) -> None:
         self.kept: dict[Partition, Committed] = {}
         self.commits = self.stale = self.failed = 0
         self._offsets = offsets
         self._thread = ThreadPoolExecutor(1, "commits")
-        self._soon = soon or self._in_thread
+        self._in_line: Future[None] | None = None  # the last write that the thread was given
         self._underway: tuple[Future[None], Wanted] | None = None
 
     def begin(self, wanted: Wanted) -> None:
@@ -38,13 +36,13 @@ class Committer:
             self._hear(*underway)
         new = self._new(wanted)
         if self._underway is None and new:
-            self._underway = self._soon(new), new
+            self._underway = self._offsets.write_soon(new) or self._in_thread(new), new
 
     def finish(self, wanted: Wanted, within_s: float) -> bool:
         """The same, and wait for it. Returns whether all of it is kept."""
         if self._underway is not None:
             write, new = self._underway
-            if self._soon == self._in_thread:  # that one is before us, and may hang
+            if write is self._in_line:  # it is before us, and may hang
                 wait([write], within_s)
                 if not write.done():
                     return False
@@ -70,7 +68,8 @@ class Committer:
         return {p: one for p, one in wanted.items() if self.kept.get(p) != one}
 
     def _in_thread(self, wanted: Wanted) -> Future[None]:
-        return self._thread.submit(self._offsets.write, wanted)
+        self._in_line = self._thread.submit(self._offsets.write, wanted)
+        return self._in_line
 
     def _hear(self, done: Future[None], wanted: Wanted) -> None:
         """Note what has become of a write."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +63,15 @@ class KafkaDirectory:
     def partitions(self, topic: str) -> tuple[Partition, ...]:
         return tuple(Partition(topic, number) for number in sorted(self._of(topic).partitions))
 
+    def everything(self) -> set[Partition]:
+        """The partitions of all topics that this client may see, in one request."""
+        return {
+            Partition(name, number)
+            for name, topic in self._ask().topics.items()
+            if name not in INTERNAL_TOPICS
+            for number in topic.partitions
+        }
+
     def leaders(self, topic: str) -> dict[Partition, str | None]:
         found = self._of(topic).partitions.items()
         brokers = self._ask().brokers
@@ -71,7 +79,6 @@ class KafkaDirectory:
         return {Partition(topic, number): address.get(one.leader) for number, one in sorted(found)}
 
     def close(self) -> None:
-        retire(self._client)
         del self._client
 
     def _of(self, topic: str) -> TopicMetadata:
@@ -115,16 +122,6 @@ class KafkaDirectory:
 
     def _ours(self, error: object) -> KafkaError:
         return as_ours(error, "the list of topics", self._address)
-
-
-# The last ones. Processes with many of them have ended with SIGSEGV, twice, on a very busy machine.
-# Supposed, not proved: a client was let go while its own thread was still handing an answer over.
-_RETIRED: deque[object] = deque(maxlen=16)
-
-
-def retire(client: object) -> None:
-    """Let go of an admin client when 16 others have been let go, and not before."""
-    _RETIRED.append(client)
 
 
 def as_ours(error: object, what: str, address: str) -> KafkaError:

@@ -8,6 +8,7 @@ Offsets     where to go on in each            in Kafka, in ZooKeeper as Storm wr
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from concurrent.futures import Future
 from typing import NamedTuple, Protocol
 
 INTERNAL_TOPICS = frozenset(
@@ -104,6 +105,9 @@ class Offsets(Protocol):
 
         Raises StaleGeneration when the partitions have changed hands meanwhile: nothing is kept.
         """
+
+    def write_soon(self, offsets: Mapping[Partition, Committed]) -> Future[None] | None:
+        """Begin such a write without waiting for it; None: this store has only `write`."""
 
     def close(self) -> None:
         """Let go of connections."""

@@ -51,7 +51,7 @@ class Reading:
         metadata: str,
     ) -> None:
         self.places = Places()
-        self.committer = Committer(offsets, getattr(offsets, "write_soon", None))
+        self.committer = Committer(offsets)
         self.gone: list[tuple[int, int]] = []
         self.skipped: list[tuple[Place, Skipped]] = []
         self.ahead: list[Message] = []  # taken from the client, and not looked at

@@ -145,6 +145,9 @@ class StoredOffsets:
             with using(path):
                 self._put(path, self._layout.value(partition, committed))
 
+    def write_soon(self, offsets: Mapping[Partition, Committed]) -> None:
+        return None
+
     def close(self) -> None:
         self._tree.close()
 

@@ -1,7 +1,7 @@
 """What a process is doing, noted where its successor finds it: in memory that outlives it.
 
     ┌──────┬───────┬───────┬──────────────────┬───── for each spout task ──────────────────┐
-    │ head │ roots │ stack │ … one after the other: place, generations, message numbers … │
+    │ head │ roots │ stack │ … one after the other: place, message numbers, generations … │
     └──────┴───────┴───────┴──────────────────────────────────────────────────────────────┘
 
 The buffer is handed in: a shell maps a file (the kernel keeps its pages through SIGKILL and
@@ -27,15 +27,18 @@ ROOTS_MAX = 1 << 14  # noted of one batch: a copy of 128 KB, 7 µs; such a batch
 STACK_MAX = 1 << 16  # bytes; of a longer stack the innermost frames
 _HEAD = struct.Struct("<qqqqdqq")  # mark, life, task, roots, since, bytes of stack, spouts
 _CALL = struct.Struct("<qqd")  # the middle of it: task, roots, since
-_PLACE = struct.Struct("<qqq")  # task, incarnation, slots
+_PLACE = struct.Struct("<qqqqq")  # task, incarnation, slots, drawn, owed
+_DRAWN = struct.Struct("<qq")  # the end of it
+_DRAWN_AT = 24
 _CALL_AT, _STACK_AT, _SPOUTS_AT = 16, 40, 48
-_MARK = 0x5355_4E01  # "SUN", layout 1
+_MARK = 0x5355_4E02  # "SUN", layout 2
 _ROOTS_AT = _HEAD.size
 _STACKS_AT = _ROOTS_AT + 8 * ROOTS_MAX
 _TABLES_AT = _STACKS_AT + STACK_MAX
 _NOBODY = -1
-_Table: TypeAlias = tuple[int, int, NDArray[np.uint32], I64]  # task, incarnation, generations,
-# message numbers; by slot
+_UNKNOWN = -1  # where nobody has told what is owed
+_Table: TypeAlias = tuple[int, int, NDArray[np.uint32], I64, int, int]  # task, incarnation;
+# generations, message numbers, by slot; drawn, owed
 
 
 class Recorder:
@@ -58,6 +61,10 @@ class Recorder:
         """Where the pending table of a spout task keeps generations and numbers; all 0."""
         return np.zeros(slots, np.uint32), np.zeros(slots, np.int64)
 
+    def drew(self, task: int, drawn: int, owed: int) -> None:
+        """A spout task has drawn its first `drawn` records, and no life of it any from `owed` on.
+        Called before one of them is emitted."""
+
 
 class BlackBox(Recorder):
     """Writes into `buffer`, which has `size_of(plan, worker)` bytes, all 0."""
@@ -66,6 +73,7 @@ class BlackBox(Recorder):
         self._buffer = buffer
         self._roots: U64 = np.frombuffer(buffer, np.uint64, ROOTS_MAX, _ROOTS_AT)
         self._next = _TABLES_AT
+        self._places: dict[int, int] = {}  # spout task → where its place is
         _HEAD.pack_into(buffer, 0, _MARK, life, _NOBODY, 0, 0.0, 0, 0)
 
     @staticmethod
@@ -87,7 +95,8 @@ class BlackBox(Recorder):
         at = self._next
         if at + _PLACE.size + 12 * slots > len(self._buffer):
             return super().tables(task, incarnation, slots)  # its messages will not be named
-        _PLACE.pack_into(self._buffer, at, task, incarnation, slots)
+        _PLACE.pack_into(self._buffer, at, task, incarnation, slots, 0, _UNKNOWN)
+        self._places[task] = at
         at += _PLACE.size
         numbers: I64 = np.frombuffer(self._buffer, np.int64, slots, at)
         generations = np.frombuffer(self._buffer, np.uint32, slots, at + 8 * slots)
@@ -95,6 +104,10 @@ class BlackBox(Recorder):
         (count,) = struct.unpack_from("<q", self._buffer, _SPOUTS_AT)
         struct.pack_into("<q", self._buffer, _SPOUTS_AT, count + 1)
         return generations, numbers
+
+    def drew(self, task: int, drawn: int, owed: int) -> None:
+        if task in self._places:
+            _DRAWN.pack_into(self._buffer, self._places[task] + _DRAWN_AT, drawn, owed)
 
     def overdue(self, now: float, limit_s: float) -> bool:
         task, _, since = _CALL.unpack_from(self._buffer, _CALL_AT)
@@ -114,7 +127,7 @@ def read(buffer: Any, worker: int) -> Obituary | None:
     if mark != _MARK:
         return None
     tables = list(_tables(buffer, spouts))
-    drawn = {task: int(numbers[used > 0].max(initial=-1)) + 1 for task, _, used, numbers in tables}
+    drawn = {task: (drawn, owed) for task, *_, drawn, owed in tables if owed != _UNKNOWN}
     if task == _NOBODY:
         return Obituary(worker, life, drawn=drawn)
     roots: U64 = np.frombuffer(buffer, np.uint64, count, _ROOTS_AT)
@@ -127,17 +140,17 @@ def _tables(buffer: Any, spouts: int) -> Iterator[_Table]:
     """Those of the spout tasks of this very process."""
     at = _TABLES_AT
     for _ in range(spouts):
-        task, incarnation, slots = _PLACE.unpack_from(buffer, at)
+        task, incarnation, slots, drawn, owed = _PLACE.unpack_from(buffer, at)
         at += _PLACE.size
         numbers = np.frombuffer(buffer, np.int64, slots, at)
         generations = np.frombuffer(buffer, np.uint32, slots, at + 8 * slots)
         at += _padded(12 * slots)
-        yield task, incarnation, generations, numbers
+        yield task, incarnation, generations, numbers, drawn, owed
 
 
 def _named(tables: list[_Table], roots: U64) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Spout task → the messages whose trees are among `roots`."""
-    for task, incarnation, generations, numbers in tables:
+    for task, incarnation, generations, numbers, *_ in tables:
         mine = roots[incarnations_of(roots) == incarnation]
         mine = mine[generations.take(slots_of(mine)) == generations_of(mine)]
         if len(mine):

@@ -3,8 +3,9 @@
 Where a process dies, its black box may die with it, and the master has heard of what was drawn a
 moment ago at best. While the source goes on that does no harm: the next life draws all of it anew.
 But one that is born into a drain has to know where to end. So no record is drawn from the fence on
-before the fence was moved; a new life owes all below it. That is a few seconds' worth too much: a
-fence that is farther away than that follows a source that has become slow, and _LEAST at any pace.
+before the fence was moved; a new life that finds no black box owes all below it. That is a few
+seconds' worth too much: a fence that is farther away than that follows a source that has become
+slow, and _LEAST at any pace.
 """
 
 from __future__ import annotations

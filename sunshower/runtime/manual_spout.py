@@ -95,6 +95,7 @@ class NextTupleSpoutTask(SpoutTask):
         self._sender.check(emission.stream, emission.record, emission.task)
         self._emissions.append(emission._replace(number=self._count))
         self._count += 1
+        self.rest.end()  # it may come from ack or fail, with a collector that the spout has kept
 
     def _ask(self, limit: int) -> Raised | None:
         """Call next_tuple until `limit` emissions wait. Returns what it has raised."""

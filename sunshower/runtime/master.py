@@ -53,6 +53,8 @@ class Welcome:
     quarantined: dict[int, TaskError] = field(default_factory=dict)  # tasks that are not run; why
     positions: dict[int, tuple[int, int]] = field(default_factory=dict)  # its spout tasks →
     # records settled, and records drawn
+    owed: dict[int, int] = field(default_factory=dict)  # its spout tasks → no record from this one
+    # on was drawn; of those whose former life has left word of it
     suspects: dict[int, dict[int, int]] = field(default_factory=dict)  # its spout tasks → message →
     # deaths of their own process
 
@@ -143,7 +145,7 @@ class Master:
         """A worker begins a life. Everybody must be told `lives`, and the obituary of its former
         life, if its successor has found one."""
         book = self.book
-        self._bury(worker, obituary)
+        owed = self._bury(worker, obituary)
         if worker in self.lives:
             book.restarts += 1
             book.quarantined |= self._lives.died(worker, now, self._stats.get(worker), obituary)
@@ -160,6 +162,7 @@ class Master:
             self._lives.began(worker, now),
             {id: book.quarantined[id] for id in mine if id in book.quarantined},
             {id: (book.positions.get(id, 0), book.drawn.get(id, 0)) for id in mine},
+            {id: owed[id] for id in mine if id in owed},
             {id: dict(book.suspects[id]) for id in mine if id in book.suspects},
         )
 
@@ -316,21 +319,24 @@ class Master:
         for number in [number for number in suspects if number < task.committed]:
             del suspects[number]
 
-    def _bury(self, worker: int, obituary: Obituary | None) -> None:
-        """Count what the spouts of the dead process itself cannot: their tables are gone, too."""
+    def _bury(self, worker: int, obituary: Obituary | None) -> dict[int, int]:
+        """Count what the spouts of the dead process itself cannot: their tables are gone, too.
+        Returns what each of its spout tasks owes, if this was its last life."""
         self.obituaries.pop(worker, None)
         if obituary is None or obituary.life != self.book.lives.get(worker):
-            return
-        for task, drawn in obituary.drawn.items():  # owed, also by who is born into a drain
+            return {}
+        for task, (drawn, _) in obituary.drawn.items():
             self.book.drawn[task] = max(drawn, self.book.drawn.get(task, 0))
+        owed = {task: max(found) for task, found in obituary.drawn.items()}
         if not obituary.roots:
-            return
+            return owed
         self.obituaries[worker] = obituary
         named = {s.id for s in self.plan.spouts if self.plan.component(s).level.keeps_numbers}
         for task, numbers in ((t, n) for t, n in obituary.numbers.items() if t in named):
             counts = self.book.suspects.setdefault(task, {})
             for number in numbers:
                 counts[number] = counts.get(number, 0) + 1
+        return owed
 
     def _retire(self, worker: int) -> None:
         """What a life that is over had done still counts."""

@@ -23,8 +23,9 @@ class Obituary:
     stack: str = ""  # where it was, if it was ended because it did not return
     numbers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # of its own spouts, whose
     # pending tables have died with it: spout task → the messages of these roots
-    drawn: Mapping[int, int] = field(default_factory=dict)  # of its own spouts: spout task → no
-    # message from this number on was drawn; the master may have heard of fewer
+    drawn: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # of its own spouts: task →
+    # records that it had drawn, and what no life had drawn anything from; the master may have heard
+    # of fewer
 
     @property
     def suspects(self) -> U64:

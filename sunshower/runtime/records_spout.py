@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from sunshower.runtime.batch import Batch
+from sunshower.runtime.blackbox import Recorder
 from sunshower.runtime.bulk_spout import BulkSpoutTask
+from sunshower.runtime.fence import Fence
 from sunshower.runtime.ids import I64
 from sunshower.runtime.luggage import Luggage
 from sunshower.runtime.position import SKIP_RECORDS, Position, skip
@@ -29,9 +31,14 @@ class RecordsSpoutTask(BulkSpoutTask):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._position = Position()
+        self.fence: Fence | None = None  # how far it may draw; None: as far as it likes
+        self.recorder = Recorder()  # told how far it has drawn
 
-    def begin_at(self, position: int, drawn: int = 0) -> None:
-        self._position.begin_at(position, drawn, 0 if self.fence is None else self.fence.at)
+    def begin_at(self, position: int, drawn: int = 0, owed: int | None = None) -> None:
+        if owed is None:
+            owed = 0 if self.fence is None else self.fence.at
+        self._position.begin_at(position, drawn, owed)
+        self._note_drawn()
 
     @property
     def committed(self) -> int:
@@ -75,6 +82,7 @@ class RecordsSpoutTask(BulkSpoutTask):
             self._source = self._watched()
             if draining:
                 self._position.stop()
+        self._note_drawn()
 
     def resume(self, context: Context) -> None:
         """Its source has ended with the exception: a new spout begins where the old one was."""
@@ -109,6 +117,16 @@ class RecordsSpoutTask(BulkSpoutTask):
         room = self._position.room(count)
         return room if self.fence is None else self.fence.room(self._position.next, room)
 
+    def _advance(self, count: int) -> range:
+        """`count` more are drawn. Returns their numbers."""
+        drawn = self._position.advance(count)
+        if count:
+            self._note_drawn()
+        return drawn
+
+    def _note_drawn(self) -> None:
+        self.recorder.drew(self.task.id, self._position.next, self._position.owed)
+
     def _stop_at_end(self) -> None:
         if self._position.at_end:
             self.exhausted = True
@@ -124,7 +142,7 @@ class RecordsSpoutTask(BulkSpoutTask):
         fresh = [] if self.exhausted else self._draw(wanted)
         if len(fresh) < wanted:  # the source has nothing now
             replays = limit - len(fresh)
-        drawn = self._position.advance(len(fresh))
+        drawn = self._advance(len(fresh))
         if wanted and not fresh and self._broken is None:
             self._position.wait(now, self._config.message_timeout_s)
         self._stop_at_end()

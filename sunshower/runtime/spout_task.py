@@ -28,7 +28,6 @@ from sunshower.runtime.bolt_task import untracked
 from sunshower.runtime.congestion import Congestion
 from sunshower.runtime.credits import ServiceTime
 from sunshower.runtime.deadlines import Deadlines
-from sunshower.runtime.fence import Fence
 from sunshower.runtime.ids import I64, U64
 from sunshower.runtime.luggage import Luggage
 from sunshower.runtime.metrics import Counts, Latencies, TaskStats
@@ -61,7 +60,6 @@ class SpoutTask(Supervised):
     ) -> None:
         super().__init__(supervision)
         self.spout: Any = None  # until it is open
-        self.fence: Fence | None = None  # how far it may draw; None: as far as it likes
         self._make = make
         self.pending = pending
         self.outlets = outlets
@@ -97,9 +95,10 @@ class SpoutTask(Supervised):
         self._hears_ack = type(spout).ack is not Spout.ack
         self._hears_fail = type(spout).fail is not Spout.fail
 
-    def begin_at(self, position: int, drawn: int = 0) -> None:
+    def begin_at(self, position: int, drawn: int = 0, owed: int | None = None) -> None:
         """Go on after the first `position` records, which are settled; a former life had drawn the
-        first `drawn`. Called before `open`. Where `next_tuple` begins is the spout's own matter."""
+        first `drawn`, and none from `owed` on (None: nobody knows). Called before `open`. Where
+        `next_tuple` begins is the spout's own matter."""
 
     @property
     def committed(self) -> int:

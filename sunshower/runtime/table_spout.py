@@ -44,7 +44,7 @@ class TablesSpoutTask(RecordsSpoutTask):
         fresh = 0 if table is None else len(table)
         if not fresh and wanted:  # the source has nothing now; a short piece says nothing
             replays = limit
-        drawn = self._position.advance(fresh)
+        drawn = self._advance(fresh)
         if wanted and not fresh and self._broken is None:
             self._position.wait(now, self._config.message_timeout_s)
         self._stop_at_end()

@@ -36,6 +36,7 @@ from sunshower.runtime.obituary import Obituary
 from sunshower.runtime.opening import Opening
 from sunshower.runtime.packets import Answer, Packet, read_content
 from sunshower.runtime.plan import Plan
+from sunshower.runtime.records_spout import RecordsSpoutTask
 from sunshower.runtime.relay import Relay
 from sunshower.runtime.slices import Slices
 from sunshower.runtime.spout_task import SpoutTask
@@ -97,7 +98,7 @@ class Worker:
         self._losses = Losses(plan, self._wired)
         self._inflows: dict[tuple[int, int], Inflow] = {}
         self._spouts = list(self._wired.spouts.values())
-        self._fence_in(marks)
+        self._fence_in(marks, recorder)
         tasks: list[BoltTask | SpoutTask] = [*self._wired.bolts.values(), *self._spouts]
         self._opening = Opening(plan, self._call, clock, tasks, luggage or {})
         own = (self._wired, self._config, self._call, clock, self._opening)
@@ -119,7 +120,8 @@ class Worker:
         spout's process has died of too often.
         """
         for spout in self._spouts:
-            spout.begin_at(*welcome.positions.get(spout.task.id, (0, 0)))
+            committed, drawn = welcome.positions.get(spout.task.id, (0, 0))
+            spout.begin_at(committed, drawn, welcome.owed.get(spout.task.id))
             if obituary and obituary.task and (times := welcome.suspects.get(spout.task.id)):
                 spout.accuse(times, obituary.failure(self.plan))
         if obituary and (bolt := self._wired.bolts.get(obituary.task or -1)):
@@ -314,10 +316,12 @@ class Worker:
 
     # ---- how ------------------------------------------------------------------------------
 
-    def _fence_in(self, marks: Marks | None) -> None:
+    def _fence_in(self, marks: Marks | None, recorder: Recorder) -> None:
         for spout in self._spouts:
-            if marks is not None and self.plan.component(spout.task).level.counts_records:
-                spout.fence = Fence(spout.task.id, marks, self._clock)
+            if isinstance(spout, RecordsSpoutTask):
+                spout.recorder = recorder
+                if marks is not None:
+                    spout.fence = Fence(spout.task.id, marks, self._clock)
 
     @property
     def _may_go_on(self) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sunshower.errors import NodeExists, NoNode, StoreError, StoreUnreachable, WrongVersion
 from sunshower.stores.listeners import Listener, Listeners, Told
+from sunshower.stores.sqlite import write_ahead
 from sunshower.stores.tree import Node, Session, above, check, parent
 
 _SCHEMA = """
@@ -60,7 +61,7 @@ class SqliteTree:
         with self._errors():
             self._file.parent.mkdir(parents=True, exist_ok=True)
             self._db = self._open()
-            self._db.execute("PRAGMA journal_mode = WAL")
+            write_ahead(self._db, answer_within_s)
             self._db.executescript(_SCHEMA)
         with self._writing() as db:
             self._beat(db)

@@ -107,7 +107,7 @@ class ZooKeeperTree:
 
     def get(self, path: str) -> Node | None:
         try:
-            with self._errors(check(path)):
+            with self.errors(check(path)):
                 value, stat = self.ask(self.client.get_async, path)
         except NoNode:
             return None
@@ -115,7 +115,7 @@ class ZooKeeperTree:
 
     def children(self, path: str) -> list[str]:
         try:
-            with self._errors(path if path == "/" else check(path)):
+            with self.errors(path if path == "/" else check(path)):
                 return sorted(self.ask(self.client.get_children_async, path))
         except NoNode:
             return []
@@ -123,7 +123,7 @@ class ZooKeeperTree:
     def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False) -> None:
         attempts = _Attempts(self.client.create_async)
         try:
-            with self._errors(check(path)):
+            with self.errors(check(path)):
                 self.ask(attempts, path, value, ephemeral=ephemeral, makepath=True)
         except NodeExists:
             if attempts.count == 1 or not self._is_mine(path, value, ephemeral):
@@ -132,7 +132,7 @@ class ZooKeeperTree:
     def set(self, path: str, value: bytes, version: int | None = None) -> int:
         attempts = _Attempts(self.client.set_async)
         try:
-            with self._errors(check(path)):
+            with self.errors(check(path)):
                 wanted = -1 if version is None else version
                 return int(self.ask(attempts, path, value, wanted).version)
         except WrongVersion:
@@ -146,21 +146,21 @@ class ZooKeeperTree:
     def delete(self, path: str, version: int | None = None) -> None:
         attempts = _Attempts(self.client.delete_async)
         try:
-            with self._errors(check(path)):
+            with self.errors(check(path)):
                 self.ask(attempts, path, -1 if version is None else version)
         except NoNode:
             if attempts.count == 1:
                 raise
 
     def withdraw(self, path: str) -> None:
-        with self._errors(check(path)):
+        with self.errors(check(path)):
             until_s = time.monotonic() + self._answer_within_s
             self.client.retry(self._withdraw, path, until_s)
 
     def watch(self, path: str, changed: Callable[[], None]) -> _Watch:
         watch = _Watch(self, check(path), changed)
         self.watches.add(watch)
-        with self._errors(path):
+        with self.errors(path):
             watch.arm(self.ask)
         return watch
 
@@ -227,7 +227,7 @@ class ZooKeeperTree:
         return self.get(path) == Node(value, 0)
 
     @contextmanager
-    def _errors(self, path: str) -> Iterator[None]:
+    def errors(self, path: str) -> Iterator[None]:
         """Errors of kazoo's as errors of ours."""
         from kazoo import exceptions as they
         from kazoo.handlers.threading import KazooTimeoutError

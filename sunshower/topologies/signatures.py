@@ -158,8 +158,7 @@ def _function_signature(function: Any, where: str) -> Signature:
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise TopologyError(f"{where}: {name} is asynchronous; a bolt is a plain function")
     try:
-        parameters = inspect.signature(function)
-        parameters.bind(object())
+        inspect.signature(function).bind(object())
     except (TypeError, ValueError):
         raise TopologyError(
             f"{where}: {name} must take exactly one record, as in "
@@ -168,20 +167,31 @@ def _function_signature(function: Any, where: str) -> Signature:
     if getattr(function, "__sunshower_batch__", False):  # its annotations speak of tables
         returns = function.__annotations__.get("return", Any)
         return Signature(Level.BATCH, Any, NoneType if returns in (None, "None") else Any)
+    (reads, *_), returns = annotations_of(function, where)
+    return Signature(Level.FUNCTION, reads, record_type(element_of(returns, name, where), where))
+
+
+def annotations_of(function: Any, where: str) -> tuple[tuple[Any, ...], Any]:
+    """The types of a function's parameters, in order, and of what it returns; Any where unsaid.
+
+    Raises TopologyError for annotations that cannot be read.
+    """
     try:
         hints = _hints(function)
     except NameError as error:
         raise TopologyError(
-            f"{where}: the annotations of {name} cannot be read ({error}); import or define its "
-            "record types at the top of its module, not for type checkers alone"
+            f"{where}: the annotations of {name_of(function)} cannot be read ({error}); import or "
+            "define its record types at the top of its module, not for type checkers alone"
         ) from None
-    reads = hints.get(next(iter(parameters.parameters)), Any)
-    returns = hints.get("return", Any)
-    return Signature(Level.FUNCTION, reads, record_type(_element(returns, name, where), where))
+    names = inspect.signature(function).parameters
+    return tuple(hints.get(name, Any) for name in names), hints.get("return", Any)
 
 
-def _element(returns: Any, name: str, where: str) -> Any:
-    """The type of the records in what a function returns: Word in `list[Word] | None`."""
+def element_of(returns: Any, name: str, where: str) -> Any:
+    """The type of the records in what a function returns: Word in `list[Word] | None`.
+
+    Raises RecordMismatch for what holds no records, or several kinds of them.
+    """
     options = [option for option in _options(returns) if option is not NoneType]
     if not options or options == [Any]:
         return options[0] if options else NoneType

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields as fields_of
 from dataclasses import replace
-from typing import Any, Literal, Never, Unpack, overload
+from typing import Any, Literal, Never, Protocol, TypeVar, Unpack, overload
 
 from sunshower.config import Config
 from sunshower.errors import (
@@ -23,6 +23,17 @@ from sunshower.topologies.signatures import BoltCode, bolt_signature, fits, name
 from sunshower.topologies.sinks import JsonLines
 from sunshower.topologies.streams import Grouped, Inputs, Stream
 from sunshower.topologies.timing import check_timeout, tick_of
+
+
+class Guest(Protocol):
+    """What another room adds to a topology: it is made once, and finishes before the graph is."""
+
+    def __init__(self, topology: Topology) -> None: ...
+    def finish(self) -> None:
+        """Declare what is still to be declared. Called once, by `Topology.graph`."""
+
+
+G = TypeVar("G", bound=Guest)
 
 
 class Topology:
@@ -49,6 +60,16 @@ class Topology:
         except ConfigError as error:
             raise ConfigError(f"topology {id!r}: {error}") from None
         self._components: dict[str, Component] = {}
+        self._guests: dict[type[Guest], Guest] = {}
+        self._finished: set[type[Guest]] = set()
+
+    def guest(self, kind: type[G]) -> G:
+        """The guest of a kind, made when it is asked for first."""
+        if kind not in self._guests:
+            self._guests[kind] = kind(self)
+        guest = self._guests[kind]
+        assert isinstance(guest, kind), f"{guest!r} is no {kind.__name__}"
+        return guest
 
     def spout(
         self,
@@ -170,10 +191,14 @@ class Topology:
         self._components[bolt] = self._with_input(self.component(bolt), grouped)
 
     def graph(self) -> Graph:
-        """The finished declaration, frozen.
+        """The finished declaration, frozen. Guests finish theirs first, in the order they came.
 
         Raises TopologyError if no spout feeds some bolt, or nobody reads the dead letters.
         """
+        for kind, guest in self._guests.items():
+            if kind not in self._finished:
+                guest.finish()
+                self._finished.add(kind)
         graph = Graph(self.id, dict(self._components), self.config)
         fed = set().union(*(graph.downstream(spout.id) for spout in graph.spouts))
         if not graph.spouts:

@@ -1,1 +1,76 @@
 """Exactly once: streams of batches, compiled into ordinary spouts and bolts."""
+
+from sunshower.trident.aggregators import (
+    Aggregator,
+    CombinerAggregator,
+    ReducerAggregator,
+    average,
+    collect,
+    count,
+    max_,
+    min_,
+    sum_,
+)
+from sunshower.trident.attempts import Attempt
+from sunshower.trident.declare import batches
+from sunshower.trident.grouped import GroupedBatches
+from sunshower.trident.persisted import BatchState
+from sunshower.trident.places import InMemory, InSqlite, InZooKeeper
+from sunshower.trident.spouts.batch_spout import BatchSpout
+from sunshower.trident.spouts.bounds import Bounds
+from sunshower.trident.spouts.feeder import FeederBatchSpout
+from sunshower.trident.spouts.fixed import FixedBatchSpout
+from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout, PartitionedSpout
+from sunshower.trident.spouts.plain import PlainSpout
+from sunshower.trident.spouts.port import SpoutKind, TridentSpout
+from sunshower.trident.spouts.text import TextFileBatches
+from sunshower.trident.stages.plan import Skip
+from sunshower.trident.states.factories import MemoryState, SqliteState
+from sunshower.trident.states.port import MapState, StateFactory, StateKind
+from sunshower.trident.states.servers import PostgresState, RedisState, ZooKeeperState
+from sunshower.trident.states.views import StaticState
+from sunshower.trident.streams import BatchStream
+from sunshower.trident.windows import Window, sliding, tumbling
+
+__all__ = [
+    "Aggregator",
+    "Attempt",
+    "BatchSpout",
+    "BatchState",
+    "BatchStream",
+    "Bounds",
+    "CombinerAggregator",
+    "FeederBatchSpout",
+    "FixedBatchSpout",
+    "GroupedBatches",
+    "InMemory",
+    "InSqlite",
+    "InZooKeeper",
+    "MapState",
+    "MemoryState",
+    "OpaquePartitionedSpout",
+    "PartitionedSpout",
+    "PlainSpout",
+    "PostgresState",
+    "RedisState",
+    "ReducerAggregator",
+    "Skip",
+    "SpoutKind",
+    "SqliteState",
+    "StateFactory",
+    "StateKind",
+    "StaticState",
+    "TextFileBatches",
+    "TridentSpout",
+    "Window",
+    "ZooKeeperState",
+    "average",
+    "batches",
+    "collect",
+    "count",
+    "max_",
+    "min_",
+    "sliding",
+    "sum_",
+    "tumbling",
+]

@@ -51,6 +51,8 @@ class Word(NamedTuple):
     attempt: int
     epoch: int
     skip: bool  # its rows go to the dead letters, and the batch is an empty one for all the others
+    why: Any = None  # where `skip`: the last failure, see letters.py
+    current: int = 0  # the lowest txid that was not committed when this was emitted
 
 
 class Order(NamedTuple):
@@ -61,6 +63,8 @@ class Order(NamedTuple):
     epoch: int
     skip: bool
     metadata: Any  # plain values, as MessagePack carries them
+    why: Any = None  # as in Word
+    current: int = 0  # as in Word
 
 
 class Part(NamedTuple):

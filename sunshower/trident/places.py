@@ -6,7 +6,7 @@ Storm: org.apache.storm.trident.topology.state.TransactionalState, in ZooKeeper 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from sunshower.errors import ConfigError
@@ -19,6 +19,10 @@ class InSqlite:
     """In a file, which all processes of the topology must see."""
 
     file: str | PurePath
+
+    def __post_init__(self) -> None:
+        # Workers have a working directory of their own.
+        object.__setattr__(self, "file", Path(self.file).absolute())
 
     def __call__(self) -> Tree:
         from sunshower.stores.sqlite_tree import SqliteTree

@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from sunshower.cli.orders import Order
+from sunshower.cli.parameters import Variant
+from sunshower.faults import Experiment, relayed
 from tests.cli.conftest import Write
 from tests.cli.laboratory import BROKEN, HOLDING, PEACEFUL, latest, read
 from tests.conftest import Sunshower
 
 Capture = pytest.CaptureFixture[str]
+MEASURED = ["recovery", "throughput", "replays", "duplicates"]
 pytestmark = pytest.mark.slow  # a report takes a second to be drawn
 
 
@@ -90,12 +94,21 @@ def test_the_command_in_the_plan_makes_the_same_run_again(
     write: Write, sunshower: Sunshower, tmp_path: Path
 ) -> None:
     arguments = ("--seed", 5, "--set", "total=80", "--set", "kill_every_s=0.1")
-    sunshower("experiment", "run", write(HOLDING), *arguments)
-    first = latest(tmp_path, "kill-a-relay")
+    sunshower("experiment", "run", write(HOLDING), *arguments, "--folder", "my own runs")
+    own = tmp_path / "my own runs/kill-a-relay/latest"
+    first = own.resolve()
     sunshower(*shlex.split(read(first, "plan.json")["command"])[1:])
-    second = latest(tmp_path, "kill-a-relay")
+    second = own.resolve()
     assert first != second
     assert (first / "history.jsonl").read_bytes() == (second / "history.jsonl").read_bytes()
+
+
+def test_the_command_names_the_ray_that_was_used() -> None:
+    experiment = Experiment(name="x", topology=relayed, plan=lambda: (), checkers=())
+    order = Order("a file.py", "ray", "10.0.0.1:6379")
+    assert order.command(experiment, Variant({}, 3)) == (
+        "sunshower experiment run 'a file.py' --cluster ray --seed 3 --address 10.0.0.1:6379"
+    )
 
 
 def test_a_sweep_has_a_folder_for_each_run_and_a_report_of_all(
@@ -130,6 +143,18 @@ def test_an_experiment_goes_through_its_own_sweep_unless_told_otherwise(
     assert len(json.loads(capsys.readouterr().out)["runs"]) == 2
     sunshower("experiment", "run", file, "--set", "total=40", "--json")
     assert json.loads(capsys.readouterr().out)["parameters"]["total"] == 40
+
+
+def test_a_table_of_runs_with_one_seed_fits_into_80_letters(
+    write: Write, sunshower: Sunshower, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    file = write(HOLDING)
+    sunshower("experiment", "run", file, "--sweep", "timeout_s=4,5", "--set", "total=100")
+    out = capsys.readouterr().out
+    assert "kill a relay  ·  sim  ·  seed 0" in out
+    (heading,) = (line.split() for line in out.splitlines() if "timeout_s" in line)
+    assert heading == ["run", "timeout_s", "verdict", *MEASURED]
 
 
 def test_runs_are_listed_shown_and_compared(

@@ -203,6 +203,12 @@ def test_of_the_ready_relay_each_number_is_known() -> None:
     assert reason in {fate_of(task, seed).reason for seed in range(3)}
 
 
+def test_the_swarm_hurts_while_there_is_something_to_do() -> None:
+    """Of a source that is shorter than what its task asks for, too."""
+    task = Task(str(ROOT / "examples/simulated_word_count.py"), messages=200)
+    assert {fate_of(task, seed).verdict for seed in range(20)} == {Verdict.HOLDS}
+
+
 def test_a_swarm_has_seeds_with_several_machines(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:

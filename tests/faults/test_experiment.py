@@ -13,10 +13,10 @@ import pytest
 from sunshower import Topology
 from sunshower.errors import ClusterError, ExperimentError, TopologyFailed
 from sunshower.faults.checkers.delivery import AtLeastOnce, Duplicates
-from sunshower.faults.checkers.healing import Liveness
+from sunshower.faults.checkers.healing import Liveness, Recovers
 from sunshower.faults.checkers.port import Checker
 from sunshower.faults.checkers.pressure import BoundedPending
-from sunshower.faults.experiment import Experiment, prepare
+from sunshower.faults.experiment import Experiment, combinations, prepare
 from sunshower.faults.outcome import Verdict
 from sunshower.faults.plans import Step, at, every, random, until
 from sunshower.faults.running import run_experiment
@@ -77,10 +77,23 @@ def test_the_plan_gets_the_dice_of_the_seed() -> None:
 
 
 def test_a_sweep_is_every_combination() -> None:
-    found = [*EXPERIMENT.combinations()]
+    found = [*combinations(EXPERIMENT.sweep)]
     assert len(found) == 6
     assert found[0] == {"ackers": 1, "every_s": 1.0}
-    assert [*replace(EXPERIMENT, sweep={}).combinations()] == [{}]
+    assert [*combinations({})] == [{}]
+
+
+@pytest.mark.parametrize("checker", [Liveness(110), Recovers(110)])
+def test_a_promise_that_only_a_stuck_run_could_break_is_refused(checker: Checker) -> None:
+    """The pause is over at 10 s: a run that is given up after 119 s cannot be too slow."""
+    said = f"{checker.name} within 110 s .* over at 10 s.* 119 s. Set seconds_max to 120 or more"
+    refused(said, checkers=[checker], plan=at_ten, seconds_max=119.0)
+    prepare(replace(EXPERIMENT, checkers=[checker], plan=at_ten, seconds_max=120.0), 1)
+    refused("over at 4 s", checkers=[checker], plan=at_ten, seconds_max=113.0, hurt_s=4.0)
+
+
+def at_ten() -> Iterator[Step]:
+    yield Step(2, pause(worker(), 8))
 
 
 def test_how_many_messages_there_are_can_be_said() -> None:

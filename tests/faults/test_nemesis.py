@@ -10,8 +10,8 @@ from sunshower.errors import ClusterError, TopologyFailed
 from sunshower.faults.commands import drain, rebalance
 from sunshower.faults.nemesis import Nemesis
 from sunshower.faults.plans import Step, every, settle, until
-from sunshower.faults.targets import anybody, master, task
-from sunshower.faults.vocabulary import cut, errors, expire, kill, pause, slow
+from sunshower.faults.targets import Target, anybody, master, task
+from sunshower.faults.vocabulary import cut, errors, expire, kill, pause, slow, throttle
 from sunshower.runtime.history import What
 from tests.faults.fakes import FakeRun
 
@@ -38,6 +38,24 @@ def test_steps_are_done_at_their_times() -> None:
     assert nemesis.undone == []
 
 
+def test_a_source_is_throttled_before_it_is_let_loose_and_nothing_else_is_done_then() -> None:
+    run = FakeRun()
+    nemesis = Nemesis(run, 1)
+    steps = [
+        Step(0, throttle(task("numbers", 0), 0.01, 2)),
+        Step(0, slow(RELAY, 0.01, 1)),
+        Step(0, drain()),
+    ]
+    assert nemesis.begin_ahead(steps) == steps[1:]
+    run.activate()
+    nemesis.carry_out(steps[1:])
+    assert [words for _, words in run.done] == [
+        *("disturb", "activate", "disturb", "drain", "disturb", "heal")
+    ]
+    assert [step.fault for step in nemesis.done] == [step.fault for step in steps]
+    assert told(nemesis)[-1] == (2, "ended", "throttle numbers[0] by 0.01 s a record for 2 s")
+
+
 def test_what_lasts_is_ended_in_time_and_the_plan_waits_for_it() -> None:
     run = FakeRun()
     nemesis = Nemesis(run, 1)
@@ -49,6 +67,17 @@ def test_what_lasts_is_ended_in_time_and_the_plan_waits_for_it() -> None:
         (4, "resume worker 2"),
     ]
     assert [what for _, what, _ in told(nemesis)] == ["begun", "begun", "ended", "ended"]
+
+
+@pytest.mark.parametrize("who", [RELAY, master()])
+def test_who_is_paused_twice_goes_on_when_both_pauses_are_over(who: Target) -> None:
+    run = FakeRun()
+    nemesis = Nemesis(run, 1)
+    nemesis.carry_out([Step(1, pause(who, 3)), Step(2, pause(who, 1)), Step(3.5, pause(who, 2))])
+    assert [(at_s, words.split()[0]) for at_s, words in run.done] == [
+        *((1, "pause"), (2, "pause"), (3.5, "pause"), (5.5, "resume"))
+    ]
+    assert [at_s for at_s, what, _ in told(nemesis) if what == "ended"] == [3, 4, 5.5]
 
 
 def test_all_that_is_on_is_one_havoc() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from sunshower.cli.loading import load_experiment
 from sunshower.faults import Experiment, Outcome, Verdict, run_experiment
+from sunshower.faults.experiment import combinations
 from sunshower.simulation.cluster import SimCluster
 from tests.conftest import Sunshower
 
@@ -50,7 +51,7 @@ def simulate(name: str, seed: int) -> Runs:
     """Every run of its sweep; a single one without a sweep."""
     experiment = experiment_of(name)
     found: Runs = []
-    for combination in experiment.combinations():
+    for combination in combinations(experiment.sweep):
         parameters = {**SHORT[name], **combination}
         with SimCluster(seed) as cluster:
             found.append((combination, run_experiment(experiment, cluster, seed, parameters)[0]))

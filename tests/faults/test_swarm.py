@@ -8,7 +8,9 @@ import pytest
 
 from sunshower import Topology
 from sunshower.faults.experiment import Prepared, prepare
+from sunshower.faults.pace import Pace
 from sunshower.faults.swarm import swarm
+from sunshower.faults.vocabulary import Slowness, harmless
 from sunshower.faults.workload import relayed
 from sunshower.runtime.plan import Layout
 
@@ -44,6 +46,32 @@ def test_every_kind_of_fault_is_there_in_some_and_missing_in_others(many: list[P
     assert {*counts} == kinds
     assert all(counts[kind] > 20 for kind in counts)
     assert counts["Expire"] < 180
+
+
+def test_the_first_fault_hurts_while_the_source_emits(many: list[Prepared]) -> None:
+    for prepared in many:
+        throttles = [step for step in prepared.steps if harmless(step.fault) and step.at_s == 0]
+        (each_s,) = {s.fault.seconds for s in throttles if isinstance(s.fault, Slowness)}
+        first = prepared.steps[len(throttles)]
+        assert not harmless(first.fault)
+        assert first.at_s <= each_s * 200 / 2 / 2 + 1e-6  # two tasks, and half of their time
+
+
+def test_a_short_source_is_slowed_down_the_more() -> None:
+    pace = Pace({"numbers": 20})
+    short, long = (prepare(swarm(make, 7, pace=one), 7).steps for one in (pace, None))
+    slow, fast = short[0].fault, long[0].fault
+    assert isinstance(slow, Slowness)
+    assert isinstance(fast, Slowness)
+    assert slow.seconds == pytest.approx(10 * fast.seconds)
+    assert short[-1].at_s == long[-1].at_s
+
+
+def test_a_source_that_takes_its_time_is_hurt_all_along(many: list[Prepared]) -> None:
+    pace = Pace({"numbers": 200}, seconds=10.0)
+    spans = [prepare(swarm(make, n, pace=pace), n).steps[-1].at_s for n in range(20)]
+    assert sorted(spans)[10] > 5.0
+    assert sorted(prepared.steps[-1].at_s for prepared in many)[100] < 1.0
 
 
 def test_rates_differ_wildly(many: list[Prepared]) -> None:

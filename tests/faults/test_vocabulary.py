@@ -233,3 +233,9 @@ def test_a_fault_that_never_heals_is_refused(for_s: float) -> None:
     ):
         with pytest.raises(ExperimentError, match="never heals proves nothing"):
             make()
+
+
+def test_probabilities_that_are_all_alike_are_said_once() -> None:
+    alike, unlike = {"drop": 0.1, "forget": 0.1}, {"drop": 0.1, "forget": 0.2}
+    assert str(lossy(for_s=1, **alike)) == "lossy * → *: drop, forget 0.1 each for 1 s"
+    assert str(lossy(for_s=1, **unlike)) == "lossy * → *: drop 0.1, forget 0.2 for 1 s"

@@ -49,5 +49,5 @@ def test_dependency_is_pinned_within_its_range(requirement: Requirement) -> None
 
 
 def test_the_extras_are_those_that_the_documentation_promises() -> None:
-    extras = {"kafka", "zookeeper", "spark", "experiments", "servers", "ui", "dev", "all"}
-    assert set(EXTRAS) == extras
+    extras = {"kafka", "zookeeper", "redis", "postgres", "spark", "experiments", "servers", "ui"}
+    assert set(EXTRAS) == extras | {"dev", "all"}

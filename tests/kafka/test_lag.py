@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaError as ClientError
 
 from sunshower import Retry
 from sunshower.clock import ManualClock, SystemClock
 from sunshower.dev.kafka import Kafka
 from sunshower.dev.ports import Ports
-from sunshower.errors import KafkaUnreachable
+from sunshower.errors import KafkaUnreachable, NotAuthorised
 from sunshower.kafka import groups
 from sunshower.kafka.lag import Lag, Standing, figures
 from sunshower.kafka.partitions import Partition
@@ -115,31 +116,42 @@ def test_the_command_shows_the_lag_of_a_group(
 
 
 class Silent:
-    """An admin client that is never answered, and what it was told to wait for."""
+    """A consumer that is never answered, and what it was told to wait for."""
 
     waits: ClassVar[list[float]] = []
 
     def __init__(self, _: Any) -> None: ...
 
-    def list_consumer_group_offsets(self, asked: Any, request_timeout: float) -> Any:
-        self.waits.append(request_timeout)
-        return {"words": Future[Any]()}
+    def committed(self, asked: Any, within_s: float) -> Any:
+        self.waits.append(within_s)
+        raise KafkaException(ClientError(ClientError._TIMED_OUT))
 
-    def list_offsets(self, asked: Any, request_timeout: float) -> Any:
-        self.waits.append(request_timeout)
-        return {one: Future[Any]() for one in asked}
+    offsets_for_times = committed
+
+    def close(self) -> None: ...
 
 
 def test_brokers_that_fall_silent_are_our_error_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("confluent_kafka.admin.AdminClient", Silent)
+    monkeypatch.setattr("confluent_kafka.Consumer", Silent)
     monkeypatch.setattr(groups, "_wanted", lambda *_: {WORDS})
     monkeypatch.setattr(groups, "WITHIN_S", 0.05)
-    with pytest.raises(KafkaUnreachable, match="has not told of group 'words' within"):
+    with pytest.raises(KafkaUnreachable, match="does not answer for group 'words'"):
         groups.lags({"bootstrap.servers": "nowhere:1"}, "words", ["words"])
     monkeypatch.setattr(groups, "_committed", lambda *_: {})
     with pytest.raises(KafkaUnreachable, match="the ends of partitions"):
         groups.lags({"bootstrap.servers": "nowhere:1"}, "words", ["words"])
     assert all(0 < wait_s <= 0.05 for wait_s in Silent.waits)
+
+
+def test_a_partition_whose_answer_is_an_error_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refused(Silent):
+        def committed(self, asked: Any, within_s: float) -> Any:
+            return [SimpleNamespace(error=ClientError(ClientError.GROUP_AUTHORIZATION_FAILED))]
+
+    monkeypatch.setattr("confluent_kafka.Consumer", Refused)
+    monkeypatch.setattr(groups, "_wanted", lambda *_: {WORDS})
+    with pytest.raises(NotAuthorised, match="group 'words'"):
+        groups.lags({"bootstrap.servers": "nowhere:1"}, "words", ["words"])
 
 
 def test_all_questions_share_one_deadline() -> None:

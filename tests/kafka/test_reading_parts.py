@@ -212,6 +212,9 @@ class Slow:
             raise outcome
         self.written.append(dict(offsets))
 
+    def write_soon(self, offsets: Mapping[Partition, Committed]) -> None:
+        return None
+
     def close(self) -> None: ...
 
 

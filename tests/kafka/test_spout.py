@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import uuid
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from sunshower import DeadLetter, OnStream, Retry
 from sunshower.dev.kafka import Kafka
@@ -19,7 +20,7 @@ from sunshower.kafka.spout import KafkaSpout
 from sunshower.kafka.starting import First, Since
 from sunshower.kafka.translating import KafkaRecord, Received
 from tests.kafka.stage import Run, Seen, running, topology
-from tests.kafka.topics import admin, fill, new_topic
+from tests.kafka.topics import WITHIN_S, admin, fill, new_topic
 
 LETTERS = Retry(attempts=2, initial_s=0.01, dead_letters=True)
 
@@ -49,12 +50,10 @@ def values(run: Run) -> list[int]:
 
 def committed(kafka: Kafka, base: dict[str, Any], topic: str, partition: int = 0) -> int:
     """What the brokers know."""
-    from confluent_kafka import ConsumerGroupTopicPartitions
-
-    wanted = ConsumerGroupTopicPartitions(base["group.id"], [TopicPartition(topic, partition)])
-    client = admin(kafka.bootstrap)
-    (future,) = client.list_consumer_group_offsets([wanted]).values()
-    return int(future.result(60).topic_partitions[0].offset)
+    with closing(Consumer({**base, "enable.auto.commit": False})) as client:  # see groups.py
+        (found,) = client.committed([TopicPartition(topic, partition)], WITHIN_S)
+    assert found.error is None
+    return found.offset
 
 
 def test_all_that_is_there_is_read_and_committed(kafka: Kafka) -> None:

@@ -18,7 +18,7 @@ _SHAKEN = {"UNKNOWN", "NOT_CONTROLLER", "REQUEST_TIMED_OUT", "_TIMED_OUT"}
 
 @cache
 def admin(bootstrap: str) -> AdminClient:
-    """One for all: see `retire` of kafka/metadata.py."""
+    """One for all."""
     return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
 

@@ -24,12 +24,13 @@ class Slip:
 
     where: str  # such as ledger:_Table.ack, below sunshower/runtime
     edits: tuple[tuple[str, str], ...]  # a piece of its source, there once, and what it becomes
+    package: str = "sunshower.runtime"
 
     @contextmanager
     def made(self) -> Iterator[None]:
         """Put the slip there, and take it back. Raises AssertionError if the source has changed."""
         module_name, path = self.where.split(":")
-        module: Any = import_module(f"sunshower.runtime.{module_name}")
+        module: Any = import_module(f"{self.package}.{module_name}")
         *owners, name = path.split(".")
         owner = getattr(module, owners[0]) if owners else module
         before = inspect.getattr_static(owner, name)

@@ -190,12 +190,20 @@ def test_roots_of_the_same_process_are_found_again_as_messages() -> None:
 
 def test_box_tells_how_far_its_spouts_had_drawn() -> None:
     buffer, recorder, _ = box()
-    generations, numbers = recorder.tables(1, 9, 64)
-    numbers[[3, 4, 5]] = [70, 71, 500]
-    generations[[3, 4]] = 1
+    recorder.tables(1, 9, 64)
+    recorder.tables(2, 9, 64)
+    assert said_by(buffer).drawn == {}, "nothing was told so far"
+    recorder.drew(1, 0, 64)
+    recorder.drew(1, 72, 80)
+    recorder.drew(3, 5, 5)  # has no place here
+    assert said_by(buffer).drawn == {1: (72, 80)}
+    assert said_by(buffer).numbers == {}
+
+
+def said_by(buffer: bytearray) -> Obituary:
     found = read(buffer, 3)
     assert found is not None
-    assert found.drawn == {1: 72}
+    return found
 
 
 def test_box_that_is_too_small_names_no_messages_but_works() -> None:

@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 
 from sunshower import Bolt, Cause, Collector, Context, Failure, Records, Spout, Topology, Tuple
+from sunshower.runtime.fence import Marks
 from sunshower.runtime.position import SKIP_RECORDS, Position
+from sunshower.simulation.site import Marked
 from tests.runtime.lives import Lives
 
 
@@ -70,10 +72,10 @@ class Keep(Bolt[Number, None]):
         return self.seen
 
 
-def topology(spout: Any, *held: int, pending: int = 10) -> Lives:
+def topology(spout: Any, *held: int, pending: int = 10, marks: Marks | None = None) -> Lives:
     made = Topology("t", workers=1, spout_pending=pending)
     made.spout("numbers", spout).shuffle().bolt("keep", Keep(*held))
-    return Lives(made)
+    return Lives(made, marks)
 
 
 def seen(lives: Lives) -> list[int]:
@@ -176,6 +178,42 @@ def test_what_was_drawn_since_the_master_heard_last_is_owed_also_by_who_is_born_
     work(lives)
     assert seen(lives) == list(range(5, drawn))
     assert lives.core.finished
+
+
+@levels
+@pytest.mark.parametrize("box_survives", [True, False])
+def test_a_new_life_in_a_drain_draws_no_record_too_many_if_the_former_one_has_left_word(
+    level: Any, box_survives: bool
+) -> None:
+    """Without its box, it owes all below the fence."""
+    marks = Marked()
+    lives = topology(level(1000), 5, marks=marks)
+    work(lives, until=20)
+    drawn = lives.core._spouts[0].drawn
+    assert drawn < marks.read(1)
+    lives.master.drain(lives.clock.now())
+    lives.start(box_survives=box_survives)
+    lives.core._opening.look(lives.clock.now())
+    lives.core._wired.bolts[2].bolt.held = ()
+    work(lives)
+    assert seen(lives) == list(range(5, drawn if box_survives else marks.read(1)))
+    assert lives.core.finished
+
+
+@levels
+def test_word_of_a_life_that_knew_less_is_no_more_than_it_knew(level: Any) -> None:
+    """The box of the first life is lost, the second dies at once: the third owes the fence."""
+    marks = Marked()
+    lives = topology(level(1000), 5, marks=marks)
+    work(lives, until=20)
+    fence = marks.read(1)
+    lives.start(box_survives=False)
+    lives.master.drain(lives.clock.now())
+    lives.start()
+    lives.core._opening.look(lives.clock.now())
+    lives.core._wired.bolts[2].bolt.held = ()
+    work(lives)
+    assert seen(lives) == list(range(5, fence))
 
 
 @levels

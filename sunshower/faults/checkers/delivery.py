@@ -36,7 +36,7 @@ class AtLeastOnce:
         broken: list[str] = []
         unknown: list[str] = []
         if len(lost):
-            said = f"{len(lost)} messages were emitted and never completed"
+            said = f"{len(lost):,} messages were emitted and never completed"
             (unknown if doubt else broken).append(said)
         if doubt:
             unknown.append(doubt)
@@ -45,14 +45,14 @@ class AtLeastOnce:
         model = facts.model
         if model is not None and (model.written if self.written is None else self.written):
             if missing := _unwritten(history, facts, model):
-                said = f"{len(missing)} items were never written, such as {missing[0]}"
+                said = f"{len(missing):,} items were never written, such as {missing[0]}"
                 (unknown if doubt else broken).append(said)
                 suspects += _messages_of(missing, model, facts)
         elif not facts.tracked:
             unknown.append("nothing is tracked (ackers=0), and no sink says what it has written")
         count = len(history.accounts.messages)
         return Weighed(
-            f"each of {count} messages was completed",
+            f"each of {count:,} messages was completed",
             broken,
             unknown,
             trees(history, dict.fromkeys(suspects)),
@@ -75,9 +75,9 @@ class AtMostOnce:
         repeated = [key for key, times in written.items() if times > 1]
         broken = []
         if len(twice):
-            broken.append(f"{len(twice)} messages were emitted more than once")
+            broken.append(f"{len(twice):,} messages were emitted more than once")
         if repeated:
-            broken.append(f"{len(repeated)} keys were written twice, such as {repeated[0]!r}")
+            broken.append(f"{len(repeated):,} keys were written twice, such as {repeated[0]!r}")
         silent = not written and not facts.tracked
         return Weighed(
             "nothing came twice",
@@ -112,7 +112,9 @@ class ExactlyOnce:
             return Weighed("", unknown=["nobody says what should be written: give a model"])
         if doubt := _unfinished(history, facts):
             return Weighed("", surplus[:1], [doubt, *wrong[:1]], wrong[:20])
-        said = [f"{len(wrong)} keys are not as in the model, such as: {wrong[0]}"] if wrong else []
+        said = (
+            [f"{len(wrong):,} keys are not as in the model, such as: {wrong[0]}"] if wrong else []
+        )
         return Weighed("the sink is equal to the model", said, (), wrong[:20])
 
 
@@ -124,7 +126,7 @@ class Duplicates:
 
     def check(self, history: History, facts: Facts) -> Weighed:
         count = duplicates(history)
-        return Weighed(f"{count} duplicates", figures={"duplicates": count})
+        return Weighed(f"{count:,} duplicates", figures={"duplicates": count})
 
 
 def duplicates(history: History) -> int:
@@ -222,10 +224,10 @@ def _never_emitted(history: History, facts: Facts) -> list[str]:
         if len(numbers) and numbers[-1] != len(numbers) - 1:
             missing = np.setdiff1d(np.arange(int(numbers[-1])), numbers)
             found.append(
-                f"{history.name(task)} has left out {len(missing)} messages, such as {missing[0]}"
+                f"{history.name(task)} has left out {len(missing):,} messages, such as {missing[0]}"
             )
     if facts.total is not None and not facts.drained and len(messages) < facts.total:
-        found.append(f"of {facts.total} messages of the source {len(messages)} were emitted")
+        found.append(f"of {facts.total:,} messages of the source {len(messages):,} were emitted")
     return found
 
 

@@ -39,12 +39,13 @@ class NoPrematureAck:
         refusal = _at(roots, when, refused.roots)
         refused_too = (refusal >= 0) & (refused.order < refusal)
         wrong = np.union1d(sent.roots[judged][early], refused.roots[refused_too])
-        said = f"{len(wrong)} of {len(roots)} trees were complete before all their edges were acked"
+        early_ones = f"{len(wrong):,} of {len(roots):,} trees"
+        said = f"{early_ones} were complete before all their edges were acked"
         unknown = [] if facts.tracked else [UNTRACKED]
         if not len(keys) and len(history.rows(What.COMPLETED)):
             unknown.append("no tree of those completed is in the sample")
         return Weighed(
-            f"{len(roots)} trees with {len(keys)} edges were complete, none too early",
+            f"{len(roots):,} trees with {len(keys):,} edges were complete, none too early",
             [said] if len(wrong) else (),
             unknown,
             trees(history, messages_of(history, wrong)),
@@ -72,8 +73,8 @@ class EachEdgeOnce:
         }
         roots = np.unique(np.concatenate(list(wrong.values())))
         return Weighed(
-            f"{len(arrivals)} edges reached their bolts once",
-            [f"{len(roots)} edges {what}" for what, roots in wrong.items() if len(roots)],
+            f"{len(arrivals):,} edges reached their bolts once",
+            [f"{len(roots):,} edges {what}" for what, roots in wrong.items() if len(roots)],
             () if len(arrivals) else ["no edge has reached a bolt"],
             trees(history, messages_of(history, roots)),
         )

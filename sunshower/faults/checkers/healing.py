@@ -87,7 +87,7 @@ class Recovers:
             unknown += said
         worst_s = max(times, default=0.0)
         return Weighed(
-            f"after each of {len(found)} faults, within {worst_s:.3f} s",
+            f"after each of {len(found):,} faults, within {worst_s:.3f} s",
             broken,
             unknown,
             figures={"worst_s": worst_s},
@@ -111,7 +111,7 @@ class NoneTimedOut:
         age_s = failed.at_s[timed_out] - values_of(emitted.roots, emitted.at_s, roots)
         limits_s = [facts.timeouts_s.get(task, 0.0) for task in failed.tasks[timed_out].tolist()]
         late = roots[age_s >= _FULL * np.array(limits_s)]
-        said = f"{len(late)} trees failed at their deadline, and nothing had told before"
+        said = f"{len(late):,} trees failed at their deadline, and nothing had told before"
         return Weighed(
             "no tree had to wait for its deadline",
             [said] if len(late) else (),

@@ -33,9 +33,9 @@ class PerKeyOrder:
                 wrong.append(f"{at_s:.3f} s: {key!r} got {value!r} after {highest[key]!r}")
             else:
                 highest[key] = value
-        said = f"{len(wrong)} values came too late, such as {wrong[0]}" if wrong else ""
+        said = f"{len(wrong):,} values came too late, such as {wrong[0]}" if wrong else ""
         return Weighed(
-            f"the values of {len(highest)} keys came in order",
+            f"the values of {len(highest):,} keys came in order",
             [said] if wrong else (),
             () if seen else ["no sink says what it has written"],
             wrong[:20],

@@ -28,9 +28,9 @@ class BoundedPending:
             return Weighed("", unknown=["nothing was emitted"])
         worst = max(peaks, key=peaks.__getitem__)
         spout = facts.spouts[worst % len(facts.spouts)]
-        said = f"{history.name(spout)} had {peaks[worst]} trees open, and {limit} are allowed"
+        said = f"{history.name(spout)} had {peaks[worst]:,} trees open, and {limit:,} are allowed"
         return Weighed(
-            f"at most {peaks[worst]} trees were open at once, and {limit} are allowed",
+            f"at most {peaks[worst]:,} trees were open at once, and {limit:,} are allowed",
             [said] if peaks[worst] > limit else (),
             figures={"pending_max": peaks[worst]},
         )

@@ -17,7 +17,7 @@ from sunshower.faults.report.drawing import (
     draw,
     new_figure,
 )
-from sunshower.faults.report.words import figure, span, wrapped
+from sunshower.faults.report.words import moment, span, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,7 +55,7 @@ def recovery_chart(recoveries: Sequence[Recovery]) -> Chart:
 
 
 def _paint(recoveries: Sequence[Recovery]) -> Figure:
-    labels = [f"{wrapped(r.fault)}, at {figure(r.begun_s)} s" for r in recoveries]
+    labels = [f"{wrapped(r.fault)}, at {moment(r.begun_s)}" for r in recoveries]
     each_in = _TWO_LINES_IN if any("\n" in label for label in labels) else _BAR_IN
     height_in = 0.75 + each_in * len(recoveries)
     page = new_figure(10.0, height_in)

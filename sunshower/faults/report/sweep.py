@@ -78,6 +78,8 @@ class _Measure:
     colour: str
     mark: str
     of: Callable[[Point], float | None]
+    line: str = "-"
+    width: float = 1.1
 
     def values(self, groups: Sequence[Sequence[Point]]) -> list[list[float]]:
         """What is known in each group."""
@@ -87,8 +89,9 @@ class _Measure:
 
 _RECOVERY = _Measure("longest recovery", VERMILION, "^", lambda point: point.recovery_s)
 _THROUGHPUT = _Measure("throughput", BLUE, "o", lambda point: point.throughput)
-_REPLAYS = _Measure("replays", PURPLE, "D", lambda point: point.replays)
-_DUPLICATES = _Measure("duplicates", INK, "x", lambda point: point.duplicates)
+_REPLAYS = _Measure("replays", PURPLE, "D", lambda point: point.replays, width=3.0)
+# Often the same as the replays, which are to be seen below.
+_DUPLICATES = _Measure("duplicates", INK, "x", lambda point: point.duplicates, "--")
 
 
 def _paint(points: Sequence[Point], name: str) -> Figure:
@@ -145,8 +148,8 @@ def _measure(ax: Axes, title: str, groups: Sequence[Sequence[Point]], *measures:
             ax.plot([x] * len(values), values, measure.mark, color=measure.colour, alpha=0.55,
                     markersize=5)  # fmt: skip
         medians = [median(values) if values else nan for values in found]
-        ax.plot(medians, linewidth=1.1, color=measure.colour)
-        ax.plot([], [], f"{measure.mark}-", color=measure.colour, label=measure.label)
+        ax.plot(medians, measure.line, linewidth=measure.width, color=measure.colour)
+        ax.plot([], [], f"{measure.mark}{measure.line}", color=measure.colour, label=measure.label)
     if len(measures) > 1:
         legend_above(ax)
     ax.set_ylim(0, max(everything) * 1.2 or 1)

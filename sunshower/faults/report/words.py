@@ -24,6 +24,12 @@ def span(seconds: float) -> str:
     return f"{seconds * 1e6:.3g} µs"
 
 
+def moment(seconds: float) -> str:
+    """When something was, from the start of a run: all in two decimals, to be read one below the
+    other."""
+    return f"{seconds:,.2f} s"
+
+
 def shortened(words: str, letters_max: int = 34) -> str:
     """The same, if need be without its end: a label must not take the room of its chart."""
     return words if len(words) <= letters_max else f"{words[: letters_max - 1]}…"

@@ -77,10 +77,21 @@ class Emitter(Protocol):
 class TridentSpout(Protocol):
     """A source of batches. It is a value: pickled, copied, and opened in each task."""
 
-    emits: Any  # its record type, or the names of its fields
-    kind: SpoutKind
-    commits: bool  # whether its emitters have a part in the commit phase
-    parallelism_max: int | None  # tasks of its emitter; None: any number
+    @property
+    def emits(self) -> Any:
+        """Its record type, or the names of its fields."""
+
+    @property
+    def kind(self) -> SpoutKind:
+        """What it promises."""
+
+    @property
+    def commits(self) -> bool:
+        """Whether its emitters have a part in the commit phase."""
+
+    @property
+    def parallelism_max(self) -> int | None:
+        """How many tasks its emitter can have; None: any number."""
 
     def coordinator(self, tree: Tree, path: str, context: Context) -> Coordinator:
         """A coordinator; what it wants to keep itself goes below `path` (…/coordinator)."""

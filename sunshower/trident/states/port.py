@@ -4,6 +4,9 @@
     state.multi_get(keys) · state.multi_update(keys, functions) · state.multi_put(keys, values)
     state.commit(attempt)        all of it is kept now, or commit has raised, and nothing is
 
+Both are called for every batch, also where a task has no rows of it: an earlier attempt may have
+had some, and what that has written is undone then. (A first attempt without rows writes nothing.)
+Between batches `multi_get` reads what is kept.
 Storm: org.apache.storm.trident.state.State, MapState, StateFactory.
 """
 
@@ -73,7 +76,9 @@ class MapState(State, Protocol):
 class StateFactory(Protocol):
     """Makes the state of one task. It is a value: pickled, and opened in each task."""
 
-    kind: StateKind
+    @property
+    def kind(self) -> StateKind:
+        """What it stores with each value."""
 
     def make(self, place: Place) -> MapState:
         """Open it. Raises StoreUnreachable, and StateMismatch for one that is not ours."""

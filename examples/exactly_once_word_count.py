@@ -1,0 +1,36 @@
+"""The word count, exactly once: every word of some text files with how often it is there.
+
+    sunshower run examples/exactly_once_word_count.py
+    sqlite3 exactly_once.db "SELECT key, value ->> 1 AS n FROM count ORDER BY n DESC LIMIT 9"
+
+reads the Python files of this repository in batches. Kill it, or a worker of it, as often as you
+like and start it again: it goes on where it was, and no word counts twice. Both files are in the
+folder that it is started in: the counts, and how far it has read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from sunshower import Line, TextFiles, Topology
+from sunshower.trident import InSqlite, SqliteState, batches, count
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+class Word(NamedTuple):
+    word: str
+
+
+def split(line: Line) -> Iterator[Word]:
+    for word in line.text.split():
+        yield Word(word)
+
+
+topology = Topology("exactly-once-word-count")
+files = TextFiles(REPOSITORY / "sunshower/**/*.py")
+lines = batches(topology, "lines", files, store=InSqlite("exactly_once_batches.db"), max_batches=3)
+words = lines.shuffle(parallelism=2).each(split)
+words.group_by("word").persistent_aggregate(SqliteState("exactly_once.db"), count(), parallelism=2)

@@ -1,0 +1,319 @@
+"""KafkaTransactional and KafkaOpaque: Kafka's partitions in batches, for what is exactly once.
+
+transactional   a batch that is emitted again is read anew, and has the very same records, or it
+                fails (IncompleteBatch): the brokers must keep them until it is committed
+opaque          it is read from the same place, and may have more records or fewer
+
+How far each partition is stands in the batch group's store, not in a group of Kafka's; from there
+a topology that begins takes over where `first` says so, as KafkaSpout does. Of transactions it
+reads what is committed. What the brokers removed before it was read is passed over, and told.
+Storm: org.apache.storm.kafka.spout.trident.KafkaTridentSpoutTransactional, KafkaTridentSpoutOpaque
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sunshower.errors import ConfigError, FailedBatch, IncompleteBatch, KafkaUnreachable
+from sunshower.kafka.consumer import Consumer
+from sunshower.kafka.extents import Extent, checksum, name_of, partition_of
+from sunshower.kafka.fetching import Fetching
+from sunshower.kafka.formats import Bytes, Format
+from sunshower.kafka.lag import Standing, figures
+from sunshower.kafka.lots import Lot
+from sunshower.kafka.offsets import KafkaOffsets
+from sunshower.kafka.options import KafkaOptions, by_metadata
+from sunshower.kafka.partitions import Directory, Partition
+from sunshower.kafka.refreshed import RefreshedDirectory
+from sunshower.kafka.spout import KafkaSpout
+from sunshower.kafka.starting import First, Since, Where, begin, within
+from sunshower.kafka.translating import Bad, KafkaRecord, Received, Translator
+from sunshower.topologies.components import Context, OnStream
+from sunshower.trident.spouts.bounds import Bounds, Room
+from sunshower.trident.spouts.partitioned import (
+    OpaquePartitionedSpout,
+    Partitioned,
+    PartitionedSpout,
+)
+from sunshower.trident.spouts.port import SpoutKind
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+_LOG = logging.getLogger("sunshower.kafka")
+_REST_S = 0.2
+_BY_ANYONE = (First.UNCOMMITTED_EARLIEST, First.UNCOMMITTED_LATEST)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions:
+    """How batches are read. Raises ConfigError for a value out of range."""
+
+    bounds: Bounds = field(default_factory=Bounds)  # of one task's share of a batch
+    first: Where = First.UNCOMMITTED_EARLIEST  # firstPollOffsetStrategy
+    until_end: bool = False  # read what is there when a partition is begun, then end
+    refresh_s: float = 30.0  # partitionRefreshPeriodMs: new partitions and topics
+    answer_s: float = 30.0  # in which a batch that is emitted again must have been read
+    directory: Callable[[Mapping[str, Any]], Directory] = by_metadata  # is given the settings
+    # A record for what cannot be read, or None to pass it over; it is given the message as bytes,
+    # and why. Without it such a message fails its batch: it cannot be passed over by itself.
+    unreadable: Callable[[KafkaRecord, str], Any] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("refresh_s", "answer_s"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} is {getattr(self, name)!r}; it must be above 0 seconds")
+
+
+class _KafkaBatches(Partitioned):
+    """What both have in common; the arguments are those of KafkaSpout."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        *,
+        topics: Collection[str] = (),
+        pattern: str | None = None,
+        partitions: Collection[Partition] = (),
+        value: Format | None = None,
+        key: Format | None = None,
+        translate: Callable[[Received], Any] | None = None,
+        fields: Sequence[str] = (),
+        emits: Any = None,
+        options: BatchOptions | None = None,
+        deployment: str | None = None,
+    ) -> None:
+        self.options = options or BatchOptions()
+        spout = KafkaSpout(  # which knows what can be, and what it emits
+            settings,
+            topics=topics,
+            pattern=pattern,
+            partitions=partitions,
+            value=value,
+            key=key,
+            translate=translate,
+            fields=fields,
+            emits=emits,
+            options=KafkaOptions(first=self.options.first, refresh_s=self.options.refresh_s),
+            deployment=deployment,
+        )
+        self.settings, self.subscription = spout.settings, spout.subscription
+        self.emits, self.deployment = spout.emits, spout.deployment
+        self.bounds = self.options.bounds
+        self._reads = (value or Bytes(), key or Bytes(), translate, tuple(fields))
+        self._directory: RefreshedDirectory | None = None
+        self._consumer: Consumer | None = None
+        self.skipped = self.unreadable = 0
+
+    # ---- its life -------------------------------------------------------------------------------
+
+    def open(self, context: Context) -> None:
+        self._clock = context.clock
+        self._topology = f"{context.topology}-{self.deployment}"
+        self._begun: dict[tuple[str, int | None], Extent] = {}
+        self._read: dict[Partition, Extent] = {}
+        self._committed: dict[Partition, int] = {}
+
+    def _connect(self) -> Consumer:
+        if self._consumer is None:
+            self._consumer = Consumer(self.settings)
+            self._fetching = Fetching(self._consumer)
+            self._translator = Translator(*self._reads)
+        return self._consumer
+
+    def close(self) -> None:
+        if self._directory is not None:
+            self._directory.close()
+        if self._consumer is not None:
+            self._consumer.close()
+        self._directory = self._consumer = None
+
+    def figures(self) -> dict[str, float]:
+        """How far its partitions are (see lag.py), and what could not be read."""
+        standing = {
+            one: Standing(
+                self._committed.get(one),
+                self._committed.get(one, extent.first),
+                extent.end,
+                self._consumer.end(one) if self._consumer else None,
+            )
+            for one, extent in self._read.items()
+        }
+        odd = {"skipped": float(self.skipped), "unreadable": float(self.unreadable)}
+        return figures(standing) | odd
+
+    # ---- batches --------------------------------------------------------------------------------
+
+    def partitions(self) -> Sequence[str]:
+        """All of the subscription. Raises UnknownTopic, NotAuthorised, KafkaUnreachable."""
+        if self._directory is None:
+            every_s = self.options.refresh_s
+            directory = self.options.directory(self.settings)
+            self._directory = RefreshedDirectory(directory, self._clock, every_s=every_s)
+        return [name_of(one) for one in self.subscription.found(self._directory)]
+
+    def is_end(self, partition: str, metadata: Any) -> bool:
+        extent = Extent.of(metadata, partition)
+        return extent.until is not None and extent.end >= extent.until
+
+    def committed(self, metadata: Mapping[str, Any]) -> None:
+        for name, kept in metadata.items():
+            if isinstance(kept, dict):
+                self._committed[partition_of(name)] = Extent.of(kept, name).end
+
+    def emit_all_new(self, last: Mapping[str, Any], room: Room) -> dict[str, Any]:
+        """One batch of all of a task's partitions, of what they have now."""
+        self._connect()
+        starts = self._starts(last)
+        if not starts:
+            self._clock.sleep(min(room.seconds, _REST_S))  # before the next batch asks again
+        self._fetching.seek({one: extent.end for one, extent in starts.items()})
+        until = {one: e.until for one, e in starts.items() if e.until is not None}
+        taken = self._fetching.take(room, until)
+        found = {}
+        for partition, start in sorted(starts.items()):
+            messages = taken.get(partition, [])
+            first, end = start.end, self._fetching.position(partition)
+            if partition in self._fetching.lost:
+                self._fetching.leave([partition])  # and begin there again, or elsewhere
+                first, end = (first, end) if messages else self._beyond(partition, first)
+            self._emit(messages, room)
+            digest = checksum(messages) if self.kind is SpoutKind.TRANSACTIONAL else None
+            extent = Extent(first, end, self._topology, len(messages), digest, start.until)
+            name, self._read[partition] = name_of(partition), extent
+            known = last[name] is not None and start.deployment == self._topology
+            idle = known and end == start.end and self.kind is SpoutKind.OPAQUE
+            found[name] = last[name] if idle else extent.kept()
+        return found
+
+    def _emit(self, messages: list[Message], room: Room) -> None:
+        if messages:
+            rows, odd = self._translator.records(Lot.of(messages))
+            if odd:
+                told = map(self._told, rows, messages)
+                rows = [row for row in told if row is not None]
+            room.emit(rows, sum(map(len, messages)))
+
+    def _told(self, row: Any, message: Message) -> Any:
+        """A row as it is; in place of one that could not be made, what `unreadable` says."""
+        if isinstance(row, OnStream):
+            raise FailedBatch("a batch has one stream: let translate return a record, or None")
+        if not isinstance(row, Bad):
+            return row
+        self.unreadable += 1
+        place = (message.topic() or "", message.partition() or 0, message.offset() or 0)
+        if self.options.unreadable is None:
+            raise FailedBatch(
+                f"{place[0]}[{place[1]}], offset {place[2]} cannot be read: {row.reason} "
+                f"({row.exception}). Give options=BatchOptions(unreadable=…), which makes a record "
+                "of it or passes it over"
+            )
+        record = KafkaRecord(*place, message.key(), message.value())
+        return self.options.unreadable(record, row.reason)
+
+    # ---- where ----------------------------------------------------------------------------------
+
+    def _starts(self, last: Mapping[str, Any]) -> dict[Partition, Extent]:
+        """Where each partition is to be read from, as an extent that ends there.
+
+        Those of which nobody tells now are left out: batches go on without them.
+        """
+        found: dict[Partition, Extent] = {}
+        for name, kept in last.items():
+            try:
+                found[partition_of(name)] = self._start(name, kept)
+            except KafkaUnreachable as error:
+                _LOG.warning("%s is read later: %s", name, error)
+        return found
+
+    def _start(self, name: str, kept: Any) -> Extent:
+        extent = None if kept is None else Extent.of(kept, name)
+        if extent is not None and extent.deployment == self._topology:
+            return extent
+        partition, before = partition_of(name), None if extent is None else extent.end
+        if (name, before) not in self._begun:  # an attempt that is repeated begins there, too
+            self._begun[name, before] = self._first(partition, extent)
+        return self._begun[name, before]
+
+    def _first(self, partition: Partition, extent: Extent | None) -> Extent:
+        consumer, where = self._connect(), self.options.first
+        stored = None if extent is None else extent.committed
+        if stored is None and where in _BY_ANYONE:
+            stored = KafkaOffsets(consumer).read([partition]).get(partition)
+        earliest, latest = consumer.bounds(partition)
+        late = None
+        if isinstance(where, Since):
+            late = consumer.since(partition, where.timestamp_ms)
+        start = begin(where, stored, self._topology, earliest, latest, stamped=late)
+        if start.skipped:
+            self._skip(partition, *start.skipped)
+        until = latest if self.options.until_end else None
+        return Extent(start.offset, start.offset, self._topology, until=until)
+
+    def _beyond(self, partition: Partition, wanted: int) -> tuple[int, int]:
+        """What a batch has, without a record, when what was to be read next is not there."""
+        earliest, latest = self._connect().bounds(partition)
+        after = within(wanted, earliest, latest, self.options.first).offset
+        if after > wanted:
+            self._skip(partition, wanted, after)
+            return wanted, after
+        _LOG.warning(
+            "%s ends at %d, and %d was to be read next: it has been truncated or made anew, and "
+            "is read from %d",
+            *(partition, latest, wanted, after),
+        )
+        return after, after
+
+    def _skip(self, partition: Partition, first: int, end: int) -> None:
+        self.skipped += end - first
+        _LOG.warning("%s: offsets %d to %d are skipped: they are gone", partition, first, end - 1)
+
+
+class KafkaOpaque(_KafkaBatches, OpaquePartitionedSpout):
+    """Batches whose records may be others when they are emitted again; each is in one batch that
+    is committed. What retention removes fails none of them."""
+
+
+class KafkaTransactional(_KafkaBatches, PartitionedSpout):
+    """Batches that have the same records each time."""
+
+    def emit_all_again(self, metadata: Mapping[str, Any], room: Room) -> None:
+        """Read exactly what was read before. Raises IncompleteBatch."""
+        self._connect()
+        extents = {partition_of(name): Extent.of(one, name) for name, one in metadata.items()}
+        wanted = {one: extent for one, extent in extents.items() if extent.records_max}
+        until_s = self._clock.now() + self.options.answer_s
+
+        def wait(partitions: Collection[Partition]) -> None:
+            if self._clock.now() > until_s:
+                raise KafkaUnreachable(
+                    f"{', '.join(map(str, sorted(partitions)))} could not be read again within "
+                    f"{self.options.answer_s:g} s, from {self.settings['bootstrap.servers']}; the "
+                    "batch is emitted again. If that goes on: do its brokers run?"
+                )
+
+        ranges = {one: range(extent.first, extent.end) for one, extent in wanted.items()}
+        counts = {one: extent.records_max for one, extent in wanted.items()}
+        found = self._fetching.again(ranges, counts, wait)
+        for partition, messages in sorted(found.items()):
+            self._check(partition, wanted[partition], messages)
+        for _, messages in sorted(found.items()):
+            self._emit(messages, room)
+        self._read |= extents
+
+    def _check(self, partition: Partition, extent: Extent, messages: list[Message]) -> None:
+        if extent.count is None:
+            return  # Storm's, who does not count
+        if len(messages) == extent.count and checksum(messages) == extent.checksum:
+            return
+        earliest, latest = self._connect().bounds(partition)
+        raise IncompleteBatch(
+            f"{partition}, offsets {extent.first} to {extent.end - 1}: the batch had "
+            f"{extent.count} records, and {len(messages)} are there now"
+            f"{'' if len(messages) != extent.count else ', which are others'}; the partition has "
+            f"{earliest} to {latest - 1}. Retention or compaction has removed them, or the topic "
+            "was made anew: keep records until their batches are committed, or use KafkaOpaque"
+        )

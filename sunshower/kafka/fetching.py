@@ -1,0 +1,186 @@
+"""Messages for batches: from any offset of any partition, as many as a batch has room for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sunshower.kafka.consumer import Consumer
+from sunshower.kafka.lots import Lot, told
+from sunshower.kafka.metadata import as_ours
+from sunshower.kafka.partitions import Partition
+from sunshower.kafka.reading import _EVENTS, _OUT_OF_RANGE
+from sunshower.trident.spouts.bounds import Room
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+_AT_ONCE = 10_000  # messages in one call of the client
+_WAIT_S = 0.05  # for the next message, before anything else is looked at
+
+
+class Fetching:
+    """Where a consumer is in each partition, and what it has given that nobody has taken.
+
+    `lost`: partitions that have nothing at the offset that was to be read next.
+    """
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._at: dict[Partition, int] = {}  # what is to be taken next
+        self._ends: dict[Partition, int] = {}  # all below have been given
+        self._ahead: list[Message] = []
+        self.lost: set[Partition] = set()
+
+    def seek(self, wanted: Mapping[Partition, int]) -> None:
+        """Read these, from there, and no others. Those that are there go on."""
+        self.leave(self._at.keys() - wanted.keys())
+        moved = {one: at for one, at in wanted.items() if self._at.get(one) != at}
+        self.leave(moved.keys() & self._at.keys())
+        if moved:
+            self._consumer.assign(moved)
+            self._at |= moved
+
+    def leave(self, partitions: Collection[Partition]) -> None:
+        """Read these no more."""
+        gone = {*partitions}
+        if not gone:
+            return
+        self._consumer.unassign(gone)
+        for partition in gone:
+            self._at.pop(partition, None)
+            self._ends.pop(partition, None)
+        self.lost -= gone
+        self._ahead = [one for one in self._ahead if _partition(one) not in gone]
+
+    def position(self, partition: Partition) -> int:
+        """What is to be read next."""
+        return self._at[partition]
+
+    def take(self, room: Room, until: Mapping[Partition, int]) -> dict[Partition, list[Message]]:
+        """Messages, in order, until `room` is full, or all there are now have come.
+
+        Of those in `until` none from that offset on.
+        """
+        found: list[Message] = []
+        size = room.bytes
+        while len(found) < room.records and size > 0 and room.seconds and not self._finished(until):
+            if not self._ahead:
+                enough = bool(found) and self._at_ends()
+                self._fetch(room.records - len(found), 0.0 if enough else room.seconds)
+                if not self._ahead and (enough or self.lost):
+                    break
+                continue
+            part = self._ahead[: room.records - len(found)]
+            sums = np.cumsum([len(message) for message in part])
+            count = max(int(np.searchsorted(sums, size, "right")), 0 if found else 1)
+            if not count:
+                break
+            found += part[:count]
+            self._ahead = self._ahead[count:]
+            size -= int(sums[count - 1])
+        return self._taken(found, until)
+
+    def again(
+        self, ranges: Mapping[Partition, range], counts: Mapping[Partition, int], wait: Wait
+    ) -> dict[Partition, list[Message]]:
+        """The messages of a range of offsets in each of these: `counts` of them, or all there are.
+
+        `wait` is called while nothing comes, and raises when that has been too long.
+        """
+        self.leave([*self._at])
+        self.seek({partition: offsets.start for partition, offsets in ranges.items()})
+        found: dict[Partition, list[Message]] = {partition: [] for partition in ranges}
+        while self._at:
+            if not self._fetch(_AT_ONCE, _WAIT_S):
+                wait([*self._at])
+            for partition, messages in self._by_partition(self._ahead).items():
+                offsets = ranges[partition]
+                found[partition] += [one for one in messages if (one.offset() or 0) in offsets]
+                self._ends[partition] = (messages[-1].offset() or 0) + 1
+            self._ahead = []
+            for partition in [*self.lost]:
+                self._go_on(partition)
+            done = [
+                one
+                for one in self._at
+                if len(found[one]) >= counts[one] or self._ends.get(one, 0) >= ranges[one].stop
+            ]
+            self.leave(done)
+        return found
+
+    def _go_on(self, partition: Partition) -> None:
+        """Where the first message that is left is."""
+        first, _ = self._consumer.bounds(partition)
+        self.leave([partition])
+        self._consumer.assign({partition: first})
+        self._at[partition] = self._ends[partition] = first
+
+    def _fetch(self, limit: int, wait_s: float) -> bool:
+        """Let messages come `ahead`. Returns whether anything came."""
+        taken = self._consumer.consume(min(limit, _AT_ONCE), 0.0)
+        taken = taken or self._consumer.consume(1, min(wait_s, _WAIT_S))
+        events = told(taken)
+        self._ahead += [m for m in taken if m.error() is None] if events else taken
+        for message in events:
+            self._hear(message)
+        return bool(taken)
+
+    def _hear(self, message: Message) -> None:
+        error, partition = message.error(), _partition(message)
+        assert error is not None
+        if error.name() not in _EVENTS:
+            where = f"topic {partition.topic!r}" if partition.topic else "the topics"
+            raise as_ours(error, where, self._consumer.address)
+        if partition not in self._at:
+            return
+        if error.name() == "_PARTITION_EOF":
+            self._ends[partition] = message.offset() or 0
+        elif error.name() in _OUT_OF_RANGE:
+            self.lost.add(partition)
+
+    def _at_ends(self) -> bool:
+        """Whether of each partition all has been given that was there."""
+        return self._at.keys() <= self._ends.keys()
+
+    def _finished(self, until: Mapping[Partition, int]) -> bool:
+        """Whether none of them is to be read any further."""
+        return all(
+            max(at, self._ends.get(one, 0)) >= until[one] if one in until else False
+            for one, at in self._at.items()
+        )
+
+    def _taken(
+        self, messages: list[Message], until: Mapping[Partition, int]
+    ) -> dict[Partition, list[Message]]:
+        """By partition; from now on the next ones are to be taken."""
+        found = self._by_partition(messages)
+        waiting = self._by_partition(self._ahead)
+        for partition, at in self._at.items():
+            own = [one for one in found.get(partition, ()) if (one.offset() or 0) >= at]
+            after = max(at, (own[-1].offset() or 0) + 1) if own else at
+            if partition not in waiting:
+                after = max(after, self._ends.get(partition, 0))
+            end = until.get(partition, after)
+            self._at[partition] = min(after, end)
+            found[partition] = [m for m in own if (m.offset() or 0) < end] if after > end else own
+        return {partition: own for partition, own in sorted(found.items()) if own}
+
+    def _by_partition(self, messages: list[Message]) -> dict[Partition, list[Message]]:
+        found: dict[Partition, list[list[Message]]] = {}
+        lot = Lot.of(messages)
+        for topic, number, first, end, _ in lot.runs:
+            partition = Partition(topic, number)
+            if partition in self._at:
+                found.setdefault(partition, []).append([*lot.messages[first:end]])
+        return {one: [*chain.from_iterable(parts)] for one, parts in found.items()}
+
+
+Wait = Callable[[Collection[Partition]], None]
+
+
+def _partition(message: Message) -> Partition:
+    return Partition(message.topic() or "", message.partition() or 0)

@@ -1,0 +1,151 @@
+"""What states keep in PostgreSQL: a table for each state.
+
+    SELECT key, value::json -> 1 FROM "counts"      all of it is JSON, as text
+
+One batch of one task is one transaction.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from sunshower.errors import ConfigError, StoreForbidden, StoreUnreachable
+from sunshower.stores.backing import Home, Mark, is_there, table_of
+
+_MARKS = """CREATE TABLE IF NOT EXISTS sunshower_marks (
+    state text, task integer, word text NOT NULL, journal text NOT NULL, PRIMARY KEY (state, task)
+)"""
+_VALUES = """CREATE TABLE IF NOT EXISTS {} (
+    key text, task integer, value text NOT NULL, PRIMARY KEY (key, task)
+)"""
+# Two that create the same table at once would collide, in spite of IF NOT EXISTS.
+_ALONE = "SELECT pg_advisory_xact_lock(7357013)"
+_NAME_BYTES_MAX = 63  # PostgreSQL cuts off the rest, and two states would have one table
+
+
+def connect(dsn: str, answer_within_s: float) -> Any:
+    """A connection, with a transaction for each statement. Raises StoreUnreachable."""
+    if not importlib.util.find_spec("psycopg"):
+        raise StoreUnreachable("psycopg, its client, is missing: pip install 'sunshower[postgres]'")
+    import psycopg
+
+    try:
+        db = psycopg.connect(dsn, autocommit=True, connect_timeout=max(1, int(answer_within_s)))
+        db.execute(f"SET statement_timeout = {int(answer_within_s * 1000)}".encode())
+        return db
+    except psycopg.ProgrammingError as error:
+        raise ConfigError(
+            f"that is no address of a PostgreSQL, such as postgresql://host/database: {error}"
+        ) from error
+
+
+@contextmanager
+def errors(what: object) -> Iterator[None]:
+    """Errors of its client's as ours."""
+    import psycopg
+    from psycopg import errors as they
+
+    try:
+        yield
+    except (they.InsufficientPrivilege, they.InvalidAuthorizationSpecification) as error:
+        raise StoreForbidden(f"the PostgreSQL with {what} forbids that: {error}") from error
+    except psycopg.Error as error:
+        raise StoreUnreachable(f"the PostgreSQL with {what} cannot be used: {error}") from error
+
+
+class PostgresBacking:
+    """See the port. After an error it connects again."""
+
+    def __init__(self, dsn: str, home: Home, *, answer_within_s: float = 30.0) -> None:
+        self._dsn = dsn
+        self._answer_within_s = answer_within_s
+        self._home = home
+        if len(home.state.encode()) > _NAME_BYTES_MAX:
+            raise ConfigError(
+                f"{home.state!r} is no name for a table of PostgreSQL, which has {_NAME_BYTES_MAX} "
+                "bytes at most: give the state another one with `name`"
+            )
+        self._table = table_of(home)
+        self._connection: Any = None
+        with self._db() as db, db.transaction():
+            db.execute(_ALONE)
+            db.execute(_MARKS)
+            db.execute(_VALUES.format(self._table).encode())
+
+    def mark(self) -> Mark | None:
+        sql = "SELECT word, journal FROM sunshower_marks WHERE state = %s AND task = %s"
+        with self._db() as db:
+            row = db.execute(sql, self._home).fetchone()
+        return Mark(*row) if row else None
+
+    def get(self, keys: Sequence[str]) -> list[str | None]:
+        chosen = "WHERE task = %s AND key = ANY(%s)"
+        sql = f"SELECT key, value FROM {self._table} {chosen}"  # noqa: S608
+        with self._db() as db:
+            found = dict(db.execute(sql.encode(), (self._home.task, list(keys))).fetchall())
+        return [found.get(key) for key in keys]
+
+    def put(self, changes: Mapping[str, str | None], mark: Mark, seen: str | None) -> None:
+        with self._db() as db, db.transaction():
+            if self._compare_and_set(db, mark, seen):
+                self._write(db, changes)
+
+    def items(self) -> Iterator[tuple[str, str]]:
+        sql = f"SELECT key, value FROM {self._table} WHERE task = %s"  # noqa: S608
+        with self._db() as db:
+            yield from db.execute(sql.encode(), (self._home.task,))
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    @contextmanager
+    def _db(self) -> Iterator[Any]:
+        with errors(self._home):
+            if self._connection is None or self._connection.closed:
+                self._connection = connect(self._dsn, self._answer_within_s)
+            yield self._connection
+
+    def _compare_and_set(self, db: Any, mark: Mark, seen: str | None) -> bool:
+        """Write the mark; False if it is there already. Raises WrongVersion."""
+        if seen is None:
+            sql = "INSERT INTO sunshower_marks VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING"
+            done = db.execute(sql, (*self._home, *mark))
+        else:
+            sql = (
+                "UPDATE sunshower_marks SET word = %s, journal = %s"
+                " WHERE state = %s AND task = %s AND word = %s"
+            )
+            done = db.execute(sql, (*mark, *self._home, seen))
+        if done.rowcount:
+            return True
+        sql = "SELECT word FROM sunshower_marks WHERE state = %s AND task = %s"
+        row = db.execute(sql, self._home).fetchone()
+        return not is_there(self._home, row and row[0], mark, seen)
+
+    def _write(self, db: Any, changes: Mapping[str, str | None]) -> None:
+        task = self._home.task
+        new = [(key, value) for key, value in changes.items() if value is not None]
+        gone = [key for key, value in changes.items() if value is None]
+        if new:
+            sql = (
+                f"INSERT INTO {self._table} SELECT key, %s, value"  # noqa: S608
+                " FROM unnest(%s::text[], %s::text[]) AS new (key, value)"
+                " ON CONFLICT (key, task) DO UPDATE SET value = excluded.value"
+            )
+            keys, values = zip(*new, strict=True)
+            db.execute(sql.encode(), (task, list(keys), list(values)))
+        if gone:
+            sql = f"DELETE FROM {self._table} WHERE task = %s AND key = ANY(%s)"  # noqa: S608
+            db.execute(sql.encode(), (task, gone))
+
+
+def homes(dsn: str, answer_within_s: float = 30.0) -> list[Home]:
+    """All that has been written there, in order."""
+    with errors("all states"), connect(dsn, answer_within_s) as db:
+        db.execute(_MARKS)
+        rows = db.execute("SELECT state, task FROM sunshower_marks ORDER BY state, task")
+        return sorted(Home(*row) for row in rows)

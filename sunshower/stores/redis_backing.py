@@ -1,0 +1,132 @@
+"""What states keep in Redis: a hash of values for each task, and a hash for its mark.
+
+    HGETALL "sunshower:{counts/0}:values"      "storm" → [7,3,2]      all of it is JSON
+
+The braces keep both on one node of a cluster. A batch is one MULTI … EXEC under a WATCH of the
+mark. What Redis has answered survives its death if it is told so: appendonly yes, appendfsync
+always.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+from sunshower.errors import ConfigError, StoreForbidden, StoreUnreachable
+from sunshower.stores.backing import Home, Mark, is_there
+
+_AT_ONCE = 5_000  # fields in one command
+_HOME = re.compile(r"\{(.*)/(\d+)\}:mark", re.DOTALL)
+
+
+def connect(url: str, answer_within_s: float) -> Any:
+    """A client. It connects when it is first used."""
+    if not importlib.util.find_spec("redis"):
+        raise StoreUnreachable("redis, its client, is missing: pip install 'sunshower[redis]'")
+    from redis import Redis
+
+    try:
+        return Redis.from_url(
+            url,
+            decode_responses=True,
+            socket_timeout=answer_within_s,
+            socket_connect_timeout=answer_within_s,
+        )
+    except ValueError as error:
+        raise ConfigError(
+            f"{url!r} is no address of a Redis, such as redis://host:6379/0: {error}"
+        ) from error
+
+
+@contextmanager
+def errors(where: str) -> Iterator[None]:
+    """Errors of its client's as ours."""
+    from redis import exceptions as they
+
+    try:
+        yield
+    except (they.AuthenticationError, they.NoPermissionError) as error:
+        raise StoreForbidden(
+            f"the Redis at {where} does not let this client in: {error}"
+        ) from error
+    except they.RedisError as error:
+        raise StoreUnreachable(f"the Redis at {where} cannot be used: {error}") from error
+
+
+def shown(url: str) -> str:
+    """An address without its password."""
+    return re.sub(r"(//[^/@]*:)[^/@]*@", r"\1…@", url)
+
+
+class RedisBacking:
+    """See the port."""
+
+    def __init__(
+        self, url: str, home: Home, *, prefix: str = "sunshower", answer_within_s: float = 10.0
+    ) -> None:
+        self._where = shown(url)
+        self._home = home
+        self._mark = f"{prefix}:{{{home}}}:mark"
+        self._values = f"{prefix}:{{{home}}}:values"
+        self._redis = connect(url, answer_within_s)
+
+    def mark(self) -> Mark | None:
+        with errors(self._where):
+            word, journal = self._redis.hmget(self._mark, ["word", "journal"])
+        return None if word is None else Mark(word, journal or "")
+
+    def get(self, keys: Sequence[str]) -> list[str | None]:
+        found: list[str | None] = []
+        with errors(self._where):
+            for start in range(0, len(keys), _AT_ONCE):
+                found += self._redis.hmget(self._values, keys[start : start + _AT_ONCE])
+        return found
+
+    def put(self, changes: Mapping[str, str | None], mark: Mark, seen: str | None) -> None:
+        from redis import WatchError
+
+        with errors(self._where), self._redis.pipeline(transaction=True) as pipe:
+            while True:
+                pipe.watch(self._mark)
+                if is_there(self._home, pipe.hget(self._mark, "word"), mark, seen):
+                    return
+                pipe.multi()
+                pipe.hset(self._mark, mapping=mark._asdict())
+                _write(pipe, self._values, changes)
+                try:
+                    pipe.execute()
+                except WatchError:
+                    continue  # the mark is another one by now, or nobody knows whether it is
+                return
+
+    def items(self) -> Iterator[tuple[str, str]]:
+        with errors(self._where):
+            yield from self._redis.hscan_iter(self._values, count=_AT_ONCE)
+
+    def close(self) -> None:
+        self._redis.close()
+
+
+def _write(pipe: Any, values: str, changes: Mapping[str, str | None]) -> None:
+    new = iter([(key, value) for key, value in changes.items() if value is not None])
+    gone = iter([key for key, value in changes.items() if value is None])
+    while some := dict(islice(new, _AT_ONCE)):
+        pipe.hset(values, mapping=some)
+    while names := list(islice(gone, _AT_ONCE)):
+        pipe.hdel(values, *names)
+
+
+def homes(url: str, prefix: str, answer_within_s: float = 10.0) -> list[Home]:
+    """All that has been written there, in order."""
+    client = connect(url, answer_within_s)
+    try:
+        with errors(shown(url)):
+            keys = client.scan_iter(match=f"{prefix}:{{*}}:mark", count=_AT_ONCE)
+            found = [_HOME.search(key) for key in keys]
+    finally:
+        client.close()
+    return sorted(Home(one[1], int(one[2])) for one in found if one)

@@ -1,0 +1,57 @@
+"""Files of SQLite as stores use them: opened by many at once, written in whole transactions."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sunshower.errors import StoreUnreachable
+
+_AGAIN_S = 0.01
+
+
+@contextmanager
+def errors(file: Path) -> Iterator[None]:
+    """Errors of SQLite's as ours."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise StoreUnreachable(f"{file} cannot be used as a store: {error}") from error
+
+
+def connect(file: Path, answer_within_s: float) -> sqlite3.Connection:
+    """A connection whose transactions are begun by hand, and outlive a loss of power."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    db = sqlite3.connect(file, answer_within_s, isolation_level=None, check_same_thread=False)
+    write_ahead(db, answer_within_s)
+    db.execute("PRAGMA synchronous = FULL")
+    return db
+
+
+def write_ahead(db: sqlite3.Connection, within_s: float) -> None:
+    """Let readers and a writer be there at once. For this alone SQLite does not wait for others."""
+    until_s = time.monotonic() + within_s
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() > until_s:
+                raise
+        time.sleep(_AGAIN_S)
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """All or nothing of what is done inside."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise

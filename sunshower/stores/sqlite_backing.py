@@ -1,0 +1,94 @@
+"""What states keep in a file of SQLite: a table for each state, for the processes of one machine.
+
+    SELECT key, value FROM "counts"      "storm" | [7,3,2]      all of it is JSON
+
+One batch of one task is one transaction, and on the disk when it is answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from sunshower.stores.backing import Home, Mark, is_there, table_of
+from sunshower.stores.sqlite import connect, errors, transaction
+
+MARKS = """CREATE TABLE IF NOT EXISTS sunshower_marks (
+    state TEXT, task INTEGER, word TEXT NOT NULL, journal TEXT NOT NULL, PRIMARY KEY (state, task)
+) WITHOUT ROWID"""
+_VALUES = """CREATE TABLE IF NOT EXISTS {} (
+    key TEXT, task INTEGER, value TEXT NOT NULL, PRIMARY KEY (key, task)
+) WITHOUT ROWID"""
+_AT_ONCE = 500  # keys in one SELECT; SQLite may have been built with a limit of 999
+
+
+def homes(file: Path) -> list[Home]:
+    """All that has been written there, in order; nothing if there is no such file."""
+    if not file.exists():
+        return []
+    with errors(file), closing(connect(file, 30.0)) as db:
+        db.execute(MARKS)
+        rows = db.execute("SELECT state, task FROM sunshower_marks ORDER BY state, task")
+        return [Home(*row) for row in rows]
+
+
+class SqliteBacking:
+    """See the port. Others who write to the same file are waited for, `answer_within_s` long."""
+
+    def __init__(self, file: Path | str, home: Home, *, answer_within_s: float = 30.0) -> None:
+        self._file = Path(file)
+        self._home = home
+        self._table = table_of(home)
+        self._select = f"SELECT key, value FROM {self._table}"  # noqa: S608 (a name that is quoted)
+        with errors(self._file):
+            self._db = connect(self._file, answer_within_s)
+            with transaction(self._db):
+                self._db.execute(MARKS)
+                self._db.execute(_VALUES.format(self._table))
+
+    def mark(self) -> Mark | None:
+        sql = "SELECT word, journal FROM sunshower_marks WHERE state = ? AND task = ?"
+        with errors(self._file):
+            row = self._db.execute(sql, self._home).fetchone()
+        return row and Mark(*row)
+
+    def get(self, keys: Sequence[str]) -> list[str | None]:
+        found: dict[str, str] = {}
+        with errors(self._file):
+            for start in range(0, len(keys), _AT_ONCE):
+                some = keys[start : start + _AT_ONCE]
+                marks = ",".join("?" * len(some))
+                sql = f"{self._select} WHERE key IN ({marks}) AND task = ?"
+                found.update(self._db.execute(sql, (*some, self._home.task)))
+        return [found.get(key) for key in keys]
+
+    def put(self, changes: Mapping[str, str | None], mark: Mark, seen: str | None) -> None:
+        with errors(self._file), transaction(self._db):
+            row = self._db.execute(
+                "SELECT word FROM sunshower_marks WHERE state = ? AND task = ?", self._home
+            ).fetchone()
+            if not is_there(self._home, row and row[0], mark, seen):
+                sql = "INSERT OR REPLACE INTO sunshower_marks VALUES (?, ?, ?, ?)"
+                self._db.execute(sql, (*self._home, *mark))
+                self._write(changes)
+
+    def _write(self, changes: Mapping[str, str | None]) -> None:
+        task = self._home.task
+        self._db.executemany(
+            f"INSERT INTO {self._table} VALUES (?, ?, ?)"  # noqa: S608
+            " ON CONFLICT DO UPDATE SET value = excluded.value",
+            [(key, task, value) for key, value in changes.items() if value is not None],
+        )
+        self._db.executemany(
+            f"DELETE FROM {self._table} WHERE key = ? AND task = ?",  # noqa: S608
+            [(key, task) for key, value in changes.items() if value is None],
+        )
+
+    def items(self) -> Iterator[tuple[str, str]]:
+        sql = f"{self._select} WHERE task = ?"
+        with errors(self._file):
+            yield from self._db.execute(sql, (self._home.task,))
+
+    def close(self) -> None:
+        self._db.close()

@@ -1,0 +1,272 @@
+"""One task of a stage: it takes in the parts of batches, counts them, and ends each batch once.
+
+    parts, an order ──▶ operators                        … and the early ones finish
+    Counts of all who feed it, and as many parts ────────┘    when nothing early is missing
+    $commit, late Counts and parts ──▶ nothing is missing ──▶ the late operators finish
+    $success, or a batch so late that it must be committed ──▶ it is forgotten
+
+Whoever comes too late is failed at once, and not dropped until a timeout (Storm: A-10). What raises
+ends the attempt here at once; the rest of it is failed as it comes. One Count at least is not acked
+before the phase is over here, so no batch counts as processed that is not.
+Storm: org.apache.storm.trident.topology.TridentBoltExecutor, planner.SubtopologyBolt
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sunshower.topologies.components import Bolt, Collector, Context, Tuple
+from sunshower.trident.attempts import COMMIT, SUCCESS, Attempt, Count, Order, Part, counts_stream
+from sunshower.trident.counting import Counting
+from sunshower.trident.emitting import Emitting
+from sunshower.trident.outgoing import Outgoing
+from sunshower.trident.phases import Phases
+from sunshower.trident.running import Operators
+from sunshower.trident.stages.plan import Stage
+
+
+@dataclass
+class _Batch:
+    """An attempt at a batch in this task."""
+
+    attempt: Attempt
+    counting: Counting
+    sent: dict[str, list[int]]
+    states: list[Any] = field(default_factory=list)
+    held: list[Tuple[Any]] = field(default_factory=list)  # acked when the phase is over here
+    awaits_order: bool = False
+    is_emitted: bool = False  # by this task's emitter
+    awaits_commit: bool = False
+    early_done: bool = False
+    late_done: bool = False
+    ended: str = ""  # why nothing more is to come of it
+
+
+class BatchBolt(Bolt[Any, Any]):
+    """A stage of `group`, with its emitter if it is a spout's."""
+
+    def __init__(
+        self,
+        group: str,
+        stage: Stage,
+        phases: Phases,
+        max_batches: int,
+        emitting: Emitting | None = None,
+    ) -> None:
+        self._group, self._stage, self._phases = group, stage, phases
+        self._max_batches, self._emitting = max_batches, emitting
+        self._is_late = phases.is_late(stage)
+        nodes = range(len(stage.nodes))
+        self._late_nodes = sorted(phases.late_nodes)
+        self._early_nodes = [node for node in nodes if node not in phases.late_nodes]
+
+    def prepare(self, context: Context) -> None:
+        stage, late = self._stage, self._phases.late_inputs
+        self._outgoing = Outgoing(self._group, stage, context)
+        self._operators = Operators(stage.nodes, self._outgoing, context)
+        self._takers = {
+            (one.stage, one.stream): (one.schema, self._operators.takers(one.feeds))
+            for one in stage.inputs
+        }
+        feeders = {one.stage for one in stage.inputs}
+        self._senders = {task: id in late for id in feeders for task in context.tasks[id]}
+        self._counts = counts_stream(self._group)
+        self._batches: dict[int, _Batch] = {}
+        self._epoch = self._succeeded = 0  # txids up to this are done
+        if self._emitting is not None:
+            self._emitting.prepare(context)
+            feeds = self._stage.source.feeds if self._stage.source else ()
+            self._from_spout = [*self._operators.takers(feeds), *self._outgoing.takers(None)]
+
+    def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
+        attempt = Attempt(*tuple.record[:3])
+        if tuple.stream == SUCCESS:
+            self._forget(attempt, out)
+            out.ack(tuple)
+            return
+        batch = self._find(attempt, out)
+        if batch is None or batch.ended:
+            why = batch.ended if batch is not None else "a later attempt has begun"
+            out.fail(tuple, f"attempt {attempt.attempt} of batch {attempt.txid} is over: {why}")
+            return
+        try:
+            self._work(batch, tuple, out)
+        except BaseException as error:
+            self._outgoing.discard()
+            self._end(batch, f"it has failed in this task ({type(error).__name__}: {error})")
+            raise
+
+    def snapshot(self) -> None:
+        """Nothing: batches that are under way are begun again where tasks change places."""
+
+    def restore(self, state: Any) -> None:
+        """Nothing, likewise."""
+
+    def cleanup(self) -> None:
+        self._operators.cleanup()
+        if self._emitting is not None:
+            self._emitting.close()
+
+    def figures(self) -> Mapping[str, float]:
+        held = sum(not batch.ended for batch in self._batches.values())
+        own = self._emitting.figures() if self._emitting is not None else {}
+        return {"batches held": held, **own}
+
+    # ---- which attempt it is about ---------------------------------------------------------------
+
+    def _find(self, attempt: Attempt, out: Collector[Any]) -> _Batch | None:
+        """The books of an attempt, new ones if it is the first that is heard of it; None if it
+        comes too late."""
+        if attempt.epoch > self._epoch:
+            self._forget_all(attempt.epoch, out)
+        if attempt.epoch < self._epoch or attempt.txid <= self._succeeded:
+            return None
+        known = self._batches.get(attempt.txid)
+        if known is not None and known.attempt.attempt >= attempt.attempt:
+            return known if known.attempt == attempt else None
+        if known is not None:
+            self._give_up(known, out)
+        self._done_up_to(attempt.txid - self._max_batches, out)  # or this had not begun
+        counting, is_spout = Counting(self._senders), self._emitting is not None
+        batch = self._batches[attempt.txid] = _Batch(
+            attempt,
+            counting,
+            self._outgoing.nothing_sent(),
+            awaits_order=is_spout,
+            awaits_commit=self._stage.commits,
+            early_done=not (counting.missing_early or is_spout),
+        )
+        return batch
+
+    def _forget(self, attempt: Attempt, out: Collector[Any]) -> None:
+        """A batch is committed."""
+        if attempt.epoch > self._epoch:
+            self._forget_all(attempt.epoch, out)
+        if attempt.epoch == self._epoch and attempt.txid > self._succeeded:
+            self._done_up_to(attempt.txid, out)
+            if self._emitting is not None:
+                self._emitting.succeeded(attempt)
+
+    def _done_up_to(self, last: int, out: Collector[Any]) -> None:
+        """The batches up to this one are committed, so nothing more is to come of them."""
+        self._succeeded = max(self._succeeded, last)
+        for txid in [txid for txid in self._batches if txid <= last]:
+            self._give_up(self._batches.pop(txid), out)
+
+    def _forget_all(self, epoch: int, out: Collector[Any]) -> None:
+        """The master has a new life: what the former one had begun is over."""
+        for batch in self._batches.values():
+            self._give_up(batch, out)
+        self._batches.clear()
+        self._epoch, self._succeeded = epoch, 0
+
+    def _give_up(self, batch: _Batch, out: Collector[Any]) -> None:
+        for tuple in batch.held:
+            out.fail(tuple, f"a later attempt of batch {batch.attempt.txid} has begun")
+        self._end(batch, "a later attempt has begun")
+
+    def _end(self, batch: _Batch, why: str) -> None:
+        batch.ended, batch.states, batch.held = why, [], []
+
+    # ---- what is done with it --------------------------------------------------------------------
+
+    def _work(self, batch: _Batch, tuple: Tuple[Any], out: Collector[Any]) -> None:
+        if not batch.states and self._stage.nodes:
+            batch.states = self._operators.start(batch.attempt)
+        self._operators.use(batch.states)
+        if isinstance(tuple.record, Order) and not self._follows(tuple.record):
+            out.fail(tuple, "this task has not emitted the batch before")
+            self._end(batch, "this task has not emitted the batch before")
+            return
+        holds = self._take_in(batch, tuple, out)
+        if not batch.early_done and self._is_of_commit(batch, tuple):
+            out.fail(tuple, "this task has not seen all of the batch, so it cannot be committed")
+            self._end(batch, "it was to be committed, and this task has not seen all of it")
+            return
+        self._outgoing.flush(batch.attempt, batch.sent, tuple, out)
+        over = self._finish_phases(batch, tuple, out)
+        if holds and not over:
+            batch.held.append(tuple)
+            return
+        out.ack(tuple)
+        if over:
+            for one in batch.held:
+                out.ack(one)
+            batch.held.clear()
+            if batch.late_done or not self._is_late:
+                self._end(batch, "it is done in this task")
+
+    def _take_in(self, batch: _Batch, tuple: Tuple[Any], out: Collector[Any]) -> bool:
+        """Returns whether the tuple is to be kept until its phase is over."""
+        if tuple.stream == self._counts:
+            count: Count = tuple.record
+            batch.counting.count(tuple.task, count.parts)
+            return True
+        if tuple.stream == COMMIT:
+            batch.awaits_commit = False
+            return True
+        if (reads := self._takers.get((tuple.component, tuple.stream))) is None:
+            self._emit_batch(batch, tuple, out)
+            return True
+        schema, takers = reads
+        part: Part = tuple.record
+        rows = part.rows
+        if rows and type(rows[0]) is not schema.type:
+            rows = schema.build(rows)
+        batch.counting.part(tuple.task)
+        for take in takers:
+            take(rows)
+        return False
+
+    def _emit_batch(self, batch: _Batch, tuple: Tuple[Any], out: Collector[Any]) -> None:
+        order: Order = tuple.record
+        assert self._emitting is not None, f"{tuple!r} is no input of this stage"
+        self._emitting.emit(order, self._from_spout, tuple, out)
+        batch.awaits_order, batch.is_emitted = False, True
+
+    def _follows(self, order: Order) -> bool:
+        """Whether this task has emitted the batch before. If not its order has died with a former
+        life of the task, and what an emitter keeps of it is not there."""
+        before = self._batches.get(order.txid - 1)
+        if order.txid <= max(order.current, self._succeeded + 1):
+            return True
+        return before is not None and before.is_emitted
+
+    def _is_of_commit(self, batch: _Batch, tuple: Tuple[Any]) -> bool:
+        """Whether a `$commit` or a Count belongs to the commit phase: all that is early was in this
+        task before it began, or is lost."""
+        if tuple.stream == self._counts:
+            return batch.counting.is_late(tuple.task)
+        return tuple.stream == COMMIT
+
+    def _finish_phases(self, batch: _Batch, tuple: Tuple[Any], out: Collector[Any]) -> bool:
+        """Finish what can be finished now. Returns whether a phase is over here."""
+        counting, over = batch.counting, False
+        if not (batch.early_done or counting.missing_early or batch.awaits_order):
+            self._finish(batch, self._early_nodes, tuple, out, late=False)
+            batch.early_done = over = True
+        waits = counting.missing_late or batch.awaits_commit
+        if self._is_late and batch.early_done and not waits:
+            self._finish(batch, self._late_nodes, tuple, out, late=True)
+            batch.late_done = over = True
+        return over
+
+    def _finish(
+        self,
+        batch: _Batch,
+        nodes: list[int],
+        tuple: Tuple[Any],
+        out: Collector[Any],
+        *,
+        late: bool,
+    ) -> None:
+        attempt = batch.attempt
+        self._operators.finish(nodes, attempt)
+        if late and self._emitting is not None:
+            self._emitting.commit(attempt)
+        self._outgoing.flush(attempt, batch.sent, tuple, out)
+        for target in self._outgoing.targets:
+            if (target in self._phases.late_targets) is late:
+                self._outgoing.count(attempt, target, batch.sent, tuple, out)

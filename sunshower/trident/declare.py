@@ -1,0 +1,119 @@
+"""The first word of a stream program: `batches` puts a batch spout on a topology."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypedDict, Unpack, overload
+
+from sunshower.errors import ConfigError, DuplicateComponent, TopologyError
+from sunshower.stores.tree import Tree
+from sunshower.topologies.components import Out, Spout
+from sunshower.topologies.outputs import check_id
+from sunshower.topologies.signatures import name_of
+from sunshower.topologies.topology import Topology
+from sunshower.trident.assemble import assemble
+from sunshower.trident.declaring import columns_schema
+from sunshower.trident.drafts import GroupDraft, Program, Spring, StageDraft
+from sunshower.trident.planner import plan_group
+from sunshower.trident.spouts.adapting import as_trident_spout
+from sunshower.trident.spouts.batch_spout import BatchSpout
+from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout, PartitionedSpout
+from sunshower.trident.spouts.port import TridentSpout
+from sunshower.trident.stages.plan import Skip
+from sunshower.trident.streams import BatchStream
+
+BatchSource: TypeAlias = TridentSpout | BatchSpout | PartitionedSpout | OpaquePartitionedSpout
+
+
+class StreamProgram(Program):
+    """The guest that declares spouts and bolts for all groups."""
+
+    def finish(self) -> None:
+        """See topologies.topology.Guest."""
+        self.built = True
+        for group in self.groups.values():
+            assemble(self.topology, plan_group(group))
+
+
+class Options(TypedDict, total=False):
+    """What may be said of the stream of a batch spout, and of its group."""
+
+    parallelism: int
+    store: Callable[[], Tree] | None
+    max_batches: int | None
+    interval_s: float | None
+    skip: Skip | None
+    group: str | None
+
+
+@overload
+def batches(
+    topology: Topology, id: str, spout: Spout[Out], **options: Unpack[Options]
+) -> BatchStream[Out]: ...
+@overload
+def batches(
+    topology: Topology, id: str, spout: BatchSource, **options: Unpack[Options]
+) -> BatchStream[Any]: ...
+def batches(
+    topology: Topology,
+    id: str,
+    spout: Any,
+    parallelism: int = 1,
+    store: Callable[[], Tree] | None = None,
+    max_batches: int | None = None,
+    interval_s: float | None = None,
+    skip: Skip | None = None,
+    group: str | None = None,
+) -> BatchStream[Any]:
+    """The stream of a batch spout, or of whatever can be made one (see `spouts/adapting.py`).
+
+    `id` is its name in the store, by which a later run goes on. Streams with the same `group` have
+    the same batches, and may be merged and joined; by default each is alone. Of a group, `store` is
+    where it keeps how far it is (by default a SQLite file `<topology>.batches.db` in the working
+    directory), `max_batches` how many may be in progress (1), `interval_s` the least time between
+    two (0), `skip` what becomes of one that keeps failing; they are said once. Raises TopologyError
+    or one of its kinds. Storm: org.apache.storm.trident.TridentTopology.newStream.
+    """
+    where = f"topology {topology.id!r}, batches {id!r}"
+    check_id(id, where)
+    try:
+        source = as_trident_spout(spout)
+    except TopologyError as error:
+        raise TopologyError(f"{where}: {error}") from None
+    most = source.parallelism_max
+    if most is not None and parallelism > most:
+        raise TopologyError(
+            f"{where}: parallelism is {parallelism}, but {name_of(type(spout))} has at most {most}"
+        )
+    program = topology.guest(StreamProgram)
+    program.check_open(where)
+    drafts = [stage for one in program.groups.values() for stage in one.stages]
+    if any(stage.spout is not None and stage.root == id for stage in drafts):
+        raise DuplicateComponent(f"{where}: there is one of that id already")
+    if source.emits is None:
+        raise TopologyError(
+            f"{where}: nothing says which fields its records have; give {name_of(type(spout))} "
+            'type=Word, or fields=("word",)'
+        )
+    schema = columns_schema(source.emits, where)
+    check_id(group or id, where)
+    draft = program.groups.setdefault(group or id, GroupDraft(program, group or id))
+    _settings(draft, where, store=store, max_batches=max_batches, interval_s=interval_s, skip=skip)
+    return BatchStream(Spring(schema, StageDraft(draft, id, parallelism, source, schema)))
+
+
+def _settings(draft: GroupDraft, where: str, **given: Any) -> None:
+    """Keep what is said of a group. Raises ConfigError for nonsense, or if it says otherwise."""
+    for name, value in given.items():
+        if value is None:
+            continue
+        known = getattr(draft, name)
+        if known is not None and known != value:
+            raise ConfigError(
+                f"{where}: group {draft.id!r} has {name}={known!r} already; say it once"
+            )
+        setattr(draft, name, value)
+    if draft.max_batches is not None and draft.max_batches < 1:
+        raise ConfigError(f"{where}: max_batches is {draft.max_batches}; it must be at least 1")
+    if draft.interval_s is not None and draft.interval_s < 0:
+        raise ConfigError(f"{where}: interval_s is {draft.interval_s}; it must be at least 0")

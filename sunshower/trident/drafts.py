@@ -1,0 +1,223 @@
+"""A stream program while it is being declared: stages that grow, and where its rows are.
+
+    Spring     rows of the spout, in its stage
+    Made       rows that an operator emits, in its stage
+    Sent       rows that come into a stage from another one
+    Mixed      rows of several places, which nobody has read yet
+
+A repartitioning begins a stage. What is drawn here `planner.py` turns into a `Group`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sunshower.errors import DuplicateComponent, TopologyError
+from sunshower.records import Schema
+from sunshower.stores.tree import Tree
+from sunshower.topologies.outputs import check_id
+from sunshower.topologies.topology import Topology
+from sunshower.trident.spouts.port import TridentSpout
+from sunshower.trident.stages.plan import Sharing, Skip
+from sunshower.trident.stages.port import Operator
+from sunshower.trident.stages.sharing import Even
+from sunshower.trident.stages.steps import Step
+
+
+class Program:
+    """All that is declared of batches on one topology."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self.groups: dict[str, GroupDraft] = {}
+        self.states: dict[str, str] = {}  # name → where it is
+        self.built = False
+
+    def check_open(self, where: str) -> None:
+        """Raise TopologyError if the topology is built."""
+        if self.built:
+            raise TopologyError(
+                f"{where}: this stream is used after its topology was built; declare all of it "
+                "before the topology is run, described or submitted"
+            )
+
+    def keep_state(self, name: str, where: str) -> None:
+        """Raise DuplicateComponent if there is a state of this name, TopologyError for none."""
+        check_id(name, where)
+        if name in self.states:
+            raise DuplicateComponent(
+                f"{where}: there is a state {name!r} already, of {self.states[name]}; a state has "
+                "one place that writes it: give this one another name=, or merge the streams"
+            )
+        self.states[name] = where
+
+
+@dataclass(eq=False)
+class GroupDraft:
+    """Spouts and stages whose batches have the same txids. None: nobody has said."""
+
+    program: Program
+    id: str
+    store: Callable[[], Tree] | None = None
+    max_batches: int | None = None
+    interval_s: float | None = None
+    skip: Skip | None = None
+    stages: list[StageDraft] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class StageDraft:
+    """A bolt to be: `root` is the spout that its first rows come from."""
+
+    group: GroupDraft
+    root: str
+    parallelism: int
+    spout: TridentSpout | None = None
+    schema: Schema | None = None  # of the spout
+    name: str | None = None
+    steps: list[Made] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if type(self.parallelism) is not int or self.parallelism < 1:
+            raise TopologyError(
+                f"{self.where('')}: parallelism is {self.parallelism!r}; it is the number of "
+                "tasks, a whole number of at least 1"
+            )
+        self.group.program.check_open(self.where(""))
+        self.group.stages.append(self)
+
+    def where(self, word: str) -> str:
+        """The place of a declaration, for messages."""
+        topology = self.group.program.topology.id
+        return f"topology {topology!r}, batches {self.root!r}" + (f", {word}" if word else "")
+
+
+@dataclass(eq=False)
+class Tip:
+    """Where the rows of a stream are."""
+
+    schema: Schema
+
+    @property
+    def stage(self) -> StageDraft:
+        """The stage that holds them, or the first one that does."""
+        raise NotImplementedError
+
+    def parts(self) -> tuple[Tip, ...]:
+        """The places that they come from."""
+        return (self,)
+
+
+@dataclass(eq=False)
+class Spring(Tip):
+    """Rows of a spout."""
+
+    at: StageDraft
+
+    @property
+    def stage(self) -> StageDraft:
+        return self.at
+
+
+@dataclass(eq=False)
+class Made(Tip):
+    """Rows that an operator makes. `inputs[i]` are the places that feed its input number i."""
+
+    at: StageDraft
+    operator: Operator
+    inputs: tuple[tuple[Tip, ...], ...]
+
+    def __post_init__(self) -> None:
+        self.at.group.program.check_open(self.at.where(type(self.operator).__name__.lower()))
+        self.at.steps.append(self)
+
+    @property
+    def stage(self) -> StageDraft:
+        return self.at
+
+
+@dataclass(eq=False)
+class Sent(Tip):
+    """Rows that come from `origins`, shared out among the tasks of another stage."""
+
+    at: StageDraft
+    origins: tuple[Tip, ...]
+    sharing: Sharing
+
+    @property
+    def stage(self) -> StageDraft:
+        return self.at
+
+
+@dataclass(eq=False)
+class Mixed(Tip):
+    """Rows of several places."""
+
+    tips: tuple[Tip, ...]
+    arrived: Sent | None = None  # once they were read, and came from several stages
+
+    @property
+    def stage(self) -> StageDraft:
+        return self.tips[0].stage
+
+    def parts(self) -> tuple[Tip, ...]:
+        return tuple(part for tip in self.tips for part in tip.parts())
+
+
+def send(tip: Tip, sharing: Sharing, stage: StageDraft) -> Sent:
+    """Lead rows into another stage."""
+    origins = []
+    for part in tip.parts():
+        passed = isinstance(part, Sent)  # a stage that does nothing but pass them on
+        origins.append(Made(part.schema, part.stage, Step(), ((part,),)) if passed else part)
+    return Sent(tip.schema, stage, tuple(origins), sharing)
+
+
+def gather(tip: Tip) -> tuple[Tip, ...]:
+    """The places within one stage that an operator can read these rows from."""
+    parts = tip.parts()
+    if len({part.stage for part in parts}) == 1:
+        return parts
+    assert isinstance(tip, Mixed), "one place has one stage"
+    if tip.arrived is None:
+        wide = max(part.stage.parallelism for part in parts)
+        stage = StageDraft(tip.stage.group, tip.stage.root, wide)
+        tip.arrived = send(tip, Even(), stage)
+    return (tip.arrived,)
+
+
+def origins_of(stage: StageDraft) -> Iterator[StageDraft]:
+    """The stages that feed this one directly; one may come several times."""
+    for step in stage.steps:
+        for tips in step.inputs:
+            for tip in tips:
+                yield from _senders(tip)
+
+
+def before(tip: Tip) -> set[StageDraft]:
+    """The stages that rows have been in, or all that has to do with them, up to where they are."""
+    found: set[StageDraft] = set()
+    frontier = [stage for part in tip.parts() for stage in (part.stage, *_senders(part))]
+    while frontier:
+        stage = frontier.pop()
+        if stage not in found:
+            found.add(stage)
+            frontier += origins_of(stage)
+    return found
+
+
+def _senders(tip: Tip) -> list[StageDraft]:
+    return [origin.stage for origin in tip.origins] if isinstance(tip, Sent) else []
+
+
+def same_group(tips: Sequence[Tip], where: str) -> None:
+    """Raise TopologyError for rows of several groups."""
+    groups: dict[Any, Tip] = {tip.stage.group: tip for tip in tips}
+    if len(groups) > 1:
+        names = " and ".join(f"{tip.stage.root!r}" for tip in groups.values())
+        raise TopologyError(
+            f"{where}: {names} are of different groups, whose batches have nothing to do with each "
+            'other; declare them with the same group, as in batches(…, group="orders")'
+        )

@@ -1,0 +1,89 @@
+"""The first step of a spout's stage: its emitter, asked for this task's share of each batch.
+
+Storm: org.apache.storm.trident.spout.TridentSpoutExecutor
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from sunshower.errors import StoreUnreachable
+from sunshower.stores.tree import Tree
+from sunshower.topologies.components import Collector, Context, Tuple
+from sunshower.topologies.retry import DEAD_LETTERS
+from sunshower.trident.attempts import Attempt, Order
+from sunshower.trident.letters import letters
+from sunshower.trident.spouts.port import Emitter
+from sunshower.trident.stages.plan import Source
+
+
+class _Rows:
+    """The Rows that an emitter is handed."""
+
+    def __init__(self, takers: Sequence[Callable[[Sequence[Any]], None]]) -> None:
+        self._takers = takers
+        self.count = 0
+
+    def emit(self, rows: Sequence[Any]) -> None:
+        if rows:
+            self.count += len(rows)
+            for take in self._takers:
+                take(rows)
+
+
+class Emitting:
+    """The emitter of one task."""
+
+    def __init__(self, source: Source, store: Callable[[], Tree], root: str) -> None:
+        self._source = source
+        self._store = store
+        self._root = root
+
+    def prepare(self, context: Context) -> None:
+        self._tree = self._store()
+        path = f"{self._root.rstrip('/')}/{self._source.id}/user"
+        try:
+            self._emitter: Emitter = self._source.spout.emitter(self._tree, path, context)
+        except BaseException:
+            self._tree.close()
+            raise
+        self._rows = self._batch_rows = 0
+
+    def emit(
+        self,
+        order: Order,
+        takers: Sequence[Callable[[Sequence[Any]], None]],
+        anchor: Tuple[Any],
+        out: Collector[Any],
+    ) -> None:
+        """Emit a batch to `takers`; one that is skipped goes to the dead letters instead."""
+        put_aside: list[Any] = []
+        rows = _Rows([put_aside.extend] if order.skip else takers)
+        self._emitter.emit_batch(Attempt(*order[:3]), order.metadata, rows)
+        self._rows, self._batch_rows = self._rows + rows.count, rows.count
+        if put_aside:
+            about = (self._source.id, order.txid, self._source.schema, put_aside, order.why)
+            for letter in letters(*about):
+                out.emit(letter, anchor, stream=DEAD_LETTERS)
+
+    def commit(self, attempt: Attempt) -> None:
+        """The emitter's part in the commit phase, if it has one."""
+        if self._source.spout.commits:
+            self._emitter.commit(attempt)
+
+    def succeeded(self, attempt: Attempt) -> None:
+        """A batch is committed. What is not cleaned up now is with the next one."""
+        with suppress(StoreUnreachable):
+            self._emitter.success(attempt)
+
+    def figures(self) -> Mapping[str, float]:
+        """The emitter's own, and the rows it has emitted, and in the last batch."""
+        own = {"rows emitted": float(self._rows), "rows of the last batch": self._batch_rows}
+        return {**own, **self._emitter.figures()}
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+        self._emitter.close()
+        self._tree.close()

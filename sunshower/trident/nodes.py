@@ -1,0 +1,51 @@
+"""JSON values in the nodes of a tree, as Storm keeps what Trident must not forget."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sunshower.errors import BatchError, NodeExists, NoNode, StateMismatch
+from sunshower.stores.tree import Node, Tree
+
+
+def encode(value: Any, path: str) -> bytes:
+    """A value for the node at `path`. Raises BatchError for one that JSON cannot carry."""
+    try:
+        return json.dumps(value, allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise BatchError(
+            f"{value!r:.200} cannot be kept at {path}: {error}. Make it of numbers, strings, lists "
+            "and objects, as JSON knows them"
+        ) from error
+
+
+def decode(node: Node, path: str) -> Any:
+    """The value of a node. Raises StateMismatch for one that is no JSON."""
+    try:
+        return json.loads(node.value)
+    except ValueError as error:
+        raise mismatch(path, node.value, "JSON") from error
+
+
+def mismatch(path: str, found: Any, wanted: str) -> StateMismatch:
+    """What to raise when a node holds what nobody here has written."""
+    return StateMismatch(
+        f"{path} holds {found!r:.200}, which is not {wanted}: it is corrupt, or of something else. "
+        "Give the spout another id or the group another root, or remove the node to begin anew"
+    )
+
+
+def put(tree: Tree, path: str, value: bytes) -> None:
+    """Write a node, whether it is there or not."""
+    while True:
+        try:
+            tree.set(path, value)
+            return
+        except NoNode:
+            pass
+        try:
+            tree.create(path, value)
+            return
+        except NodeExists:  # made meanwhile
+            pass

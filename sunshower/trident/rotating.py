@@ -1,0 +1,113 @@
+"""What a spout remembers of its last batches: txid → a value, written through to a tree.
+
+    path/7  {"from": 10, "to": 20}
+    path/8  {"from": 20, "to": 30}      previous(9) → this; cleanup_before(8) removes that of 7
+
+Storm: org.apache.storm.trident.topology.state.RotatingTransactionalState.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from sunshower.errors import NoNode
+from sunshower.stores.tree import Tree
+from sunshower.trident.nodes import decode, encode, mismatch, put
+
+
+class RotatingState:
+    """Values by txid below `path`, in memory and in the tree; whoever opens it reads them all.
+
+    Values are what JSON makes of them: a tuple comes back as a list, also before a restart.
+    All raise StoreUnreachable, after which it reads anew what stands there. Only one process may
+    write below a path at a time. Raises StateMismatch for a node that is not of this kind.
+    """
+
+    def __init__(self, tree: Tree, path: str) -> None:
+        self._tree = tree
+        self._path = path
+        self._known: dict[int, Any] | None = None
+        self._values()
+
+    def keys(self) -> list[int]:
+        """The txids that have a value, in order."""
+        return sorted(self._values())
+
+    def __contains__(self, txid: object) -> bool:
+        return txid in self._values()
+
+    def get(self, txid: int) -> Any:
+        """The value of a txid; None if there is none."""
+        return self._values().get(txid)
+
+    def get_or_init(self, txid: int, init: Callable[[int, Any], Any]) -> Any:
+        """The value of a txid. If it has none yet, `init(txid, previous value)` is kept and given.
+
+        If there are values of later ones it was not there then (a partition that is new): None is
+        kept.
+        """
+        values = self._values()
+        if txid not in values:
+            late = bool(values) and max(values) > txid
+            self.override(txid, None if late else init(txid, self.previous(txid)))
+        return self.get(txid)
+
+    def previous(self, txid: int) -> Any:
+        """The value of the greatest txid below that has one; None if there is none."""
+        keys = self.keys()
+        at = bisect_left(keys, txid)
+        return self.get(keys[at - 1]) if at else None
+
+    def last(self) -> Any:
+        """The value of the greatest txid; None if there is none."""
+        keys = self.keys()
+        return self.get(keys[-1]) if keys else None
+
+    def override(self, txid: int, value: Any) -> None:
+        """Keep a value, whatever was there. Raises BatchError if JSON cannot carry it."""
+        values, path = self._values(), self._node(txid)
+        written = encode(value, path)
+        self._known = None  # until it is known to be written
+        put(self._tree, path, written)
+        values[txid] = json.loads(written)
+        self._known = values
+
+    def remove(self, txid: int) -> None:
+        """Forget a value, if there is one."""
+        self._remove([txid])
+
+    def cleanup_before(self, txid: int) -> None:
+        """Forget the values of all txids below."""
+        self._remove([key for key in self.keys() if key < txid])
+
+    def _remove(self, txids: list[int]) -> None:
+        values = self._values()
+        self._known = None
+        for txid in txids:
+            if txid in values:
+                with suppress(NoNode):
+                    self._tree.delete(self._node(txid))
+                del values[txid]
+        self._known = values
+
+    def _values(self) -> dict[int, Any]:
+        if self._known is None:
+            self._known = self._read()
+        return self._known
+
+    def _read(self) -> dict[int, Any]:
+        found: dict[int, Any] = {}
+        for name in self._tree.children(self._path):
+            path = f"{self._path}/{name}"
+            if not (name.isascii() and name.isdecimal()):
+                raise mismatch(path, name, "the number of a batch")
+            if (node := self._tree.get(path)) is not None:
+                found[int(name)] = decode(node, path)
+        return found
+
+    def _node(self, txid: int) -> str:
+        return f"{self._path}/{txid}"

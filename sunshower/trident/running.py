@@ -1,0 +1,74 @@
+"""The operators of a stage at work in one task: who hands rows to whom, and who ends when.
+
+Whom an operator emits to is settled once: a part of a batch costs a few calls, however long it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from sunshower.topologies.components import Context
+from sunshower.trident.attempts import Attempt
+from sunshower.trident.outgoing import Outgoing
+from sunshower.trident.stages.plan import Feed, Node
+
+Take = Callable[[Sequence[Any]], None]
+
+
+class Operators:
+    """The nodes of one stage in one task. `use` says which batch the calls are about."""
+
+    def __init__(self, nodes: Sequence[Node], outgoing: Outgoing, context: Context) -> None:
+        self._nodes = nodes
+        self._batches: list[Any] = []
+        self._emits: list[Take] = [_nowhere] * len(nodes)
+        for index in reversed(range(len(nodes))):  # those that read come after
+            takers = [*outgoing.takers(index), *self.takers(nodes[index].feeds)]
+            self._emits[index] = _to_all(takers)
+        for node in nodes:
+            node.operator.prepare(context)
+
+    def takers(self, feeds: Sequence[Feed]) -> list[Take]:
+        """What takes in the rows of an input, or of the stage's spout."""
+        return [partial(self._process, *feed) for feed in feeds]
+
+    def start(self, attempt: Attempt) -> list[Any]:
+        """What the operators have of a new attempt, node by node."""
+        return [node.operator.start(attempt) for node in self._nodes]
+
+    def use(self, batches: list[Any]) -> None:
+        """The next calls are about the attempt for which `start` has given this."""
+        self._batches = batches
+
+    def finish(self, which: Sequence[int], attempt: Attempt) -> None:
+        """Finish some nodes, in their order."""
+        for index in which:
+            operator = self._nodes[index].operator
+            operator.finish(self._batches[index], attempt, self._emits[index])
+
+    def cleanup(self) -> None:
+        """The topology stops."""
+        for node in self._nodes:
+            node.operator.cleanup()
+
+    def _process(self, node: int, source: int, rows: Sequence[Any]) -> None:
+        operator = self._nodes[node].operator
+        operator.process(self._batches[node], source, rows, self._emits[node])
+
+
+def _nowhere(rows: Sequence[Any]) -> None:
+    """Nobody reads them."""
+
+
+def _to_all(takers: Sequence[Take]) -> Take:
+    if not takers:
+        return _nowhere
+
+    def emit(rows: Sequence[Any]) -> None:
+        if rows:
+            for take in takers:
+                take(rows)
+
+    return emit

@@ -1,0 +1,59 @@
+"""Whatever can be a source of batches, as the one thing that runs.
+
+given                     becomes                     and is
+TridentSpout              itself                      what it says
+BatchSpout                AdaptedBatchSpout           what it says; non-transactional
+PartitionedSpout          AdaptedPartitionedSpout     transactional
+OpaquePartitionedSpout    AdaptedOpaqueSpout          opaque
+TextFiles                 TextFileBatches             transactional
+Spout with records()      PlainSpout                  non-transactional
+
+Storm: org.apache.storm.trident.TridentTopology.newStream
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sunshower.errors import TopologyError
+from sunshower.topologies.components import Spout
+from sunshower.topologies.sources import TextFiles
+from sunshower.trident.spouts.batch_spout import AdaptedBatchSpout, BatchSpout
+from sunshower.trident.spouts.opaque import AdaptedOpaqueSpout
+from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout, PartitionedSpout
+from sunshower.trident.spouts.plain import PlainSpout
+from sunshower.trident.spouts.port import SpoutKind, TridentSpout
+from sunshower.trident.spouts.text import TextFileBatches
+from sunshower.trident.spouts.transactional import AdaptedPartitionedSpout
+
+
+def as_trident_spout(spout: Any) -> TridentSpout:
+    """Raises TopologyError for what makes no batches, with what does."""
+    match spout:
+        case BatchSpout():
+            return AdaptedBatchSpout(spout)
+        case PartitionedSpout():
+            return AdaptedPartitionedSpout(spout)
+        case OpaquePartitionedSpout():
+            return AdaptedOpaqueSpout(spout)
+        case TextFiles() if type(spout) is TextFiles and spout.encoding != "declared":
+            return AdaptedPartitionedSpout(
+                TextFileBatches(*spout.files, encoding=spout.encoding, errors=spout.errors)
+            )
+        case Spout():
+            return AdaptedPartitionedSpout(PlainSpout(spout))
+    if not isinstance(spout, type) and _is_trident_spout(spout):
+        found: TridentSpout = spout
+        return found
+    called = f"the class {spout.__name__}" if isinstance(spout, type) else repr(spout)
+    raise TopologyError(
+        f"{called:.200} makes no batches: give an instance of a BatchSpout, a PartitionedSpout, an "
+        "OpaquePartitionedSpout, a TridentSpout, or a Spout with records()"
+    )
+
+
+def _is_trident_spout(spout: Any) -> bool:
+    parts = ("emits", "commits", "parallelism_max", "coordinator", "emitter")
+    return all(hasattr(spout, name) for name in parts) and isinstance(
+        getattr(spout, "kind", None), SpoutKind
+    )

@@ -1,0 +1,77 @@
+"""FixedBatchSpout: batches of rows that are given beforehand.
+
+Storm: org.apache.storm.trident.testing.FixedBatchSpout
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sunshower.errors import TopologyError
+from sunshower.stores.tree import Tree
+from sunshower.topologies.components import Context
+from sunshower.trident.attempts import Attempt
+from sunshower.trident.spouts.port import Coordinator, Emitter, Rows, SpoutKind
+from sunshower.trident.spouts.unplanned import BaseCoordinator, BaseEmitter
+
+
+class FixedBatchSpout:
+    """The rows, `size` in a batch: seven at size 3 give 3, 3, 1, then empty batches.
+
+    `type` or `fields` says what they are. With `cycle` it starts over, at the end and not before:
+    3, 3, 1, 3, 3, 1 … Which rows a batch has stands in the coordinator's store: a batch is the same
+    each time, also after a restart, and another run with the same store goes on where this one was.
+    """
+
+    kind = SpoutKind.TRANSACTIONAL
+    commits = False
+    parallelism_max = 1  # as Storm's
+
+    def __init__(
+        self,
+        rows: Sequence[Any],
+        size: int,
+        *,
+        type: type[Any] | None = None,
+        fields: Sequence[str] | None = None,
+        cycle: bool = False,
+    ) -> None:
+        if size < 1:
+            raise TopologyError(f"FixedBatchSpout: size is {size}; a batch has 1 row at least")
+        if cycle and not rows:
+            raise TopologyError("FixedBatchSpout: there are no rows to begin with again")
+        self.rows = [*rows]
+        self.size = size
+        self.cycle = cycle
+        self.emits = type or fields
+
+    def coordinator(self, tree: Tree, path: str, context: Context) -> Coordinator:
+        return _Coordinator(self)
+
+    def emitter(self, tree: Tree, path: str, context: Context) -> Emitter:
+        return _Emitter(self)
+
+
+class _Coordinator(BaseCoordinator):
+    def __init__(self, spout: FixedBatchSpout) -> None:
+        self._spout = spout
+
+    def initialize(self, txid: int, previous: Any, current: Any) -> Any:
+        if current is not None:
+            return current
+        first, there = previous["end"] if previous else 0, len(self._spout.rows)
+        if first >= there and self._spout.cycle:
+            first = 0
+        return {"first": first, "end": min(first + self._spout.size, there)}
+
+    def is_last(self, metadata: Any) -> bool:
+        return not self._spout.cycle and metadata["end"] >= len(self._spout.rows)
+
+
+class _Emitter(BaseEmitter):
+    def __init__(self, spout: FixedBatchSpout) -> None:
+        self._spout = spout
+
+    def emit_batch(self, attempt: Attempt, metadata: Any, rows: Rows) -> None:
+        rows.emit(self._spout.rows[metadata["first"] : metadata["end"]])

@@ -1,0 +1,132 @@
+"""A spout of an ordinary topology as a batch spout: so many of its records are a batch.
+
+Storm: org.apache.storm.trident.spout.RichSpoutBatchExecutor (which asks nextTuple)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from sunshower.errors import IncompleteBatch, TopologyError
+from sunshower.topologies.components import Context, Spout
+from sunshower.topologies.graph import Level
+from sunshower.topologies.signatures import spout_signature
+from sunshower.trident.spouts.bounds import Bounds, Room
+from sunshower.trident.spouts.partitioned import PartitionedSpout
+from sunshower.trident.spouts.port import SpoutKind
+
+_NAME = "records"
+_AT_ONCE = 256  # between two looks at the clock
+
+
+class PlainSpout(PartitionedSpout):
+    """The `records` of a spout, in one task.
+
+    A batch that is emitted again has the same rows, but not in another life of its task: that asks
+    for the records anew, and passes over as many as were emitted before. So it is not
+    transactional, and states that it feeds are not exact; unless you know that the spout gives
+    always the same records in the same order (`repeats`), as files do and sockets do not.
+    Raises TopologyError for a spout without `records`.
+    """
+
+    parallelism_max = 1
+
+    def __init__(
+        self, spout: Spout[Any], *, repeats: bool = False, bounds: Bounds | None = None
+    ) -> None:
+        name = type(spout).__name__
+        signature = spout_signature(spout, name)
+        if signature.level is not Level.RECORDS:
+            raise TopologyError(
+                f"{name} has no records(), of which batches could be made: write it, or a "
+                "BatchSpout, a PartitionedSpout or an OpaquePartitionedSpout"
+            )
+        self.emits = spout.emits if spout.emits is not None else signature.emits
+        self.kind = SpoutKind.TRANSACTIONAL if repeats else SpoutKind.NON_TRANSACTIONAL
+        self.bounds = bounds or Bounds()
+        self._spout = spout
+        self._reading: _Reading | None = None
+        self._kept: dict[int, list[Any]] = {}  # the rows of batches in progress, by their first
+
+    def open(self, context: Context) -> None:
+        self._context = replace(context, index=0, parallelism=1)
+
+    def partitions(self) -> Sequence[str]:
+        return [_NAME]
+
+    def emit_new(self, partition: str, last: Any, room: Room) -> Any:
+        first = last["end"] if last else 0
+        reading = self._from(first)
+        found: list[Any] = []
+        more = True
+        while more and room.records > len(found) and room.seconds:
+            more = reading.take(found, min(room.records, len(found) + _AT_ONCE))
+        self._kept[first] = found
+        room.emit(found)
+        return {"first": first, "end": reading.at, "ended": reading.ended}
+
+    def emit_again(self, partition: str, metadata: Any, room: Room) -> None:
+        first, end = metadata["first"], metadata["end"]
+        rows = self._kept.get(first)
+        if rows is None or len(rows) != end - first:
+            rows = self._kept[first] = []
+            reading = self._from(first)
+            while len(rows) < end - first and not reading.ended:
+                reading.take(rows, end - first)
+            if len(rows) < end - first:
+                raise IncompleteBatch(
+                    f"{type(self._spout).__name__} has given records {first} to {end - 1}, and now "
+                    f"ends after {reading.at}: what is emitted again must be there still"
+                )
+        room.emit(rows)
+
+    def _from(self, first: int) -> _Reading:
+        """The records from number `first` on."""
+        if self._reading is None or self._reading.at != first:
+            self.close()
+            spout = deepcopy(self._spout)
+            spout.open(self._context)
+            self._reading = _Reading(spout, first)
+        return self._reading
+
+    def is_end(self, partition: str, metadata: Any) -> bool:
+        return bool(metadata["ended"])
+
+    def committed(self, metadata: Mapping[str, Any]) -> None:
+        settled = metadata.get(_NAME)
+        end = settled["end"] if isinstance(settled, dict) else 0
+        self._kept = {first: rows for first, rows in self._kept.items() if first >= end}
+
+    def close(self) -> None:
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            reading.spout.close()
+
+
+class _Reading:
+    """A spout that is asked for its records, which are counted without "nothing now"."""
+
+    def __init__(self, spout: Spout[Any], first: int) -> None:
+        self.spout = spout
+        self.ended = False
+        self._records: Iterator[Any] = iter(spout.records())
+        passed = (record for record in self._records if record is not None)
+        self.at = sum(1 for _ in islice(passed, first))
+
+    def take(self, found: list[Any], limit: int) -> bool:
+        """Records, until `found` has `limit`. Returns whether there may be more now."""
+        at, self.at = self.at - len(found), -1  # an iterator that raises is of no use any more
+        for record in self._records:
+            if record is None:
+                break
+            found.append(record)
+            if len(found) >= limit:
+                break
+        else:
+            self.ended = True
+        self.at = at + len(found)
+        return len(found) >= limit

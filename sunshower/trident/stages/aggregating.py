@@ -1,0 +1,117 @@
+"""Aggregation within a batch: of all rows at once, or in part here and the rest after a journey.
+
+Storm: org.apache.storm.trident.planner.processor.AggregateProcessor, GroupedAggregator,
+CombinerAggregatorCombineImpl, ChainedAggregatorImpl, SingleEmitAggregator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any
+
+from sunshower.records import Schema
+from sunshower.topologies.components import Context
+from sunshower.trident.aggregators import Aggregating, CombinerAggregator, Table
+from sunshower.trident.attempts import Attempt
+from sunshower.trident.stages.grouping import group_keys, key_of_row, result_rows
+from sunshower.trident.stages.port import Emit, Rows
+from sunshower.trident.stages.steps import Step
+from sunshower.trident.states.views import GLOBAL
+
+
+class Empty(Enum):
+    """Which tasks speak for a batch, or their part of it, that has no rows."""
+
+    NOBODY = "nobody"  # of groups: there is none
+    EACH = "each task"  # of partitions
+    ONE = "one task"  # of a batch: task txid % parallelism, as ByBatch has it
+
+
+class Gathering(Step):
+    """Keeps one table for each aggregator: the groups of a batch, and their values."""
+
+    def __init__(self, schema: Schema, by: Sequence[str], aggregators: Sequence[Aggregating]):
+        self.schema, self.by, self.aggregators = schema, tuple(by), tuple(aggregators)
+
+    def start(self, attempt: Attempt) -> tuple[Attempt, list[Table]]:
+        return attempt, [aggregator.table() for aggregator in self.aggregators]
+
+    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
+        attempt, tables = batch
+        for aggregator, table in zip(self.aggregators, tables, strict=True):
+            aggregator.gather(table, group_keys(self.schema, self.by, rows), rows, attempt)
+
+
+class Aggregate(Gathering):
+    """All rows of a group, or of a batch, are here: what each group comes to."""
+
+    def __init__(
+        self,
+        schema: Schema,
+        by: Sequence[str],
+        aggregators: Sequence[Aggregating],
+        out: Schema,
+        empty: Empty,
+    ) -> None:
+        super().__init__(schema, by, aggregators)
+        self.out, self.empty = out, empty
+
+    def prepare(self, context: Context) -> None:
+        self._index, self._parallelism = context.index, context.parallelism
+
+    def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
+        tables: list[Table] = batch[1]
+        if not tables[0] and self._speaks(attempt):
+            for aggregator, table in zip(self.aggregators, tables, strict=True):
+                table[GLOBAL] = aggregator.fresh(attempt)
+        if made := result_rows(self.aggregators, tables, len(self.by), self.out):
+            emit(made)
+
+    def _speaks(self, attempt: Attempt) -> bool:
+        if self.empty is Empty.ONE:
+            return attempt.txid % self._parallelism == self._index
+        return self.empty is Empty.EACH
+
+
+class Combine(Gathering):
+    """The share of this task, before it travels: rows (fields of the group, values so far)."""
+
+    def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
+        tables: list[Table] = batch[1]
+        if not tables[0]:
+            return
+        values = zip(*(table.values() for table in tables), strict=True)
+        match len(self.by):
+            case 0:
+                emit(list(values))
+            case 1:
+                emit([(key, *rest) for key, rest in zip(tables[0], values, strict=True)])
+            case _:
+                emit([(*key, *rest) for key, rest in zip(tables[0], values, strict=True)])
+
+
+class CombineFurther(Aggregate):
+    """What the tasks before have combined, together."""
+
+    aggregators: tuple[CombinerAggregator[Any, Any], ...]
+
+    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
+        width = len(self.by)
+        keys = list(map(key_of_row(width), rows))
+        for place, (aggregator, table) in enumerate(
+            zip(self.aggregators, batch[1], strict=True), start=width
+        ):
+            combine_into(table, aggregator, keys, [row[place] for row in rows])
+
+
+def combine_into(
+    table: Table,
+    combiner: CombinerAggregator[Any, Any],
+    keys: Sequence[Any],
+    values: Sequence[Any],
+) -> None:
+    """Combine values into those that their groups have in `table`."""
+    combine = combiner.combine
+    for key, value in zip(keys, values, strict=True):
+        table[key] = combine(table[key], value) if key in table else value

@@ -1,0 +1,219 @@
+"""Operators that write a state in the commit phase, and those that read one.
+
+A batch that has no rows in a task is begun and committed there all the same: an earlier attempt at
+it may have had some, and the state undoes what that has written (Storm does not, and counts twice).
+Storm: org.apache.storm.trident.planner.processor.PartitionPersistProcessor, StateQueryProcessor,
+org.apache.storm.trident.operation.impl.MapCombinerAggStateUpdater and its like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
+from typing import Any
+
+from sunshower.errors import BatchError
+from sunshower.records import Schema
+from sunshower.topologies.components import Context
+from sunshower.trident.aggregators import CombinerAggregator, ReducerAggregator, Table
+from sunshower.trident.attempts import Attempt
+from sunshower.trident.stages.aggregating import combine_into
+from sunshower.trident.stages.grouping import group_keys, key_of_row, values_of_key
+from sunshower.trident.stages.port import Emit, Rows
+from sunshower.trident.stages.steps import Step, check_rows, keys_of, prepare_code
+from sunshower.trident.states.port import MapState, Place, StateFactory
+
+
+class Slot:
+    """The state of one task, which several operators of its stage may hold."""
+
+    def __init__(self, factory: StateFactory, name: str) -> None:
+        self.factory, self.name = factory, name
+        self._state: MapState | None = None
+
+    def open(self, context: Context) -> None:
+        if self._state is None:
+            place = Place(context.topology, self.name, context.index, context.parallelism)
+            self._state = self.factory.make(place)
+
+    @property
+    def state(self) -> MapState:
+        assert self._state is not None, f"state {self.name!r} is not open"
+        return self._state
+
+    def close(self) -> None:
+        if self._state is not None:
+            self._state.close()
+        self._state = None
+
+
+class Persist(Step):
+    """Writes a state, all of a batch or nothing; `write` says what."""
+
+    commits = True
+
+    def __init__(self, slot: Slot) -> None:
+        self.slot = slot
+
+    def prepare(self, context: Context) -> None:
+        self.slot.open(context)
+
+    def start(self, attempt: Attempt) -> Any:
+        return []
+
+    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
+        batch.extend(rows)
+
+    def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
+        """Write what is in `batch`; returns the rows that go on."""
+        raise NotImplementedError
+
+    def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
+        state = self.slot.state
+        state.begin_commit(attempt)
+        try:
+            made = self.write(state, batch, attempt) if batch else ()
+            state.commit(attempt)
+        except BaseException:
+            state.abort()
+            raise
+        if made:
+            emit(made)
+
+    def cleanup(self) -> None:
+        self.slot.close()
+
+
+class PersistCombined(Persist):
+    """Combines values into those of their groups in a state."""
+
+    def __init__(
+        self, slot: Slot, width: int, combiner: CombinerAggregator[Any, Any], out: Schema
+    ) -> None:
+        super().__init__(slot)
+        self.width, self.combiner, self.out = width, combiner, out
+
+    def start(self, attempt: Attempt) -> Table:
+        return {}
+
+    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
+        keys, width = list(map(key_of_row(self.width), rows)), self.width
+        combine_into(batch, self.combiner, keys, [row[width] for row in rows])
+
+    def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
+        updates = [partial(self._update, value) for value in batch.values()]
+        values = state.multi_update(list(batch), updates)
+        return new_values(batch, map(self.combiner.result, values), self.width, self.out)
+
+    def _update(self, value: Any, old: Any) -> Any:
+        return value if old is None else self.combiner.combine(old, value)
+
+
+class PersistReduced(Persist):
+    """Reduces rows into the values of their groups in a state."""
+
+    def __init__(
+        self,
+        slot: Slot,
+        schema: Schema,
+        by: Sequence[str],
+        reducer: ReducerAggregator[Any, Any],
+        out: Schema,
+    ) -> None:
+        super().__init__(slot)
+        self.schema, self.by, self.reducer, self.out = schema, tuple(by), reducer, out
+
+    def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
+        groups: dict[Any, list[Any]] = {}
+        for key, row in zip(group_keys(self.schema, self.by, batch), batch, strict=True):
+            groups.setdefault(key, []).append(row)
+        updates = [partial(self._update, rows) for rows in groups.values()]
+        values = state.multi_update(list(groups), updates)
+        return new_values(groups, values, len(self.by), self.out)
+
+    def _update(self, rows: Sequence[Any], old: Any) -> Any:
+        return reduce(self.reducer.reduce, rows, self.reducer.init() if old is None else old)
+
+
+class PersistPartition(Persist):
+    """Hands the rows of a batch and the state to a function of the user's."""
+
+    def __init__(self, slot: Slot, updater: Callable[..., Any], out: Schema | None) -> None:
+        super().__init__(slot)
+        self.updater, self.out = updater, out
+
+    def prepare(self, context: Context) -> None:
+        super().prepare(context)
+        prepare_code(self.updater, context)
+
+    def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
+        made = list(self.updater(state, batch) or ())
+        if self.out is not None:
+            check_rows(made, self.out, self.updater)
+        return made if self.out is not None else ()
+
+
+class Query(Step):
+    """Asks a state about all rows of a batch at once; each goes on with its answer.
+
+    With `commits`, it asks in the commit phase: what the batches before have written is there.
+    """
+
+    def __init__(
+        self, slot: Slot, query: Callable[..., Any], schema: Schema, out: Schema, *, commits: bool
+    ) -> None:
+        self.slot, self.query, self.schema, self.out = slot, query, schema, out
+        self.commits = commits
+
+    def prepare(self, context: Context) -> None:
+        self.slot.open(context)
+        prepare_code(self.query, context)
+
+    def start(self, attempt: Attempt) -> list[Any]:
+        return []
+
+    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
+        batch.extend(rows)
+
+    def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
+        if not batch:
+            return
+        answers = list(self.query(self.slot.state, batch))
+        if len(answers) != len(batch):
+            raise BatchError(
+                f"a query of state {self.slot.name!r} gave {len(answers)} answers to {len(batch)} "
+                "rows; give one for each row, in their order, None where there is none"
+            )
+        several = len(self.out.fields) - len(self.schema.fields) > 1
+        rows = keys_of(self.schema, self.schema.fields, batch)
+        made = zip(rows, answers, strict=True)
+        if several:
+            emit(self.out.build([(*row, *answer) for row, answer in made]))
+        else:
+            emit(self.out.build([(*row, answer) for row, answer in made]))
+
+    def cleanup(self) -> None:
+        self.slot.close()
+
+
+class Lookup:
+    """The query that reads the value of each row's group. Storm: MapGet, SnapshotGet."""
+
+    def __init__(
+        self, schema: Schema, by: Sequence[str], result: Callable[[Any], Any] | None = None
+    ) -> None:
+        self.schema, self.by, self.result = schema, tuple(by), result
+
+    def __call__(self, state: MapState, rows: Sequence[Any]) -> list[Any]:
+        keys = list(group_keys(self.schema, self.by, rows))
+        found = dict.fromkeys(keys)
+        for key, value in zip(found, state.multi_get(list(found)), strict=True):
+            known = self.result is not None and value is not None
+            found[key] = self.result(value) if known else value  # type: ignore[misc]
+        return [found[key] for key in keys]
+
+
+def new_values(keys: Any, values: Any, width: int, out: Schema) -> list[Any]:
+    """Records (fields of the group, its new value)."""
+    rows = zip(keys, values, strict=True)
+    return out.build([(*values_of_key(key, width), value) for key, value in rows])

@@ -1,0 +1,112 @@
+"""How rows are shared out among the tasks of the next stage: the repartitionings of the DSL.
+
+Each sending task has an object of its own for each output. Which task gets which row of a batch may
+differ from attempt to attempt only where no state depends on it: by fields it never does.
+Storm: org.apache.storm.trident.Stream, its repartitioning operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter, itemgetter
+from typing import Any
+
+from sunshower.errors import BadEmit
+from sunshower.records import Schema
+from sunshower.topologies.groupings import CustomGrouping
+
+Shares = list[tuple[int, Sequence[Any]]]
+
+
+class Even:
+    """Row by row in a ring of tasks: none is ever more than one row ahead of another."""
+
+    def prepare(self, targets: int, index: int) -> None:
+        self._targets, self._next = targets, index % targets
+
+    def split(self, txid: int, rows: Sequence[Any]) -> Shares:
+        targets, first = self._targets, self._next
+        self._next = (first + len(rows)) % targets
+        shares = (((first + turn) % targets, rows[turn::targets]) for turn in range(targets))
+        return [share for share in shares if share[1]]
+
+
+@dataclass
+class ByFields:
+    """Equal values of `fields` go to the same task, in every process and after every restart."""
+
+    schema: Schema
+    fields: tuple[str, ...]
+    _find: Callable[[Any], int] = field(init=False, repr=False, compare=False)
+
+    def prepare(self, targets: int, index: int) -> None:
+        from sunshower.runtime.hashing import KeyTable
+
+        self._targets = targets
+        table = KeyTable(targets)
+        self._find = table.__getitem__
+        places = [self.schema.fields.index(name) for name in self.fields]
+        self._of_tuple, self._of_object = itemgetter(*places), attrgetter(*self.fields)
+
+    def split(self, txid: int, rows: Sequence[Any]) -> Shares:
+        if self._targets == 1 or not rows:
+            return [(0, rows)] if rows else []
+        key = self._of_tuple if isinstance(rows[0], tuple | list) else self._of_object
+        shares: list[list[Any]] = [[] for _ in range(self._targets)]
+        for row, index in zip(rows, map(self._find, map(key, rows)), strict=True):
+            shares[index].append(row)
+        return [share for share in enumerate(shares) if share[1]]
+
+
+class ToAll:
+    """All rows to every task."""
+
+    def prepare(self, targets: int, index: int) -> None:
+        self._targets = targets
+
+    def split(self, txid: int, rows: Sequence[Any]) -> Shares:
+        return [(index, rows) for index in range(self._targets)] if rows else []
+
+
+class ToFirst:
+    """All rows to the first task."""
+
+    def prepare(self, targets: int, index: int) -> None:
+        pass
+
+    def split(self, txid: int, rows: Sequence[Any]) -> Shares:
+        return [(0, rows)] if rows else []
+
+
+class ByBatch:
+    """All rows of a batch to one task; the next batch goes to the next one."""
+
+    def prepare(self, targets: int, index: int) -> None:
+        self._targets = targets
+
+    def split(self, txid: int, rows: Sequence[Any]) -> Shares:
+        return [(txid % self._targets, rows)] if rows else []
+
+
+@dataclass
+class Chosen:
+    """What a CustomGrouping says; the tasks are called 0, 1, 2 and so on."""
+
+    grouping: CustomGrouping
+
+    def prepare(self, targets: int, index: int) -> None:
+        self._targets = targets
+        self.grouping.prepare(range(targets))
+
+    def split(self, txid: int, rows: Sequence[Any]) -> Shares:
+        shares: list[list[Any]] = [[] for _ in range(self._targets)]
+        for row in rows:
+            for index in self.grouping.choose(row):
+                if not 0 <= index < self._targets:
+                    raise BadEmit(
+                        f"{type(self.grouping).__name__}.choose named task {index!r}; the tasks "
+                        f"are 0 … {self._targets - 1}"
+                    )
+                shares[index].append(row)
+        return [share for share in enumerate(shares) if share[1]]

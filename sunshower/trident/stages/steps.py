@@ -1,0 +1,156 @@
+"""Operators that look at rows as they come: each, map, filter, peek, project, and by columns.
+
+Storm: org.apache.storm.trident.planner.processor.EachProcessor, MapProcessor, ProjectedProcessor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import Any
+
+from sunshower.errors import BadEmit
+from sunshower.records import Schema
+from sunshower.topologies.components import Context, OnStream
+from sunshower.trident.attempts import Attempt
+from sunshower.trident.stages.port import Emit, Rows
+
+
+class Step:
+    """An operator that keeps nothing of a batch."""
+
+    commits = False
+
+    def prepare(self, context: Context) -> None:
+        """Nothing to do."""
+
+    def start(self, attempt: Attempt) -> Any:
+        return None
+
+    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
+        emit(rows)
+
+    def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
+        """Nothing to do."""
+
+    def cleanup(self) -> None:
+        """Nothing to do."""
+
+
+class Coded(Step):
+    """A step that calls a function, whose own `prepare` and `cleanup` are called if it has some."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def prepare(self, context: Context) -> None:
+        prepare_code(self.function, context)
+
+    def cleanup(self) -> None:
+        if callable(cleanup := getattr(self.function, "cleanup", None)):
+            cleanup()
+
+
+class Each(Coded):
+    """What a function yields, or returns in a list, for each row."""
+
+    def __init__(self, function: Callable[..., Any], schema: Schema) -> None:
+        super().__init__(function)
+        self.schema = schema
+
+    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
+        made = list(chain.from_iterable(filter(None, map(self.function, rows))))
+        check_rows(made, self.schema, self.function)
+        if made:
+            emit(made)
+
+
+class Map(Coded):
+    """What a function returns for each row."""
+
+    def __init__(self, function: Callable[..., Any], schema: Schema) -> None:
+        super().__init__(function)
+        self.schema = schema
+
+    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
+        made = list(map(self.function, rows))
+        check_rows(made, self.schema, self.function)
+        emit(made)
+
+
+class Filter(Coded):
+    """The rows for which a function returns something true."""
+
+    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
+        if kept := list(filter(self.function, rows)):
+            emit(kept)
+
+
+class Peek(Coded):
+    """All rows, after a function has seen each."""
+
+    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
+        for row in rows:
+            self.function(row)
+        emit(rows)
+
+
+class Project(Step):
+    """Some fields of each row, as plain tuples."""
+
+    def __init__(self, schema: Schema, fields: Sequence[str]) -> None:
+        self.schema, self.fields = schema, tuple(fields)
+
+    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
+        emit(list(keys_of(self.schema, self.fields, rows)))
+
+
+class Columns(Coded):
+    """What a batch function makes of rows as an Arrow table: a table, or Derived, or None."""
+
+    def __init__(self, function: Callable[..., Any], reads: Schema, schema: Schema) -> None:
+        super().__init__(function)
+        self.reads, self.schema = reads, schema
+
+    def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
+        import pyarrow as pa
+
+        columns = zip(*self.reads.rows(rows), strict=True)
+        made = self.function(pa.table(list(map(pa.array, columns)), names=list(self.reads.fields)))
+        table = getattr(
+            made, "rows", made
+        )  # of Derived: where rows come from matters to trees only
+        if table is None:
+            return
+        if not isinstance(table, pa.Table) or tuple(table.column_names) != self.schema.fields:
+            what = table.column_names if isinstance(table, pa.Table) else type(table).__name__
+            raise BadEmit(
+                f"a batch function returns a table with the columns {list(self.schema.fields)}, "
+                f"or Derived with one, or None; this one returned {what}"
+            )
+        if len(table):
+            lists = (column.to_pylist() for column in table.columns)
+            emit(self.schema.build(zip(*lists, strict=True)))
+
+
+def prepare_code(code: Any, context: Context) -> None:
+    """Call the `prepare` of user code that has one. Storm: Operation.prepare."""
+    if callable(prepare := getattr(code, "prepare", None)):
+        prepare(context)
+
+
+def check_rows(rows: Sequence[Any], schema: Schema, code: Any) -> None:
+    """Raise BadEmit for a row that is no record of `schema`."""
+    wrong = schema.misfit(rows)
+    if wrong is None:
+        return
+    row, name = rows[wrong], getattr(code, "__name__", type(code).__name__)
+    if isinstance(row, OnStream):
+        raise BadEmit(f"{name} made {row!r}; a stream of batches has no other streams beside it")
+    raise BadEmit(f"{name} made {row!r}; its stream carries {schema.name}")
+
+
+def keys_of(schema: Schema, fields: Sequence[str], rows: Iterable[Any]) -> Iterable[Any]:
+    """The values of `fields` of each row, always as a tuple."""
+    get = schema.key(fields)
+    return zip(map(get, rows)) if len(fields) == 1 else map(get, rows)

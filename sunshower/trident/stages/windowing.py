@@ -1,0 +1,217 @@
+"""Windows with their contents in a state: written in the commit phase, so each row counts once.
+
+What a task holds of open windows is one value of its state, and so are the rows that its last batch
+fired: a batch that is committed again finds them there, or makes them again from the value before.
+Storm keeps windows outside the batch, and counts the rows of each attempt again (STORM-3280):
+org.apache.storm.trident.windowing.WindowTridentProcessor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from math import floor, inf
+from typing import Any
+
+from sunshower.records import Schema
+from sunshower.topologies.components import Context
+from sunshower.trident.aggregators import Aggregating, CombinerAggregator, Table
+from sunshower.trident.attempts import Attempt
+from sunshower.trident.stages.grouping import group_keys, result_rows, values_of_key
+from sunshower.trident.stages.persisting import Persist, Slot
+from sunshower.trident.stages.port import Emit
+from sunshower.trident.states.port import MapState
+from sunshower.trident.windows import Window
+
+KEY = "$windows"
+Panes = dict[int, list[Any]]  # pane → one value of each aggregator, or its rows
+
+
+class Contents:
+    """What is stored: the open panes of each group, how far windows have ended, the rows fired."""
+
+    def __init__(self, stored: Any) -> None:
+        stored = stored or {"time": None, "late": 0, "groups": []}
+        self.time: float | None = stored["time"]  # of the latest row, or batch
+        self.late: int = stored["late"]  # rows that came after their windows had ended
+        self.groups: dict[Any, tuple[int, Panes]] = {  # group → (rows so far, panes)
+            tuple(key) if isinstance(key, list) else key: (
+                rows,
+                {pane: [*values] for pane, values in panes},  # what is stored stays as it is
+            )
+            for key, rows, panes in stored["groups"]
+        }
+
+    def stored(self, fired: list[Any]) -> dict[str, Any]:
+        groups = [
+            [key, rows, [[pane, values] for pane, values in panes.items()]]
+            for key, (rows, panes) in self.groups.items()
+        ]
+        return {"time": self.time, "late": self.late, "groups": groups, "fired": fired}
+
+
+class Windows(Persist):
+    """Rows (fields of the group, window, what the aggregators make of its rows).
+
+    `window` is the end of a window of time, and the number of one of rows, from 0.
+    """
+
+    def __init__(
+        self,
+        slot: Slot,
+        window: Window,
+        schema: Schema,
+        by: Sequence[str],
+        aggregators: Sequence[Aggregating],
+        out: Schema,
+    ) -> None:
+        super().__init__(slot)
+        self.window, self.schema, self.by, self.out = window, schema, tuple(by), out
+        self.aggregators = tuple(aggregators)
+        self.combiners = [a for a in aggregators if isinstance(a, CombinerAggregator)]
+        self.combines = len(self.combiners) == len(self.aggregators)
+        self.time = schema.key([window.field]) if window.field else None
+
+    def prepare(self, context: Context) -> None:
+        super().prepare(context)
+        self._clock = context.clock
+        self._shift: float | None = None  # the clock of a new life may stand before the old one's
+        self._next_end = -inf  # no window ends before this time of batches
+
+    def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
+        by_batch = self.time is None and not self.window.by_count
+        if not batch and by_batch and self._now() >= self._next_end:
+            batch = _Nothing()  # time has passed: windows may end without a row
+        try:
+            super().finish(batch, attempt, emit)
+        except BaseException:
+            self._next_end = -inf  # what was worked out is not kept
+            raise
+
+    def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
+        (value,) = state.multi_update([KEY], [partial(self._update, batch, attempt)])
+        return self.out.build(value["fired"])
+
+    def _now(self) -> float:
+        return self._clock.now() + (self._shift or 0.0)
+
+    def _update(self, rows: Sequence[Any], attempt: Attempt, old: Any) -> Any:
+        contents = Contents(old)
+        if self.window.by_count:
+            fired = self._by_count(contents, rows, attempt)
+        else:
+            fired = self._by_time(contents, rows, attempt)
+        return contents.stored(fired)
+
+    def _by_count(self, contents: Contents, rows: Sequence[Any], attempt: Attempt) -> list[Any]:
+        before: dict[Any, int] = {}
+        places, every = [], int(self.window.every)
+        for key in group_keys(self.schema, self.by, rows):
+            count, panes = contents.groups.get(key, (0, {}))
+            before.setdefault(key, count // every - 1)
+            places.append((key, count // every))
+            contents.groups[key] = (count + 1, panes)
+        self._add(contents, places, rows, attempt)
+        fired = []
+        for key, last in before.items():
+            count, panes = contents.groups[key]
+            fired += self._fire(key, panes, last, count // every - 1, attempt)
+        return fired
+
+    def _by_time(self, contents: Contents, rows: Sequence[Any], attempt: Attempt) -> list[Any]:
+        every, late = self.window.every, self.window.late
+        before = -inf if contents.time is None else floor((contents.time - late) / every) - 1
+        times = self._times(contents, rows)
+        keys = group_keys(self.schema, self.by, rows)
+        places = [(key, floor(time / every)) for key, time in zip(keys, times, strict=False)]
+        last = before - self.window.panes + 1  # panes up to here are in no window that is open
+        on_time = [place[1] > last for place in places]
+        if not all(on_time):
+            contents.late += on_time.count(False)
+            places = [place for place, good in zip(places, on_time, strict=True) if good]
+            rows = [row for row, good in zip(rows, on_time, strict=True) if good]
+        self._add(contents, places, rows, attempt)
+        contents.time = max([*times, -inf if contents.time is None else contents.time])
+        ended = floor((contents.time - late) / every) - 1
+        fired = []
+        for key in list(contents.groups):
+            panes = contents.groups[key][1]
+            fired += self._fire(key, panes, before, ended, attempt)
+            if not panes:
+                del contents.groups[key]
+        first = min((min(panes) for _, panes in contents.groups.values()), default=None)
+        self._next_end = inf if first is None else (max(first, ended + 1) + 1) * every
+        return fired
+
+    def _times(self, contents: Contents, rows: Sequence[Any]) -> list[Any]:
+        if self.time is not None:
+            return list(map(self.time, rows))
+        if self._shift is None:
+            behind = 0.0 if contents.time is None else contents.time - self._clock.now()
+            self._shift = max(0.0, behind)
+        return [self._now()] * max(1, len(rows))
+
+    def _add(
+        self,
+        contents: Contents,
+        places: Sequence[tuple[Any, int]],
+        rows: Sequence[Any],
+        attempt: Attempt,
+    ) -> None:
+        """Put rows into the panes of their groups."""
+        if not self.combines:
+            for (key, pane), row in zip(places, self.schema.rows(rows), strict=True):
+                self._panes(contents, key).setdefault(pane, []).append(list(row))
+            return
+        tables = [combiner.table() for combiner in self.combiners]
+        for combiner, table in zip(self.combiners, tables, strict=True):
+            combiner.gather(table, places, rows, attempt)
+        for key, pane in tables[0]:
+            panes = self._panes(contents, key)
+            values = [table[key, pane] for table in tables]
+            panes[pane] = self._combined([panes[pane], values]) if pane in panes else values
+
+    def _panes(self, contents: Contents, key: Any) -> Panes:
+        return contents.groups.setdefault(key, (0, {}))[1]
+
+    def _combined(self, several: Sequence[Sequence[Any]]) -> list[Any]:
+        values = list(several[0])
+        for more in several[1:]:
+            values = [
+                combiner.combine(value, other)
+                for combiner, value, other in zip(self.combiners, values, more, strict=True)
+            ]
+        return values
+
+    def _fire(
+        self, key: Any, panes: Panes, before: float, ended: float, attempt: Attempt
+    ) -> list[Any]:
+        """The rows of windows that have ended; `panes` is left without what no window needs."""
+        count = self.window.panes
+        lasts = {pane + more for pane in panes for more in range(count)}  # last panes of windows
+        fired: list[Any] = []
+        for last in sorted(last for last in lasts if before < last <= ended):
+            within = [panes[pane] for pane in range(last - count + 1, last + 1) if pane in panes]
+            name = last if self.window.by_count else (last + 1) * self.window.every
+            head = (*values_of_key(key, len(self.by)), name)
+            fired += [[*head, *row] for row in self._results(key, within, attempt)]
+        for pane in [pane for pane in panes if pane + count - 1 <= ended]:
+            del panes[pane]
+        return fired
+
+    def _results(self, key: Any, within: Sequence[list[Any]], attempt: Attempt) -> Iterable[Any]:
+        if self.combines:
+            tables: list[Table] = [{key: value} for value in self._combined(within)]
+        else:
+            tables = [{} for _ in self.aggregators]
+            rows = self.schema.build(row for pane in within for row in pane)
+            for aggregator, table in zip(self.aggregators, tables, strict=True):
+                aggregator.gather(table, [key] * len(rows), rows, attempt)
+        return result_rows(self.aggregators, tables, 0, Schema(("rows",)))
+
+
+class _Nothing(list[Any]):
+    """No rows, and yet something to do."""
+
+    def __bool__(self) -> bool:
+        return True

@@ -1,0 +1,280 @@
+"""The map state over any backing: what a batch reads, writes, and leaves behind, all or nothing.
+
+    begin_commit ──▶ reads, writes (kept here, as JSON) ──▶ commit ──▶ one put
+
+One put holds the values of the batch; what an earlier attempt at it has written, and this one has
+not, goes back to what it was before; what the batch before has removed goes. The mark is
+compared and set, so what was read still holds, or nothing is written.
+Storm: org.apache.storm.trident.state.map.OpaqueMap, TransactionalMap, CachedBatchReadsMap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sunshower.errors import BatchError, FailedBatch, StaleAttempt, Unserialisable, WrongVersion
+from sunshower.stores.backing import Backing
+from sunshower.trident.attempts import Attempt
+from sunshower.trident.states.marks import Journal, Owner, said
+from sunshower.trident.states.port import Key, StateKind, Update
+from sunshower.trident.states.recent import Recent
+from sunshower.trident.states.texts import UNCHANGING, text_of, texts_of_keys, values_of
+from sunshower.trident.states.values import (
+    NOTHING,
+    Stored,
+    found_by,
+    is_done,
+    is_later,
+    packed,
+    unpacked,
+)
+
+_NULL = "null"
+_RECENT_MAX = 100_000  # keys; of each some 300 bytes
+
+
+class _Written(NamedTuple):
+    """A key that this batch has written."""
+
+    value: Any  # as it was given; it may have been changed since, unless it is UNCHANGING
+    text: str
+    found: Any  # before the batch, if it is opaque; likewise
+    before: str  # that, as JSON
+
+    def read(self) -> Any:
+        """As a later batch will find it."""
+        return self.value if type(self.value) in UNCHANGING else values_of([self.text])[0]
+
+
+class StoredMap:
+    """See the port MapState. It owns the backing."""
+
+    def __init__(self, backing: Backing, owner: Owner) -> None:
+        self._backing = backing
+        self._owner = owner
+        self._kind = owner.kind
+        self._attempt: Attempt | None = None  # while a batch is written
+        self._found: dict[str, Stored] = {}  # what this batch has read
+        self._written: dict[str, _Written] = {}
+        self._recent = Recent(_RECENT_MAX)
+        self._look()
+
+    def begin_commit(self, attempt: Attempt) -> None:
+        self.abort()
+        if not self._sure:
+            self._look()
+        self._owner.check(self._last, attempt)
+        self._attempt = attempt
+
+    def multi_get(self, keys: Sequence[Key]) -> list[Any]:
+        texts = self._texts(keys)
+        if self._attempt is None:
+            return [found.value for found in self._read(texts)]
+        self._fetch(texts)
+        return [self._now(text) for text in texts]
+
+    def multi_update(self, keys: Sequence[Key], updates: Sequence[Update]) -> list[Any]:
+        txid = self._begun().txid
+        texts = self._texts(keys)
+        self._fetch(texts)
+        found, written, opaque = self._found, self._written, self._kind is StateKind.OPAQUE
+        values = []
+        for key, text, update in zip(keys, texts, updates, strict=True):
+            stored = found[text]
+            if text in written or stored.txid >= txid:
+                values.append(self._update_again(key, text, update))
+                continue
+            old = stored.value
+            before = text_of(old) if opaque else _NULL  # first: an update may change what it gets
+            new = update(old)
+            made = str(new) if type(new) is int else self._text_of(key, new)
+            # A third of the time of _Written(…).
+            written[text] = tuple.__new__(_Written, (new, made, old, before))
+            values.append(new if type(new) in UNCHANGING else written[text].read())
+        return values
+
+    def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
+        self._begun()
+        texts = self._texts(keys)
+        if self._kind is StateKind.OPAQUE:
+            self._fetch(texts)
+        for key, text, value in zip(keys, texts, values, strict=True):
+            found, before = self._before(text)
+            self._written[text] = _Written(value, self._text_of(key, value), found, before)
+
+    def multi_remove(self, keys: Sequence[Key]) -> None:
+        self.multi_put(keys, [None] * len(keys))
+
+    def commit(self, attempt: Attempt) -> None:
+        if attempt != self._begun():
+            raise BatchError(f"{self._owner}: {attempt} is committed, {self._attempt} was begun")
+        again = self._last is not None and self._last.txid == attempt.txid
+        # An attempt that is the first has nobody whose late write must be kept out.
+        if self._written or again or attempt.attempt:
+            self._put(attempt, again=again)
+        self.abort()
+
+    def abort(self) -> None:
+        self._attempt = None
+        self._found, self._written = {}, {}
+
+    def close(self) -> None:
+        self._backing.close()
+
+    # ---- reading --------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Learn who has written last."""
+        self._sure = False
+        self._recent.clear()
+        try:
+            mark = self._backing.mark()
+        except UnicodeDecodeError as error:
+            self._owner.corrupt("its mark", str(error))
+        self._word = mark.word if mark else None
+        self._last = self._owner.last(mark) if mark else None
+        self._journal = self._owner.journal(mark) if mark else Journal()
+        self._sure = True
+
+    def _begun(self) -> Attempt:
+        if self._attempt is None:
+            raise BatchError(
+                f"{self._owner} is written outside of a batch: begin_commit is missing"
+            )
+        return self._attempt
+
+    def _texts(self, keys: Sequence[Key]) -> list[str]:
+        try:
+            return texts_of_keys(keys)
+        except Unserialisable as error:
+            raise self._refused("a key", error) from error
+
+    def _fetch(self, texts: Sequence[str]) -> None:
+        """Read what this batch has not read yet."""
+        found = self._found
+        missing = [text for text in dict.fromkeys(texts) if text not in found]
+        known = self._recent.find(missing)
+        found.update(known)
+        if len(known) < len(missing):
+            missing = [text for text in missing if text not in known]
+            found.update(zip(missing, self._read(missing), strict=True))
+
+    def _read(self, texts: Sequence[str]) -> list[Stored]:
+        if not texts:
+            return []
+        try:
+            found = self._backing.get(texts)
+        except UnicodeDecodeError as error:
+            self._owner.corrupt("a value", str(error))
+        there = [text for text, one in zip(texts, found, strict=True) if one is not None]
+        stored = iter(self._unpacked(there, [one for one in found if one is not None]))
+        return [NOTHING if one is None else next(stored) for one in found]
+
+    def _unpacked(self, keys: Sequence[str], values: Sequence[str]) -> list[Stored]:
+        try:
+            return unpacked(self._kind, values_of(values))
+        except (ValueError, TypeError):  # TypeError: it is no text
+            for key, value in zip(keys, values, strict=True):
+                try:
+                    unpacked(self._kind, values_of([value]))
+                except (ValueError, TypeError):
+                    self._owner.corrupt(f"the value of key {key}", value)
+            raise
+
+    def _now(self, text: str) -> Any:
+        """What this batch finds under a key that is fetched."""
+        if text in self._written:
+            return self._written[text].read()
+        stored, attempt = self._found[text], self._begun()
+        if is_later(stored, attempt.txid):
+            raise StaleAttempt(
+                f"{self._owner}: key {text} was written by batch {stored.txid}, which is behind "
+                f"batch {attempt.txid}: a later batch was here, or somebody else writes this state"
+            )
+        return found_by(self._kind, stored, attempt.txid)
+
+    # ---- writing --------------------------------------------------------------------------------
+
+    def _update_again(self, key: Key, text: str, update: Update) -> Any:
+        """Of a key that this batch, or an earlier attempt at it, has written."""
+        if text not in self._written and is_done(self._kind, self._found[text], self._begun().txid):
+            return self._found[text].value
+        found, before = self._before(text)
+        value = update(self._now(text))
+        self._written[text] = made = _Written(value, self._text_of(key, value), found, before)
+        return made.read()
+
+    def _before(self, text: str) -> tuple[Any, str]:
+        """What was there before this batch, and the same as JSON; null where it is not kept."""
+        if text in self._written:
+            return self._written[text].found, self._written[text].before
+        found = self._now(text) if self._kind is StateKind.OPAQUE else None
+        return found, text_of(found)
+
+    def _text_of(self, key: Key, value: Any) -> str:
+        try:
+            return text_of(value)
+        except Unserialisable as error:
+            raise self._refused(f"the value of key {key!r}", error) from error
+
+    def _refused(self, what: str, error: Unserialisable) -> Unserialisable:
+        return Unserialisable(
+            f"{self._owner}: {what} cannot be kept: {error}. Make it of texts, numbers, lists, "
+            "tuples and dictionaries; nothing of this batch is written"
+        )
+
+    def _put(self, attempt: Attempt, *, again: bool) -> None:
+        changes = self._undone(attempt.txid) if again else dict.fromkeys(self._journal.removed)
+        kind, txid = self._kind, attempt.txid
+        for text, new in self._written.items():
+            gone = new.text == _NULL and kind is StateKind.NON_TRANSACTIONAL
+            changes[text] = None if gone else packed(kind, txid, new.text, new.before)
+        journal = self._new_journal(again=again)
+        mark = self._owner.mark(attempt, journal)
+        self._sure = False  # until it is known what has become of it
+        try:
+            self._backing.put(changes, mark, self._word)
+        except WrongVersion as error:
+            raise self._overtaken(attempt) from error
+        self._word, self._last, self._journal, self._sure = mark.word, attempt, journal, True
+        self._remember(changes, txid)
+
+    def _remember(self, changes: Mapping[str, str | None], txid: int) -> None:
+        """Nobody else can have written between two batches of ours: the mark would tell."""
+        if self._kind is StateKind.NON_TRANSACTIONAL:
+            txid = 0
+        opaque = self._kind is StateKind.OPAQUE
+        known: dict[str, Stored] = {}
+        for text, (value, _, found, _) in self._written.items():
+            if type(value) in UNCHANGING and type(found) in UNCHANGING:
+                before = found if opaque else None
+                known[text] = tuple.__new__(Stored, (txid, value, before))
+        self._recent.keep(known, changes.keys() - known.keys())
+
+    def _undone(self, txid: int) -> dict[str, str | None]:
+        """What earlier attempts at this batch have written, and this one has not, as it was."""
+        keys = [key for key in self._journal.written if key not in self._written]
+        changes: dict[str, str | None] = {}
+        for key, stored in zip(keys, self._read(keys), strict=True):
+            if stored.txid == txid:
+                before = text_of(stored.before)
+                changes[key] = None if before == _NULL else packed(self._kind, txid, before, before)
+        return changes
+
+    def _new_journal(self, *, again: bool) -> Journal:
+        if self._kind is StateKind.NON_TRANSACTIONAL:
+            return Journal()
+        removed = tuple(text for text, new in self._written.items() if new.text == _NULL)
+        if self._kind is StateKind.OPAQUE:
+            return Journal(tuple(self._written), removed)
+        kept = [text for text in self._journal.removed if again and text not in self._written]
+        return Journal((), (*kept, *removed))
+
+    def _overtaken(self, attempt: Attempt) -> BatchError:
+        self._look()
+        self._owner.check(self._last, attempt)
+        return FailedBatch(
+            f"{self._owner} was written meanwhile by {said(self._last)}, so what "
+            f"{said(attempt)} has read holds no more: it is tried again"
+        )

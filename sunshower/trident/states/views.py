@@ -1,0 +1,93 @@
+"""Small states: one value alone, and values that are only read.
+
+Storm: org.apache.storm.trident.state.map.SnapshottableMap, TridentTopology.newStaticState.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from sunshower.errors import TopologyError
+from sunshower.trident.attempts import Attempt
+from sunshower.trident.states.port import Key, MapState, Place, StateKind, Update
+
+GLOBAL = "$GLOBAL$"  # the key of the one value. Storm: the same
+
+
+class Snapshot:
+    """One value in a map state, for an aggregate over a whole stream."""
+
+    def __init__(self, state: MapState, key: Hashable = GLOBAL) -> None:
+        self._state = state
+        self._key = key
+
+    def get(self) -> Any:
+        """The value; None if there is none."""
+        return self._state.multi_get([self._key])[0]
+
+    def update(self, update: Update) -> Any:
+        """Replace the value by `update(value)`; returns the new one."""
+        return self._state.multi_update([self._key], [update])[0]
+
+    def set(self, value: Any) -> None:
+        """Replace the value, whatever it was."""
+        self._state.multi_put([self._key], [value])
+
+    def remove(self) -> None:
+        """There is no value any more."""
+        self._state.multi_remove([self._key])
+
+
+@dataclass(frozen=True)
+class StaticState:
+    """What streams look up and nobody writes: a mapping, or a function that each task calls once.
+
+    With a function the mapping is made where it is used, and need not be pickled.
+    """
+
+    values: Mapping[Any, Any] | Callable[[], Mapping[Any, Any]] = field(repr=False)
+    kind = StateKind.TRANSACTIONAL  # of reading alone nothing can be counted twice
+
+    def make(self, place: Place) -> MapState:
+        values = self.values if isinstance(self.values, Mapping) else self.values()
+        return _ReadOnly(values, place.state)
+
+
+class _ReadOnly:
+    """See the port MapState; writing raises."""
+
+    def __init__(self, values: Mapping[Any, Any], name: str) -> None:
+        self._values = values
+        self._name = name
+
+    def begin_commit(self, attempt: Attempt) -> None:
+        pass
+
+    def commit(self, attempt: Attempt) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def multi_get(self, keys: Sequence[Key]) -> list[Any]:
+        return [self._values.get(key) for key in keys]
+
+    def multi_update(self, keys: Sequence[Key], updates: Sequence[Update]) -> NoReturn:
+        self._refuse()
+
+    def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> NoReturn:
+        self._refuse()
+
+    def multi_remove(self, keys: Sequence[Key]) -> NoReturn:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise TopologyError(
+            f"state {self._name!r} is static: it can be looked up, and never written. Keep what "
+            "is to be written in a SqliteState, or another one"
+        )

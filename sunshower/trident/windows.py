@@ -1,0 +1,87 @@
+"""Windows over the batches of a stream: tumbling and sliding, by a number of rows or by time.
+
+A window slides by whole panes: `sliding(seconds=60, every=10)` is six panes of ten seconds.
+Storm: org.apache.storm.trident.windowing.config.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sunshower.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Window:
+    """How long a window is, how far apart two of them begin, and by which time rows fall in them.
+
+    Lengths are numbers of rows (of each group) if `by_count`; else times in the unit of `field`,
+    which holds the time of each row, or in seconds of the topology's clock when its batch is
+    committed. A window of event time ends when a row `late` after its end has come to its task;
+    rows that come for it later than that are counted in the state, and in no window.
+    """
+
+    length: float
+    every: float
+    by_count: bool
+    field: str | None = None
+    late: float = 0.0
+
+    def __post_init__(self) -> None:
+        unit = "count" if self.by_count else "seconds"
+        whole = not self.by_count or (type(self.length) is int and type(self.every) is int)
+        if not whole or not 0 < self.every <= self.length:
+            raise ConfigError(
+                f"window: {unit}={self.length!r}, every={self.every!r}; give positive "
+                f"{'whole ' if self.by_count else ''}numbers, `every` the smaller one"
+            )
+        if abs(self.panes * self.every - self.length) > 1e-9 * self.length:
+            raise ConfigError(
+                f"window: {unit}={self.length!r} is not a multiple of every={self.every!r}; "
+                "a window slides by whole parts of itself"
+            )
+        if self.late < 0:
+            raise ConfigError(f"window: late={self.late!r}; it must be at least 0")
+
+    @property
+    def panes(self) -> int:
+        """How many panes a window has."""
+        return round(self.length / self.every)
+
+
+def tumbling(
+    *,
+    count: int | None = None,
+    seconds: float | None = None,
+    field: str | None = None,
+    late: float = 0.0,
+) -> Window:
+    """One window after the other, of `count` rows or `seconds`. Raises ConfigError."""
+    length = _length(count, seconds, field, late)
+    return Window(length, length, count is not None, field, late)
+
+
+def sliding(
+    *,
+    count: int | None = None,
+    seconds: float | None = None,
+    every: float,
+    field: str | None = None,
+    late: float = 0.0,
+) -> Window:
+    """Windows that begin `every` rows or seconds, and overlap. Raises ConfigError.
+
+    As in Storm, the first ones, which begin before the first row, have fewer rows.
+    """
+    return Window(_length(count, seconds, field, late), every, count is not None, field, late)
+
+
+def _length(count: int | None, seconds: float | None, field: str | None, late: float) -> float:
+    given = [value for value in (count, seconds) if value is not None]
+    if len(given) != 1:
+        raise ConfigError("window: give either count=… rows or seconds=…")
+    if count is not None and (field is not None or late):
+        raise ConfigError("window: field= and late= are for windows of time, not of count=… rows")
+    if late and field is None:
+        raise ConfigError("window: late= needs field=, the one that holds the time of each row")
+    return given[0]

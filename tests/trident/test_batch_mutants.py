@@ -1,0 +1,146 @@
+"""Whoever breaks one of the rules of exactly once on purpose is found by the swarm."""
+
+from __future__ import annotations
+
+from itertools import chain
+from random import Random
+
+import pytest
+
+from tests.mutants.mutant import Mutant, Slip
+from tests.trident.batch_swarm import judge
+from tests.trident.test_coordinator import Trial
+
+pytestmark = pytest.mark.slow
+SEEDS_MAX = 100
+
+
+def slip(where: str, *pieces: str) -> Slip:
+    pairs = tuple(zip(pieces[::2], pieces[1::2], strict=True))
+    return Slip(where, pairs, "sunshower.trident")
+
+
+def mutant(
+    name: str, about: str, *slips: Slip, on: str = "batches", seen: int | None = None
+) -> Mutant:
+    return Mutant(name, about, slips, (on,), seen)
+
+
+def decide(seed: int) -> str:
+    """What is wrong with the decisions of the coordinator on random events."""
+    draw = Random(seed)
+    trial = Trial(can_skip=False, interval_s=0.0)
+    try:
+        for _ in range(60):
+            event = draw.choice(
+                [("step",), ("step",), ("wait", 5.0)]
+                + [(kind, draw.randint(0, 3), draw.randint(0, 1)) for kind in ("acked",) * 2]
+                + [("failed", draw.randint(0, 3), draw.randint(0, 1), False)]
+            )
+            trial.event(event)
+    except AssertionError as error:
+        return f"wrong: {error}"
+    return ""
+
+
+JUDGES = {"batches": judge, "decisions": decide}
+
+
+MUTANTS = [
+    mutant(
+        "commit order",
+        "any processed batch is committed, not the current one alone",
+        slip(
+            "coordinator:MasterCoordinator.next_step",
+            "if first is not None and first.status is Status.PROCESSED:",
+            "for txid in [t for t, a in self.active.items() if a.status is Status.PROCESSED]:",
+            "return Commit(self.current, first.attempt)",
+            "return Commit(txid, self.active[txid].attempt)",
+        ),
+        seen=3,
+    ),
+    mutant(
+        "attempt check",
+        "an answer for an old attempt counts for the active one (Storm: A-9)",
+        slip(
+            "coordinator:MasterCoordinator._found",
+            "active is not None and active.attempt == attempt",
+            "True",
+        ),
+        on="decisions",
+    ),
+    mutant(
+        "later ones go on",
+        "a batch that failed is begun again, and those after it are not",
+        slip(
+            "coordinator:MasterCoordinator.failed",
+            "[one for one in self.active if one >= txid]",
+            "[txid]",
+        ),
+        seen=10,
+    ),
+    mutant(
+        "metadata before data",
+        "what a batch is made of is known to one process alone, but for the last one",
+        slip(
+            "rotating:RotatingState.override",
+            "put(self._tree, path, written)",
+            "b'start' in written and b': 40' not in written or put(self._tree, path, written)",
+        ),
+        seen=7,
+    ),
+    mutant(
+        "metadata in order",
+        "a batch begins though the word of the one before it was lost",
+        slip(
+            "spout_coordinator:SpoutCoordinatorBolt._late",
+            "word.txid > word.current and word.txid - 1 not in self._state",
+            "False",
+        ),
+        seen=53,
+    ),
+    mutant(
+        "stored attempts",
+        "a new life of the master begins with attempt 0 again (Storm: A-11)",
+        slip("stored:CoordinatorMemory._read_all", "if txid >= self.current:", "if False:"),
+        seen=19,
+    ),
+    mutant(
+        "the current one is kept",
+        "the batch after a committed one is current, and the store does not hear of it",
+        slip(
+            "stored:CoordinatorMemory.committed",
+            "self._write_all(_CURRENT, txid + 1)",
+            "None",
+        ),
+        seen=1,
+    ),
+    mutant(
+        "count check",
+        "a phase is over when all have counted their parts, however many have come",
+        slip(
+            "counting:Counting.count",
+            "self._compare(sender, self._received.get(sender, 0), parts)",
+            "self._compare(sender, parts, parts)",
+        ),
+        slip(
+            "batch_bolt:BatchBolt._find",
+            "early_done=not (counting.missing_early or is_spout)",
+            "early_done=not is_spout",
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_is_found(mutant: Mutant) -> None:
+    known = [] if mutant.seen is None else [mutant.seen]
+    look = JUDGES[mutant.stages[0]]
+    with mutant.alive():
+        found = next(
+            ((seed, said) for seed in chain(known, range(SEEDS_MAX)) if (said := look(seed))), None
+        )
+    assert found is not None, f"{mutant.name}: not found in {SEEDS_MAX} seeds. {mutant.about}"
+    seed, said = found
+    assert not look(seed), "without it the seed is as wrong"
+    print(f"{mutant.name}: seed {seed}: {said:.200}")  # noqa: T201

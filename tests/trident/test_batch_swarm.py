@@ -1,0 +1,23 @@
+"""Whatever happens to a batch group and its store, each row counts exactly once."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.trident.batch_swarm import hurt, judge
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_happens_every_row_is_counted_exactly_once(seed: int) -> None:
+    assert not judge(seed)
+
+
+def test_the_swarm_hurts() -> None:
+    failed = restarts = 0
+    for seed in range(10):
+        run, _ = hurt(seed)
+        assert run.wait(200.0)
+        failed += run.snapshot().component("$mastercoord-g").failed
+        restarts += run.snapshot().restarts
+    assert failed > 10
+    assert restarts > 5

@@ -1,0 +1,148 @@
+"""A group whose batches fail, are skipped, halt the topology; that drains, rests and moves."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sunshower import Context
+from sunshower.clock import ManualClock
+from sunshower.errors import TopologyError, TopologyFailed
+from sunshower.failures import Cause, Failure
+from sunshower.runtime.inline import run_inline
+from sunshower.runtime.plan import Layout
+from sunshower.simulation.cluster import SimCluster
+from sunshower.stores.memory_tree import MemoryTree
+from sunshower.trident.attempts import Attempt
+from sunshower.trident.master import is_to_blame
+from sunshower.trident.stages.plan import Skip
+from tests.trident.group_rig import Hook, Numbers, Rig, Steps, Watched
+
+
+class Poison(Hook):
+    """One step raises in one batch, `times` times."""
+
+    def __init__(self, step: str, txid: int, times: int = 1_000_000) -> None:
+        self.step, self.txid, self.times = step, txid, times
+
+    def __call__(self, step: str, attempt: Attempt, context: Context | None) -> None:
+        if (step, attempt.txid) == (self.step, self.txid) and self.times > 0:
+            self.times -= 1
+            raise ValueError(f"no batch {self.txid}")
+
+
+def run(rig: Rig) -> None:
+    run_inline(rig.topology().graph(), clock=ManualClock(), steps_max=100_000)
+
+
+STEPS = ["before metadata", "after metadata", "in the middle", "before the commit"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_batch_that_fails_now_and_then_is_tried_again(step: str) -> None:
+    hook = Poison(step, 3, times=3)
+    rig = Rig(Numbers(20, 3, hook), hook, max_batches=3)
+    run(rig)
+    rig.check()
+    assert hook.times == 0
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_batch_that_keeps_failing_ends_the_topology_and_says_why(step: str) -> None:
+    hook = Poison(step, 3)
+    rig = Rig(Numbers(20, 3, hook), hook, skip=Skip(attempts=3))
+    with pytest.raises(TopologyFailed) as said:
+        run(rig)
+    text = str(said.value)
+    assert "batch 3 of group 'g' failed 3 times" in text
+    assert "in attempt 2" in text
+    assert "ValueError: no batch 3" in text
+    assert "dead_letters=" in text
+    assert rig.database.counts == Counter(range(6)), "what came before is kept"
+
+
+def test_or_it_is_put_aside_and_the_others_go_on(tmp_path: Path) -> None:
+    hook, letters = Poison("in the middle", 3), tmp_path / "dead.jsonl"
+    rig = Rig(Numbers(20, 3, hook), hook, skip=Skip(2, letters), max_batches=2)
+    run(rig)
+    assert rig.database.counts == Counter([*range(6), *range(9, 20)])
+    dead: list[Any] = [json.loads(line) for line in letters.read_text().splitlines()]
+    assert sorted(one["record"]["number"] for one in dead) == [6, 7, 8]
+    first = dead[0]
+    assert (first["message_id"], first["attempts"], first["spout"]) == (3, 2, "numbers")
+    assert first["component"] == "middle"
+    assert "ValueError: no batch 3" in first["reason"]
+
+
+def test_a_later_run_with_the_same_store_goes_on_where_the_first_ended() -> None:
+    steps = Steps()
+    store = Watched(steps)
+    rig = Rig(Numbers(7, 3, steps), steps, store)
+    run(rig)
+    more = Rig(Numbers(20, 3, steps), steps, store, database=rig.database)
+    run(more)
+    more.check()
+    tree = MemoryTree(store.forest)
+    node = tree.get("/transactional/numbers/coordinator/epoch")
+    assert node is not None
+    assert node.value == b"2"
+
+
+@pytest.mark.parametrize(
+    ("failure", "counts"),
+    [
+        (Failure(Cause.EXCEPTION, exception="ValueError"), True),
+        (Failure(Cause.TIMEOUT), True),
+        (Failure(Cause.QUARANTINED), True),
+        (Failure(Cause.ACTOR_DIED), False),
+        (Failure(Cause.REBALANCED), False),
+        (Failure(Cause.FAILED, reason="a later attempt has begun"), False),
+        (Failure(Cause.EXCEPTION, exception="StoreUnreachable"), False),
+    ],
+)
+def test_whom_a_failure_blames(failure: Failure, counts: bool) -> None:
+    assert is_to_blame(failure) is counts
+
+
+def test_a_group_that_rests_goes_on_and_one_that_moves_too() -> None:
+    steps = Steps()
+    rig = Rig(Numbers(60, 2, steps), steps, Watched(steps), max_batches=3)
+    sim = SimCluster(5, check=True).submit(rig.topology().graph(), Layout.PACK)
+    sim.wait(0.05)
+    sim.deactivate()
+    sim.wait(5.0)
+    assert not sim.finished()
+    sim.rebalance(layout=Layout.ISOLATE, wait_s=1.0)
+    sim.activate()
+    assert sim.wait(120.0), sim._describe()
+    rig.check()
+
+
+def test_a_group_that_drains_commits_what_it_has_begun_and_no_more() -> None:
+    steps = Steps()
+    rig = Rig(Numbers(10_000, 2, steps), steps, Watched(steps), max_batches=3)
+    sim = SimCluster(6, check=True).submit(rig.topology().graph(), Layout.PACK)
+    sim.wait(0.3)
+    sim.drain()
+    assert sim.wait(60.0), sim._describe()
+    counts = rig.database.counts
+    assert counts == Counter(range(len(counts)))
+    assert 0 < len(counts) < 10_000
+    begun = steps.seen["before metadata"]
+    assert len(counts) >= 2 * (begun - 3)
+
+
+def test_an_untracked_topology_is_refused() -> None:
+    with pytest.raises(TopologyError, match="ackers=0"):
+        Rig(Numbers(1, 1)).topology(ackers=0)
+
+
+def test_a_group_without_a_spout_is_refused() -> None:
+    rig = Rig(Numbers(1, 1))
+    rig.stages = lambda: iter(())  # type: ignore[method-assign]
+    with pytest.raises(TopologyError, match="no spout"):
+        rig.topology()

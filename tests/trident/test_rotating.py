@@ -1,0 +1,131 @@
+"""RotatingState: Storm's RotatingTransactionalState over any tree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sunshower.errors import BatchError, StateMismatch, StoreUnreachable
+from sunshower.stores.memory_tree import MemoryForest, MemoryTree
+from sunshower.stores.tree import Tree
+from sunshower.trident.rotating import RotatingState
+
+PATH = "/transactional/words/coordinator/meta"
+
+
+@pytest.fixture
+def tree() -> Tree:
+    return MemoryTree(MemoryForest())
+
+
+def opened(tree: Tree, **values: Any) -> RotatingState:
+    state = RotatingState(tree, PATH)
+    for txid, value in values.items():
+        state.override(int(txid[1:]), value)
+    return state
+
+
+def test_what_is_kept_is_there_after_a_restart(tree: Tree) -> None:
+    opened(tree, _7={"from": 1}, _8=(1, "a"))
+    again = RotatingState(tree, PATH)
+    assert again.keys() == [7, 8]
+    assert again.get(7) == {"from": 1}
+    node = tree.get(f"{PATH}/8")
+    assert node is not None
+    assert node.value == b'[1, "a"]'
+
+
+def test_a_value_is_the_same_before_and_after_a_restart(tree: Tree) -> None:
+    state = opened(tree, _1=(1, 2))
+    assert state.get(1) == [1, 2] == RotatingState(tree, PATH).get(1)
+
+
+def test_previous_is_of_the_greatest_txid_below(tree: Tree) -> None:
+    state = opened(tree, _3="three", _5="five", _10="ten")
+    assert [state.previous(txid) for txid in (3, 4, 5, 6, 11)] == [
+        *(None, "three", "three", "five", "ten"),
+    ]
+    assert state.last() == "ten"
+    assert RotatingState(tree, "/nothing").last() is None
+
+
+def test_a_value_that_is_missing_is_made_from_the_one_before(tree: Tree) -> None:
+    state = opened(tree, _3=3)
+    asked: list[Any] = []
+
+    def init(txid: int, previous: Any) -> Any:
+        asked.append((txid, previous))
+        return previous + 1
+
+    assert [state.get_or_init(4, init), state.get_or_init(4, init)] == [4, 4]
+    assert asked == [(4, 3)]
+    assert RotatingState(tree, PATH).get(4) == 4
+
+
+def test_a_value_that_is_missing_before_later_ones_is_none_for_good(tree: Tree) -> None:
+    state = opened(tree, _5="later")
+    assert state.get_or_init(4, lambda *_: "never") is None
+    assert 4 in state
+    assert 4 in RotatingState(tree, PATH)
+
+
+def test_cleanup_leaves_the_txid_itself_for_the_next_one(tree: Tree) -> None:
+    state = opened(tree, _1=1, _2=2, _3=3)
+    state.cleanup_before(3)
+    assert state.keys() == [3]
+    assert tree.children(PATH) == ["3"]
+    state.remove(3)
+    state.remove(3)
+    assert tree.children(PATH) == []
+
+
+def test_what_somebody_else_has_removed_is_no_error(tree: Tree) -> None:
+    state = opened(tree, _1=1, _2=2)
+    tree.delete(f"{PATH}/1")
+    state.cleanup_before(2)
+    tree.delete(f"{PATH}/2")
+    state.override(2, "again")
+    assert RotatingState(tree, PATH).get(2) == "again"
+
+
+class Unsteady(MemoryTree):
+    """Writes, and then does not answer."""
+
+    deaf = False
+
+    def set(self, path: str, value: bytes, version: int | None = None) -> int:
+        written = super().set(path, value, version)
+        if self.deaf:
+            raise StoreUnreachable("it does not answer")
+        return written
+
+
+def test_a_write_without_an_answer_is_looked_up() -> None:
+    tree = Unsteady(MemoryForest())
+    state = opened(tree, _1="old")
+    tree.deaf = True
+    with pytest.raises(StoreUnreachable):
+        state.override(1, "new")
+    tree.deaf = False
+    assert state.get(1) == "new"
+
+
+def test_foreign_nodes_are_named(tree: Tree) -> None:
+    tree.create(f"{PATH}/seven", b"1")
+    with pytest.raises(StateMismatch, match=f"{PATH}/seven.*another id"):
+        RotatingState(tree, PATH)
+
+
+def test_corrupt_nodes_are_named_with_what_stands_there(tree: Tree) -> None:
+    tree.create(f"{PATH}/7", b"\xff{")
+    with pytest.raises(StateMismatch, match=rf"{PATH}/7 holds .*xff.*not JSON"):
+        RotatingState(tree, PATH)
+
+
+@pytest.mark.parametrize("value", [object(), float("nan"), {1, 2}])
+def test_what_json_cannot_carry_is_refused_and_changes_nothing(tree: Tree, value: object) -> None:
+    state = opened(tree, _1="old")
+    with pytest.raises(BatchError, match=f"cannot be kept at {PATH}/1"):
+        state.override(1, value)
+    assert state.get(1) == "old"

@@ -1,0 +1,195 @@
+"""Stream programs as they are run: word counts that come out exactly, whoever dies meanwhile."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from sunshower import Line, Topology
+from sunshower.clock import ManualClock
+from sunshower.errors import ClusterError, TopologyError, TopologyFailed
+from sunshower.runtime.inline import run_inline
+from sunshower.runtime.plan import Layout
+from sunshower.simulation.cluster import SimCluster
+from sunshower.trident import (
+    BatchStream,
+    CombinerAggregator,
+    FixedBatchSpout,
+    InMemory,
+    InSqlite,
+    MemoryState,
+    Skip,
+    SqliteState,
+    batches,
+    count,
+    sum_,
+    tumbling,
+)
+
+POEM = """
+The sun was shining on the sea
+Shining with all his might
+He did his very best to make
+The billows smooth and bright
+And this was odd because it was
+The middle of the night
+"""
+LINES = [Line(text) for text in POEM.lower().strip().splitlines()] * 3
+WORDS = Counter(word for line in LINES for word in line.text.split())
+SETTINGS = {"sweep_grace_s": 0.2, "lane_retry_s": 0.1, "restart_backoff_s": 0.05, "deaths_max": 99}
+
+
+class Word(NamedTuple):
+    word: str
+
+
+class Times(NamedTuple):
+    word: str
+    times: int
+
+
+def split(line: Line) -> Iterator[Word]:
+    for word in line.text.split():
+        yield Word(word)
+
+
+def poem(topology: Topology, **options: Any) -> BatchStream[Any]:
+    spout = FixedBatchSpout(LINES, 4, type=Line)
+    return batches(topology, "poem", spout, store=options.pop("store", InMemory()), **options)
+
+
+def word_count(topology: Topology, state: Any, **options: Any) -> Any:
+    words = poem(topology, **options).shuffle(parallelism=2).each(split)
+    return words.group_by("word").persistent_aggregate(state, count(), parallelism=2, fields=Times)
+
+
+@pytest.mark.parametrize("max_batches", [1, 4])
+def test_a_word_count_in_one_process(max_batches: int) -> None:
+    topology, state = Topology("words", check_mutation=True), MemoryState()
+    word_count(topology, state, max_batches=max_batches)
+    graph = topology.graph()
+    assert {"poem", "poem-2", "poem-3"} <= graph.components.keys()
+    run_inline(graph, clock=ManualClock(), steps_max=50_000)
+    assert dict(state.items()) == WORDS
+
+
+def test_a_later_run_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
+    state, store = SqliteState(tmp_path / "counts.db"), InSqlite(tmp_path / "batches.db")
+    for _ in range(2):
+        topology = Topology("words")
+        word_count(topology, state, store=store)
+        run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
+        assert dict(SqliteState(tmp_path / "counts.db").items()) == WORDS
+
+
+def windowed(topology: Topology, state: MemoryState, fired: MemoryState, **options: Any) -> None:
+    """A word count, and over its new values windows, and what all windows together counted."""
+    words = word_count(topology, state, **options)
+    by_times = words.new_values.group_by("times")
+    windows = by_times.window(tumbling(count=3), count(), state=MemoryState(), parallelism=2)
+    windows.new_values.persistent_aggregate(fired, sum_("count"))
+
+
+@cache
+def fired_undisturbed() -> dict[Any, Any]:
+    topology, fired = Topology("words"), MemoryState()
+    windowed(topology, MemoryState(), fired)
+    run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
+    return dict(fired.items())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whoever_is_killed_each_word_and_each_window_counts_once(seed: int) -> None:
+    layout = (Layout.ISOLATE, Layout.PACK)[seed % 2]
+    topology, state, fired = Topology("words", **SETTINGS), MemoryState(), MemoryState()
+    windowed(topology, state, fired, max_batches=1 + seed % 3, interval_s=0.5)
+    run = SimCluster(seed, check=True, nodes=1 + seed % 2).submit(topology.graph(), layout)
+    for killed in range(3):
+        run.wait(0.4 + 0.13 * ((seed + killed) % 7))
+        workers = sorted(run.snapshot().workers)
+        with suppress(ClusterError):  # it has just died
+            run.kill_worker(workers[(seed * 5 + killed) % len(workers)])
+    assert run.wait(600.0)
+    assert run.snapshot().restarts
+    assert dict(state.items()) == WORDS
+    assert dict(fired.items()) == fired_undisturbed()
+
+
+def test_the_parts_of_a_program_meet_in_one_batch() -> None:
+    topology, totals, pairs = Topology("words"), MemoryState(), MemoryState(name="pairs")
+    lines = poem(topology, max_batches=2)
+    words = lines.each(split)
+    counts = words.group_by("word").aggregate(count(), fields=Times, parallelism=2)
+    long = words.filter(lambda word: len(word.word) > 4)
+    joined = counts.join(long, "word", parallelism=2)
+    joined.group_by("word").persistent_aggregate(pairs, sum_("times"))
+    again = lines.shuffle(parallelism=2).each(split).merge(words)
+    again.persistent_aggregate(totals, count())
+    run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
+    expected: Counter[str] = Counter()
+    for start in range(0, len(LINES), 4):
+        batch = Counter(word for line in LINES[start : start + 4] for word in line.text.split())
+        expected += Counter({word: n * n for word, n in batch.items() if len(word) > 4})
+    assert dict(pairs.items()) == expected
+    assert dict(totals.items()) == {"$GLOBAL$": 2 * WORDS.total()}
+
+
+class Touchy(CombinerAggregator[Word, int]):
+    def init(self, record: Word) -> int:
+        if record.word == "odd":
+            raise ValueError("that is odd")
+        return 1
+
+    def combine(self, first: int, second: int) -> int:
+        return first + second
+
+    def zero(self) -> int:
+        return 0
+
+
+def test_an_aggregator_that_raises_halts_the_program_and_writes_nothing_of_its_batch() -> None:
+    topology, state = Topology("words"), MemoryState()
+    poem(topology).each(split).group_by("word").persistent_aggregate(state, Touchy())
+    with pytest.raises(TopologyFailed, match="that is odd"):
+        run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
+    first = Counter(word for line in LINES[:4] for word in line.text.split())
+    assert dict(state.items()) == first
+
+
+def test_a_batch_that_keeps_failing_leaves_and_the_others_count(tmp_path: Path) -> None:
+    topology, state = Topology("words"), MemoryState()
+    skip = Skip(attempts=2, dead_letters=tmp_path / "dead.jsonl")
+    words = poem(topology, skip=skip).each(split)
+    words.group_by("word").persistent_aggregate(state, Touchy())
+    run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
+    batches_of_words = [
+        [word for line in LINES[start : start + 4] for word in line.text.split()]
+        for start in range(0, len(LINES), 4)
+    ]
+    good = Counter(word for batch in batches_of_words if "odd" not in batch for word in batch)
+    assert dict(state.items()) == good
+    dead = "".join(path.read_text() for path in tmp_path.iterdir())
+    assert dead.count("that is odd") >= sum("odd" in batch for batch in batches_of_words)
+
+
+def test_a_stream_is_of_no_use_after_its_topology_was_built() -> None:
+    topology = Topology("words")
+    lines = poem(topology)
+    words = lines.each(split)
+    words.persistent_aggregate(MemoryState(), count())
+    graph = topology.graph()
+    assert topology.graph().components == graph.components
+    for late in (
+        lambda: words.peek(print),
+        words.shuffle,
+        lambda: words.group_by("word").persistent_aggregate(MemoryState(), count("times")),
+        lambda: batches(topology, "more", FixedBatchSpout([], 1, type=Line)),
+    ):
+        with pytest.raises(TopologyError, match="used after its topology was built"):
+            late()

@@ -1,0 +1,30 @@
+"""Type checkers see the record types through a stream program."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent / "typing"
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.slow
+def test_type_checkers_object_to_the_wrong_lines_alone() -> None:
+    files = [HERE / "right_streams.py", HERE / "wrong_streams.py"]
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent"]
+    done = subprocess.run([*mypy, *files], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert not done.stderr, done.stderr
+    found = {
+        (Path(path).name, int(line))
+        for path, line in re.findall(r"(?m)^(.+?):(\d+): error: ", done.stdout)
+    }
+    lines = files[1].read_text().splitlines()
+    expected = {
+        (files[1].name, number) for number, line in enumerate(lines, start=1) if "# wrong" in line
+    }
+    assert found == expected, done.stdout

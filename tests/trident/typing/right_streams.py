@@ -1,0 +1,83 @@
+"""A right stream program: `mypy --strict` knows the record type of each stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, assert_type
+
+import pyarrow as pa
+
+from sunshower import Derived, TextFiles, Topology, batch
+from sunshower import Line as LineOfText
+from sunshower.trident import (
+    BatchState,
+    BatchStream,
+    FixedBatchSpout,
+    SqliteState,
+    StateFactory,
+    StaticState,
+    TridentSpout,
+    batches,
+    count,
+    sum_,
+    tumbling,
+)
+
+
+class Line(NamedTuple):
+    text: str
+
+
+class Word(NamedTuple):
+    word: str
+
+
+class Total(NamedTuple):
+    word: str
+    times: int
+
+
+def split(line: Line) -> Iterator[Word]:
+    yield Word(line.text)
+
+
+def maybe(line: Line) -> list[Word] | None:
+    return [Word(line.text)] if line.text else None
+
+
+def upper(word: Word) -> Word:
+    return Word(word.word.upper())
+
+
+@batch
+def columns(table: pa.Table) -> Derived | None:
+    return None
+
+
+def longest(words: BatchStream[Word]) -> BatchStream[Word]:
+    return words.max_by("word")
+
+
+def declare(spout: TridentSpout, state: StateFactory) -> None:
+    topology = Topology("right")
+    lines = batches(topology, "lines", spout)
+    files = batches(topology, "files", TextFiles("*.txt"), parallelism=2)
+    assert_type(files.shuffle(), BatchStream[LineOfText])
+    fixed = batches(topology, "fixed", FixedBatchSpout([Line("a")], 3, type=Line), group="g")
+    fixed.each(split).persistent_aggregate(SqliteState("counts.db"), count())
+    fixed.each(split).state_query(StaticState({"a": 1}))
+    words = lines.each(split)
+    assert_type(words, BatchStream[Word])
+    assert_type(lines.flat_map(maybe), BatchStream[Word])
+    assert_type(words.map(upper).filter(lambda word: bool(word.word)), BatchStream[Word])
+    assert_type(words.peek(print).shuffle(parallelism=2), BatchStream[Word])
+    assert_type(words.each(columns, fields=Total), BatchStream[Total])
+    assert_type(words.merge(words), BatchStream[Word])
+    assert_type(words.apply(longest), BatchStream[Word])
+    grouped = words.group_by("word")
+    assert_type(grouped.aggregate(count(), fields=Total), BatchStream[Total])
+    totals = grouped.persistent_aggregate(state, count(), fields=Total)
+    assert_type(totals, BatchState[Total])
+    assert_type(totals.new_values.top(3, "times"), BatchStream[Total])
+    assert_type(grouped.aggregate(count()), BatchStream[tuple[Any, ...]])
+    grouped.window(tumbling(seconds=60), sum_("word"), state=state)

@@ -1,0 +1,45 @@
+"""A wrong stream program: `mypy --strict` objects to exactly the lines that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from sunshower import Topology
+from sunshower.trident import BatchStream, TridentSpout, batches, count
+
+
+class Line(NamedTuple):
+    text: str
+
+
+class Word(NamedTuple):
+    word: str
+
+
+class Total(NamedTuple):
+    word: str
+    times: int
+
+
+def split(line: Line) -> Iterator[Word]:
+    yield Word(line.text)
+
+
+def is_many(total: Total) -> bool:
+    return total.times > 1
+
+
+def declare(spout: TridentSpout) -> None:
+    lines = batches(Topology("wrong"), "lines", spout)
+    words = lines.each(split)
+    words.filter(is_many)  # wrong: it wants Total, these are Word
+    words.map(split)  # wrong: it wants Line
+    words.each(is_many)  # wrong: it makes no records
+    totals: BatchStream[Line] = words.group_by("word").aggregate(
+        count(),
+        fields=Total,  # wrong: they are Total
+    )
+    totals.filter(is_many)  # wrong: says Line
+    words.persistent_aggregate("counts.db", count())  # wrong: no state
+    words.group_by("word").aggregate("count")  # wrong: no aggregator
