@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sunshower.errors import SparkLost
 from sunshower.records import Schema
 from sunshower.spark_integration.port import BatchInfo, Ticket
 from sunshower.spark_integration.schema import Columns
-from sunshower.spark_integration.steps import Spark
 from sunshower.topologies.components import Context
 from sunshower.trident.attempts import Attempt
 from sunshower.trident.stages.port import Emit, Rows
+
+if TYPE_CHECKING:
+    from sunshower.spark_integration.steps import Spark
 
 _LOST_MAX = 3  # how often a batch is handed over again because Spark died
 _LOST = object()

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from sunshower.errors import TopologyError
 from sunshower.spark_integration.local import LocalSpark
+from sunshower.spark_integration.operator import SparkOperator
 from sunshower.spark_integration.port import BatchInfo, Place, Static, Step, Transform, Writer
 from sunshower.spark_integration.schema import Columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from sunshower.trident.streams import BatchStream
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,16 @@ class Spark:
     def write(self, writer: Writer) -> Spark:
         """Also call `writer(result, batch)`: `parquet(…)`, `saved_as(…)`, or any function."""
         return replace(self, step=replace(self.step, writers=(*self.step.writers, writer)))
+
+    def __call__(self, stream: BatchStream[Any], *others: BatchStream[Any]) -> BatchStream[Any]:
+        """What `stream.apply(spark(…))` comes to: each batch whole, in one task, one job.
+
+        The rows of `others`, of the same group of batches, are further inputs. Raises TopologyError
+        and RecordMismatch.
+        """
+        operator = SparkOperator(self, [one.schema for one in (stream, *others)])
+        whole = stream if others else stream.global_()
+        return whole.operate(operator, *others, fields=() if self.out is None else self.out)
 
     def check_inputs(self, count: int) -> None:
         """Raise TopologyError if the transform has no place for so many inputs and the batch."""

@@ -16,6 +16,7 @@ from sunshower.topologies.components import Context
 from sunshower.trident.attempts import Attempt
 from sunshower.trident.stages.port import Operator
 from tests.spark.scripted import Scripted
+from tests.trident.one_process import Runner, given, seen
 
 
 @dataclass
@@ -80,3 +81,41 @@ def test_a_batch_that_was_lost_with_spark_is_handed_over_again_and_one_that_fail
     with pytest.raises(TransformFailed):
         run(place)
     assert len(place.tickets) == 1
+
+
+@dataclass(frozen=True)
+class Page:
+    page: str
+    title: str
+
+
+@dataclass(frozen=True)
+class Priced:
+    title: str
+    price: float
+
+
+def totals(sales: pa.Table, batch: BatchInfo) -> pa.Table:
+    return sales.group_by("page").aggregate([("price", "sum")]).rename_columns(["page", "price"])
+
+
+def joined(sales: pa.Table, pages: pa.Table, batch: BatchInfo) -> pa.Table:
+    return sales.join(pages, "page", join_type="inner").select(["title", "price"])
+
+
+def test_in_a_stream_program_all_rows_of_a_batch_meet() -> None:
+    topology, sales = given(Sale, parallelism=3)
+    made = seen(sales.apply(Scripted().step(totals, Sale)))
+    runner = Runner(topology)
+    runner.batch([A, B, C, A, B])
+    assert sorted((one.page, one.price) for one in made) == [("a", 2.0), ("b", 4.0), ("c", 3.0)]
+    assert [stage.parallelism for stage in runner.group.stages] == [3, 1]
+
+
+def test_two_streams_of_batches_are_joined_in_one_transform() -> None:
+    topology, sales = given(Sale, "sales", group="g")
+    _, pages = given(Page, "pages", topology, group="g")
+    step = Scripted().step(joined, Priced)
+    made = seen(sales.apply(lambda stream: step(stream, pages)))
+    Runner(topology).batch(sales=[A, B], pages=[Page("b", "B")])
+    assert made == [Priced("B", 2.0)]
