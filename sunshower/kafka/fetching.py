@@ -75,7 +75,7 @@ class Fetching:
                     break
                 continue
             part = self._ahead[: room.records - len(found)]
-            sums = np.cumsum([len(message) for message in part])
+            sums = np.cumsum(list(map(len, part)))
             count = max(int(np.searchsorted(sums, size, "right")), 0 if found else 1)
             if not count:
                 break
@@ -147,9 +147,9 @@ class Fetching:
         return self._at.keys() <= self._ends.keys()
 
     def _finished(self, until: Mapping[Partition, int]) -> bool:
-        """Whether none of them is to be read any further."""
-        return all(
-            max(at, self._ends.get(one, 0)) >= until[one] if one in until else False
+        """Whether none of them is to be read any further, and nothing of it waits."""
+        return not self._ahead and all(
+            one in until and max(at, self._ends.get(one, 0)) >= until[one]
             for one, at in self._at.items()
         )
 
@@ -160,7 +160,9 @@ class Fetching:
         found = self._by_partition(messages)
         waiting = self._by_partition(self._ahead)
         for partition, at in self._at.items():
-            own = [one for one in found.get(partition, ()) if (one.offset() or 0) >= at]
+            own = found.get(partition, [])
+            if own and (own[0].offset() or 0) < at:
+                own = [one for one in own if (one.offset() or 0) >= at]
             after = max(at, (own[-1].offset() or 0) + 1) if own else at
             if partition not in waiting:
                 after = max(after, self._ends.get(partition, 0))

@@ -70,6 +70,21 @@ def test_a_batch_ends_at_its_bytes_and_what_is_over_is_in_the_next(
     assert (kept["firstOffset"], kept["lastOffset"]) == (4, 4), "nothing new, nothing to write"
 
 
+def test_a_bounded_job_ends_only_when_what_waits_has_been_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk = Desk(monkeypatch, bytes=5, until_end=True)
+    desk.client.bounds_of = {A0: (0, 5)}
+    desk.client.waiting = [*(valued(offset, 3) for offset in range(5)), message(5, error=EOF)]
+    kept, found = None, []
+    while kept is None or not desk.spout.is_end("a@0", kept):
+        offsets, metadata = desk.batch(p0=kept)
+        kept = metadata["a@0"]
+        found.append(offsets)
+        assert len(found) < 9
+    assert found == [[0], [1], [2], [3], [4]]
+
+
 def test_what_lies_before_the_end_without_a_record_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk(monkeypatch)
     desk.client.bounds_of = {A0: (0, 9)}

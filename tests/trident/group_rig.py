@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, Self
 from sunshower import Context, Topology
 from sunshower.errors import StaleAttempt
 from sunshower.records import Schema
-from sunshower.stores.memory_tree import MemoryForest, MemoryTree
 from sunshower.stores.tree import Tree
 from sunshower.trident.assemble import assemble
 from sunshower.trident.attempts import Attempt
@@ -376,57 +375,3 @@ class Rig:
         for index in {index for index, _, _ in order}:
             mine = [attempt for at, *attempt in order if at == index]
             assert mine == sorted(mine), "a later attempt was committed before an earlier one"
-
-
-class Steps(Hook):
-    """Counts the steps, and does something at the `time`-th of one kind."""
-
-    def __init__(self, step: str = "", time: int = 1, what: Callable[[], None] = int) -> None:
-        self.step, self.time, self.what = step, time, what
-        self.seen: Counter[str] = Counter()
-
-    def __call__(self, step: str, attempt: Attempt, context: Context | None) -> None:
-        self.seen[step] += 1
-        if step == self.step and self.seen[step] == self.time:
-            self.what()
-
-
-NOBODY = Attempt(0, 0, 0)
-
-
-@dataclass
-class Watched(Shared):
-    """A store in memory whose every write is a step, before it and after it."""
-
-    hook: Hook
-    forest: MemoryForest = field(default_factory=MemoryForest)
-
-    def __call__(self) -> Tree:
-        return WatchedTree(self)
-
-
-class WatchedTree(MemoryTree):
-    def __init__(self, store: Watched) -> None:
-        super().__init__(store.forest)
-        self.hook = store.hook
-
-    def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False) -> None:
-        self.tell("before", path)
-        super().create(path, value, ephemeral=ephemeral)
-        self.tell("after", path)
-
-    def set(self, path: str, value: bytes, version: int | None = None) -> int:
-        self.tell("before", path)
-        written = super().set(path, value, version)
-        self.tell("after", path)
-        return written
-
-    def delete(self, path: str, version: int | None = None) -> None:
-        self.tell("before the removal of", path)
-        super().delete(path, version)
-        self.tell("after the removal of", path)
-
-    def tell(self, when: str, path: str) -> None:
-        above, _, name = path.rpartition("/")
-        name = f"{above.rpartition('/')[2]}/…" if name.isdecimal() else name
-        self.hook(f"{when} {name}", NOBODY, None)

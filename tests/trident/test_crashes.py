@@ -10,7 +10,8 @@ from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.run import SimRun
 from sunshower.simulation.worker import Killed
-from tests.trident.group_rig import Numbers, OpaqueNumbers, Rig, Steps, Watched
+from tests.trident.group_rig import Numbers, OpaqueNumbers, Rig
+from tests.trident.group_steps import Steps, Watched
 
 TOTAL, SIZE = 18, 3
 SETTINGS = {"sweep_grace_s": 0.2, "lane_retry_s": 0.1, "restart_backoff_s": 0.05, "deaths_max": 99}
@@ -56,3 +57,35 @@ def test_whoever_dies_at_a_step_nothing_is_lost_or_counted_twice(kind: str, step
         assert run.wait(300.0), run._describe()
         rig.check()
         assert run.snapshot().restarts == (steps.seen[step] >= time)
+
+
+def dies_at_rest(component: str, seed: int) -> tuple[Rig, SimRun]:
+    """Between the last ack and the commit: while a topology rests batches are processed, and
+    nothing is committed. Then the worker of a component dies."""
+    steps = Steps()
+    rig = rig_of("opaque" if seed % 2 else "transactional", steps, 3)
+    rig.spout.total = 60
+    run = submitted(rig, seed, Layout.ISOLATE)
+    run.wait(0.02 + 0.01 * seed)
+    run.deactivate()
+    run.wait(2.0)
+    run.kill_worker(run.plan.tasks_of(component)[0].worker)
+    run.wait(2.0)
+    run.activate()
+    return rig, run
+
+
+COMPONENTS = ("$mastercoord-g", "$spoutcoord-numbers", "numbers", "middle", "counts", "after")
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_whoever_dies_between_the_last_ack_and_the_commit(component: str) -> None:
+    causes: set[str] = set()
+    for seed in range(2):
+        rig, run = dies_at_rest(component, seed)
+        assert run.wait(120.0), run._describe()
+        rig.check()
+        causes |= set(run.snapshot().component("$mastercoord-g").causes)
+    assert "timeout" not in causes, "nobody had to wait for it"
+    if component == "counts":
+        assert "failed by bolt" in causes, "who has not seen all of a batch does not commit it"

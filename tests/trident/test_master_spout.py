@@ -20,7 +20,8 @@ from sunshower.stores.memory_tree import MemoryTree
 from sunshower.trident.attempts import Attempt
 from sunshower.trident.master import is_to_blame
 from sunshower.trident.stages.plan import Skip
-from tests.trident.group_rig import Hook, Numbers, Rig, Steps, Watched
+from tests.trident.group_rig import Hook, Numbers, Rig
+from tests.trident.group_steps import Steps, Watched
 
 
 class Poison(Hook):
@@ -146,3 +147,32 @@ def test_a_group_without_a_spout_is_refused() -> None:
     rig.stages = lambda: iter(())  # type: ignore[method-assign]
     with pytest.raises(TopologyError, match="no spout"):
         rig.topology()
+
+
+def test_a_former_topology_with_the_same_store_stops_and_writes_nothing_more() -> None:
+    steps = Steps()
+    store = Watched(steps)
+    old = Rig(Numbers(60, 3, steps), steps, store, max_batches=2)
+    first = SimCluster(1, check=True).submit(old.topology().graph())
+    while not steps.seen["after the commit"]:
+        first.wait(0.01)
+    new = Rig(Numbers(60, 3, steps), steps, store, max_batches=2, database=old.database)
+    second = SimCluster(2, check=True).submit(new.topology().graph())
+    assert second.wait(60.0)
+    new.check()
+    written = {path: kept.value for path, kept in store.forest.nodes.items() if "/meta" not in path}
+    with pytest.raises(TopologyFailed, match=r"of a later coordinator.*twice with one store"):
+        first.wait(120.0)
+    assert new.database.counts == Counter(range(60))
+    assert all(store.forest.nodes[path].value == value for path, value in written.items())
+
+
+def test_how_batches_stand_is_told() -> None:
+    rig = Rig(Numbers(20, 3), max_batches=2)
+    done = run_inline(rig.topology().graph(), clock=ManualClock(), steps_max=100_000)
+    told = {task.component: task.figures for task in done.snapshot.tasks()}
+    master = told["$mastercoord-g"]
+    assert (master["txid"], master["batches committed"], master["batches active"]) == (8, 7, 0)
+    assert {"process seconds", "commit seconds", "mean seconds", "batches skipped"} <= set(master)
+    rows = [t.figures["rows emitted"] for t in done.snapshot.tasks() if t.component == "numbers"]
+    assert sum(rows) == 20

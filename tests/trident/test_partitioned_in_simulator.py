@@ -13,7 +13,8 @@ from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.worker import Killed
 from sunshower.trident.spouts.adapting import as_trident_spout
 from sunshower.trident.spouts.numbers import OpaqueRowBatches, RowBatches
-from tests.trident.group_rig import KEYS, Rig, Row, Steps, Watched
+from tests.trident.group_rig import KEYS, Rig, Row
+from tests.trident.group_steps import Steps, Watched
 
 TOTAL = 40
 ROWS = [Row(number % KEYS, number) for number in range(TOTAL)]

@@ -86,8 +86,9 @@ class Recovers:
         else:
             unknown += said
         worst_s = max(times, default=0.0)
+        which = "the only fault" if len(found) == 1 else f"each of {len(found):,} faults"
         return Weighed(
-            f"after each of {len(found):,} faults, within {worst_s:.3f} s",
+            f"after {which}, within {worst_s:.3f} s",
             broken,
             unknown,
             figures={"worst_s": worst_s},

@@ -11,7 +11,7 @@ from sunshower.faults.outcome import Outcome, Verdict, gravest
 from sunshower.faults.report.drawing import Chart, check_installed
 from sunshower.faults.report.recovery import seconds_of
 from sunshower.faults.report.sweep import Point
-from sunshower.faults.report.words import figure, span
+from sunshower.faults.report.words import figure, moment, span
 
 SIGNS = {Verdict.HOLDS: "✔", Verdict.BROKEN: "✘", Verdict.UNKNOWN: "?"}
 _EVIDENCE_MAX = 200  # lines of one checker on a page
@@ -120,5 +120,5 @@ def _render(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"figure": figure, "span": span}
+    environment.filters |= {"figure": figure, "moment": moment, "span": span}
     return environment.get_template(template).render(signs=SIGNS, **values)

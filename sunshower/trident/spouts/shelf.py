@@ -113,11 +113,11 @@ class Shelf:
                 return
 
     def cleanup(self, txid: int) -> None:
-        """Forget what nobody will ask for once `txid` is committed: all below it, but the last
-        entry with metadata."""
+        """Forget what nobody will ask for once `txid` is committed: all before the last entry with
+        metadata. What says NOTHING after that stays, or a former life could write in its place."""
         known = [key for key in self._entries if key <= txid and self[key] is not NOTHING]
         last = max(known, default=0)
-        for key in [key for key in self._entries if key < txid and key != last]:
+        for key in [key for key in self._entries if key < last]:
             with suppress(NoNode):
                 self._tree.delete(self._node(key))
             del self._entries[key]

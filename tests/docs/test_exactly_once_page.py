@@ -1,0 +1,48 @@
+"""The page about exactly once: its programs do what it says, as they stand there."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from sunshower.runtime.inline import run_inline
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs/EXACTLY_ONCE.md").read_text(encoding="utf-8")
+PROGRAM = re.compile(r"^```python\n# (\w+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the page's programs, and with two files to count the words of."""
+    for name, text in PROGRAM.findall(PAGE):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus/a.txt").write_text("rain and sun\nand wind\n")
+    (tmp_path / "corpus/b.txt").write_text("sun\n\nand rain again\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def test_the_first_program_counts_words_once_and_a_second_run_counts_none_again(
+    place: Path,
+) -> None:
+    for _ in range(2):
+        run_inline(runpy.run_path("count_words.py")["topology"].graph())
+        with sqlite3.connect("counts.db") as found:
+            rows = found.execute("SELECT key, value ->> 1 FROM count ORDER BY key").fetchall()
+        assert dict(rows) == {'"again"': 1, '"and"': 3, '"rain"': 2, '"sun"': 2, '"wind"': 1}
+
+
+def test_the_shop_is_tried_as_the_page_tries_it(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runpy.run_path("try_it.py")  # it has an assert of its own
+    said = capsys.readouterr().out
+    assert "Sales(shop='b', cents=7500)" in said
+    assert "('a', 20, 10, 118)" in said
