@@ -76,7 +76,8 @@ class MasterSpout(Spout[Any]):
         plan, context = self._plan, self._context
         self._tree = plan.store()
         try:
-            self._memory = CoordinatorMemory(self._tree, plan.root, list(plan.spouts))
+            about = (plan.root, list(plan.spouts), context.topology)
+            self._memory = CoordinatorMemory(self._tree, *about)
             self._coordinators: dict[str, Coordinator] = {
                 id: spout.coordinator(self._tree, coordinator_path(plan.root, id), context)
                 for id, spout in plan.spouts.items()
