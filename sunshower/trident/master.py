@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sunshower.errors import TopologyFailed
+from sunshower.errors import ReportedFailedBatch, TopologyFailed
 from sunshower.failures import Cause, Failure
 from sunshower.stores.tree import Tree
 from sunshower.topologies.components import Context, Spout, SpoutCollector
@@ -125,6 +125,8 @@ class MasterSpout(Spout[Any]):
         if self._machine.gave_up:
             raise TopologyFailed(self._end(attempt, failure))
         self._answer()
+        if failure.exception == ReportedFailedBatch.__name__:  # an error of this task's, noted
+            raise ReportedFailedBatch(f"batch {attempt.txid}, attempt {attempt.attempt}: {failure}")
 
     def deactivate(self) -> None:
         self._out = None  # tasks may change places, and the next collector be another one
