@@ -83,3 +83,4 @@ class Count(NamedTuple):
     attempt: int
     epoch: int
     parts: int
+    late: bool = False  # said in the commit phase

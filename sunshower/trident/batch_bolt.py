@@ -73,6 +73,8 @@ class BatchBolt(Bolt[Any, Any]):
         }
         feeders = {one.stage for one in stage.inputs}
         self._senders = {task: id in late for id in feeders for task in context.tasks[id]}
+        mixed = self._phases.mixed_inputs
+        self._mixed = [task for id in feeders & mixed for task in context.tasks[id]]
         self._counts = counts_stream(self._group)
         self._batches: dict[int, _Batch] = {}
         self._epoch = self._succeeded = 0  # txids up to this are done
@@ -137,7 +139,7 @@ class BatchBolt(Bolt[Any, Any]):
         if known is not None:
             self._give_up(known, out)
         self._done_up_to(attempt.txid - self._max_batches, out)  # or this had not begun
-        counting, is_spout = Counting(self._senders), self._emitting is not None
+        counting, is_spout = Counting(self._senders, self._mixed), self._emitting is not None
         batch = self._batches[attempt.txid] = _Batch(
             attempt,
             counting,
@@ -189,7 +191,7 @@ class BatchBolt(Bolt[Any, Any]):
             self._end(batch, "this task has not emitted the batch before")
             return
         holds = self._take_in(batch, tuple, out)
-        if not batch.early_done and self._is_of_commit(batch, tuple):
+        if not batch.early_done and self._is_of_commit(tuple):
             out.fail(tuple, "this task has not seen all of the batch, so it cannot be committed")
             self._end(batch, "it was to be committed, and this task has not seen all of it")
             return
@@ -210,7 +212,7 @@ class BatchBolt(Bolt[Any, Any]):
         """Returns whether the tuple is to be kept until its phase is over."""
         if tuple.stream == self._counts:
             count: Count = tuple.record
-            batch.counting.count(tuple.task, count.parts)
+            batch.counting.count(tuple.task, count.parts, late=count.late)
             return True
         if tuple.stream == COMMIT:
             batch.awaits_commit = False
@@ -242,11 +244,12 @@ class BatchBolt(Bolt[Any, Any]):
             return True
         return before is not None and before.is_emitted
 
-    def _is_of_commit(self, batch: _Batch, tuple: Tuple[Any]) -> bool:
+    def _is_of_commit(self, tuple: Tuple[Any]) -> bool:
         """Whether a `$commit` or a Count belongs to the commit phase: all that is early was in this
         task before it began, or is lost."""
         if tuple.stream == self._counts:
-            return batch.counting.is_late(tuple.task)
+            count: Count = tuple.record
+            return count.late
         return tuple.stream == COMMIT
 
     def _finish_phases(self, batch: _Batch, tuple: Tuple[Any], out: Collector[Any]) -> bool:
@@ -275,6 +278,8 @@ class BatchBolt(Bolt[Any, Any]):
         if late and self._emitting is not None:
             self._emitting.commit(attempt)
         self._outgoing.flush(attempt, batch.sent, tuple, out)
+        late_targets = self._phases.late_targets
+        early = set(self._outgoing.targets) - late_targets | self._phases.mixed_targets
         for target in self._outgoing.targets:
-            if (target in self._phases.late_targets) is late:
-                self._outgoing.count(attempt, target, batch.sent, tuple, out)
+            if target in (late_targets if late else early):
+                self._outgoing.count(attempt, target, batch.sent, tuple, out, late=late)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any, TypeAlias, TypedDict, Unpack, overload
 
 from sunshower.errors import ConfigError, DuplicateComponent, TopologyError
@@ -18,7 +19,7 @@ from sunshower.trident.planner import plan_group
 from sunshower.trident.spouts.adapting import as_trident_spout
 from sunshower.trident.spouts.batch_spout import BatchSpout
 from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout, PartitionedSpout
-from sunshower.trident.spouts.port import TridentSpout
+from sunshower.trident.spouts.port import SpoutKind, TridentSpout
 from sunshower.trident.stages.plan import Skip
 from sunshower.trident.streams import BatchStream
 
@@ -80,6 +81,8 @@ def batches(
         source = as_trident_spout(spout)
     except TopologyError as error:
         raise TopologyError(f"{where}: {error}") from None
+    if not isinstance(source.kind, SpoutKind):
+        raise TopologyError(f"{where}: kind is {source.kind!r}; give one of SpoutKind")
     most = source.parallelism_max
     if most is not None and parallelism > most:
         raise TopologyError(
@@ -104,6 +107,7 @@ def batches(
 
 def _settings(draft: GroupDraft, where: str, **given: Any) -> None:
     """Keep what is said of a group. Raises ConfigError for nonsense, or if it says otherwise."""
+    _check_settings(where, **given)
     for name, value in given.items():
         if value is None:
             continue
@@ -113,7 +117,25 @@ def _settings(draft: GroupDraft, where: str, **given: Any) -> None:
                 f"{where}: group {draft.id!r} has {name}={known!r} already; say it once"
             )
         setattr(draft, name, value)
-    if draft.max_batches is not None and draft.max_batches < 1:
-        raise ConfigError(f"{where}: max_batches is {draft.max_batches}; it must be at least 1")
-    if draft.interval_s is not None and draft.interval_s < 0:
-        raise ConfigError(f"{where}: interval_s is {draft.interval_s}; it must be at least 0")
+
+
+def _check_settings(where: str, store: Any, max_batches: Any, interval_s: Any, skip: Any) -> None:
+    said = ""
+    if store is not None and not callable(store):
+        said = f'store is {store!r}; give a place such as InSqlite("batches.db")'
+    elif max_batches is not None and not _is_positive(max_batches):
+        said = f"max_batches is {max_batches!r}; it must be a whole number of at least 1"
+    elif interval_s is not None and not (
+        isinstance(interval_s, (int, float)) and 0 <= interval_s < inf
+    ):
+        said = f"interval_s is {interval_s!r}; it must be a number of seconds of at least 0"
+    elif skip is not None and not isinstance(skip, Skip):
+        said = f'skip is {skip!r}; give Skip(dead_letters="dead.jsonl"), or Skip(attempts=10)'
+    elif skip is not None and not _is_positive(skip.attempts):
+        said = f"skip: attempts is {skip.attempts!r}; it must be a whole number of at least 1"
+    if said:
+        raise ConfigError(f"{where}: {said}")
+
+
+def _is_positive(value: Any) -> bool:
+    return type(value) is int and value >= 1

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sunshower.errors import TopologyFailed
+from sunshower.errors import ReportedFailedBatch, TopologyFailed
 from sunshower.failures import Cause, Failure
 from sunshower.stores.tree import Tree
 from sunshower.topologies.components import Context, Spout, SpoutCollector
@@ -76,7 +76,8 @@ class MasterSpout(Spout[Any]):
         plan, context = self._plan, self._context
         self._tree = plan.store()
         try:
-            self._memory = CoordinatorMemory(self._tree, plan.root, list(plan.spouts))
+            about = (plan.root, list(plan.spouts), context.topology)
+            self._memory = CoordinatorMemory(self._tree, *about)
             self._coordinators: dict[str, Coordinator] = {
                 id: spout.coordinator(self._tree, coordinator_path(plan.root, id), context)
                 for id, spout in plan.spouts.items()
@@ -124,6 +125,8 @@ class MasterSpout(Spout[Any]):
         if self._machine.gave_up:
             raise TopologyFailed(self._end(attempt, failure))
         self._answer()
+        if failure.exception == ReportedFailedBatch.__name__:  # an error of this task's, noted
+            raise ReportedFailedBatch(f"batch {attempt.txid}, attempt {attempt.attempt}: {failure}")
 
     def deactivate(self) -> None:
         self._out = None  # tasks may change places, and the next collector be another one

@@ -63,10 +63,12 @@ class Outgoing:
         sent: Mapping[str, list[int]],
         anchor: Tuple[Any],
         out: Collector[Any],
+        *,
+        late: bool,
     ) -> None:
         """Tell the tasks of another stage how many parts each was sent."""
         for task, parts in zip(self._tasks[target], sent[target], strict=True):
-            out.emit_direct(task, Count(*attempt, parts), anchor, stream=self._counts)
+            out.emit_direct(task, Count(*attempt, parts, late), anchor, stream=self._counts)
 
     @property
     def targets(self) -> Sequence[str]:

@@ -18,9 +18,10 @@ from sunshower.trident.declaring import (
     persisted_schema,
     state_code_returns,
 )
-from sunshower.trident.drafts import Tip, before, is_uneven, same_group, send
+from sunshower.trident.drafts import Made, Tip, before, is_uneven, same_group, send
 from sunshower.trident.stages.persisting import Lookup, PersistPartition, Query, Slot
 from sunshower.trident.stages.sharing import ByFields, ToFirst
+from sunshower.trident.stages.windowing import Windows
 from sunshower.trident.states.guarantee import check, check_sharing
 from sunshower.trident.states.port import StateFactory, StateKind
 
@@ -72,12 +73,19 @@ def new_state(
         )
     program = tip.stage.group.program
     program.check_open(where)
-    for kind in {stage.spout.kind for stage in before(tip) if stage.spout is not None}:
-        check(kind, factory.kind, where, not_exactly_once)
+    if not isinstance(factory.kind, StateKind):
+        raise TopologyError(f"{where}: kind is {factory.kind!r}; give one of StateKind")
+    check_pairs(factory.kind, tip, where, not_exactly_once)
     if factory.kind is StateKind.TRANSACTIONAL and is_uneven(tip):
         check_sharing(where, accept=not_exactly_once)
     program.keep_state(getattr(factory, "name", None) or name, where)
     return Slot(factory, name, exactly_once=not not_exactly_once)
+
+
+def check_pairs(kind: StateKind, tip: Tip, where: str, not_exactly_once: bool) -> None:
+    """Raise TopologyError, or only warn, if what comes from the spouts does not count once."""
+    for spout in {stage.spout.kind for stage in before(tip) if stage.spout is not None}:
+        check(spout, kind, where, not_exactly_once)
 
 
 def is_factory(state: Any) -> bool:
@@ -152,6 +160,10 @@ def _at_state(tip: Tip, by: Sequence[str], state: BatchState[Any], where: str) -
 
 
 def _check_keys(by: Sequence[str], state: BatchState[Any], function: Any, where: str) -> None:
+    if function is None and isinstance(state.tip, Made) and isinstance(state.tip.operator, Windows):
+        raise TopologyError(
+            f"{where}: a state of windows has no value for each group; give a function(state, rows)"
+        )
     if function is None and state.by is not None and len(by) != len(state.by):
         keys = ", ".join(state.by) or "nothing, for it is not grouped"
         raise TopologyError(

@@ -2,7 +2,9 @@
 
 An operator that commits is late, and so is all that reads what it emits, in its stage and beyond.
 What a stage sends to another is late if any of it comes from a late operator: the receiver learns
-how much it was only then. All else is early: it is done in the process phase, in any order.
+how much it was only then. If some of it is early it learns of that before, so that it knows whether
+it still has all of it when the commit begins. All else is early: it is done in the process phase,
+in any order.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ class Phases:
     late_nodes: frozenset[int]
     late_inputs: frozenset[str]  # ids of stages
     late_targets: frozenset[str]
+    mixed_inputs: frozenset[str] = frozenset()  # those of the late ones that send some rows early
+    mixed_targets: frozenset[str] = frozenset()
 
     def is_late(self, stage: Stage) -> bool:
         """Whether the stage has anything to do in the commit phase."""
@@ -43,7 +47,9 @@ def phases(stages: Sequence[Stage]) -> dict[str, Phases]:
         late_inputs = frozenset(one for one in feeders[id] if id in found[one].late_targets)
         late = _late_nodes(stage, late_inputs)
         targets = frozenset(one.target for one in stage.outputs if one.node in late)
-        found[id] = Phases(late, late_inputs, targets)
+        early = frozenset(one.target for one in stage.outputs if one.node not in late)
+        mixed = frozenset(one for one in late_inputs if id in found[one].mixed_targets)
+        found[id] = Phases(late, late_inputs, targets, mixed, targets & early)
     return found
 
 

@@ -10,27 +10,30 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from sunshower.errors import NoNode
+from sunshower.errors import NodeExists, NoNode, StoreUnreachable, WrongVersion
 from sunshower.stores.tree import Tree
-from sunshower.trident.nodes import decode, encode, mismatch, put
+from sunshower.trident.nodes import decode, encode, mismatch
 
 
 class RotatingState:
     """Values by txid below `path`, in memory and in the tree; whoever opens it reads them all.
 
     Values are what JSON makes of them: a tuple comes back as a list, also before a restart.
-    All raise StoreUnreachable, after which it reads anew what stands there. Only one process may
-    write below a path at a time. Raises StateMismatch for a node that is not of this kind.
+    All raise StoreUnreachable, after which it reads anew what stands there. Each write names the
+    version that it replaces, so one that was not answered and comes late changes nothing. Only one
+    process may write below a path at a time. Raises StateMismatch for a node that is not of this
+    kind.
     """
 
     def __init__(self, tree: Tree, path: str) -> None:
         self._tree = tree
         self._path = path
         self._known: dict[int, Any] | None = None
+        self._versions: dict[int, int] = {}  # of the nodes of `_known`
         self._values()
 
     def keys(self) -> list[int]:
@@ -71,10 +74,11 @@ class RotatingState:
         """Keep a value, whatever was there. Raises BatchError if JSON cannot carry it."""
         values, path = self._values(), self._node(txid)
         written = encode(value, path)
-        self._known = None  # until it is known to be written
-        put(self._tree, path, written)
-        values[txid] = json.loads(written)
-        self._known = values
+        if txid in values and encode(values[txid], path) == written:
+            return
+        with self._writing(path):
+            self._versions[txid] = self._replace(path, written, self._versions.get(txid))
+            values[txid] = json.loads(written)
 
     def remove(self, txid: int) -> None:
         """Forget a value, if there is one."""
@@ -86,13 +90,32 @@ class RotatingState:
 
     def _remove(self, txids: list[int]) -> None:
         values = self._values()
-        self._known = None
         for txid in txids:
             if txid in values:
-                with suppress(NoNode):
-                    self._tree.delete(self._node(txid))
-                del values[txid]
-        self._known = values
+                path = self._node(txid)
+                with self._writing(path), suppress(NoNode):
+                    self._tree.delete(path, self._versions[txid])
+                del values[txid], self._versions[txid]
+
+    @contextmanager
+    def _writing(self, path: str) -> Iterator[None]:
+        """What is known counts for nothing until the store has answered."""
+        known, self._known = self._known, None
+        try:
+            yield
+        except (WrongVersion, NodeExists) as error:
+            raise StoreUnreachable(
+                f"{path} has changed meanwhile ({error}): a write that was not answered has come "
+                "late. It is read anew"
+            ) from error
+        self._known = known
+
+    def _replace(self, path: str, value: bytes, version: int | None) -> int:
+        if version is not None:
+            with suppress(NoNode):  # a removal that was not answered
+                return self._tree.set(path, value, version)
+        self._tree.create(path, value)
+        return 0
 
     def _values(self) -> dict[int, Any]:
         if self._known is None:
@@ -101,12 +124,13 @@ class RotatingState:
 
     def _read(self) -> dict[int, Any]:
         found: dict[int, Any] = {}
+        self._versions.clear()
         for name in self._tree.children(self._path):
             path = f"{self._path}/{name}"
             if not (name.isascii() and name.isdecimal()):
                 raise mismatch(path, name, "the number of a batch")
             if (node := self._tree.get(path)) is not None:
-                found[int(name)] = decode(node, path)
+                found[int(name)], self._versions[int(name)] = decode(node, path), node.version
         return found
 
     def _node(self, txid: int) -> str:

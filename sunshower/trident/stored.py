@@ -4,10 +4,11 @@
     <root>/<spout id>/coordinator/currattempts   {"7": 2}       the attempt begun last, by txid
     <root>/<spout id>/coordinator/epoch          3              the lives of the coordinator
     <root>/<spout id>/coordinator/skipped        {"7": [why]}   batches whose rows are put aside
+    <root>/<spout id>/coordinator/topology       "words"        whose all of this is
 
-Paths and values are Storm's, but for the last two. Each life of the master writes all nodes anew,
-and every write names the version it replaces, so a former life that is not dead cannot write any
-more.
+Paths and values are Storm's, but for the last three. Each life of the master writes the nodes
+anew, but the last one, and every write names the version it replaces, so a former life that is not
+dead cannot write any more.
 Of several spouts each has the same; where they differ, the highest counts.
 Storm: org.apache.storm.trident.topology.MasterBatchCoordinator, TransactionalState
 """
@@ -15,17 +16,26 @@ Storm: org.apache.storm.trident.topology.MasterBatchCoordinator, TransactionalSt
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, TypeVar
 
-from sunshower.errors import NodeExists, NoNode, StaleAttempt, StoreUnreachable, WrongVersion
+from sunshower.errors import (
+    NodeExists,
+    NoNode,
+    StaleAttempt,
+    StateMismatch,
+    StoreUnreachable,
+    WrongVersion,
+)
 from sunshower.stores.tree import Tree
 from sunshower.trident.letters import is_packed
 from sunshower.trident.nodes import decode, encode, mismatch
 
 _CURRENT, _ATTEMPTS, _EPOCH, _SKIPPED = "currtx", "currattempts", "epoch", "skipped"
 _NAMES = (_EPOCH, _ATTEMPTS, _SKIPPED, _CURRENT)  # in the order in which a new life writes them
+_TOPOLOGY = "topology"
 _ROUNDS_MAX = 20  # in which somebody else may write while a life begins
 
 T = TypeVar("T")
@@ -44,10 +54,11 @@ class CoordinatorMemory:
     """The nodes of one group, opened for one life of its master.
 
     Raises StoreUnreachable, after which a call may be repeated; StateMismatch for nodes that
-    nobody here can have written; StaleAttempt once a later life has begun.
+    nobody here can have written, and those of another topology; StaleAttempt once a later life has
+    begun.
     """
 
-    def __init__(self, tree: Tree, root: str, spouts: Sequence[str]) -> None:
+    def __init__(self, tree: Tree, root: str, spouts: Sequence[str], topology: str) -> None:
         self._tree = tree
         self._folders = [coordinator_path(root, spout) for spout in spouts]
         self._nodes: dict[str, _Kept] = {}
@@ -55,6 +66,8 @@ class CoordinatorMemory:
         self.attempts: dict[int, int] = {}  # of `current` and later ones: txid → begun last
         self.skipped: dict[int, list[Any]] = {}  # likewise: txid → why, see letters.packed
         self.epoch = 1
+        self._check_owner(topology)
+        self._claim(topology)
         self._begin_life()
 
     def skip(self, txid: int, why: list[Any]) -> None:
@@ -74,6 +87,27 @@ class CoordinatorMemory:
         """Keep that a batch is committed, and so the next one is current."""
         self._write_all(_CURRENT, txid + 1)
         self.current = txid + 1
+
+    def _check_owner(self, topology: str) -> None:
+        for folder in self._folders:
+            path = f"{folder}/{_TOPOLOGY}"
+            node = self._tree.get(path)
+            owner = topology if node is None else decode(node, path)
+            if not isinstance(owner, str):
+                raise mismatch(path, owner, "the id of a topology")
+            if owner != topology:
+                raise StateMismatch(
+                    f"{folder} is of topology {owner!r}, and here is {topology!r}, which would go "
+                    "on where that one is: give this one's spout another id, or its batches "
+                    f"another store or root; if it was only renamed, remove {path}"
+                )
+
+    def _claim(self, topology: str) -> None:
+        for folder in self._folders:
+            path = f"{folder}/{_TOPOLOGY}"
+            if self._tree.get(path) is None:
+                with suppress(NodeExists):  # a former life, late
+                    self._tree.create(path, encode(topology, path))
 
     def _begin_life(self) -> None:
         for _ in range(_ROUNDS_MAX):

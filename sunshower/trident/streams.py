@@ -28,14 +28,14 @@ from sunshower.trident.declaring import (
 )
 from sunshower.trident.drafts import Made, Mixed, StageDraft, Tip, gather, same_group, send
 from sunshower.trident.grouped import GroupedBatches
-from sunshower.trident.persisted import BatchState, persist_partition, query
+from sunshower.trident.persisted import BatchState, check_pairs, persist_partition, query
 from sunshower.trident.stages import steps
 from sunshower.trident.stages.joining import Join, rest_of
 from sunshower.trident.stages.plan import Sharing
 from sunshower.trident.stages.port import Operator
 from sunshower.trident.stages.ranking import Ranking
 from sunshower.trident.stages.sharing import ByBatch, ByFields, Chosen, Even, ToAll, ToFirst
-from sunshower.trident.states.port import StateFactory
+from sunshower.trident.states.port import StateFactory, StateKind
 from sunshower.trident.windows import Window
 
 R_co = TypeVar("R_co", covariant=True)
@@ -110,14 +110,24 @@ class BatchStream(Generic[R_co]):
         return self._spread(lambda: steps.Project(self.schema, fields), schema)
 
     def operate(
-        self, operator: Operator, *others: BatchStream[Any], fields: Columns
+        self,
+        operator: Operator,
+        *others: BatchStream[Any],
+        fields: Columns,
+        not_exactly_once: bool = False,
     ) -> BatchStream[Any]:
         """An operator of your own, in the stage where the rows are; see `stages/port.py`.
 
         With `others`, all rows of a batch meet in one task: ours are its input 0, theirs 1, 2 ….
-        `fields` is () if it emits nothing.
+        `fields` is () if it emits nothing. One that `commits` undoes itself what an earlier attempt
+        has written, as an opaque state does.
         """
         where = self._where("operate", operator)
+        if not callable(getattr(operator, "process", None)) or not hasattr(operator, "commits"):
+            raise TopologyError(f"{where}: {operator!r} is no operator; see stages/port.py")
+        if operator.commits:
+            for one in (self, *others):
+                check_pairs(StateKind.OPAQUE, one.tip, where, not_exactly_once)
         schema = Schema(("nothing",)) if fields == () else columns_schema(fields, where)
         if not others:
             return self.then(operator, schema)

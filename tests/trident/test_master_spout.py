@@ -12,7 +12,13 @@ import pytest
 
 from sunshower import Context
 from sunshower.clock import ManualClock
-from sunshower.errors import StoreUnreachable, TopologyError, TopologyFailed
+from sunshower.errors import (
+    FailedBatch,
+    ReportedFailedBatch,
+    StoreUnreachable,
+    TopologyError,
+    TopologyFailed,
+)
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout
@@ -203,6 +209,33 @@ def test_a_batch_that_was_put_aside_stays_so_whoever_coordinates(tmp_path: Path)
     dead = [json.loads(line) for line in letters.read_text().splitlines()]
     assert {one["record"]["number"] for one in dead} == {6, 7, 8}
     assert rig.database.counts == Counter([*range(6), *range(9, 20)])
+
+
+class GivesUp(Hook):
+    """One batch is given up once, and that is to be told or not."""
+
+    def __init__(self, error: type[FailedBatch]) -> None:
+        self.errors = [error("the rates are missing")]
+
+    def __call__(self, step: str, attempt: Attempt, context: Context | None) -> None:
+        if (step, attempt.txid) == ("in the middle", 3) and self.errors:
+            raise self.errors.pop()
+
+
+@pytest.mark.parametrize("error", [FailedBatch, ReportedFailedBatch])
+def test_a_batch_that_is_given_up_is_reported_if_that_is_wanted(error: type[FailedBatch]) -> None:
+    hook = GivesUp(error)
+    rig = Rig(Numbers(20, 3, hook), hook)
+    sim = SimCluster(3, check=True).submit(rig.topology().graph())
+    assert sim.wait(120.0), sim._describe()
+    rig.check()
+    errors = [one.text for task in sim.snapshot().tasks() for one in task.health.last]
+    if error is ReportedFailedBatch:
+        assert len(errors) == 1
+        assert "batch 3, attempt 0: exception in middle" in errors[0]
+        assert "the rates are missing" in errors[0]
+    else:
+        assert errors == []
 
 
 class Away(Watched):

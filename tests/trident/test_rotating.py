@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
 
-from sunshower.errors import BatchError, StateMismatch, StoreUnreachable
+from sunshower.errors import (
+    BatchError,
+    NodeExists,
+    StateMismatch,
+    StoreUnreachable,
+    WrongVersion,
+)
 from sunshower.stores.memory_tree import MemoryForest, MemoryTree
 from sunshower.stores.tree import Tree
 from sunshower.trident.rotating import RotatingState
@@ -109,6 +118,69 @@ def test_a_write_without_an_answer_is_looked_up() -> None:
         state.override(1, "new")
     tree.deaf = False
     assert state.get(1) == "new"
+
+
+class Late(MemoryTree):
+    """It does not answer to the next write, which is carried out when `come` is called."""
+
+    is_late = False
+
+    def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False) -> None:
+        self._perhaps_late(partial(super().create, path, value))
+
+    def set(self, path: str, value: bytes, version: int | None = None) -> int:
+        self._perhaps_late(partial(super().set, path, value, version))
+        node = self.get(path)
+        assert node is not None
+        return node.version
+
+    def _perhaps_late(self, write: Callable[[], object]) -> None:
+        if self.is_late:
+            self.is_late, self.write = False, write
+            raise StoreUnreachable("it does not answer")
+        write()
+
+    def come(self) -> None:
+        with suppress(NodeExists, WrongVersion):
+            self.write()
+
+
+@pytest.mark.parametrize("before", [{}, {"_7": "old"}])
+def test_a_write_that_comes_late_changes_nothing(before: dict[str, Any]) -> None:
+    tree = Late(MemoryForest())
+    state = opened(tree, **before)
+    tree.is_late = True
+    with pytest.raises(StoreUnreachable):
+        state.override(7, "of attempt 0")
+    state.override(7, "of attempt 1")
+    tree.come()
+    assert state.get(7) == RotatingState(tree, PATH).get(7) == "of attempt 1"
+
+
+@pytest.mark.parametrize("before", [{}, {"_7": "old"}])
+def test_or_it_is_read_anew_where_it_comes_between(before: dict[str, Any]) -> None:
+    tree = Late(MemoryForest())
+    state = opened(tree, **before)
+    tree.is_late = True
+    with pytest.raises(StoreUnreachable):
+        state.override(7, "of attempt 0")
+    assert state.get(7) == before.get("_7")
+    tree.come()
+    with pytest.raises(StoreUnreachable, match="come late"):
+        state.override(7, "of attempt 1")
+    assert state.get(7) == "of attempt 0"
+
+
+def test_what_is_there_already_is_not_written_again(tree: Tree) -> None:
+    state = opened(tree, _7={"a": (1, 2)})
+    state.override(7, {"a": [1, 2]})
+    node = tree.get(f"{PATH}/7")
+    assert node is not None
+    assert node.version == 0
+    state.override(7, {"a": [1, 2.0]})
+    node = tree.get(f"{PATH}/7")
+    assert node is not None
+    assert node.version == 1
 
 
 def test_foreign_nodes_are_named(tree: Tree) -> None:

@@ -232,3 +232,43 @@ def test_parts_that_are_one_too_many_and_second_counts_are_refused() -> None:
         books.count(1, 0)
     with pytest.raises(BatchError, match="twice"):
         books.count(1, 1)
+
+
+def mixed_task() -> Task:
+    """It is fed by a stage that sends some rows early and some late."""
+    task = Task()
+    feeds = (Node(Doing()), Node(Doing(commits=True)))
+    outputs = tuple(Output(i, f"rows{i}", "mine", ROW, Mod()) for i in range(2))
+    before = Stage("before", 2, feeds, outputs=outputs)
+    inputs = tuple(Input("before", f"rows{i}", ROW, (Feed(0, 0),)) for i in range(2))
+    mine = Stage("mine", 1, (Node(task.operator),), inputs=inputs)
+    task.bolt = BatchBolt("g", mine, phases([before, mine])["mine"], 3)
+    task.bolt.prepare(Context("t", "mine", TASK, 0, 1, {"before": FEEDERS, "mine": (TASK,)}))
+    return task
+
+
+def hear_part(task: Task, sender: int, stream: str) -> Told:
+    return task.hear("before", sender, stream, Part(1, 0, 1, [Row(0, 1)]))
+
+
+def hear_count(task: Task, sender: int, parts: int, *, late: bool) -> Told:
+    return task.hear("before", sender, COORD, Count(1, 0, 1, parts, late))
+
+
+def test_what_comes_early_and_late_from_the_same_tasks_is_counted_in_both_phases() -> None:
+    task = mixed_task()
+    hear_part(task, 1, "rows0")
+    counts = [hear_count(task, 1, 1, late=False), hear_count(task, 2, 1, late=False)]
+    assert [one.state for one in counts] == ["open", "open"], "a part is missing"
+    hear_part(task, 2, "rows0")
+    assert [one.state for one in counts] == ["acked", "acked"]
+    assert task.operator.done == []
+    hear_count(task, 1, 2, late=True)
+    hear_count(task, 2, 1, late=True)
+    hear_part(task, 1, "rows1")
+    assert task.operator.done == [(Attempt(1, 0, 1), 3)]
+
+
+def test_early_rows_that_have_died_with_a_task_are_missed_when_the_commit_begins() -> None:
+    """They were acked, so nobody would tell before the timeout."""
+    assert hear_count(mixed_task(), 1, 1, late=True).state == "failed"

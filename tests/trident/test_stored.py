@@ -25,7 +25,7 @@ def forest() -> MemoryForest:
 def opened(tree: Tree | MemoryForest, *spouts: str) -> CoordinatorMemory:
     if isinstance(tree, MemoryForest):
         tree = MemoryTree(tree)
-    return CoordinatorMemory(tree, ROOT, spouts or ("a",))
+    return CoordinatorMemory(tree, ROOT, spouts or ("a",), "words")
 
 
 def values(forest: MemoryForest, folder: str = A) -> list[bytes]:
@@ -105,6 +105,18 @@ def test_two_that_keep_writing_are_told_apart(forest: MemoryForest) -> None:
     opened(forest)
     with pytest.raises(StaleAttempt, match="running twice"):
         opened(Rival(forest))
+
+
+def test_the_store_of_another_topology_is_refused(forest: MemoryForest) -> None:
+    tree = MemoryTree(forest)
+    memory = opened(forest)
+    with pytest.raises(StateMismatch, match=r"a/coordinator is of topology 'words'.*'others'.*id"):
+        CoordinatorMemory(tree, ROOT, ["b", "a"], "others")
+    memory.begin({1: 0})
+    assert tree.get(f"{B}/currtx") is None, "nothing was written"
+    tree.set(f"{A}/topology", b"[7]")
+    with pytest.raises(StateMismatch, match="a/coordinator/topology holds"):
+        opened(forest)
 
 
 class Silent(MemoryTree):

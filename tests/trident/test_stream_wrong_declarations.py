@@ -18,6 +18,7 @@ from sunshower.errors import (
 )
 from sunshower.trident import (
     Aggregator,
+    BatchSpout,
     Skip,
     SpoutKind,
     StateKind,
@@ -27,6 +28,7 @@ from sunshower.trident import (
     tumbling,
 )
 from sunshower.trident.places import InMemory
+from sunshower.trident.stages.persisting import Persist, Slot
 from tests.trident.one_process import Given, Kept, given, plans
 
 
@@ -147,6 +149,9 @@ CASES: list[tuple[type[SunshowerError], Wrong, str]] = [
         "the state has 2 tasks",
     ),
     (RecordMismatch, lambda s: s.state_query(Kept(), fields=Line), "its answer after"),
+    (TopologyError, lambda s: s.state_query(windows_of(s)), "function.state, rows."),
+    (TopologyError, lambda s: s.persistent_aggregate(kept_text(), count()), "StateKind"),
+    (TopologyError, lambda s: s.operate("top", fields=()), "'top' is no operator"),
     (RecordMismatch, lambda s: s.merge(s.project("word")), r"carries Word.*another one \(word\)"),
     (UnknownField, lambda s: s.join(s, "wrod"), "no field 'wrod'"),
     (TopologyError, lambda s: s.join(s, "word", how="outer"), '"inner" or "left"'),
@@ -161,6 +166,14 @@ CASES: list[tuple[type[SunshowerError], Wrong, str]] = [
 
 class ByHand:
     pass
+
+
+def kept_text() -> Any:
+    return Kept("opaque")  # type: ignore[arg-type]
+
+
+def windows_of(stream: Any) -> Any:
+    return stream.window(tumbling(count=2), count(), state=Kept())
 
 
 def many(word: Word) -> list[Word]:
@@ -226,6 +239,39 @@ def test_a_pair_that_is_not_exactly_once_must_be_accepted(write: Any) -> None:
         write(opaque.shuffle())
     with pytest.warns(UserWarning, match=r"'lines'.*do not count exactly once"):
         write(opaque.shuffle(), not_exactly_once=True)
+
+
+def test_an_operator_that_commits_is_a_state_too() -> None:
+    plain = batches(Topology("t"), "lines", Given(Word, SpoutKind.NON_TRANSACTIONAL))
+    with pytest.raises(TopologyError, match=r"operate.*do not count exactly once"):
+        plain.operate(Persist(Slot(Kept(), "own")), fields=())
+    with pytest.warns(UserWarning, match="do not count exactly once"):
+        plain.operate(Persist(Slot(Kept(), "own")), fields=(), not_exactly_once=True)
+
+
+def test_a_spout_whose_kind_is_none() -> None:
+    spout: Any = BatchSpout()
+    spout.emits, spout.kind = Word, "transactional"
+    with pytest.raises(TopologyError, match=r"'lines'.*kind is 'transactional'.*SpoutKind"):
+        batches(Topology("t"), "lines", spout)
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ({"skip": "dead.jsonl"}, r"skip is 'dead.jsonl'.*Skip\(dead_letters"),
+        ({"skip": Skip(attempts=0)}, "skip: attempts is 0"),
+        ({"skip": Skip(attempts=1.5)}, "skip: attempts is 1.5"),  # type: ignore[arg-type]
+        ({"store": "x.db"}, r"store is 'x.db'.*InSqlite\("),
+        ({"max_batches": 1.5}, "max_batches is 1.5"),
+        ({"max_batches": True}, "max_batches is True"),
+        ({"interval_s": "1"}, "interval_s is '1'"),
+        ({"interval_s": float("nan")}, "interval_s is nan"),
+    ],
+)
+def test_nonsense_about_a_group(setting: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=f"(?s)batches 'words': {said}"):
+        given(Word, "words", **setting)
 
 
 def test_a_group_is_set_once() -> None:
