@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Message
 
 from sunshower.clock import ManualClock
+from sunshower.errors import IncompleteBatch
 from sunshower.kafka.batches import BatchOptions, KafkaOpaque, KafkaTransactional
 from sunshower.kafka.partitions import Partition
 from sunshower.kafka.starting import First
@@ -192,3 +193,24 @@ def test_a_partition_that_is_added_is_read_from_its_first_record(
     anew.tree_says(3)
     found = {row.partition for row in anew.batch(3)}
     assert found == (set() if first is First.LATEST else {2}), "LATEST is of each deployment"
+
+
+def test_a_batch_of_a_topic_that_has_become_shorter_is_incomplete_and_the_rest_of_it_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    site = Site(monkeypatch, 4, 2)
+    drive = site.drive(site.spout(KafkaTransactional, bounds=Bounds(records=9)))
+    assert len(drive.emit(1)) == 6
+    site.sizes[0] = 3
+    for attempt in (1, 2):
+        if attempt == 2:
+            site.sizes[0] = 0
+            drive.restart()
+        said = rf"a\[0\], offsets 0 to 3: the batch had 4 records, and {site.sizes[0]} are there"
+        with pytest.raises(IncompleteBatch, match=said) as caught:
+            drive.emit(1, attempt)
+        assert [row.partition for row in caught.value.rows] == [1, 1]
+    drive.success(1)
+    drive.tree_says(2)
+    site.sizes |= {0: 5, 1: 3}
+    assert sorted((row.partition, row.offset) for row in drive.batch(2)) == [(0, 4), (1, 2)]
