@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("sunshower.kafka")
 _REST_S = 0.2
+_ASKING_S = 5.0  # in one batch, where partitions begin
+_LATER = 1  # times as long as a question took that had no answer, until the next is asked
 _BY_ANYONE = (First.UNCOMMITTED_EARLIEST, First.UNCOMMITTED_LATEST)
 
 
@@ -61,7 +63,9 @@ class BatchOptions:
     # EARLIEST, where the topic was made anew; LATEST, where its end was lost and written once more.
     shortened: First | None = None
     refresh_s: float = 30.0  # partitionRefreshPeriodMs: new partitions and topics
-    answer_s: float = 30.0  # in which a batch that is emitted again must have been read
+    # In which a batch that is emitted again must have been read: less than message_timeout_s, or
+    # the batch is blamed for brokers that are away.
+    answer_s: float = 10.0
     directory: Callable[[Mapping[str, Any]], Directory] = by_metadata  # is given the settings
     # A record for what cannot be read, or None to pass it over; it is given the message as bytes,
     # and why. Without it such a message fails its batch: it cannot be passed over by itself.
@@ -125,6 +129,8 @@ class _KafkaBatches(Partitioned):
         self._topology = f"{context.topology}-{self.deployment}"
         self.origin = "" if self.options.first in _BY_ANYONE else self._topology
         self._begun: dict[tuple[str, str, int | None], Extent] = {}
+        self._unanswered_s: dict[str, float] = {}  # when that was known
+        self._quiet_until_s = self._clock.now()
         self._read: dict[Partition, Extent] = {}
         self._committed: dict[Partition, int] = {}
 
@@ -237,25 +243,35 @@ class _KafkaBatches(Partitioned):
     def _starts(self, last: Mapping[str, Any]) -> dict[Partition, Extent]:
         """Where each partition is to be read from, as an extent that ends there.
 
-        Those of which nobody tells now are left out: batches go on without them.
+        Those of which nobody tells now are left out: batches go on without them. So are those for
+        which no time is left.
         """
         found: dict[Partition, Extent] = {}
-        for name, kept in last.items():
-            try:
-                found[partition_of(name)] = self._start(name, kept)
-            except KafkaUnreachable as error:
-                _LOG.warning("%s is read later: %s", name, error)
+        until_s = self._clock.now() + _ASKING_S
+        for name in sorted(last, key=lambda name: self._unanswered_s.get(name, 0.0)):
+            if (start := self._start(name, last[name], until_s)) is not None:
+                found[partition_of(name)] = start
         return found
 
-    def _start(self, name: str, kept: Any) -> Extent:
+    def _start(self, name: str, kept: Any, until_s: float) -> Extent | None:
         extent = None if kept is None else Extent.of(kept, name)
         ours = (self._topology, self._bounded)
         if extent is not None and (extent.deployment, extent.run) == ours:
             return extent
         partition, before = partition_of(name), None if extent is None else extent.end
         key = (self.run, name, before)
-        if key not in self._begun:  # an attempt that is repeated begins there, too
+        if key in self._begun:  # an attempt that is repeated begins there, too
+            return self._begun[key]
+        now_s = self._clock.now()
+        if not self._quiet_until_s <= now_s < until_s:
+            return None
+        try:
             self._begun[key] = self._first(partition, extent)
+        except KafkaUnreachable as error:
+            self._unanswered_s[name] = later_s = self._clock.now()
+            self._quiet_until_s = later_s + _LATER * (later_s - now_s)
+            _LOG.warning("%s is read later: %s", name, error)
+            return None
         return self._begun[key]
 
     def _first(self, partition: Partition, extent: Extent | None) -> Extent:
