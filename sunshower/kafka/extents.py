@@ -89,7 +89,7 @@ def partition_of(name: str) -> Partition:
 
 
 def checksum(messages: Sequence[Message]) -> int:
-    """Of their offsets, keys and values, each with its length; none is another than an empty one."""
+    """Of their offsets, keys and values, each with its length; none is not an empty one."""
     lot = Lot.of(messages)
     found = zlib.crc32(lot.offsets().tobytes())
     for column in ("key", "value"):
