@@ -51,6 +51,9 @@ SunshowerError                 one paragraph: the thing, the place, the way out
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 
 class SunshowerError(Exception):
     """Root of the tree: catch this to catch everything sunshower raises on purpose."""
@@ -169,7 +172,10 @@ class StaleAttempt(BatchError):
 
 
 class IncompleteBatch(BatchError):
-    """A batch cannot be emitted again as it was: some of it is gone."""
+    """A batch cannot be emitted again as it was: some of it is gone. `rows`: what is left, where
+    that is known; if the batch is skipped they are put aside."""
+
+    rows: Sequence[Any] = ()
 
 
 class StateMismatch(BatchError):

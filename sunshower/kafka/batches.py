@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("sunshower.kafka")
 _REST_S = 0.2
+_ASKING_S = 5.0  # in one batch, where partitions begin
+_LATER = 1  # times as long as a question took that had no answer, until the next is asked
 _BY_ANYONE = (First.UNCOMMITTED_EARLIEST, First.UNCOMMITTED_LATEST)
 
 
@@ -61,7 +63,9 @@ class BatchOptions:
     # EARLIEST, where the topic was made anew; LATEST, where its end was lost and written once more.
     shortened: First | None = None
     refresh_s: float = 30.0  # partitionRefreshPeriodMs: new partitions and topics
-    answer_s: float = 30.0  # in which a batch that is emitted again must have been read
+    # In which a batch that is emitted again must have been read: less than message_timeout_s, or
+    # the batch is blamed for brokers that are away.
+    answer_s: float = 10.0
     directory: Callable[[Mapping[str, Any]], Directory] = by_metadata  # is given the settings
     # A record for what cannot be read, or None to pass it over; it is given the message as bytes,
     # and why. Without it such a message fails its batch: it cannot be passed over by itself.
@@ -125,6 +129,8 @@ class _KafkaBatches(Partitioned):
         self._topology = f"{context.topology}-{self.deployment}"
         self.origin = "" if self.options.first in _BY_ANYONE else self._topology
         self._begun: dict[tuple[str, str, int | None], Extent] = {}
+        self._unanswered_s: dict[str, float] = {}  # when that was known
+        self._quiet_until_s = self._clock.now()
         self._read: dict[Partition, Extent] = {}
         self._committed: dict[Partition, int] = {}
 
@@ -237,25 +243,35 @@ class _KafkaBatches(Partitioned):
     def _starts(self, last: Mapping[str, Any]) -> dict[Partition, Extent]:
         """Where each partition is to be read from, as an extent that ends there.
 
-        Those of which nobody tells now are left out: batches go on without them.
+        Those of which nobody tells now are left out: batches go on without them. So are those for
+        which no time is left.
         """
         found: dict[Partition, Extent] = {}
-        for name, kept in last.items():
-            try:
-                found[partition_of(name)] = self._start(name, kept)
-            except KafkaUnreachable as error:
-                _LOG.warning("%s is read later: %s", name, error)
+        until_s = self._clock.now() + _ASKING_S
+        for name in sorted(last, key=lambda name: self._unanswered_s.get(name, 0.0)):
+            if (start := self._start(name, last[name], until_s)) is not None:
+                found[partition_of(name)] = start
         return found
 
-    def _start(self, name: str, kept: Any) -> Extent:
+    def _start(self, name: str, kept: Any, until_s: float) -> Extent | None:
         extent = None if kept is None else Extent.of(kept, name)
         ours = (self._topology, self._bounded)
         if extent is not None and (extent.deployment, extent.run) == ours:
             return extent
         partition, before = partition_of(name), None if extent is None else extent.end
         key = (self.run, name, before)
-        if key not in self._begun:  # an attempt that is repeated begins there, too
+        if key in self._begun:  # an attempt that is repeated begins there, too
+            return self._begun[key]
+        now_s = self._clock.now()
+        if not self._quiet_until_s <= now_s < until_s:
+            return None
+        try:
             self._begun[key] = self._first(partition, extent)
+        except KafkaUnreachable as error:
+            self._unanswered_s[name] = later_s = self._clock.now()
+            self._quiet_until_s = later_s + _LATER * (later_s - now_s)
+            _LOG.warning("%s is read later: %s", name, error)
+            return None
         return self._begun[key]
 
     def _first(self, partition: Partition, extent: Extent | None) -> Extent:
@@ -316,36 +332,43 @@ class KafkaTransactional(_KafkaBatches, PartitionedSpout):
     """Batches that have the same records each time."""
 
     def emit_all_again(self, metadata: Mapping[str, Any], room: Room) -> None:
-        """Read exactly what was read before. Raises IncompleteBatch."""
+        """Read exactly what was read before. Raises IncompleteBatch, and emits what is whole."""
         self._connect()
         extents = {partition_of(name): Extent.of(one, name) for name, one in metadata.items()}
         wanted = {one: extent for one, extent in extents.items() if extent.records_max}
         until_s = self._clock.now() + self.options.answer_s
 
-        def wait(partitions: Collection[Partition]) -> None:
-            if self._clock.now() > until_s:
+        def is_over(silent: Collection[Partition]) -> bool:
+            late = self._clock.now() > until_s
+            if late and silent:
                 raise KafkaUnreachable(
-                    f"{', '.join(map(str, sorted(partitions)))} could not be read again within "
+                    f"{', '.join(map(str, sorted(silent)))} could not be read again within "
                     f"{self.options.answer_s:g} s, from {self.settings['bootstrap.servers']}; the "
                     "batch is emitted again. If that goes on: do its brokers run?"
                 )
+            return late
 
         ranges = {one: range(extent.first, extent.end) for one, extent in wanted.items()}
         counts = {one: extent.records_max for one, extent in wanted.items()}
-        found = self._fetching.again(ranges, counts, wait)
+        found = self._fetching.again(ranges, counts, is_over)
+        gone = []
         for partition, messages in sorted(found.items()):
-            self._check(partition, wanted[partition], messages)
-        for _, messages in sorted(found.items()):
-            self._emit(messages, room)
+            if said := self._missing(partition, wanted[partition], messages):
+                gone.append(said)
+            else:
+                self._emit(messages, room)
         self._read |= extents
+        if gone:
+            raise IncompleteBatch("; ".join(gone))
 
-    def _check(self, partition: Partition, extent: Extent, messages: list[Message]) -> None:
+    def _missing(self, partition: Partition, extent: Extent, messages: list[Message]) -> str:
+        """What is not as it was, if that is known: Storm, for one, does not count."""
         if extent.count is None:
-            return  # Storm's, who does not count
+            return ""
         if len(messages) == extent.count and checksum(messages) == extent.checksum:
-            return
+            return ""
         earliest, latest = self._connect().bounds(partition)
-        raise IncompleteBatch(
+        return (
             f"{partition}, offsets {extent.first} to {extent.end - 1}: the batch had "
             f"{extent.count} records, and {len(messages)} are there now"
             f"{'' if len(messages) != extent.count else ', which are others'}; the partition has "

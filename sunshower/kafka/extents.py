@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from sunshower.errors import StateMismatch
 from sunshower.kafka.lots import Lot
 from sunshower.kafka.partitions import Committed, Partition
@@ -30,7 +32,7 @@ class Extent:
     end: int
     deployment: str | None  # who has read it: Storm's topologyId
     count: int | None = None  # records; None: nobody has counted
-    checksum: int | None = None  # of offsets and values
+    checksum: int | None = None  # of offsets, keys and values
     until: int | None = None  # where the partition's part of a bounded job ends
     run: str | None = None  # which run of that job said so
 
@@ -87,8 +89,11 @@ def partition_of(name: str) -> Partition:
 
 
 def checksum(messages: Sequence[Message]) -> int:
-    """Of their offsets and values."""
+    """Of their offsets, keys and values, each with its length; none is not an empty one."""
     lot = Lot.of(messages)
-    values: Any = lot.column("value")
-    parts = b"".join(value for value in values if value is not None)
-    return zlib.crc32(parts, zlib.crc32(lot.offsets().tobytes()))
+    found = zlib.crc32(lot.offsets().tobytes())
+    for column in ("key", "value"):
+        parts: Any = lot.column(column)
+        sizes = np.array([-1 if part is None else len(part) for part in parts], np.int64)
+        found = zlib.crc32(b"".join(filter(None, parts)), zlib.crc32(sizes.tobytes(), found))
+    return found

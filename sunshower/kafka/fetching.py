@@ -32,6 +32,7 @@ class Fetching:
         self._consumer = consumer
         self._at: dict[Partition, int] = {}  # what is to be taken next
         self._ends: dict[Partition, int] = {}  # all below have been given
+        self._told: dict[Partition, int] = {}  # where the broker has said that there is no more
         self._ahead: list[Message] = []
         self.lost: set[Partition] = set()
 
@@ -53,6 +54,7 @@ class Fetching:
         for partition in gone:
             self._at.pop(partition, None)
             self._ends.pop(partition, None)
+            self._told.pop(partition, None)
         self.lost -= gone
         self._ahead = [one for one in self._ahead if _partition(one) not in gone]
 
@@ -85,25 +87,28 @@ class Fetching:
         return self._taken(found, until)
 
     def again(
-        self, ranges: Mapping[Partition, range], counts: Mapping[Partition, int], wait: Wait
+        self, ranges: Mapping[Partition, range], counts: Mapping[Partition, int], is_over: IsOver
     ) -> dict[Partition, list[Message]]:
         """The messages of a range of offsets in each of these: `counts` of them, or all there are.
 
-        `wait` is called while nothing comes, and raises when that has been too long.
+        `is_over` is asked while nothing comes, and given those that have not even told their ends;
+        it raises when that has been too long. Of the others what is there must do then.
         """
         self.leave([*self._at])
         self.seek({partition: offsets.start for partition, offsets in ranges.items()})
         found: dict[Partition, list[Message]] = {partition: [] for partition in ranges}
         while self._at:
-            if not self._fetch(_AT_ONCE, _WAIT_S):
-                wait([*self._at])
+            came = self._fetch(_AT_ONCE, _WAIT_S)
+            if not came and is_over([one for one in self._at if not self._is_at_end(one)]):
+                self.leave([*self._at])
             for partition, messages in self._by_partition(self._ahead).items():
                 offsets = ranges[partition]
                 found[partition] += [one for one in messages if (one.offset() or 0) in offsets]
-                self._ends[partition] = (messages[-1].offset() or 0) + 1
+                end = (messages[-1].offset() or 0) + 1
+                self._ends[partition] = max(end, self._told.get(partition, 0))
             self._ahead = []
             for partition in [*self.lost]:
-                self._go_on(partition)
+                self._go_on(partition, ranges[partition].start)
             done = [
                 one
                 for one in self._at
@@ -112,12 +117,16 @@ class Fetching:
             self.leave(done)
         return found
 
-    def _go_on(self, partition: Partition) -> None:
-        """Where the first message that is left is."""
-        first, _ = self._consumer.bounds(partition)
+    def _go_on(self, partition: Partition, wanted: int) -> None:
+        """Where the first message that is left is, or at the end if that comes before."""
+        first, end = self._consumer.bounds(partition)
+        at = max(first, min(wanted, end))
         self.leave([partition])
-        self._consumer.assign({partition: first})
-        self._at[partition] = self._ends[partition] = first
+        self._consumer.assign({partition: at})
+        self._at[partition] = self._ends[partition] = at
+
+    def _is_at_end(self, partition: Partition) -> bool:
+        return self._told.get(partition, -1) >= self._ends.get(partition, 0)
 
     def _fetch(self, limit: int, wait_s: float) -> bool:
         """Let messages come `ahead`. Returns whether anything came."""
@@ -138,7 +147,7 @@ class Fetching:
         if partition not in self._at:
             return
         if error.name() == "_PARTITION_EOF":
-            self._ends[partition] = message.offset() or 0
+            self._ends[partition] = self._told[partition] = message.offset() or 0
         elif error.name() in _OUT_OF_RANGE:
             self.lost.add(partition)
 
@@ -181,7 +190,7 @@ class Fetching:
         return {one: [*chain.from_iterable(parts)] for one, parts in found.items()}
 
 
-Wait = Callable[[Collection[Partition]], None]
+IsOver = Callable[[Collection[Partition]], bool]
 
 
 def _partition(message: Message) -> Partition:

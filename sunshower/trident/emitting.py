@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from sunshower.errors import StoreUnreachable
+from sunshower.errors import IncompleteBatch, StoreUnreachable
 from sunshower.stores.tree import Tree
 from sunshower.topologies.components import Collector, Context, Tuple
 from sunshower.topologies.retry import DEAD_LETTERS
 from sunshower.trident.attempts import Attempt, Order
-from sunshower.trident.letters import letters
+from sunshower.trident.letters import gone, letters
 from sunshower.trident.spouts.port import Emitter
 from sunshower.trident.stages.plan import Source
 
@@ -58,10 +58,19 @@ class Emitting:
         anchor: Tuple[Any],
         out: Collector[Any],
     ) -> None:
-        """Emit a batch to `takers`; one that is skipped goes to the dead letters instead."""
+        """Emit a batch to `takers`; one that is skipped goes to the dead letters instead, with
+        another letter if it cannot be emitted any more as it was."""
         put_aside: list[Any] = []
         rows = _Rows([put_aside.extend] if order.skip else takers)
-        self._emitter.emit_batch(Attempt(*order[:3]), order.metadata, rows)
+        try:
+            self._emitter.emit_batch(Attempt(*order[:3]), order.metadata, rows)
+        except IncompleteBatch as error:
+            if not order.skip:
+                raise
+            rows.emit(error.rows)
+            out.emit(
+                gone(self._source.id, order.txid, error, order.why), anchor, stream=DEAD_LETTERS
+            )
         self._rows, self._batch_rows = self._rows + rows.count, rows.count
         if put_aside:
             about = (self._source.id, order.txid, self._source.schema, put_aside, order.why)

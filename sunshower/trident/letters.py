@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from sunshower.errors import IncompleteBatch
 from sunshower.failures import Cause, Failure
 from sunshower.records import Schema
 from sunshower.runtime.letters import dead_letter
@@ -30,9 +32,20 @@ def letters(
     spout: str, txid: int, schema: Schema, rows: Sequence[Any], why: Sequence[Any]
 ) -> list[DeadLetter]:
     """One letter for each row of a batch; its message id is the txid."""
-    cause, *place, times = why
-    failure = Failure(Cause(cause), *place)
+    failure, times = _unpacked(why)
     return [
         dead_letter(spout, txid, dict(zip(schema.fields, row, strict=True)), failure, times)
         for row in schema.rows(rows)
     ]
+
+
+def gone(spout: str, txid: int, error: IncompleteBatch, why: Sequence[Any]) -> DeadLetter:
+    """The letter, without a record, of those rows of a batch that nobody can emit any more."""
+    failure, times = _unpacked(why)
+    said = replace(failure, reason=str(error), exception=type(error).__name__)
+    return dead_letter(spout, txid, {}, said, times)
+
+
+def _unpacked(why: Sequence[Any]) -> tuple[Failure, int]:
+    cause, *place, times = why
+    return Failure(Cause(cause), *place), times

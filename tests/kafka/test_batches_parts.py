@@ -10,7 +10,7 @@ from confluent_kafka import Message
 from sunshower.clock import ManualClock
 from sunshower.errors import ConfigError, FailedBatch, IncompleteBatch, StateMismatch
 from sunshower.kafka.batches import BatchOptions, KafkaOpaque, KafkaTransactional
-from sunshower.kafka.extents import Extent, name_of, partition_of
+from sunshower.kafka.extents import Extent, checksum, name_of, partition_of
 from sunshower.kafka.partitions import Partition
 from sunshower.kafka.starting import First
 from sunshower.topologies.components import Context, OnStream
@@ -155,6 +155,26 @@ def test_records_that_are_others_now_are_no_repetition(monkeypatch: pytest.Monke
     desk.client.waiting = [valued(0, 3), valued(1, 5)]
     with pytest.raises(IncompleteBatch, match="and 2 are there now, which are others"):
         desk.spout.emit_all_again(metadata, again)
+
+
+def test_a_checksum_tells_keys_and_where_each_value_ends() -> None:
+    def of(*pairs: tuple[bytes | None, bytes | None]) -> int:
+        messages = [
+            Message(topic="a", partition=0, offset=offset, key=key, value=value)
+            for offset, (key, value) in enumerate(pairs)
+        ]
+        return checksum(messages)
+
+    found = [
+        of((b"k", b"ab"), (b"l", b"c")),
+        of((b"k", b"a"), (b"l", b"bc")),
+        of((b"l", b"ab"), (b"k", b"c")),
+        of((b"kl", b"ab"), (b"", b"c")),
+        of((b"kl", b"ab"), (None, b"c")),
+        of((b"kl", b"abc"), (None, b"")),
+        of((b"kl", b"abc"), (None, None)),
+    ]
+    assert len({*found}) == len(found)
 
 
 def test_a_batch_has_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:

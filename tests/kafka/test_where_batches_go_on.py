@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from confluent_kafka import Message
 
 from sunshower.clock import ManualClock
+from sunshower.config import Config
+from sunshower.errors import IncompleteBatch, KafkaUnreachable
 from sunshower.kafka.batches import BatchOptions, KafkaOpaque, KafkaTransactional
 from sunshower.kafka.partitions import Partition
 from sunshower.kafka.starting import First
@@ -27,6 +30,7 @@ class Broker(Client):
         super().__init__()
         self.sizes, self.at = sizes, dict[Partition, int]()
         self.ended: set[Partition] = set()
+        self.late: Callable[[], None] = lambda: None
 
     def assign(self, offsets: Any) -> None:
         self.at |= offsets
@@ -37,6 +41,9 @@ class Broker(Client):
             del self.at[partition]
 
     def bounds(self, partition: Partition) -> tuple[int, int]:
+        if partition.number not in self.sizes:
+            self.late()
+            raise KafkaUnreachable(f"nobody leads {partition}")
         return 0, self.sizes[partition.number]
 
     def consume(self, limit: int, _: float) -> list[Message]:
@@ -69,6 +76,7 @@ class Site:
             return consume(made, limit, wait_s)
 
         vars(made)["consume"] = asked
+        made.late = lambda: self.clock.advance(6.0)
         return made
 
     def spout(self, kind: Any, **options: Any) -> Any:
@@ -192,3 +200,48 @@ def test_a_partition_that_is_added_is_read_from_its_first_record(
     anew.tree_says(3)
     found = {row.partition for row in anew.batch(3)}
     assert found == (set() if first is First.LATEST else {2}), "LATEST is of each deployment"
+
+
+def test_a_batch_of_a_topic_that_has_become_shorter_is_incomplete_and_the_rest_of_it_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    site = Site(monkeypatch, 4, 2)
+    drive = site.drive(site.spout(KafkaTransactional, bounds=Bounds(records=9)))
+    assert len(drive.emit(1)) == 6
+    site.sizes[0] = 3
+    for attempt in (1, 2):
+        if attempt == 2:
+            site.sizes[0] = 0
+            drive.restart()
+        said = rf"a\[0\], offsets 0 to 3: the batch had 4 records, and {site.sizes[0]} are there"
+        with pytest.raises(IncompleteBatch, match=said) as caught:
+            drive.emit(1, attempt)
+        assert [row.partition for row in caught.value.rows] == [1, 1]
+    drive.success(1)
+    drive.tree_says(2)
+    site.sizes |= {0: 5, 1: 3}
+    assert sorted((row.partition, row.offset) for row in drive.batch(2)) == [(0, 4), (1, 2)]
+
+
+def test_partitions_that_nobody_leads_hold_no_batch_up_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    site = Site(monkeypatch, 9)
+    site.topics.counts["a"] = 8
+    drive = site.drive(site.spout(KafkaOpaque))
+    found, took_s = [], []
+    for txid in range(1, 90):
+        before_s = site.clock.now()
+        found += drive.batch(txid)
+        drive.tree_says(txid + 1)
+        took_s.append(site.clock.now() - before_s)
+        site.clock.advance(1.0)
+    assert [row.offset for row in found] == [*range(9)]
+    assert max(took_s) < 8
+    site.sizes |= dict.fromkeys(range(1, 8), 1)
+    for txid in range(90, 110):
+        found += drive.batch(txid)
+        drive.tree_says(txid + 1)
+        site.clock.advance(1.0)
+    assert len(found) == 9 + 7
+    assert BatchOptions().answer_s <= Config().message_timeout_s / 2

@@ -198,3 +198,55 @@ def test_what_is_a_trident_spout_stays_itself(tmp_path: Any) -> None:
     assert as_trident_spout(Records([Word("a")])).kind is SpoutKind.NON_TRANSACTIONAL
     (tmp_path / "a").write_text("x\n")
     assert as_trident_spout(TextFiles(tmp_path / "a")).kind is SpoutKind.TRANSACTIONAL
+
+
+class Live(Spout[Word]):
+    """Gives what has come; None for ever where there is no more."""
+
+    def __init__(self) -> None:
+        self.texts = list("abcde")
+        self.asked = 0
+
+    def __deepcopy__(self, memo: Any) -> Live:
+        return self
+
+    def records(self) -> Iterator[Word | None]:
+        at = 0
+        while True:
+            self.asked += 1
+            if self.asked > 100_000:
+                raise OSError("asked without end")
+            if at < len(self.texts):
+                at += 1
+                yield Word(self.texts[at - 1])
+            else:
+                yield None
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+def test_a_live_source_that_has_less_than_before_is_not_waited_for(repeats: bool) -> None:
+    live = Live()
+    drive = Drive(plain(live, repeats=repeats))
+    assert [words(drive.batch(txid)) for txid in (1, 2)] == ["abc", "de"]
+    live.texts = list("ab")
+    drive.restart()
+    assert words(drive.batch(3)) == ""
+    live.texts = list("abcdefgh")
+    assert [words(drive.batch(txid)) for txid in (4, 5)] == ["fgh", ""]
+    assert live.asked < 1_000
+
+
+def test_a_batch_that_a_live_source_does_not_give_again_is_incomplete_in_the_end() -> None:
+    live = Live()
+    drive = Drive(plain(live, repeats=True))
+    drive.batch(1)
+    assert words(drive.emit(2)) == "de"
+    live.texts = list("ab")
+    drive.restart()
+    before_s = drive.clock.now()
+    with pytest.raises(IncompleteBatch, match="records 3 to 4, and now gives but 2 soon"):
+        drive.emit(2, 1)
+    assert drive.clock.now() - before_s < 15
+    live.texts = list("abcdefgh")
+    assert words(drive.emit(2, 2)) == "de"
+    assert words(drive.emit(3)) == "fgh"

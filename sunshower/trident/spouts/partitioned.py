@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from sunshower.errors import IncompleteBatch
 from sunshower.topologies.components import Context
 from sunshower.trident.spouts.bounds import Bounds, Room
 from sunshower.trident.spouts.port import SpoutKind
@@ -88,9 +89,18 @@ class PartitionedSpout(Partitioned):
         raise NotImplementedError
 
     def emit_all_again(self, metadata: Mapping[str, Any], room: Room) -> None:
-        """The same of all of a task's partitions together: override one of the two."""
+        """The same of all of a task's partitions together: override one of the two.
+
+        Where some are incomplete the others are emitted before that is raised.
+        """
+        gone = []
         for partition, one in metadata.items():
-            self.emit_again(partition, one, room)
+            try:
+                self.emit_again(partition, one, room)
+            except IncompleteBatch as error:
+                gone.append(error)
+        if gone:
+            raise IncompleteBatch("; ".join(map(str, gone))) from gone[0]
 
 
 class OpaquePartitionedSpout(Partitioned):

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 from sunshower.errors import IncompleteBatch, TopologyError
@@ -21,13 +20,16 @@ from sunshower.trident.spouts.port import SpoutKind
 
 _NAME = "records"
 _AT_ONCE = 256  # between two looks at the clock
+_AGAIN_S = 10.0  # for a batch to be there again; less than a message has
+_REST_S = 0.05  # before a source that has nothing now is asked again
 
 
 class PlainSpout(PartitionedSpout):
     """The `records` of a spout, in one task.
 
     A batch that is emitted again has the same rows, but not in another life of its task: that asks
-    for the records anew, and passes over as many as were emitted before. So it is not
+    for the records anew, and passes over as many as were emitted before, as an ordinary topology
+    does; until they are there once more batches are empty. So it is not
     transactional, and states that it feeds are not exact; unless you know that the spout gives
     always the same records in the same order (`repeats`), as files do and sockets do not.
     Raises TopologyError for a spout without `records`.
@@ -62,31 +64,40 @@ class PlainSpout(PartitionedSpout):
         first = last["end"] if last else 0
         reading = self._from(first)
         found: list[Any] = []
-        more = True
+        more = reading.passes_over(room)
         while more and room.records > len(found) and room.seconds:
             more = reading.take(found, min(room.records, len(found) + _AT_ONCE))
         self._kept[first] = found
         room.emit(found)
-        return {"first": first, "end": reading.at, "ended": reading.ended}
+        return {"first": first, "end": first + len(found), "ended": reading.ended}
 
     def emit_again(self, partition: str, metadata: Any, room: Room) -> None:
         first, end = metadata["first"], metadata["end"]
-        rows = self._kept.get(first)
-        if rows is None or len(rows) != end - first:
-            rows = self._kept[first] = []
-            reading = self._from(first)
-            while len(rows) < end - first and not reading.ended:
-                reading.take(rows, end - first)
-            if len(rows) < end - first:
-                raise IncompleteBatch(
-                    f"{type(self._spout).__name__} has given records {first} to {end - 1}, and now "
-                    f"ends after {reading.at}: what is emitted again must be there still"
-                )
+        rows = self._kept.get(first, [])
+        if len(rows) > end - first:
+            rows = []
+        if len(rows) < end - first:
+            self._kept[first] = rows
+            self._take_again(first, end, rows)
         room.emit(rows)
+
+    def _take_again(self, first: int, end: int, rows: list[Any]) -> None:
+        """The records up to `end`, of which `rows` has some. Raises IncompleteBatch."""
+        reading, clock = self._from(first + len(rows)), self._context.clock
+        time = Room(Bounds(seconds=_AGAIN_S), clock)
+        while len(rows) < end - first and not reading.ended and time.seconds:
+            if not (reading.passes_over(time) and reading.take(rows, end - first)):
+                clock.sleep(_REST_S)
+        if len(rows) < end - first:
+            until = f"ends after {reading.at}" if reading.ended else f"gives but {reading.at} soon"
+            raise IncompleteBatch(
+                f"{type(self._spout).__name__} has given records {first} to {end - 1}, and now "
+                f"{until}: what is emitted again must be there still"
+            )
 
     def _from(self, first: int) -> _Reading:
         """The records from number `first` on."""
-        if self._reading is None or self._reading.at != first:
+        if self._reading is None or self._reading.next != first:
             self.close()
             spout = deepcopy(self._spout)
             spout.open(self._context)
@@ -113,13 +124,35 @@ class _Reading:
     def __init__(self, spout: Spout[Any], first: int) -> None:
         self.spout = spout
         self.ended = False
+        self.next = first  # the number of the one that is wanted
+        self._behind = first  # to be passed over before that
         self._records: Iterator[Any] = iter(spout.records())
-        passed = (record for record in self._records if record is not None)
-        self.at = sum(1 for _ in islice(passed, first))
+
+    @property
+    def at(self) -> int:
+        """How many it has given."""
+        return self.next - self._behind
+
+    def passes_over(self, room: Room) -> bool:
+        """Returns whether all is passed over that was to be; else there is nothing now."""
+        passed: list[Any] = []
+        in_vain = 0
+        while self._behind and not self.ended and room.seconds and in_vain < _AT_ONCE:
+            self._draw(passed, min(self._behind, _AT_ONCE))
+            in_vain = 0 if passed else in_vain + 1
+            self._behind -= len(passed)
+            passed.clear()
+        return not self._behind
 
     def take(self, found: list[Any], limit: int) -> bool:
         """Records, until `found` has `limit`. Returns whether there may be more now."""
-        at, self.at = self.at - len(found), -1  # an iterator that raises is of no use any more
+        had = len(found)
+        more = self._draw(found, limit)
+        self.next += len(found) - had
+        return more
+
+    def _draw(self, found: list[Any], limit: int) -> bool:
+        at, self.next = self.next, -1  # an iterator that raises is of no use any more
         for record in self._records:
             if record is None:
                 break
@@ -128,5 +161,5 @@ class _Reading:
                 break
         else:
             self.ended = True
-        self.at = at + len(found)
+        self.next = at
         return len(found) >= limit

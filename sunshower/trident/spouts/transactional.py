@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
+from sunshower.errors import IncompleteBatch
 from sunshower.stores.tree import Tree
 from sunshower.topologies.components import Context
 from sunshower.trident.attempts import Attempt
@@ -59,7 +60,9 @@ class TransactionalEmitter(BaseEmitter):
         room = Room(self._spout.bounds, self._context.clock)
         try:
             self._emit(attempt, names, room)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, IncompleteBatch):
+                error.rows = room.rows
             self._shelves = {}  # what stands there may be more than is known here
             raise
         rows.emit(room.rows)
@@ -76,12 +79,18 @@ class TransactionalEmitter(BaseEmitter):
             elif not at_end(self._spout, name, shelf.before(txid)):
                 last[name] = self._before(name, txid)
         again = {name: one for name, one in again.items() if one is not NOTHING}
-        if again:
-            self._spout.emit_all_again(again, room)
+        incomplete = None
+        try:
+            if again:
+                self._spout.emit_all_again(again, room)
+        except IncompleteBatch as error:  # the others' places are kept: it may be skipped
+            incomplete = error
         certain = {name: one for name, one in last.items() if one is not NOTHING}
         found: Mapping[str, Any] = self._spout.emit_all_new(certain, room) if certain else {}
         for name in last:
             self._shelves[name].keep_first(attempt, found.get(name, NOTHING))
+        if incomplete is not None:
+            raise incomplete
 
     def _before(self, name: str, txid: int) -> Any:
         """What came before in a partition: metadata, None for its start, NOTHING if uncertain."""

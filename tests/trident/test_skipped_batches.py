@@ -1,0 +1,40 @@
+"""Batches that can never be emitted again as they were: they are put aside, and others go on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from sunshower import Line, Topology
+from sunshower.clock import ManualClock
+from sunshower.errors import FailedBatch
+from sunshower.runtime.inline import run_inline
+from sunshower.trident import Bounds, InMemory, MemoryState, Skip, TextFileBatches, batches, count
+
+
+def test_a_batch_that_is_incomplete_is_put_aside_and_the_next_ones_count(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_text("a\nb\nc\n")
+    second.write_text("d\n")
+
+    def lose(line: Line) -> Line:
+        if line.text == "a":
+            first.write_text("x\ny\nc\n")
+            raise FailedBatch("a comes to nothing")
+        return line
+
+    spout = TextFileBatches(tmp_path / "*", bounds=Bounds(records=3), shares=2)
+    topology, state = Topology("lines"), MemoryState()
+    skip = Skip(attempts=3, dead_letters=tmp_path / "dead" / "letters.jsonl")
+    (tmp_path / "dead").mkdir()
+    more = {"store": InMemory(), "skip": skip, "max_batches": 1}
+    lines = batches(topology, "lines", spout, **more)
+    lines.map(lose).group_by("text").persistent_aggregate(state, count())
+    run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
+    assert dict(state.items()) == {"c": 1}
+    written = [path.read_text() for path in (tmp_path / "dead").iterdir()]
+    letters = [json.loads(line) for text in written for line in text.splitlines()]
+    assert {str(letter["record"].get("text")) for letter in letters} == {"None", "d"}
+    (gone,) = (letter for letter in letters if not letter["record"])
+    assert "bytes 0 to 4: these are not the 4 bytes" in gone["reason"]
+    assert (gone["exception"], gone["attempts"], gone["message_id"]) == ("IncompleteBatch", 3, 1)
