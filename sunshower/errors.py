@@ -39,6 +39,12 @@ SunshowerError                 one paragraph: the thing, the place, the way out
 │   ├── KafkaUnreachable       no broker answers
 │   ├── StaleGeneration        a commit for partitions that have changed hands
 │   └── BadOffset              what is kept as an offset is none
+├── SparkError                 Spark, or what it was given to do, did not do it
+│   ├── SparkUnavailable       no session: Java, a package, processors or memory are missing
+│   ├── SparkLost              the session died under a job; the job may be handed over again
+│   ├── SparkTimeout           a job that took longer than it was given
+│   ├── TransformFailed        the user's transform raised; the message has its own traceback
+│   └── ResultMismatch         what came of a transform is not what was declared of it
 ├── InjectedError              what a fault of an experiment raises in user code's place
 └── TopologyFailed             a running topology gave up; carries the failure that ended it
 """
@@ -200,6 +206,30 @@ class StaleGeneration(KafkaError):
 
 class BadOffset(KafkaError):
     """What is kept as an offset is none; the message says where it stands."""
+
+
+class SparkError(SunshowerError):
+    """Spark, or what it was given to do, did not do it."""
+
+
+class SparkUnavailable(SparkError):
+    """There is no session: Java, a package, processors or memory are missing."""
+
+
+class SparkLost(SparkError):
+    """The session died under a job: nothing is wrong with the job, hand it over again."""
+
+
+class SparkTimeout(SparkError):
+    """A job took longer than it was given, and was stopped."""
+
+
+class TransformFailed(SparkError):
+    """The user's transform raised; the message has its Python traceback, and no Java stack."""
+
+
+class ResultMismatch(SparkError):
+    """What came of a transform is not what was declared of it; the message names the field."""
 
 
 class InjectedError(SunshowerError):

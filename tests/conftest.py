@@ -55,5 +55,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "ray_cluster" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.ray)
-        if group := next(filter(item.get_closest_marker, ("ray", "servers")), None):
+        if group := next(filter(item.get_closest_marker, ("ray", "servers", "spark")), None):
             item.add_marker(pytest.mark.xdist_group(group))

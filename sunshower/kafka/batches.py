@@ -5,7 +5,8 @@ transactional   a batch that is emitted again is read anew, and has the very sam
 opaque          it is read from the same place, and may have more records or fewer
 
 How far each partition is stands in the batch group's store, not in a group of Kafka's; from there
-a topology that begins takes over where `first` says so, as KafkaSpout does. Of transactions it
+a topology that begins takes over where `first` says so, as KafkaSpout does; a partition that is
+added later is read from its first offset. Of transactions it
 reads what is committed. What the brokers removed before it was read is passed over, and told.
 Storm: org.apache.storm.kafka.spout.trident.KafkaTridentSpoutTransactional, KafkaTridentSpoutOpaque
 """
@@ -13,6 +14,7 @@ Storm: org.apache.storm.kafka.spout.trident.KafkaTridentSpoutTransactional, Kafk
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -29,7 +31,7 @@ from sunshower.kafka.options import KafkaOptions, by_metadata
 from sunshower.kafka.partitions import Directory, Partition
 from sunshower.kafka.refreshed import RefreshedDirectory
 from sunshower.kafka.spout import KafkaSpout
-from sunshower.kafka.starting import First, Since, Where, begin, within
+from sunshower.kafka.starting import First, Since, Where, begin
 from sunshower.kafka.translating import Bad, KafkaRecord, Received, Translator
 from sunshower.topologies.components import Context, OnStream
 from sunshower.trident.spouts.bounds import Bounds, Room
@@ -54,7 +56,10 @@ class BatchOptions:
 
     bounds: Bounds = field(default_factory=Bounds)  # of one task's share of a batch
     first: Where = First.UNCOMMITTED_EARLIEST  # firstPollOffsetStrategy
-    until_end: bool = False  # read what is there when a partition is begun, then end
+    until_end: bool = False  # read what is there when a run begins a partition, then end
+    # Of a partition that ends before what was to be read next, in place of a batch that fails:
+    # EARLIEST, where the topic was made anew; LATEST, where its end was lost and written once more.
+    shortened: First | None = None
     refresh_s: float = 30.0  # partitionRefreshPeriodMs: new partitions and topics
     answer_s: float = 30.0  # in which a batch that is emitted again must have been read
     directory: Callable[[Mapping[str, Any]], Directory] = by_metadata  # is given the settings
@@ -66,6 +71,10 @@ class BatchOptions:
         for name in ("refresh_s", "answer_s"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}; it must be above 0 seconds")
+        if self.shortened not in (None, First.EARLIEST, First.LATEST):
+            raise ConfigError(
+                f"shortened is {self.shortened!r}; it may be First.EARLIEST, First.LATEST, or None"
+            )
 
 
 class _KafkaBatches(Partitioned):
@@ -103,6 +112,7 @@ class _KafkaBatches(Partitioned):
         self.settings, self.subscription = spout.settings, spout.subscription
         self.emits, self.deployment = spout.emits, spout.deployment
         self.bounds = self.options.bounds
+        self.declared = uuid.uuid4().hex if self.options.until_end else ""
         self._reads = (value or Bytes(), key or Bytes(), translate, tuple(fields))
         self._directory: RefreshedDirectory | None = None
         self._consumer: Consumer | None = None
@@ -113,7 +123,8 @@ class _KafkaBatches(Partitioned):
     def open(self, context: Context) -> None:
         self._clock = context.clock
         self._topology = f"{context.topology}-{self.deployment}"
-        self._begun: dict[tuple[str, int | None], Extent] = {}
+        self.origin = "" if self.options.first in _BY_ANYONE else self._topology
+        self._begun: dict[tuple[str, str, int | None], Extent] = {}
         self._read: dict[Partition, Extent] = {}
         self._committed: dict[Partition, int] = {}
 
@@ -157,7 +168,13 @@ class _KafkaBatches(Partitioned):
 
     def is_end(self, partition: str, metadata: Any) -> bool:
         extent = Extent.of(metadata, partition)
-        return extent.until is not None and extent.end >= extent.until
+        ours = extent.until is not None and extent.run == self._bounded
+        return ours and extent.end >= (extent.until or 0)
+
+    @property
+    def _bounded(self) -> str | None:
+        """The run that the batch is of; None: what is there is not read to its end."""
+        return self.run if self.options.until_end else None
 
     def committed(self, metadata: Mapping[str, Any]) -> None:
         for name, kept in metadata.items():
@@ -182,9 +199,10 @@ class _KafkaBatches(Partitioned):
                 first, end = (first, end) if messages else self._beyond(partition, first)
             self._emit(messages, room)
             digest = checksum(messages) if self.kind is SpoutKind.TRANSACTIONAL else None
-            extent = Extent(first, end, self._topology, len(messages), digest, start.until)
+            bounded = (start.until, start.run)
+            extent = Extent(first, end, self._topology, len(messages), digest, *bounded)
             name, self._read[partition] = name_of(partition), extent
-            known = last[name] is not None and start.deployment == self._topology
+            known = last[name] is not None and Extent.of(last[name], name) == start
             idle = known and end == start.end and self.kind is SpoutKind.OPAQUE
             found[name] = last[name] if idle else extent.kept()
         return found
@@ -231,41 +249,58 @@ class _KafkaBatches(Partitioned):
 
     def _start(self, name: str, kept: Any) -> Extent:
         extent = None if kept is None else Extent.of(kept, name)
-        if extent is not None and extent.deployment == self._topology:
+        ours = (self._topology, self._bounded)
+        if extent is not None and (extent.deployment, extent.run) == ours:
             return extent
         partition, before = partition_of(name), None if extent is None else extent.end
-        if (name, before) not in self._begun:  # an attempt that is repeated begins there, too
-            self._begun[name, before] = self._first(partition, extent)
-        return self._begun[name, before]
+        key = (self.run, name, before)
+        if key not in self._begun:  # an attempt that is repeated begins there, too
+            self._begun[key] = self._first(partition, extent)
+        return self._begun[key]
 
     def _first(self, partition: Partition, extent: Extent | None) -> Extent:
         consumer, where = self._connect(), self.options.first
         stored = None if extent is None else extent.committed
         if stored is None and where in _BY_ANYONE:
             stored = KafkaOffsets(consumer).read([partition]).get(partition)
+        if stored is None and name_of(partition) in self.added:
+            where = First.EARLIEST
         earliest, latest = consumer.bounds(partition)
         late = None
         if isinstance(where, Since):
             late = consumer.since(partition, where.timestamp_ms)
+        kept = where in _BY_ANYONE or (extent is not None and extent.deployment == self._topology)
+        if extent is not None and kept and extent.end > latest:
+            at = self._shortened(partition, extent.end, earliest, latest)
+            stored = extent.at(at).committed
         start = begin(where, stored, self._topology, earliest, latest, stamped=late)
         if start.skipped:
             self._skip(partition, *start.skipped)
         until = latest if self.options.until_end else None
-        return Extent(start.offset, start.offset, self._topology, until=until)
+        return Extent(start.offset, start.offset, self._topology, until=until, run=self._bounded)
 
     def _beyond(self, partition: Partition, wanted: int) -> tuple[int, int]:
         """What a batch has, without a record, when what was to be read next is not there."""
         earliest, latest = self._connect().bounds(partition)
-        after = within(wanted, earliest, latest, self.options.first).offset
-        if after > wanted:
-            self._skip(partition, wanted, after)
-            return wanted, after
-        _LOG.warning(
-            "%s ends at %d, and %d was to be read next: it has been truncated or made anew, and "
-            "is read from %d",
-            *(partition, latest, wanted, after),
-        )
+        if wanted < earliest:
+            self._skip(partition, wanted, earliest)
+            return wanted, earliest
+        after = wanted if wanted <= latest else self._shortened(partition, wanted, earliest, latest)
         return after, after
+
+    def _shortened(self, partition: Partition, wanted: int, earliest: int, latest: int) -> int:
+        """Where to go on in a partition that ends too soon. Raises FailedBatch: to read what is
+        there could count it twice, and not to read it leave it out, so somebody has to say."""
+        said = f"{partition} ends at {latest}, and {wanted} was to be read next"
+        if self.options.shortened is None:
+            raise FailedBatch(
+                f"{said}: the topic was made anew, or has lost its end. Say which, with "
+                "options=BatchOptions(shortened=First.EARLIEST), which reads all that is there, or "
+                "First.LATEST, which goes on at the end"
+            )
+        after = earliest if self.options.shortened is First.EARLIEST else latest
+        _LOG.warning("%s; it is read from %d", said, after)
+        return after
 
     def _skip(self, partition: Partition, first: int, end: int) -> None:
         self.skipped += end - first

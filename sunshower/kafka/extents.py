@@ -32,6 +32,7 @@ class Extent:
     count: int | None = None  # records; None: nobody has counted
     checksum: int | None = None  # of offsets and values
     until: int | None = None  # where the partition's part of a bounded job ends
+    run: str | None = None  # which run of that job said so
 
     @classmethod
     def of(cls, kept: Any, partition: str) -> Extent:
@@ -43,7 +44,7 @@ class Extent:
                 f"what is kept of {partition} is {kept!r:.200}, and not what a batch has of a "
                 "partition of Kafka: give the spout another id, or remove the nodes to begin anew"
             )
-        rest = {name: found.get(name) for name in ("count", "checksum", "until")}
+        rest = {name: found.get(name) for name in ("count", "checksum", "until", "run")}
         return cls(first, last + 1, found.get("topologyId"), **rest)
 
     def kept(self) -> dict[str, Any]:
@@ -55,8 +56,13 @@ class Extent:
             "count": self.count,
             "checksum": self.checksum,
             "until": self.until,
+            "run": self.run,
         }
         return {name: value for name, value in found.items() if value is not None}
+
+    def at(self, offset: int) -> Extent:
+        """Nothing, at another place."""
+        return Extent(offset, offset, self.deployment)
 
     @property
     def records_max(self) -> int:

@@ -12,6 +12,10 @@ from typing import NamedTuple, Protocol
 
 from sunshower.errors import ConfigError, WrongVersion
 
+# How long a call waits by default. Some of them in a row are still over before the tree of the
+# tuple that makes them times out: it is the store that is to blame then, and not the tuple.
+ANSWER_WITHIN_S = 10.0
+
 
 class Home(NamedTuple):
     """One task's part of a state."""

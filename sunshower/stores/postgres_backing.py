@@ -8,12 +8,15 @@ One batch of one task is one transaction.
 from __future__ import annotations
 
 import importlib.util
+import os
+import socket
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from sunshower.errors import ConfigError, StoreForbidden, StoreUnreachable
-from sunshower.stores.backing import Home, Mark, is_there, table_of
+from sunshower.stores.backing import ANSWER_WITHIN_S, Home, Mark, is_there, table_of
 
 _MARKS = """CREATE TABLE IF NOT EXISTS sunshower_marks (
     state text, task integer, word text NOT NULL, journal text NOT NULL, PRIMARY KEY (state, task)
@@ -23,6 +26,7 @@ _VALUES = """CREATE TABLE IF NOT EXISTS {} (
 )"""
 # Two that create the same table at once would collide, in spite of IF NOT EXISTS.
 _ALONE = "SELECT pg_advisory_xact_lock(7357013)"
+_GRACE_S = 1.0  # the server is to say first that it takes too long
 _NAME_BYTES_MAX = 63  # PostgreSQL cuts off the rest, and two states would have one table
 
 
@@ -33,13 +37,32 @@ def connect(dsn: str, answer_within_s: float) -> Any:
     import psycopg
 
     try:
-        db = psycopg.connect(dsn, autocommit=True, connect_timeout=max(1, int(answer_within_s)))
-        db.execute(f"SET statement_timeout = {int(answer_within_s * 1000)}".encode())
+        db = psycopg.connect(dsn, autocommit=True, connect_timeout=max(2, int(answer_within_s)))
+        with bounded(db, answer_within_s):
+            db.execute(f"SET statement_timeout = {int(answer_within_s * 1000)}".encode())
         return db
     except psycopg.ProgrammingError as error:
         raise ConfigError(
             f"that is no address of a PostgreSQL, such as postgresql://host/database: {error}"
         ) from error
+
+
+@contextmanager
+def bounded(db: Any, answer_within_s: float) -> Iterator[None]:
+    """Cut the connection if what is inside takes longer, and a moment more: the server's own limit
+    is of no use where it hangs, or nothing comes through. Then psycopg raises OperationalError."""
+    timer = threading.Timer(answer_within_s + _GRACE_S, _cut, [db])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _cut(db: Any) -> None:
+    with suppress(Exception), socket.socket(fileno=os.dup(db.fileno())) as wire:
+        wire.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager
@@ -57,9 +80,10 @@ def errors(what: object) -> Iterator[None]:
 
 
 class PostgresBacking:
-    """See the port. After an error it connects again."""
+    """See the port. After an error it connects again. A server that hangs is left after
+    `answer_within_s` and a moment."""
 
-    def __init__(self, dsn: str, home: Home, *, answer_within_s: float = 30.0) -> None:
+    def __init__(self, dsn: str, home: Home, *, answer_within_s: float = ANSWER_WITHIN_S) -> None:
         self._dsn = dsn
         self._answer_within_s = answer_within_s
         self._home = home
@@ -96,7 +120,8 @@ class PostgresBacking:
     def items(self) -> Iterator[tuple[str, str]]:
         sql = f"SELECT key, value FROM {self._table} WHERE task = %s"  # noqa: S608
         with self._db() as db:
-            yield from db.execute(sql.encode(), (self._home.task,))
+            found = db.execute(sql.encode(), (self._home.task,)).fetchall()
+        yield from found
 
     def close(self) -> None:
         if self._connection is not None:
@@ -107,7 +132,8 @@ class PostgresBacking:
         with errors(self._home):
             if self._connection is None or self._connection.closed:
                 self._connection = connect(self._dsn, self._answer_within_s)
-            yield self._connection
+            with bounded(self._connection, self._answer_within_s):
+                yield self._connection
 
     def _compare_and_set(self, db: Any, mark: Mark, seen: str | None) -> bool:
         """Write the mark; False if it is there already. Raises WrongVersion."""
@@ -143,9 +169,9 @@ class PostgresBacking:
             db.execute(sql.encode(), (task, gone))
 
 
-def homes(dsn: str, answer_within_s: float = 30.0) -> list[Home]:
+def homes(dsn: str, answer_within_s: float = ANSWER_WITHIN_S) -> list[Home]:
     """All that has been written there, in order."""
-    with errors("all states"), connect(dsn, answer_within_s) as db:
+    with errors("all states"), connect(dsn, answer_within_s) as db, bounded(db, answer_within_s):
         db.execute(_MARKS)
         rows = db.execute("SELECT state, task FROM sunshower_marks ORDER BY state, task")
         return sorted(Home(*row) for row in rows)

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any
 
 from sunshower.errors import ConfigError, StoreForbidden, StoreUnreachable
-from sunshower.stores.backing import Home, Mark, is_there
+from sunshower.stores.backing import ANSWER_WITHIN_S, Home, Mark, is_there
 
 _AT_ONCE = 5_000  # fields in one command
 _HOME = re.compile(r"\{(.*)/(\d+)\}:mark", re.DOTALL)
@@ -66,7 +66,12 @@ class RedisBacking:
     """See the port."""
 
     def __init__(
-        self, url: str, home: Home, *, prefix: str = "sunshower", answer_within_s: float = 10.0
+        self,
+        url: str,
+        home: Home,
+        *,
+        prefix: str = "sunshower",
+        answer_within_s: float = ANSWER_WITHIN_S,
     ) -> None:
         self._where = shown(url)
         self._home = home
@@ -120,7 +125,7 @@ def _write(pipe: Any, values: str, changes: Mapping[str, str | None]) -> None:
         pipe.hdel(values, *names)
 
 
-def homes(url: str, prefix: str, answer_within_s: float = 10.0) -> list[Home]:
+def homes(url: str, prefix: str, answer_within_s: float = ANSWER_WITHIN_S) -> list[Home]:
     """All that has been written there, in order."""
     client = connect(url, answer_within_s)
     try:

@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 from sunshower.errors import ConfigError
-from sunshower.stores.backing import Home, Mark, is_there, table_of
+from sunshower.stores.backing import ANSWER_WITHIN_S, Home, Mark, is_there, table_of
 from sunshower.stores.sqlite import connect, errors, transaction
 
 MARKS = """CREATE TABLE IF NOT EXISTS sunshower_marks (
@@ -39,7 +39,9 @@ def homes(file: Path, *, answer_within_s: float = 30.0) -> list[Home]:
 class SqliteBacking:
     """See the port. Others who write to the same file are waited for, `answer_within_s` long."""
 
-    def __init__(self, file: Path | str, home: Home, *, answer_within_s: float = 30.0) -> None:
+    def __init__(
+        self, file: Path | str, home: Home, *, answer_within_s: float = ANSWER_WITHIN_S
+    ) -> None:
         self._file = Path(file)
         self._home = home
         self._table = table_of(home)

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sunshower.errors import NodeExists, NoNode, StoreError, StoreUnreachable, WrongVersion
+from sunshower.stores.backing import ANSWER_WITHIN_S
 from sunshower.stores.listeners import Listener, Listeners, Told
 from sunshower.stores.sqlite import write_ahead
 from sunshower.stores.tree import Node, Session, above, check, parent
@@ -47,7 +48,11 @@ class SqliteTree:
     """
 
     def __init__(
-        self, file: Path | str, *, session_timeout_s: float = 10.0, answer_within_s: float = 30.0
+        self,
+        file: Path | str,
+        *,
+        session_timeout_s: float = 10.0,
+        answer_within_s: float = ANSWER_WITHIN_S,
     ) -> None:
         self._file = Path(file)
         self._session_timeout_s = session_timeout_s

@@ -21,6 +21,7 @@ from sunshower.topologies.components import Bolt, Collector, Context, Tuple
 from sunshower.trident.attempts import COMMIT, SUCCESS, Attempt, Count, Order, Part, counts_stream
 from sunshower.trident.counting import Counting
 from sunshower.trident.emitting import Emitting
+from sunshower.trident.opening import Opening
 from sunshower.trident.outgoing import Outgoing
 from sunshower.trident.phases import Phases
 from sunshower.trident.running import Operators
@@ -65,7 +66,7 @@ class BatchBolt(Bolt[Any, Any]):
     def prepare(self, context: Context) -> None:
         stage, late = self._stage, self._phases.late_inputs
         self._outgoing = Outgoing(self._group, stage, context)
-        self._operators = Operators(stage.nodes, self._outgoing, context)
+        self._operators = Operators(stage.nodes, self._outgoing)
         self._takers = {
             (one.stage, one.stream): (one.schema, self._operators.takers(one.feeds))
             for one in stage.inputs
@@ -76,11 +77,18 @@ class BatchBolt(Bolt[Any, Any]):
         self._batches: dict[int, _Batch] = {}
         self._epoch = self._succeeded = 0  # txids up to this are done
         if self._emitting is not None:
-            self._emitting.prepare(context)
             feeds = self._stage.source.feeds if self._stage.source else ()
             self._from_spout = [*self._operators.takers(feeds), *self._outgoing.takers(None)]
+        self._context = context
+        self._opening = Opening(self._open, context.clock)
+
+    def _open(self) -> None:
+        self._operators.prepare(self._context)
+        if self._emitting is not None:
+            self._emitting.prepare(self._context)
 
     def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
+        self._opening.check()
         attempt = Attempt(*tuple.record[:3])
         if tuple.stream == SUCCESS:
             self._forget(attempt, out)
@@ -106,13 +114,13 @@ class BatchBolt(Bolt[Any, Any]):
 
     def cleanup(self) -> None:
         self._operators.cleanup()
-        if self._emitting is not None:
+        if self._emitting is not None and self._opening.is_open:
             self._emitting.close()
 
     def figures(self) -> Mapping[str, float]:
         held = sum(not batch.ended for batch in self._batches.values())
-        own = self._emitting.figures() if self._emitting is not None else {}
-        return {"batches held": held, **own}
+        emitting = self._emitting if self._opening.is_open else None
+        return {"batches held": held, **(emitting.figures() if emitting is not None else {})}
 
     # ---- which attempt it is about ---------------------------------------------------------------
 

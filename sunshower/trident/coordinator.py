@@ -17,7 +17,7 @@ Storm: org.apache.storm.trident.topology.MasterBatchCoordinator
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypeAlias
@@ -92,6 +92,7 @@ class MasterCoordinator:
         interval_s: float = 0.0,
         attempts_max: int = 5,
         can_skip: bool = False,
+        skipped: Iterable[int] = (),
     ) -> None:
         self.current = current  # the txid that is committed next
         self.attempts = dict(attempts)  # of `current` and later ones: txid → begun last
@@ -102,7 +103,8 @@ class MasterCoordinator:
         self._interval_s = interval_s
         self._retry = Retry(attempts=attempts_max)
         self._can_skip = can_skip
-        self._troubles: dict[int, _Trouble] = {}
+        # `skipped`: the txids whose attempts a former life has found to be used up.
+        self._troubles = {txid: _Trouble(skip=True) for txid in skipped}
         self._next_begin_s: float | None = None
 
     def next_step(self, now: float, may_begin: Callable[[int], bool]) -> Step | None:

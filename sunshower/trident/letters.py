@@ -10,6 +10,8 @@ from sunshower.records import Schema
 from sunshower.runtime.letters import dead_letter
 from sunshower.topologies.retry import DeadLetter
 
+_LENGTH = 8  # of a packed failure
+
 
 def packed(failure: Failure, times: int) -> list[Any]:
     """A failure and how often there was one, as plain values that travel in a Word."""
@@ -17,6 +19,11 @@ def packed(failure: Failure, times: int) -> list[Any]:
         *(str(failure.cause), failure.component, failure.task, failure.reason),
         *(failure.exception, failure.traceback, failure.worker, times),
     ]
+
+
+def is_packed(value: Any) -> bool:
+    """Whether a value may be what `packed` has made."""
+    return isinstance(value, list) and len(value) == _LENGTH and value[0] in set(Cause)
 
 
 def letters(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sunshower.errors import StoreUnreachable, TopologyFailed
+from sunshower.errors import TopologyFailed
 from sunshower.failures import Cause, Failure
 from sunshower.stores.tree import Tree
 from sunshower.topologies.components import Context, Spout, SpoutCollector
@@ -22,6 +22,7 @@ from sunshower.trident.attempts import BATCH, COMMIT, SUCCESS, Attempt, Word
 from sunshower.trident.coordinator import Advance, Begin, Commit, MasterCoordinator, Step
 from sunshower.trident.letters import packed
 from sunshower.trident.nodes import decode
+from sunshower.trident.opening import AWAY, Opening
 from sunshower.trident.spouts.port import Coordinator, TridentSpout
 from sunshower.trident.stages.plan import Skip
 from sunshower.trident.stored import CoordinatorMemory, coordinator_path, meta_path
@@ -29,7 +30,7 @@ from sunshower.trident.timing import Timing
 
 _TOLD_AGAIN_S = 6.0  # a store that is away: longer than errors in a row are counted for
 # What a store or a broker that is away raises in user code is nobody's attempt: it is waited for.
-_AWAY = frozenset({"StoreUnreachable", "KafkaUnreachable"})
+_AWAY = frozenset(error.__name__ for error in AWAY)
 
 
 def is_to_blame(failure: Failure) -> bool:
@@ -68,8 +69,11 @@ class MasterSpout(Spout[Any]):
         self._quiet_until_s = 0.0
 
     def open(self, context: Context) -> None:
-        plan = self._plan
-        self._clock = context.clock
+        self._context, self._clock = context, context.clock
+        self._opening = Opening(self._open, context.clock)
+
+    def _open(self) -> None:
+        plan, context = self._plan, self._context
         self._tree = plan.store()
         try:
             self._memory = CoordinatorMemory(self._tree, plan.root, list(plan.spouts))
@@ -87,14 +91,16 @@ class MasterSpout(Spout[Any]):
             interval_s=plan.interval_s,
             attempts_max=plan.skip.attempts,
             can_skip=plan.skip.dead_letters is not None,
+            skipped=self._memory.skipped,
         )
         self._timing = Timing()
 
     def next_tuple(self, out: SpoutCollector[Any]) -> None:
         self._out = out
         try:
+            self._opening.check()
             self._go_on(out, self._is_ready)
-        except StoreUnreachable:
+        except AWAY:
             if self._clock.now() >= self._quiet_until_s:
                 self._quiet_until_s = self._clock.now() + _TOLD_AGAIN_S
                 raise
@@ -129,9 +135,13 @@ class MasterSpout(Spout[Any]):
         """Nothing, likewise."""
 
     def figures(self) -> Mapping[str, float]:
+        if not self._opening.is_open:
+            return {}
         return self._timing.figures(self._machine, self._clock.now())
 
     def close(self) -> None:
+        if not self._opening.is_open:
+            return
         for coordinator in self._coordinators.values():
             coordinator.close()
         self._tree.close()
@@ -146,7 +156,7 @@ class MasterSpout(Spout[Any]):
             return
         try:
             self._go_on(self._out, lambda _: False)
-        except StoreUnreachable:
+        except AWAY:
             return  # next_tuple tries it again
 
     def _go_on(self, out: SpoutCollector[Any], may_begin: Callable[[int], bool]) -> None:
@@ -159,10 +169,10 @@ class MasterSpout(Spout[Any]):
         id = Attempt(step.txid, step.attempt, self._memory.epoch)
         match step:
             case Begin(txid, attempt, skip):
+                why = self._why(txid) if skip else None
                 self._memory.begin({**machine.attempts, txid: attempt})
                 machine.done(step, now)
                 self._timing.begun(txid, now)
-                why = self._why(txid) if skip else None
                 out.emit(Word(*id, skip, why, machine.current), id, stream=BATCH)
             case Commit():
                 machine.done(step, now)
@@ -188,7 +198,10 @@ class MasterSpout(Spout[Any]):
         return True
 
     def _why(self, txid: int) -> list[Any]:
-        return packed(self._causes[txid], self._plan.skip.attempts)
+        """Why a batch is skipped; it is kept before anybody is told of it."""
+        if txid not in self._memory.skipped:
+            self._memory.skip(txid, packed(self._causes[txid], self._plan.skip.attempts))
+        return self._memory.skipped[txid]
 
     def _end(self, attempt: Attempt, failure: Failure) -> str:
         times, skip = self._plan.skip.attempts, self._plan.skip.dead_letters

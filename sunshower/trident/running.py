@@ -20,15 +20,20 @@ Take = Callable[[Sequence[Any]], None]
 class Operators:
     """The nodes of one stage in one task. `use` says which batch the calls are about."""
 
-    def __init__(self, nodes: Sequence[Node], outgoing: Outgoing, context: Context) -> None:
+    def __init__(self, nodes: Sequence[Node], outgoing: Outgoing) -> None:
         self._nodes = nodes
         self._batches: list[Any] = []
         self._emits: list[Take] = [_nowhere] * len(nodes)
         for index in reversed(range(len(nodes))):  # those that read come after
             takers = [*outgoing.takers(index), *self.takers(nodes[index].feeds)]
             self._emits[index] = _to_all(takers)
-        for node in nodes:
+        self._prepared = 0
+
+    def prepare(self, context: Context) -> None:
+        """Before the first batch. If it raises it may be called again, and goes on where it was."""
+        for node in self._nodes[self._prepared :]:
             node.operator.prepare(context)
+            self._prepared += 1
 
     def takers(self, feeds: Sequence[Feed]) -> list[Take]:
         """What takes in the rows of an input, or of the stage's spout."""
@@ -50,7 +55,7 @@ class Operators:
 
     def cleanup(self) -> None:
         """The topology stops."""
-        for node in self._nodes:
+        for node in self._nodes[: self._prepared]:
             node.operator.cleanup()
 
     def _process(self, node: int, source: int, rows: Sequence[Any]) -> None:

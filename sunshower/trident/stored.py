@@ -3,9 +3,11 @@
     <root>/<spout id>/coordinator/currtx         7              the batch to be committed next
     <root>/<spout id>/coordinator/currattempts   {"7": 2}       the attempt begun last, by txid
     <root>/<spout id>/coordinator/epoch          3              the lives of the coordinator
+    <root>/<spout id>/coordinator/skipped        {"7": [why]}   batches whose rows are put aside
 
-Paths and values are Storm's, but for the epoch: each life of the master writes all nodes anew, and
-every write names the version it replaces, so a former life that is not dead cannot write any more.
+Paths and values are Storm's, but for the last two. Each life of the master writes all nodes anew,
+and every write names the version it replaces, so a former life that is not dead cannot write any
+more.
 Of several spouts each has the same; where they differ, the highest counts.
 Storm: org.apache.storm.trident.topology.MasterBatchCoordinator, TransactionalState
 """
@@ -13,16 +15,20 @@ Storm: org.apache.storm.trident.topology.MasterBatchCoordinator, TransactionalSt
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, TypeVar
 
 from sunshower.errors import NodeExists, NoNode, StaleAttempt, StoreUnreachable, WrongVersion
 from sunshower.stores.tree import Tree
+from sunshower.trident.letters import is_packed
 from sunshower.trident.nodes import decode, encode, mismatch
 
-_CURRENT, _ATTEMPTS, _EPOCH = "currtx", "currattempts", "epoch"
-_NAMES = (_EPOCH, _ATTEMPTS, _CURRENT)  # in the order in which a new life writes them
+_CURRENT, _ATTEMPTS, _EPOCH, _SKIPPED = "currtx", "currattempts", "epoch", "skipped"
+_NAMES = (_EPOCH, _ATTEMPTS, _SKIPPED, _CURRENT)  # in the order in which a new life writes them
 _ROUNDS_MAX = 20  # in which somebody else may write while a life begins
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -30,7 +36,8 @@ class _Kept:
     """A node as it was read or written last."""
 
     version: int | None  # None: it is not there
-    tried: bytes | None = None  # what may have been written: the store did not answer
+    # What may have replaced it, or may yet, late: the store did not answer.
+    tried: list[bytes] = field(default_factory=list)
 
 
 class CoordinatorMemory:
@@ -46,8 +53,17 @@ class CoordinatorMemory:
         self._nodes: dict[str, _Kept] = {}
         self.current = 1  # the txid to be committed next
         self.attempts: dict[int, int] = {}  # of `current` and later ones: txid → begun last
+        self.skipped: dict[int, list[Any]] = {}  # likewise: txid → why, see letters.packed
         self.epoch = 1
         self._begin_life()
+
+    def skip(self, txid: int, why: list[Any]) -> None:
+        """Keep that a batch is put aside, and why: its letters may go out in any attempt from now
+        on, so it must never be counted, whoever coordinates."""
+        skipped = {one: told for one, told in self.skipped.items() if one >= self.current}
+        skipped[txid] = why
+        self._write_all(_SKIPPED, _named(skipped))
+        self.skipped = skipped
 
     def begin(self, attempts: Mapping[int, int]) -> None:
         """Keep which attempts have begun: to be called before the first tuple of a new one."""
@@ -65,6 +81,7 @@ class CoordinatorMemory:
             try:
                 self._write_all(_EPOCH, self.epoch)
                 self._write_all(_ATTEMPTS, _named(self.attempts))
+                self._write_all(_SKIPPED, _named(self.skipped))
                 self._write_all(_CURRENT, self.current)
                 return
             except StaleAttempt:
@@ -90,38 +107,52 @@ class CoordinatorMemory:
             for txid, attempt in one.items():
                 if txid >= self.current:
                     self.attempts[txid] = max(attempt, self.attempts.get(txid, attempt))
+        told = [*chain.from_iterable(one.items() for one in found[_SKIPPED])]
+        self.skipped = {txid: why for txid, why in told if txid >= self.current}
 
     def _write_all(self, name: str, value: Any) -> None:
-        if any(kept.tried is not None for kept in self._nodes.values()):
-            self._find_out()
         for folder in self._folders:
-            self._write(f"{folder}/{name}", value)
+            self._write(folder, name, value)
 
-    def _write(self, path: str, value: Any) -> None:
+    def _write(self, folder: str, name: str, value: Any) -> None:
+        path = f"{folder}/{name}"
         kept, written = self._nodes[path], encode(value, path)
-        try:
-            if kept.version is None:
-                self._tree.create(path, written)
-                kept.version = 0
+        while True:
+            try:
+                kept.version = self._replace(path, kept.version, written)
+            except StoreUnreachable:
+                kept.tried.append(written)
+                raise
+            except (WrongVersion, NodeExists, NoNode) as error:
+                if not self._was_ours(folder, path, kept):
+                    raise _stale(path, error) from error
             else:
-                kept.version = self._tree.set(path, written, kept.version)
-        except (WrongVersion, NodeExists, NoNode) as error:
-            raise _stale(path, error) from error
-        except StoreUnreachable:
-            kept.tried = written
-            raise
+                kept.tried.clear()  # none of them can come any more: the version is another one
+                return
 
-    def _find_out(self) -> None:
-        """Which writes without an answer were carried out, and whether anybody else has written."""
-        for path, kept in self._nodes.items():
-            node = self._tree.get(path)
-            if (None if node is None else node.version) == kept.version:
-                kept.tried = None  # it was not
-                continue
-            ours = 0 if kept.version is None else kept.version + 1
-            if node is None or node.version != ours or node.value != kept.tried:
-                raise _stale(path, "somebody has written there")
-            kept.version, kept.tried = node.version, None
+    def _replace(self, path: str, version: int | None, value: bytes) -> int:
+        if version is not None:
+            return self._tree.set(path, value, version)
+        self._tree.create(path, value)
+        return 0
+
+    def _was_ours(self, folder: str, path: str, kept: _Kept) -> bool:
+        """Whether a node has another version because a write of ours, to which there was no answer,
+        was carried out all the same. Then the next write replaces it.
+
+        A later life may have written the same value; but then it has written the epoch before.
+        """
+        node = self._tree.get(path) if kept.tried else None
+        ours = 0 if kept.version is None else kept.version + 1
+        if node is None or node.version != ours or node.value not in kept.tried:
+            return False
+        epoch = f"{folder}/{_EPOCH}"
+        now = self._tree.get(epoch)
+        if now is None or now.version != self._nodes[epoch].version:
+            return False
+        kept.version = ours
+        kept.tried.clear()
+        return True
 
 
 def coordinator_path(root: str, spout: str) -> str:
@@ -142,8 +173,8 @@ def _stale(path: str, why: object) -> StaleAttempt:
     )
 
 
-def _named(attempts: Mapping[int, int]) -> dict[str, int]:
-    return {str(txid): attempt for txid, attempt in sorted(attempts.items())}
+def _named(values: Mapping[int, T]) -> dict[str, T]:
+    return {str(txid): value for txid, value in sorted(values.items())}
 
 
 def _is_count(value: Any, least: int) -> bool:
@@ -163,16 +194,24 @@ def _epoch(value: Any, path: str) -> int:
 
 
 def _attempts(value: Any, path: str) -> dict[int, int]:
-    if not isinstance(value, dict) or not all(
-        name.isascii() and name.isdecimal() and _is_count(attempt, 0)
-        for name, attempt in value.items()
-    ):
+    if not _is_by_txid(value) or not all(_is_count(attempt, 0) for attempt in value.values()):
         raise mismatch(path, value, 'numbers of attempts by batch, such as {"7": 2}')
     return {int(name): attempt for name, attempt in value.items()}
+
+
+def _skipped(value: Any, path: str) -> dict[int, list[Any]]:
+    if not _is_by_txid(value) or not all(is_packed(why) for why in value.values()):
+        raise mismatch(path, value, "failures by batch")
+    return {int(name): why for name, why in value.items()}
+
+
+def _is_by_txid(value: Any) -> bool:
+    return isinstance(value, dict) and all(name.isascii() and name.isdecimal() for name in value)
 
 
 _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     _CURRENT: _txid,
     _ATTEMPTS: _attempts,
     _EPOCH: _epoch,
+    _SKIPPED: _skipped,
 }

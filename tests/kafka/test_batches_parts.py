@@ -105,16 +105,28 @@ def test_partitions_of_which_nobody_tells_are_left_out(monkeypatch: pytest.Monke
     assert desk.clock.now() > 0, "it is not asked again at once"
 
 
-def test_a_topic_that_was_made_anew_is_read_from_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = Desk(monkeypatch)
-    ours = Extent(0, 50, "t-" + desk.spout.deployment).kept()
-    desk.client.waiting = [message(50, error=RESET)]
-    desk.client.bounds_of = {A0: (0, 2)}
-    offsets, metadata = desk.batch(p0=ours)
-    assert offsets == []
-    assert Extent.of(metadata["a@0"], "a@0").end == 0
-    desk.client.waiting = [message(0), message(1), message(2, error=EOF)]
-    assert desk.batch(p0=metadata["a@0"])[0] == [0, 1]
+@pytest.mark.parametrize("same_deployment", [True, False])
+def test_a_topic_that_has_become_shorter_is_read_where_somebody_says(
+    monkeypatch: pytest.MonkeyPatch, same_deployment: bool
+) -> None:
+    for where, after in ((None, 0), (First.EARLIEST, 0), (First.LATEST, 2)):
+        desk = Desk(monkeypatch, first=First.UNCOMMITTED_EARLIEST, shortened=where)
+        desk.client.bounds_of = {A0: (0, 2)}
+        deployment = desk.spout.deployment if same_deployment else "before"
+        ours = Extent(0, 50, f"t-{deployment}").kept()
+        if where is None:
+            for _ in range(2):
+                desk.client.waiting = [message(50, error=RESET)]
+                said = r"a\[0\] ends at 2, and 50 was to be read next: .*shortened=First.EARLIEST"
+                with pytest.raises(FailedBatch, match=said):
+                    desk.batch(p0=ours)
+            continue
+        desk.client.waiting = [message(50, error=RESET)] if same_deployment else []
+        offsets, metadata = desk.batch(p0=ours)
+        assert offsets == []
+        assert Extent.of(metadata["a@0"], "a@0").end == after
+        desk.client.waiting = [*map(message, range(after, 2)), message(2, error=EOF)]
+        assert desk.batch(p0=metadata["a@0"])[0] == [*range(after, 2)]
 
 
 def test_what_storm_or_another_deployment_has_kept_is_gone_on_from(
@@ -156,6 +168,8 @@ def test_a_batch_has_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_cannot_be_is_refused_before_a_broker_is_asked() -> None:
     with pytest.raises(ConfigError, match="answer_s is 0"):
         BatchOptions(answer_s=0)
+    with pytest.raises(ConfigError, match="shortened is"):
+        BatchOptions(shortened=First.STORM)
     with pytest.raises(ConfigError, match="lack 'group"):
         KafkaOpaque({"bootstrap.servers": "b:1"}, topics=["a"])
     with pytest.raises(ConfigError, match="records is 0"):

@@ -91,6 +91,14 @@ class Drive:
         self.success(txid, attempt)
         return rows
 
+    def tree_says(self, txid: int) -> None:
+        """As the master does: this is the first that is not committed."""
+        node = f"{PATH}/coordinator/currtx"
+        if self.tree.get(node) is None:
+            self.tree.create(node, str(txid).encode())
+        else:
+            self.tree.set(node, str(txid).encode())
+
     def is_last(self, txid: int) -> bool:
         """What the master's instance says."""
         context = self.context("$mastercoord-g", 0, 1)

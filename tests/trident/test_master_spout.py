@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ import pytest
 
 from sunshower import Context
 from sunshower.clock import ManualClock
-from sunshower.errors import TopologyError, TopologyFailed
+from sunshower.errors import StoreUnreachable, TopologyError, TopologyFailed
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.stores.memory_tree import MemoryTree
+from sunshower.stores.tree import Tree
 from sunshower.trident.attempts import Attempt
 from sunshower.trident.master import is_to_blame
 from sunshower.trident.stages.plan import Skip
@@ -176,3 +178,48 @@ def test_how_batches_stand_is_told() -> None:
     assert {"process seconds", "commit seconds", "mean seconds", "batches skipped"} <= set(master)
     rows = [t.figures["rows emitted"] for t in done.snapshot.tasks() if t.component == "numbers"]
     assert sum(rows) == 20
+
+
+class Doomed(Poison):
+    """The first attempt that is put aside kills the master, after its letters have left."""
+
+    kill: Callable[[], None] | None = None
+
+    def __call__(self, step: str, attempt: Attempt, context: Context | None) -> None:
+        super().__call__(step, attempt, context)
+        if (step, attempt.txid) == ("before the commit", 3) and self.kill is not None:
+            self.kill()
+            self.kill, self.times = None, 0
+
+
+def test_a_batch_that_was_put_aside_stays_so_whoever_coordinates(tmp_path: Path) -> None:
+    hook, letters = Doomed("in the middle", 3), tmp_path / "dead.jsonl"
+    rig = Rig(Numbers(20, 3, hook), hook, skip=Skip(2, letters))
+    sim = SimCluster(3, check=True).submit(rig.topology().graph(), Layout.ISOLATE)
+    worker = sim.plan.tasks_of("$mastercoord-g")[0].worker
+    hook.kill = lambda: sim.kill_worker(worker)
+    assert sim.wait(120.0), sim._describe()
+    assert hook.kill is None
+    dead = [json.loads(line) for line in letters.read_text().splitlines()]
+    assert {one["record"]["number"] for one in dead} == {6, 7, 8}
+    assert rig.database.counts == Counter([*range(6), *range(9, 20)])
+
+
+class Away(Watched):
+    """A store that cannot be opened at first."""
+
+    times = 30
+
+    def __call__(self) -> Tree:
+        self.times -= 1
+        if self.times >= 0:
+            raise StoreUnreachable("it is away")
+        return super().__call__()
+
+
+def test_a_store_that_is_away_when_tasks_open_is_waited_for() -> None:
+    steps = Steps()
+    rig = Rig(Numbers(20, 3, steps), steps, Away(steps))
+    sim = SimCluster(4, check=True).submit(rig.topology().graph())
+    assert sim.wait(120.0), sim._describe()
+    rig.check()

@@ -25,7 +25,6 @@ SETTINGS = {
     "lane_retry_s": 0.1,
     "restart_backoff_s": 0.05,
     "deaths_max": 99,
-    "task_errors_max": 99,  # also a state that cannot be opened is one
 }
 COUNTS = Counter(number % KEYS for number in range(TOTAL))
 SUMS = {key: sum(range(key, TOTAL, KEYS)) for key in range(KEYS)}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -144,6 +146,46 @@ def test_who_was_silent_while_a_later_life_began_is_stale(
     assert new.attempts == ({1: 0} if carried_out else {})
     with pytest.raises(StaleAttempt):
         old.begin({1: 0})
+
+
+class Late(MemoryTree):
+    """It does not answer to the next write, and carries it out just before the one after that."""
+
+    is_late = False
+    write: Callable[[], object] | None = None
+
+    def set(self, path: str, value: bytes, version: int | None = None) -> int:
+        if self.is_late:
+            self.is_late = False
+            self.write = partial(super().set, path, value, version)
+            raise StoreUnreachable("it does not answer")
+        late, self.write = self.write, None
+        if late is not None:
+            late()
+        return super().set(path, value, version)
+
+
+def test_an_own_write_that_comes_late_is_nobody_elses(forest: MemoryForest) -> None:
+    tree = Late(forest)
+    memory = opened(tree)
+    tree.is_late = True
+    with pytest.raises(StoreUnreachable):
+        memory.begin({1: 0})
+    memory.begin({1: 1})
+    memory.committed(1)
+    assert values(forest) == [b"2", b'{"1": 1}', b"1"]
+
+
+def test_the_same_value_of_a_later_life_is_no_own_write(forest: MemoryForest) -> None:
+    tree = Silent(forest)
+    old = opened(tree)
+    tree.carries_out = False
+    with pytest.raises(StoreUnreachable):
+        old.begin({})
+    new = opened(forest)
+    with pytest.raises(StaleAttempt):
+        old.begin({1: 0})
+    new.begin({1: 0})
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from sunshower.stores.tree import Tree
 from sunshower.topologies.components import Context
 from sunshower.trident.attempts import Attempt
 from sunshower.trident.spouts.bounds import Room
-from sunshower.trident.spouts.ownership import PartitionsCoordinator, at_end, own
+from sunshower.trident.spouts.ownership import PartitionsCoordinator, at_end, own, tell
 from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout
 from sunshower.trident.spouts.port import Coordinator, Emitter, Rows
 from sunshower.trident.spouts.settled import Settled
@@ -71,6 +71,7 @@ class OpaqueEmitter(BaseEmitter):
         if held is not None and held.attempt > attempt:
             raise StaleAttempt(f"{attempt} comes after {held.attempt}, which is a later one")
         self._held = {txid: one for txid, one in self._held.items() if txid < attempt.txid}
+        tell(self._spout, metadata)
         last = {
             name: NOTHING if name in metadata["gone"] else self._before(name, attempt.txid)
             for name in own(metadata, self._context)

@@ -12,7 +12,7 @@ Storm: org.apache.storm.trident.spout.IPartitionedTridentSpout, IOpaquePartition
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sunshower.topologies.components import Context
@@ -27,6 +27,10 @@ class Partitioned:
     parallelism_max: int | None = None
     kind: SpoutKind
     bounds = Bounds()  # of one task's share of a batch
+    declared = ""  # where ends depend on when it was run: what tells this declaration from others
+    run = ""  # which run of it the batch is of that is emitted now; set before each
+    origin: str | None = None  # of those that begin at ends: whose beginning counts, see `added`
+    added: Collection[str] = ()  # partitions that came after that beginning; set before each batch
 
     def open(self, context: Context) -> None:
         """Called once in each place: the coordinator's, and each task's. Connect when asked."""
@@ -57,7 +61,7 @@ class Partitioned:
     def is_end(self, partition: str, metadata: Any) -> bool:
         """Whether nothing will ever come after that. When all are at their end, so is the stream.
 
-        It must follow from these metadata alone, and hold for ever.
+        It must follow from these metadata and `run` alone, and hold for ever.
         """
         return False
 

@@ -17,7 +17,7 @@ from sunshower.stores.tree import Tree
 from sunshower.topologies.components import Context
 from sunshower.trident.attempts import Attempt
 from sunshower.trident.spouts.bounds import Room
-from sunshower.trident.spouts.ownership import PartitionsCoordinator, at_end, own
+from sunshower.trident.spouts.ownership import PartitionsCoordinator, at_end, own, tell
 from sunshower.trident.spouts.partitioned import PartitionedSpout
 from sunshower.trident.spouts.port import Coordinator, Emitter, Rows
 from sunshower.trident.spouts.settled import Settled
@@ -54,6 +54,7 @@ class TransactionalEmitter(BaseEmitter):
 
     def emit_batch(self, attempt: Attempt, metadata: Any, rows: Rows) -> None:
         names = own(metadata, self._context)
+        tell(self._spout, metadata)
         self._shelves = {name: one for name, one in self._shelves.items() if name in names}
         room = Room(self._spout.bounds, self._context.clock)
         try:

@@ -1,0 +1,58 @@
+"""Whose fault an exception is, in words of Python: the user's lines, and no Java stack."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+from sunshower.errors import SparkError, SparkLost, TransformFailed
+
+_OURS = str(Path(__file__).parent)
+_THEIRS = re.compile(r"[/\\](pyspark|py4j|raydp)[/\\]")
+_PYTHON = re.compile(
+    r"Traceback \(most recent call last\):\n.*?(?=\n\s*at [\w$.]+\(|\n\n|\Z)", re.DOTALL
+)
+_STACK = re.compile(
+    r"\n\s*(at [\w$./]+\(|JVM stacktrace:|Driver stacktrace:|== SQL|\.\.\. \d+ more)"
+)
+_CAUSE = re.compile(r"Caused by: [\w.$]+: (.*)|\(executor [^)]*\): ([\w.$]+: .*)")
+
+
+def blamed(error: BaseException, what: str, alive: bool) -> SparkError:
+    """`error`, which came out of the job `what`, as one of ours; `alive`: whether Java still is."""
+    if isinstance(error, SparkError):
+        return error
+    if not alive:
+        return SparkLost(f"Spark died while it ran {what} ({_first(error)}); a new one is started")
+    text = str(error)
+    if found := _PYTHON.search(text):  # of a UDF, in one of Spark's own Pythons
+        return TransformFailed(f"{what} failed in a function of its own:\n{found[0].strip()}")
+    return TransformFailed(f"{what} failed:\n{''.join(_lines(error, text)).rstrip()}")
+
+
+def _lines(error: BaseException, text: str) -> Iterator[str]:
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not _THEIRS.search(frame.filename) and not frame.filename.startswith(_OURS)
+    ]
+    if frames:
+        yield "Traceback (most recent call last):\n"
+        yield from traceback.format_list(frames)
+    yield f"{type(error).__name__}: {_without_java(text)}\n"
+
+
+def _without_java(text: str) -> str:
+    """What a Java error says, without where in Java."""
+    if "\n\tat " not in text:
+        return text.strip()
+    causes = [one or other for one, other in _CAUSE.findall(text)]
+    said = causes[-1] if causes else _STACK.split(text, maxsplit=1)[0]
+    return said.strip()
+
+
+def _first(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"

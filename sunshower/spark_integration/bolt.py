@@ -1,0 +1,223 @@
+"""A bolt that gathers what it reads and gives it to Spark: acked when Spark has finished."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from sunshower.errors import (
+    ConfigError,
+    SparkError,
+    SparkLost,
+    SparkUnavailable,
+    Unserialisable,
+)
+from sunshower.records import Schema
+from sunshower.spark_integration.port import BatchInfo, Ticket
+from sunshower.spark_integration.schema import Columns
+from sunshower.spark_integration.steps import Spark
+from sunshower.topologies.components import Bolt, Collector, Context, Tuple
+
+_RENEW_S = 2.0  # what Spark has for longer has its timeout reset
+_ROOM_S = 0.05  # how long one who finds no room waits: who is slow is handed less
+_LOST_MAX = 3  # how often a batch is handed over again because Spark died
+
+
+@dataclass
+class Given:
+    """A batch that Spark has."""
+
+    tuples: list[Tuple[Any]]
+    tables: list[pa.Table]
+    batch: BatchInfo
+    ticket: Ticket
+    lost: int = 0
+
+
+class SparkBatchBolt(Bolt[Any, Any]):
+    """Batches of `rows_max` records, or of what has come within `wait_s`, to a `spark(…)` step.
+
+    Inputs are acked when the step is finished, and fail with its error; meanwhile their trees do
+    not time out. If Spark dies the batch is handed over again. What comes back is anchored to all
+    inputs of its batch: if one of the results fails, all of them are emitted again. That is an edge
+    for each pair, and more than `edges_max` fail the batch: results are to be few, or to be written
+    by Spark, `spark(…).write(…)`.
+
+    At least once, and a replayed record may find itself among others than before: what is written
+    must bear that. It takes in several streams: the transform is handed a DataFrame for each of
+    their record types, in the order in which they were declared. `batches_max` are at Spark at a
+    time, of each task.
+
+    Raises ConfigError, and RecordMismatch at the declaration for records that Spark cannot have.
+    """
+
+    tick_s = 0.05  # results are heard of, also while no records come
+
+    def __init__(
+        self,
+        step: Spark,
+        *,
+        rows_max: int = 10_000,
+        wait_s: float = 1.0,
+        batches_max: int = 2,
+        edges_max: int = 1_000_000,
+    ) -> None:
+        if min(rows_max, batches_max, edges_max) < 1 or wait_s < 0:
+            raise ConfigError(
+                f"SparkBatchBolt: rows_max={rows_max}, batches_max={batches_max}, "
+                f"edges_max={edges_max} and wait_s={wait_s:g} must be positive"
+            )
+        self.step, self.rows_max, self.wait_s = step, rows_max, wait_s
+        self.batches_max, self.edges_max = batches_max, edges_max
+        self.emits = () if step.out is None else step.out
+        self._schemas: list[Schema] = []
+
+    def check_input(self, schema: Schema) -> None:
+        """Refuse records that Spark cannot have, and a transform that has no place for them."""
+        Columns.of(schema.type, f"SparkBatchBolt(spark({self.step.step}))")
+        if schema not in self._schemas:
+            self._schemas.append(schema)
+        self.step.check_inputs(len(self._schemas))
+
+    def prepare(self, context: Context) -> None:
+        """Open a way to Spark; it starts beside the rest of the topology."""
+        self._clock = context.clock
+        self._columns = [Columns.of(schema.type) for schema in self._schemas]
+        self._index = {schema.type: at for at, schema in enumerate(self._schemas)}
+        self._reading = self.step.reading(*self._columns)
+        self._out = None if self.step.out is None else Columns.of(self.step.out)
+        self._hands: Collector[Any]  # the same one in each call
+        self._waiting: list[Tuple[Any]] = []
+        self._since_s = self._clock.now()
+        self._renew_at_s = self._since_s + _RENEW_S
+        self._given: list[Given] = []
+        self._name = f"{context.component}-{context.index}-{uuid.uuid4().hex[:8]}"
+        self._batches = self._rows = 0
+        self._gateway = self.step.where.open()
+        self._gateway.start()
+
+    def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
+        """Keep it; it is settled by a later `tick`."""
+        self._hands = out
+        if not self._waiting:
+            self._since_s = self._clock.now()
+        self._waiting.append(tuple)
+        if len(self._waiting) >= self.rows_max:
+            self._hand_over()
+
+    def tick(self) -> None:
+        """Hear of what is finished, and hand over what has waited long enough."""
+        for given in [one for one in self._given if one.ticket.done()]:
+            self._given.remove(given)
+            self._finish(given)
+        now = self._clock.now()
+        if self._waiting and (
+            len(self._waiting) >= self.rows_max or now - self._since_s >= self.wait_s
+        ):
+            self._hand_over()
+        if now >= self._renew_at_s:
+            for tuple in (*self._waiting, *(one for given in self._given for one in given.tuples)):
+                self._hands.reset_timeout(tuple)
+            self._renew_at_s = now + _RENEW_S
+
+    def flush(self) -> None:
+        """Where there is no room, wait a little: who is slow is handed less."""
+        if len(self._waiting) >= self.rows_max:
+            self._clock.sleep(_ROOM_S)
+
+    def figures(self) -> dict[str, float]:
+        """What waits, what is at Spark, and what Spark has finished."""
+        return {
+            "waiting": len(self._waiting),
+            "at spark": sum(given.batch.rows for given in self._given),
+            "batches": self._batches,
+            "rows": self._rows,
+        }
+
+    def snapshot(self) -> None:
+        """Nothing: what is not finished is emitted again."""
+
+    def restore(self, state: Any) -> None:
+        """Nothing, likewise."""
+
+    def cleanup(self) -> None:
+        self._gateway.close()
+
+    def _hand_over(self) -> None:
+        """The oldest `rows_max`, if there is room for another batch."""
+        if len(self._given) >= self.batches_max:
+            return
+        tuples, self._waiting = self._waiting[: self.rows_max], self._waiting[self.rows_max :]
+        self._since_s = self._clock.now()
+        try:
+            tables = self._tables(tuples)
+        except Unserialisable:
+            tuples = [tuple for tuple in tuples if self._fits(tuple)]
+            if not tuples:
+                return
+            tables = self._tables(tuples)
+        batch = BatchInfo(f"{self._name}-{self._batches}", len(tuples))
+        self._batches += 1
+        self._given.append(Given(tuples, tables, batch, self._submit(tables, batch)))
+
+    def _submit(self, tables: Sequence[pa.Table], batch: BatchInfo) -> Ticket:
+        return self._gateway.submit(self._reading.step, tables, batch)
+
+    def _tables(self, tuples: list[Tuple[Any]]) -> list[pa.Table]:
+        """One for each input. Raises Unserialisable."""
+        records: list[list[Any]] = [[] for _ in self._columns]
+        for tuple in tuples:
+            records[self._index[type(tuple.record)]].append(tuple.record)
+        return [one.table(found) for one, found in zip(self._columns, records, strict=True)]
+
+    def _fits(self, tuple: Tuple[Any]) -> bool:
+        """Whether its record can go to Spark; it fails if not, and the others go."""
+        try:
+            self._tables([tuple])
+        except Unserialisable as error:
+            self._hands.fail(tuple, f"Unserialisable: {error}")
+            return False
+        return True
+
+    def _finish(self, given: Given) -> None:
+        """Settle a batch. Raises SparkUnavailable: there is nobody to give it to, and this task
+        stops until there is."""
+        try:
+            table = given.ticket.result()
+            records = [] if table is None or self._out is None else self._out.records(table)
+            self._check_edges(given, len(records))
+        except SparkUnavailable as error:
+            self._fail(given, error)
+            self._gateway.close()
+            raise
+        except SparkLost as error:
+            if given.lost < _LOST_MAX:
+                given.lost += 1
+                given.ticket = self._submit(given.tables, given.batch)
+                self._given.append(given)
+            else:
+                self._fail(given, error)
+        except SparkError as error:
+            self._fail(given, error)
+        else:
+            for record in records:
+                self._hands.emit(record, given.tuples)
+            for tuple in given.tuples:
+                self._hands.ack(tuple)
+            self._rows += given.batch.rows
+
+    def _fail(self, given: Given, error: SparkError) -> None:
+        for tuple in given.tuples:
+            self._hands.fail(tuple, f"{type(error).__name__}: {error}")
+
+    def _check_edges(self, given: Given, count: int) -> None:
+        if count * len(given.tuples) > self.edges_max:
+            raise SparkError(
+                f"batch {given.batch.id} of {len(given.tuples)} records came to {count} results, "
+                f"which is more than edges_max={self.edges_max} edges: let Spark write them, "
+                "spark(…).write(…), take a smaller rows_max, or batches of Trident"
+            )

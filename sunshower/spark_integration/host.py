@@ -1,0 +1,218 @@
+"""Who owns a session: some jobs at a time, each with a time limit, and a new one for a dead one.
+
+    submitted ──▶ waiting ──a slot is free──▶ running ──▶ done · failed
+                                                └─ time is up ─▶ SparkTimeout; Spark stops its tasks
+                                                └─ Java is dead ─▶ SparkLost; the next job, anew
+
+A slot is a thread. One whose job has run out of time may hang in the user's Python for ever: it is
+given up, and another takes its place.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from sunshower.errors import SparkError, SparkLost, SparkTimeout, SparkUnavailable
+from sunshower.spark_integration.blame import blamed
+from sunshower.spark_integration.port import BatchInfo, Step
+from sunshower.spark_integration.running import Runner
+
+_START_S = 300.0  # Java starts in 10 s, on a busy machine and on a cluster in a minute
+
+_CLOSED = "the gateway to Spark was closed before this job ran"
+
+
+class Session(Protocol):
+    """A session that was opened."""
+
+    spark: Any
+
+    def hand_over(self, session: Any, table: pa.Table) -> Any:
+        """A normal table as a DataFrame of one of its sessions."""
+
+    def alive(self) -> bool:
+        """Whether its Java is."""
+
+    def forget(self) -> None:
+        """Clean up after a dead one, so that another can be opened."""
+
+    def stop(self) -> None:
+        """End it, and its Java."""
+
+
+@dataclass
+class Job:
+    """A step with its tables, and what becomes of it."""
+
+    step: Step
+    tables: Sequence[pa.Table]
+    batch: BatchInfo
+    outcome: Future[pa.Table | None] = field(default_factory=Future)
+
+    def done(self) -> bool:
+        return self.outcome.done()
+
+    def result(self) -> pa.Table | None:
+        return self.outcome.result()
+
+    def settle(self, result: pa.Table | None = None, error: SparkError | None = None) -> None:
+        """The first word counts: an answer after the time is up changes nothing."""
+        with suppress(InvalidStateError):
+            if error is None:
+                self.outcome.set_result(result)
+            else:
+                self.outcome.set_exception(error)
+
+
+class Host:
+    """Runs jobs in one session, `slots` of them at a time. Threads may share it."""
+
+    def __init__(self, open_session: Callable[[], Session], slots: int) -> None:
+        self._open_session, self._count = open_session, slots
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._lock = threading.Lock()  # of the session
+        self._session: Session | None = None
+        self._stopped = False
+        self._life = 0  # how many sessions there were
+        self._numbers = itertools.count()
+        for _ in range(slots):
+            self._add_slot()
+
+    def submit(self, job: Job) -> Job:
+        """Hand a job in; it is settled by a slot, or by the clock."""
+        if self._stopped:
+            job.settle(error=SparkLost(_CLOSED))
+        self._jobs.put(job)
+        return job
+
+    @property
+    def opened(self) -> bool:
+        """Whether there is a session."""
+        return self._session is not None
+
+    def start(self) -> None:
+        """Open the session beside other work. What goes wrong is told to the first job."""
+        threading.Thread(target=self._warm, name="spark-start", daemon=True).start()
+
+    def stop(self) -> None:
+        """End the session. Jobs that wait, or run, are lost."""
+        for _ in range(self._count):
+            self._jobs.put(None)
+        with self._lock:
+            self._stopped = True
+            session, self._session = self._session, None
+        if session is not None and session.alive():
+            session.stop()
+        elif session is not None:
+            session.forget()
+
+    def _warm(self) -> None:
+        with suppress(Exception):
+            self._opened()
+
+    def _opened(self) -> tuple[Session, int]:
+        """The session that is there, or a new one, and its number."""
+        with self._lock:
+            if self._stopped:
+                raise SparkLost(_CLOSED)
+            if self._session is not None and not self._session.alive():
+                self._session.forget()
+                self._session = None
+            if self._session is None:
+                self._session = self._open_session()
+                self._life += 1
+            return self._session, self._life
+
+    def _add_slot(self) -> None:
+        threading.Thread(target=Slot(self).work, name="spark-slot", daemon=True).start()
+
+    def next_job(self) -> Job | None:
+        """What a slot waits for; None: it is to end."""
+        return self._jobs.get()
+
+    def runner(self, slot: Slot) -> tuple[Runner, Session]:
+        """What a slot runs its jobs with: anew in each session. Raises a SparkError."""
+        session = None
+        try:
+            session, life = self._opened()
+            if slot.runner is None or slot.life != life:
+                slot.runner, slot.life = Runner(session.spark, session.hand_over), life
+            return slot.runner, session
+        except SparkError:
+            raise
+        except Exception as error:
+            if session is None:
+                raise SparkUnavailable(f"Spark does not start: {error}") from error
+            raise blamed(error, "its first words", session.alive()) from error
+
+    def give_up(self, slot: Slot, session: Session, job: Job, group: str) -> None:
+        """A job's time is over: Spark stops its tasks, and another slot goes on."""
+        slot.given_up = True
+        job.settle(
+            error=SparkTimeout(
+                f"{job.step} took longer than {job.step.timeout_s:g} s for batch {job.batch.id} of "
+                f"{job.batch.rows} rows: give spark(…, timeout_s=…), or smaller batches"
+            )
+        )
+        self._add_slot()
+        with suppress(Exception):  # it may be dead meanwhile
+            session.spark.sparkContext.cancelJobGroup(group)
+
+    def number(self) -> int:
+        """One that no job had before."""
+        return next(self._numbers)
+
+
+class Slot:
+    """A thread that runs one job after the other, and its part of the session."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.runner: Runner | None = None
+        self.life = 0
+        self.given_up = False
+        self._pool = f"sunshower-{host.number()}"  # slots share the processors fairly
+
+    def work(self) -> None:
+        """Until there are no more jobs, or this slot was given up."""
+        while not self.given_up and (job := self._host.next_job()) is not None:
+            self._settle(job)
+
+    def _settle(self, job: Job) -> None:
+        late = SparkUnavailable(f"Spark has not started within {_START_S:g} s")
+        limit = after(_START_S, lambda: job.settle(error=late))
+        try:
+            runner, session = self._host.runner(self)
+        except SparkError as error:
+            job.settle(error=error)
+            return
+        finally:
+            limit.cancel()
+        group = f"sunshower-{self._host.number()}"
+        limit = after(job.step.timeout_s, lambda: self._host.give_up(self, session, job, group))
+        try:
+            context = session.spark.sparkContext
+            context.setJobGroup(group, str(job.step), True)
+            context.setLocalProperty("spark.scheduler.pool", self._pool)
+            job.settle(runner.run(job.step, job.tables, job.batch))
+        except BaseException as error:  # whatever it is, its batch hears of it
+            job.settle(error=blamed(error, str(job.step), session.alive()))
+        finally:
+            limit.cancel()
+
+
+def after(seconds: float, call: Callable[[], None]) -> threading.Timer:
+    """Call it then, unless it is cancelled before."""
+    timer = threading.Timer(seconds, call)
+    timer.daemon = True
+    timer.start()
+    return timer

@@ -1,0 +1,140 @@
+"""Spark in this process: `local[*]`, for laptops and tests, with nothing to install or start."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from sunshower.errors import ConfigError
+from sunshower.spark_integration.environment import SETTINGS, prepare
+from sunshower.spark_integration.host import Host, Job, Session
+from sunshower.spark_integration.port import BatchInfo, Step, Ticket
+from sunshower.spark_integration.running import collect, hand_over
+
+
+@dataclass(frozen=True)
+class LocalSpark:
+    """A session in each process that runs a bolt with it; bolts of one process share it.
+
+    `cores` are threads of Spark (0: as many as there are processors), `memory` is Java's,
+    `in_flight` how many batches run at a time, `settings` Spark's own.
+    """
+
+    cores: int = 0
+    memory: str = "1g"
+    in_flight: int = 2
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def open(self) -> LocalGateway:
+        """A way to this process's session. Raises ConfigError if it is one of other settings."""
+        return LocalGateway(self)
+
+
+class LocalGateway:
+    """The session of this process; the last one that closes it ends its Java."""
+
+    def __init__(self, place: LocalSpark) -> None:
+        with _lock:
+            if _there and _there[0].place != place:
+                raise ConfigError(
+                    f"this process has {_there[0].place} already, and can have one session alone, "
+                    f"not {place} too: use one LocalSpark(…) for all"
+                )
+            if not _there:
+                _there.append(Shared(place, Host(lambda: LocalSession(place), place.in_flight)))
+            self._shared: Shared | None = _there[0]
+            self._shared.users += 1
+        self._host = self._shared.host
+
+    def start(self) -> None:
+        self._host.start()
+
+    def submit(self, step: Step, tables: Sequence[pa.Table], batch: BatchInfo) -> Ticket:
+        return self._host.submit(Job(step, tables, batch))
+
+    def close(self) -> None:
+        with _lock:
+            if self._shared is None:
+                return
+            self._shared.users -= 1
+            if not self._shared.users:
+                _there.clear()
+                self._host.stop()
+            self._shared = None
+
+
+@dataclass
+class Shared:
+    """A host, and how many gateways lead to it."""
+
+    place: LocalSpark
+    host: Host
+    users: int = 0
+
+
+_lock = threading.Lock()
+_there: list[Shared] = []  # one at most: a process has one session
+
+
+class LocalSession:
+    """A session whose Java is a child of this process. It ends with it, also when killed."""
+
+    hand_over = staticmethod(hand_over)
+
+    def __init__(self, place: LocalSpark) -> None:
+        prepare("pyspark")
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+
+        self.owned = SparkContext._active_spark_context is None
+        builder = SparkSession.builder.master(f"local[{place.cores or '*'}]").appName("sunshower")
+        cores = place.cores or 4
+        ours = {"spark.driver.memory": place.memory, "spark.sql.shuffle.partitions": str(cores)}
+        for name, value in {**SETTINGS, **ours, **place.settings}.items():
+            builder = builder.config(name, value)
+        self.spark: Any = builder.getOrCreate()
+        if self.owned:
+            self.spark.sparkContext.setLogLevel("OFF")  # what matters is raised
+        self._java = self.spark.sparkContext._gateway.proc
+        warm(self)
+
+    def alive(self) -> bool:
+        return self._java.poll() is None and self.spark.sparkContext._jsc is not None
+
+    def forget(self) -> None:
+        end_java(self._java)
+
+    def stop(self) -> None:
+        if self.owned:
+            with suppress(Exception):
+                self.spark.stop()
+            self.forget()
+
+
+def warm(session: Session) -> None:
+    """The first job of a session takes seconds: let it be one that nobody waits for."""
+    frame = session.hand_over(session.spark, pa.table({"key": [0], "value": [0.0]}))
+    collect(frame.groupBy("key").sum("value"))
+
+
+def end_java(java: Any) -> None:
+    """End a driver's Java, if it runs, and let pyspark forget it: it keeps its way there in
+    classes, and would ask the dead one again."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    with suppress(Exception):
+        SparkContext._gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+    SparkSession.builder._options.clear()
+    if java.poll() is None:
+        java.kill()
+    java.wait()
+    with suppress(OSError):
+        java.stdin.close()

@@ -1,0 +1,200 @@
+"""Spark on the Ray cluster, through RayDP: an actor owns the session, and hands batches over.
+
+bolts ──submit──▶ gateway actor ──▶ driver's Java ──▶ executors: Java on the cluster
+                  (no processor)        │ dies: the actor ends itself, Ray starts it again
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import ray
+from ray import cloudpickle
+from ray.exceptions import RayError
+
+from sunshower import errors
+from sunshower.errors import ConfigError, SparkError, SparkLost
+from sunshower.spark_integration.environment import prepare
+from sunshower.spark_integration.host import Host, Job
+from sunshower.spark_integration.port import BatchInfo, Step, Ticket
+from sunshower.spark_integration.running import from_bytes, to_bytes
+
+_NAMESPACE = "sunshower"
+_STOP_S = 30.0
+_STEPS_MAX = 64  # that an actor keeps unpacked
+
+
+@dataclass(frozen=True)
+class RayDPSpark:
+    """A session on the Ray cluster that this process is on; it begins with the first batch.
+
+    `name`: all bolts of the cluster that say the same name share one session, which ends its Java
+    when nobody has asked for `idle_s`. None: each task has one of its own, which ends with it.
+
+    It takes `executors` × `cores` processors of Ray, and `executors` × `memory`; beside them the
+    driver has `driver_memory`. `in_flight` batches run at a time.
+    """
+
+    name: str | None = "spark"
+    executors: int = 1
+    cores: int = 1
+    memory: str = "1g"
+    driver_memory: str = "1g"
+    in_flight: int = 2
+    idle_s: float = 600.0
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def open(self) -> RayGateway:
+        """A way to the session. Raises ConfigError where there is no Ray."""
+        return RayGateway(self)
+
+    def stop(self) -> None:
+        """End the session of this name, for all that share it, and all its Java."""
+        with suppress(ValueError):  # there is none
+            _end(ray.get_actor(f"spark/{self.name}", namespace=_NAMESPACE))
+
+
+class RayGateway:
+    """A client of the gateway actor."""
+
+    def __init__(self, place: RayDPSpark) -> None:
+        if not ray.is_initialized():
+            raise ConfigError(
+                "RayDPSpark is for topologies that run on Ray, and there is no Ray in this "
+                "process: use LocalSpark(…)"
+            )
+        found = prepare("raydp", "pyspark")
+        found["PATH"] = f"{found['JAVA_HOME']}/bin{os.pathsep}${{PATH}}"  # of the actor's node
+        shared = {"name": f"spark/{place.name}", "lifetime": "detached", "get_if_exists": True}
+        self._private = place.name is None
+        self._actor: Any = (
+            ray.remote(GatewayActor)
+            .options(
+                num_cpus=0,
+                max_restarts=-1,
+                max_concurrency=place.in_flight + 16,  # those that wait for a slot, wait there
+                namespace=_NAMESPACE,
+                runtime_env={"env_vars": found},
+                **({} if self._private else shared),
+            )
+            .remote(place)
+        )
+        self._steps: dict[int, tuple[Step, bytes]] = {}
+
+    def start(self) -> None:
+        self._actor.start.remote()
+
+    def submit(self, step: Step, tables: Sequence[pa.Table], batch: BatchInfo) -> Ticket:
+        if id(step) not in self._steps:
+            self._steps[id(step)] = step, cloudpickle.dumps(step)
+        packed = [to_bytes(table) for table in tables]
+        # In the middle of a restart a call fails: this one waits for one that is made again.
+        there = self._actor.there.options(max_task_retries=-1).remote()
+        return RayTicket(self._actor.run.remote(self._steps[id(step)][1], packed, batch, there))
+
+    def close(self) -> None:
+        if self._private:
+            self._private = False
+            _end(self._actor)
+
+
+class RayTicket:
+    """A call of the actor that is under way."""
+
+    def __init__(self, reference: Any) -> None:
+        self._reference = reference
+
+    def done(self) -> bool:
+        ready, _ = ray.wait([self._reference], timeout=0)
+        return bool(ready)
+
+    def result(self) -> pa.Table | None:
+        try:
+            kind, value = ray.get(self._reference)
+        except RayError as error:
+            raise SparkLost(
+                f"the gateway to Spark died ({type(error).__name__}); Ray starts another"
+            ) from error
+        if kind:
+            raise getattr(errors, kind)(value)
+        return None if value is None else from_bytes(value)
+
+
+def _end(actor: Any) -> None:
+    with suppress(RayError):
+        ray.get(actor.stop.remote(), timeout=_STOP_S)
+    ray.kill(actor)
+
+
+class GatewayActor:
+    """The one process of the cluster in which this session's driver is."""
+
+    def __init__(self, place: RayDPSpark) -> None:
+        from sunshower.spark_integration.raydp_session import RayDPSession
+
+        self._place = place
+        self._host = Host(lambda: RayDPSession(place), place.in_flight)
+        self._steps: dict[bytes, Step] = {}
+        self._lock = threading.Lock()
+        self._busy = 0
+        self._idle = self._timer()
+
+    def start(self) -> None:
+        """Open the session, if it is not there, beside other work."""
+        self._host.start()
+
+    def there(self) -> None:
+        """Answers."""
+
+    def run(
+        self, step: bytes, tables: Sequence[bytes], batch: BatchInfo, _: None
+    ) -> tuple[str, bytes | str | None]:
+        """A job, to its end: ("", its rows) or (a kind of SparkError, what it says)."""
+        with self._lock:
+            self._busy += 1
+            self._idle.cancel()
+        try:
+            job = Job(self._unpacked(step), [from_bytes(table) for table in tables], batch)
+            result = self._host.submit(job).result()
+            return "", None if result is None else to_bytes(result)
+        except SparkLost:
+            os._exit(1)  # with it go RayDP's actors; Ray starts it again, and the caller hears
+        except SparkError as error:
+            return type(error).__name__, str(error)
+        finally:
+            with self._lock:
+                self._busy -= 1
+                if not self._busy:
+                    self._idle = self._timer()
+
+    def stop(self) -> None:
+        """End the session, and all Java with it."""
+        self._host.stop()
+
+    def _unpacked(self, step: bytes) -> Step:
+        if step not in self._steps:
+            if len(self._steps) >= _STEPS_MAX:
+                self._steps.clear()
+            self._steps[step] = pickle.loads(step)  # noqa: S301
+        return self._steps[step]
+
+    def _timer(self) -> threading.Timer:
+        timer = threading.Timer(self._place.idle_s, self._rest)
+        timer.daemon = True
+        timer.start()
+        return timer
+
+    def _rest(self) -> None:
+        """Nobody has asked for long: the next one finds an empty actor."""
+        with self._lock:
+            if self._busy or not self._host.opened:
+                return
+        self._host.stop()
+        os._exit(1)

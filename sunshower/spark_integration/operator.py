@@ -1,0 +1,94 @@
+"""A `spark(…)` step as an operator of a Trident stage: all rows of a batch, one job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sunshower.errors import SparkLost
+from sunshower.records import Schema
+from sunshower.spark_integration.port import BatchInfo, Ticket
+from sunshower.spark_integration.schema import Columns
+from sunshower.topologies.components import Context
+from sunshower.trident.attempts import Attempt
+from sunshower.trident.stages.port import Emit, Rows
+
+if TYPE_CHECKING:
+    from sunshower.spark_integration.steps import Spark
+
+_LOST_MAX = 3  # how often a batch is handed over again because Spark died
+_LOST = object()
+
+
+@dataclass
+class Gathered:
+    """What has come of an attempt, by input; then the job."""
+
+    records: list[list[Any]]
+    ticket: Ticket | None = None
+    lost: int = 0
+
+
+class SparkOperator:
+    """Gathers a batch; `finish` waits for Spark, unless `ready` was asked until it said yes.
+
+    It must see all rows of a batch: its stage has one task, or each has a job of its own. With
+    writers it commits: batches are then written in their order, each under its txid. Raises at its
+    declaration RecordMismatch and TopologyError.
+    """
+
+    def __init__(self, step: Spark, inputs: Sequence[Schema]) -> None:
+        self._columns = [Columns.of(schema.type, f"spark({step.step})") for schema in inputs]
+        self._spark = step.reading(*self._columns)
+        self._out = None if step.out is None else Columns.of(step.out)
+        self.commits = bool(step.step.writers)
+
+    def prepare(self, context: Context) -> None:
+        """Open a way to Spark; it starts beside the rest of the topology."""
+        self._gateway = self._spark.where.open()
+        self._gateway.start()
+
+    def start(self, attempt: Attempt) -> Gathered:
+        """Nothing has come of it yet."""
+        return Gathered([[] for _ in self._columns])
+
+    def process(self, batch: Gathered, source: int, rows: Rows, emit: Emit) -> None:
+        """Keep rows; those that have travelled are made records again."""
+        schema = self._columns[source].schema
+        built = not rows or type(rows[0]) is schema.type
+        batch.records[source] += rows if built else schema.build(rows)
+
+    def ready(self, batch: Gathered, attempt: Attempt) -> bool:
+        """Hand the batch over, at the first call; then whether `finish` would answer at once."""
+        if batch.ticket is None:
+            tables = [
+                columns.table(records)
+                for columns, records in zip(self._columns, batch.records, strict=True)
+            ]
+            info = BatchInfo(
+                str(attempt.txid), sum(map(len, batch.records)), attempt.attempt, attempt.txid
+            )
+            batch.ticket = self._gateway.submit(self._spark.step, tables, info)
+        return batch.ticket.done()
+
+    def finish(self, batch: Gathered, attempt: Attempt, emit: Emit) -> None:
+        """Emit what Spark made of the batch. Raises a SparkError: the batch has failed."""
+        while (table := self._result(batch, attempt)) is _LOST:
+            batch.ticket = None
+            batch.lost += 1
+        if table is not None and self._out is not None:
+            emit(self._out.records(table))
+
+    def _result(self, batch: Gathered, attempt: Attempt) -> Any:
+        self.ready(batch, attempt)
+        assert batch.ticket is not None
+        try:
+            return batch.ticket.result()
+        except SparkLost:
+            if batch.lost == _LOST_MAX:
+                raise
+            return _LOST
+
+    def cleanup(self) -> None:
+        self._gateway.close()

@@ -1,0 +1,85 @@
+"""The port of Spark: who runs transforms for us, and what it is handed.
+
+    place.open() ──▶ Gateway ──submit(step, tables, batch)──▶ Ticket: done? result
+                        └── close
+
+Its bodies are `local.py`, a session in this process, and `on_ray.py`, one on the Ray cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# A table to join with: columns, a Parquet file or folder, or what makes it of a session.
+Static: TypeAlias = "pa.Table | str | Callable[[SparkSession], DataFrame]"
+Transform: TypeAlias = Callable[..., Any]  # (DataFrame for each input …, BatchInfo) → DataFrame
+Writer: TypeAlias = Callable[["DataFrame", "BatchInfo"], Any]
+
+
+@dataclass(frozen=True)
+class BatchInfo:
+    """Which batch a transform is called for.
+
+    `id` is unique: of a Trident batch its txid, the same in every attempt; of any other a new one
+    in each. `tables` are the static ones of the step, as DataFrames.
+    """
+
+    id: str
+    rows: int
+    attempt: int = 0
+    txid: int | None = None
+    tables: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a gateway needs to know of a transform. It is a value: pickled where it travels."""
+
+    transform: Transform
+    out: Any = None  # a record type; None: nothing comes back
+    tables: Mapping[str, Static] = field(default_factory=dict)
+    writers: tuple[Writer, ...] = ()
+    timeout_s: float = 600.0
+    names: tuple[str, ...] = ("batch",)  # of the inputs, as views for SQL
+
+    def __str__(self) -> str:
+        return getattr(self.transform, "__name__", type(self.transform).__name__)
+
+
+class Ticket(Protocol):
+    """A job that was handed over."""
+
+    def done(self) -> bool:
+        """Whether `result` would answer at once."""
+
+    def result(self) -> pa.Table | None:
+        """Wait for the job: its rows, as `Columns.conform` makes them; None of a step without
+        `out`. Raises SparkUnavailable, SparkLost, SparkTimeout, TransformFailed, ResultMismatch.
+        """
+
+
+class Gateway(Protocol):
+    """Who runs jobs. As many at a time as its place says, the others wait in their order."""
+
+    def start(self) -> None:
+        """Open the session and warm it, beside other work; the first job does so by itself."""
+
+    def submit(self, step: Step, tables: Sequence[pa.Table], batch: BatchInfo) -> Ticket:
+        """Hand over a batch: one normal table for each input of the transform."""
+
+    def close(self) -> None:
+        """No more jobs from here. Who was alone here leaves no Java behind."""
+
+
+class Place(Protocol):
+    """Where Spark is. It is a value: pickled, compared, and opened in each task."""
+
+    def open(self) -> Gateway:
+        """A way to the session; nothing is started yet. Raises ConfigError."""

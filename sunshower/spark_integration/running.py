@@ -1,0 +1,116 @@
+"""One job in a session: tables in, the user's transform, rows out."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from sunshower.errors import ResultMismatch
+from sunshower.spark_integration.normal import normalise
+from sunshower.spark_integration.port import BatchInfo, Static, Step
+from sunshower.spark_integration.schema import Columns, arrow_schema, spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+HandOver = Callable[[Any, pa.Table], Any]  # (session, a normal table) → DataFrame
+_CHUNK_ROWS = 65_536  # of a table, to one task of Spark
+
+
+def hand_over(session: SparkSession, table: pa.Table) -> DataFrame:
+    """A normal table as a DataFrame, the way pyspark hands over what pandas has.
+
+    Spark's own code reads the Arrow columns, in tasks: nested ones too, NaN and null as they are.
+    """
+    from pyspark.sql import DataFrame
+
+    with tempfile.NamedTemporaryFile(suffix=".arrow") as file:
+        with pa.ipc.new_stream(file, table.schema) as stream:
+            stream.write_table(table, max_chunksize=_CHUNK_ROWS)
+        file.flush()
+        arrow = session._jvm.PythonSQLUtils.readArrowStreamFromFile(file.name)  # in memory by now
+    made = session._jvm.PythonSQLUtils.toDataFrame(
+        arrow, spark_schema(table.schema).json(), session._jsparkSession
+    )
+    return DataFrame(made, session)
+
+
+def collect(result: DataFrame) -> pa.Table:
+    """All rows of a DataFrame. Raises ResultMismatch for types that Arrow does not have."""
+    schema = arrow_schema(result.schema)
+    batches = result._collect_as_arrow()
+    return pa.Table.from_batches(batches) if batches else schema.empty_table()
+
+
+def to_bytes(table: pa.Table) -> bytes:
+    """A table as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
+
+
+def from_bytes(packed: bytes) -> pa.Table:
+    """The table in an Arrow IPC stream."""
+    with pa.ipc.open_stream(pa.py_buffer(packed)) as stream:
+        return stream.read_all()
+
+
+class Runner:
+    """Runs one job after the other in a session of its own, so that views do not collide."""
+
+    def __init__(self, session: SparkSession, hand_over: HandOver) -> None:
+        self._session = session.newSession()
+        self._hand_over = hand_over
+        self._tables: dict[int, tuple[Static, Any]] = {}  # static ones, by identity
+
+    def run(self, step: Step, tables: Sequence[pa.Table], batch: BatchInfo) -> pa.Table | None:
+        """The result of a step. Raises what the transform does, and ResultMismatch."""
+        frames = [self._hand_over(self._session, table) for table in tables]
+        static = {name: self._static(table) for name, table in step.tables.items()}
+        for name, frame in (*zip(step.names, frames, strict=True), *static.items()):
+            frame.createOrReplaceTempView(name)
+        batch = replace(batch, tables=static)
+        return self._finish(step, step.transform(*frames, batch), batch)
+
+    def _finish(self, step: Step, result: Any, batch: BatchInfo) -> pa.Table | None:
+        wanted = (step.out is not None) + len(step.writers)
+        if not wanted:
+            return None
+        from pyspark.sql import DataFrame
+
+        if not isinstance(result, DataFrame):
+            raise ResultMismatch(
+                f"{step} returned {type(result).__name__}; it must return a DataFrame, which "
+                "Spark computes when its rows are asked for"
+            )
+        columns = Columns.of(step.out) if step.out is not None else None
+        if columns is not None:
+            columns.check(arrow_schema(result.schema))
+        if wanted > 1:
+            result.persist()
+        try:
+            for write in step.writers:
+                write(result, batch)
+            return None if columns is None else columns.conform(collect(result))
+        finally:
+            if wanted > 1:
+                result.unpersist()
+
+    def _static(self, table: Static) -> Any:
+        """A table to join with, made once in each session."""
+        if id(table) not in self._tables:
+            self._tables[id(table)] = table, self._made(table)
+        return self._tables[id(table)][1]
+
+    def _made(self, table: Static) -> Any:
+        if isinstance(table, str):
+            return self._session.read.parquet(table)
+        if isinstance(table, pa.Table):
+            return self._hand_over(self._session, normalise(table))
+        return table(self._session)

@@ -1,0 +1,140 @@
+"""Record type → Arrow schema → Spark schema, and records → table → records: the one place for it.
+
+| annotation                  | Arrow                | Spark            | comes back as            |
+|-----------------------------|----------------------|------------------|--------------------------|
+| int, float, bool, str, bytes| int64, double, …     | long, double, …  | itself; NaN is no null   |
+| Decimal                     | decimal128(38, 18)   | decimal(38, 18)  | the same number          |
+| date                        | date32               | date             | itself                   |
+| datetime, with a zone       | timestamp[us, UTC]   | timestamp        | the same moment, in UTC  |
+| Enum                        | as its values        | as its values    | the member               |
+| list[T], tuple[T, ...]      | list                 | array            | itself                   |
+| dict[K, V]                  | map                  | map              | itself                   |
+| NamedTuple, dataclass       | struct               | struct           | itself                   |
+| T or None                   | nullable             | nullable         | None is null             |
+
+All else is refused where it is declared, with the name of the field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from sunshower.errors import RecordMismatch, ResultMismatch, Unserialisable
+from sunshower.records import Schema
+from sunshower.spark_integration.annotations import records_of
+from sunshower.spark_integration.nested import Records
+from sunshower.spark_integration.normal import casts, is_safe
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A record type as columns: what its tables look like, and its records there and back."""
+
+    kind: Records
+    arrow: pa.Schema
+
+    @classmethod
+    def of(cls, record_type: Any, where: str = "spark") -> Columns:
+        """Raises RecordMismatch, naming the field, for what has no place in Spark."""
+        if record_type is tuple:
+            raise RecordMismatch(
+                f"{where}: plain tuples say nothing of the types of their fields; "
+                "declare a NamedTuple or a dataclass"
+            )
+        try:
+            kind = records_of(record_type, getattr(record_type, "__name__", str(record_type)))
+        except RecordMismatch as error:
+            raise RecordMismatch(f"{where}: {error}") from None
+        except NameError as error:
+            raise RecordMismatch(f"{where}: the annotations cannot be read ({error})") from None
+        return cls(kind, pa.schema(list(kind.type)))
+
+    @property
+    def schema(self) -> Schema:
+        """The record type, as a stream has it."""
+        return self.kind.schema
+
+    def table(self, records: Sequence[Any]) -> pa.Table:
+        """Records as a table. Raises Unserialisable for a value that its field does not have."""
+        columns = list(zip(*self.schema.rows(records), strict=True))
+        columns = columns or [()] * len(self.schema.fields)
+        arrays = [one.array(column) for one, column in zip(self.kind.fields, columns, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=self.arrow)
+
+    def records(self, table: pa.Table) -> list[Any]:
+        """The rows of a table that `conform` has returned. Raises ResultMismatch for a null where
+        none may be, and for what is no member of an Enum."""
+        columns = [
+            kind.values(column.combine_chunks() if column.num_chunks else pa.array([], column.type))
+            for kind, column in zip(self.kind.fields, table.columns, strict=True)
+        ]
+        return self.schema.build(zip(*columns, strict=True))
+
+    def check(self, found: pa.Schema) -> None:
+        """Raise ResultMismatch unless columns like these can be read as this record type."""
+        name, wanted = self.kind.path, self.arrow.names
+        if missing := [one for one in wanted if one not in found.names]:
+            raise ResultMismatch(
+                f"{name} has a field {missing[0]!r}, and there is no such column; the columns are: "
+                f"{', '.join(found.names) or 'none'}"
+            )
+        if more := [one for one in found.names if one not in wanted]:
+            raise ResultMismatch(
+                f"there is a column {more[0]!r} that {name} does not have; its fields are: "
+                f"{', '.join(wanted)}. Leave it out: .select({', '.join(map(repr, wanted))})"
+            )
+        for field in self.arrow:
+            if not is_safe(found.field(field.name).type, field.type):
+                raise ResultMismatch(
+                    f"{name}.{field.name} is {field.type}, and the column is "
+                    f"{found.field(field.name).type}: cast one to the other"
+                )
+
+    def conform(self, table: pa.Table) -> pa.Table:
+        """Any table with these columns, as `table` would make it: same order, same types.
+
+        Raises ResultMismatch for other columns, and for values that would be changed.
+        """
+        self.check(table.schema)
+        try:
+            return casts(table.select(self.arrow.names), self.arrow)
+        except Unserialisable as error:
+            raise ResultMismatch(f"{self.kind.path}: {error}") from error
+
+    def receive(self, records: Sequence[Any] | pa.Table) -> pa.Table:
+        """What a stream brings, records or a table, as a table for Spark. Raises Unserialisable."""
+        if not isinstance(records, pa.Table):
+            return self.table(records)
+        try:
+            table = self.conform(records)
+        except ResultMismatch as error:
+            raise Unserialisable(str(error)) from error
+        for kind, column in zip(self.kind.fields, table.columns, strict=True):
+            if column.null_count and not kind.optional:
+                raise Unserialisable(f"{kind.path} is null: annotate it as `… | None`, or fill it")
+        return table
+
+
+def spark_schema(arrow: pa.Schema) -> StructType:
+    """The Spark schema of a table that is normal; a timestamp without a zone stays one."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(arrow, prefer_timestamp_ntz=True)
+
+
+def arrow_schema(spark: StructType) -> pa.Schema:
+    """The Arrow schema of what Spark hands back. Raises ResultMismatch for what Arrow lacks."""
+    from pyspark.errors import PySparkTypeError
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    try:
+        return to_arrow_schema(spark)
+    except PySparkTypeError as error:
+        raise ResultMismatch(f"the result has a type that cannot be handed back: {error}") from None

@@ -1,0 +1,144 @@
+"""What a user writes: `spark(transform, out=Record)`, what it joins with, and where it writes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from sunshower.errors import TopologyError
+from sunshower.spark_integration.local import LocalSpark
+from sunshower.spark_integration.operator import SparkOperator
+from sunshower.spark_integration.port import BatchInfo, Place, Static, Step, Transform, Writer
+from sunshower.spark_integration.schema import Columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from sunshower.trident.streams import BatchStream
+
+
+@dataclass(frozen=True)
+class Spark:
+    """A transform as a value: where it runs, what it gives, and what is done with that.
+
+    `transform(df, batch)` is handed a DataFrame for each input, and BatchInfo last; it returns a
+    DataFrame. Its rows come back as records of `out`, or go where `.write(…)` says, or both.
+    """
+
+    step: Step
+    where: Place = field(default_factory=LocalSpark)
+
+    @property
+    def out(self) -> Any:
+        """The record type of what comes back; None: nothing does."""
+        return self.step.out
+
+    def write(self, writer: Writer) -> Spark:
+        """Also call `writer(result, batch)`: `parquet(…)`, `saved_as(…)`, or any function."""
+        return replace(self, step=replace(self.step, writers=(*self.step.writers, writer)))
+
+    def __call__(self, stream: BatchStream[Any], *others: BatchStream[Any]) -> BatchStream[Any]:
+        """What `stream.apply(spark(…))` comes to: each batch whole, in one task, one job.
+
+        The rows of `others`, of the same group of batches, are further inputs. Raises TopologyError
+        and RecordMismatch.
+        """
+        operator = SparkOperator(self, [one.schema for one in (stream, *others)])
+        whole = stream if others else stream.global_()
+        return whole.operate(operator, *others, fields=() if self.out is None else self.out)
+
+    def check_inputs(self, count: int) -> None:
+        """Raise TopologyError if the transform has no place for so many inputs and the batch."""
+        try:
+            inspect.signature(self.step.transform).bind_partial(*range(count + 1))
+        except TypeError:
+            raise TopologyError(
+                f"spark({self.step}) is called with a DataFrame for each of its {count} inputs, "
+                f"and then the batch, as in `def {self.step}(df, batch)`; it does not take so many"
+            ) from None
+
+    def reading(self, *inputs: Columns) -> Spark:
+        """The same for inputs like these. Each is a view for SQL, by the name of its record type;
+        a single one is `batch`. Raises TopologyError for a transform that takes others."""
+        self.check_inputs(len(inputs))
+        try:
+            inspect.signature(self.step.transform).bind(*inputs, None)
+        except TypeError as error:
+            raise TopologyError(
+                f"spark({self.step}) has {len(inputs)} inputs, and takes others: {error}"
+            ) from None
+        names = tuple(one.kind.path for one in inputs) if len(inputs) > 1 else ("batch",)
+        return replace(self, step=replace(self.step, names=names))
+
+
+def spark(
+    transform: Transform,
+    *,
+    out: Any = None,
+    tables: Mapping[str, Static] | None = None,
+    where: Place | None = None,
+    timeout_s: float = 600.0,
+) -> Spark:
+    """A step for Spark. See Spark, and spark_sql for one that is a query.
+
+    `tables` are static ones to join with: `batch.tables["pages"]`, and a view of that name. Each is
+    an Arrow table, the path of Parquet files, or a function of the session. `where` is
+    LocalSpark(…), the default, or RayDPSpark(…). `timeout_s` is for one batch, once it runs.
+
+    Raises RecordMismatch for a field of `out` that Spark cannot have, TopologyError for anything
+    else that cannot work.
+    """
+    if not callable(transform):
+        raise TopologyError(f"spark({transform!r}): give a function of (df, batch)")
+    if not timeout_s > 0:
+        raise TopologyError(f"spark({transform!r}): timeout_s is {timeout_s!r}; it must be above 0")
+    step = Step(transform, out, dict(tables or {}), timeout_s=timeout_s)
+    if out is not None:
+        Columns.of(out, f"spark({step}), out")
+    return Spark(step, where or LocalSpark())
+
+
+def spark_sql(query: str, **more: Any) -> Spark:
+    """A step that is a query over the views `batch` and those of its `tables`."""
+    return spark(Query(query), **more)
+
+
+@dataclass(frozen=True)
+class Query:
+    """A transform that is a query."""
+
+    text: str
+
+    def __call__(self, *inputs: Any) -> DataFrame:
+        """The last one is the batch."""
+        frame: DataFrame = inputs[0].sparkSession.sql(self.text)
+        return frame
+
+
+def parquet(folder: str) -> Writer:
+    """Each batch as Parquet files in `folder`/batch=`id`; the same id again replaces its files."""
+    return Saved("parquet", {}, folder)
+
+
+def saved_as(format: str, **options: str) -> Writer:  # noqa: A002
+    """Each batch appended as Spark's `format`: "jdbc", "kafka", …, with its options."""
+    return Saved(format, options)
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A writer by one of Spark's formats."""
+
+    format: str
+    options: Mapping[str, str]
+    folder: str | None = None
+
+    def __call__(self, result: DataFrame, batch: BatchInfo) -> None:
+        """Write a batch."""
+        writer = result.write.format(self.format).options(**self.options)
+        if self.folder is None:
+            writer.mode("append").save()
+        else:
+            writer.mode("overwrite").save(f"{self.folder}/batch={batch.id}")

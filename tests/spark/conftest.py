@@ -1,0 +1,58 @@
+"""Spark for tests: one session at a time, started for the first test that asks for it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sunshower.spark_integration.local import LocalSpark
+from sunshower.spark_integration.on_ray import RayDPSpark
+from sunshower.spark_integration.port import Gateway, Place
+
+ONE = {"spark.sql.shuffle.partitions": "1"}
+LOCAL = LocalSpark(cores=1, memory="1g", settings=ONE)
+ON_RAY = RayDPSpark("tests", memory="512m", driver_memory="512m", settings=ONE)
+
+
+def obtain() -> None:
+    """Without the extra `spark` its tests are skipped; where CI is set, they fail."""
+    if not importlib.util.find_spec("pyspark") and not os.environ.get("CI"):
+        pytest.skip("no Spark here: pip install 'sunshower[spark]'")
+
+
+@pytest.fixture(scope="session", params=["local", "on_ray"])
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """Each body of the port. The session of one has ended before that of the other begins."""
+    obtain()
+    if request.param == "local":
+        yield LOCAL
+    else:
+        request.getfixturevalue("ray_cluster")
+        yield ON_RAY
+        ON_RAY.stop()
+    from tests.spark.javas import java_left
+
+    assert java_left() == []
+
+
+@pytest.fixture(scope="session")
+def gateway(place: Place) -> Iterator[Gateway]:
+    """A way to its session. Who kills it waits until another is there."""
+    found = place.open()
+    found.start()
+    yield found
+    found.close()
+
+
+def pytest_collection_modifyitems(items: list[Any]) -> None:
+    """Whoever asks for Spark is marked, and comes last; those of one body one after the other."""
+    for item in items:
+        if "place" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+            if item.callspec.params["place"] == "on_ray":
+                item.add_marker(pytest.mark.ray)
+    items.sort(key=lambda item: item.get_closest_marker("spark") is not None)

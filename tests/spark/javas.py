@@ -1,0 +1,19 @@
+"""Which Java processes this one has started, directly or through Ray, and that still run."""
+
+from __future__ import annotations
+
+import psutil
+
+
+def java_left(grace_s: float = 30.0) -> list[str]:
+    """The commands of those that have not ended after `grace_s`."""
+    there = [one for one in psutil.Process().children(recursive=True) if _is_java(one)]
+    _, alive = psutil.wait_procs(there, timeout=grace_s)
+    return [" ".join(one.cmdline())[-120:] for one in alive]
+
+
+def _is_java(process: psutil.Process) -> bool:
+    try:
+        return bool(process.name() == "java")
+    except psutil.NoSuchProcess:
+        return False

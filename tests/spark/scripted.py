@@ -1,0 +1,63 @@
+"""A place without Spark: transforms are plain functions of tables, and answers come when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from sunshower.errors import SparkError
+from sunshower.spark_integration.port import BatchInfo, Step
+from sunshower.spark_integration.steps import Spark
+
+
+@dataclass
+class ScriptedTicket:
+    """Answers when `ready`: with `error` if there is one, else with what the transform returns."""
+
+    step: Step
+    tables: Sequence[pa.Table]
+    batch: BatchInfo
+    ready: bool
+    error: SparkError | None = None
+
+    def done(self) -> bool:
+        return self.ready
+
+    def result(self) -> pa.Table | None:
+        if self.error is not None:
+            raise self.error
+        result: pa.Table | None = self.step.transform(*self.tables, self.batch)
+        return result
+
+
+@dataclass
+class Scripted:
+    """A place and its gateway; copies of it are itself. `errors` are those of the first tickets."""
+
+    ready: bool = True
+    errors: list[SparkError] = field(default_factory=list)
+    tickets: list[ScriptedTicket] = field(default_factory=list)
+    closed: int = 0
+
+    def open(self) -> Scripted:
+        return self
+
+    def start(self) -> None:
+        pass
+
+    def submit(self, step: Step, tables: Sequence[pa.Table], batch: BatchInfo) -> ScriptedTicket:
+        error = self.errors.pop(0) if self.errors else None
+        self.tickets.append(ScriptedTicket(step, tables, batch, self.ready, error))
+        return self.tickets[-1]
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def __deepcopy__(self, memo: Any) -> Scripted:
+        return self
+
+    def step(self, transform: Any, out: Any = None) -> Spark:
+        return Spark(Step(transform, out), self)

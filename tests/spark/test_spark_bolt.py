@@ -1,0 +1,282 @@
+"""SparkBatchBolt: what it gathers, when it hands over, and what is acked when, without Spark."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
+
+import pyarrow as pa
+import pytest
+
+from sunshower import Bolt, Records, Topology
+from sunshower.clock import ManualClock
+from sunshower.errors import (
+    ConfigError,
+    RecordMismatch,
+    SparkLost,
+    SparkUnavailable,
+    TopologyError,
+    TransformFailed,
+)
+from sunshower.records import Schema
+from sunshower.runtime.inline import run_inline
+from sunshower.spark_integration.bolt import SparkBatchBolt
+from sunshower.spark_integration.port import BatchInfo
+from sunshower.spark_integration.steps import spark
+from sunshower.topologies.components import Context
+from tests.spark.scripted import Scripted
+
+
+class Sale(NamedTuple):
+    page: str
+    price: float
+
+
+class Page(NamedTuple):
+    page: str
+    title: str
+
+
+class Total(NamedTuple):
+    page: str
+    total: float
+
+
+def totals(sales: pa.Table, batch: BatchInfo) -> pa.Table:
+    return sales.group_by("page").aggregate([("price", "sum")]).rename_columns(["page", "total"])
+
+
+def nothing(sales: pa.Table, batch: BatchInfo) -> None:
+    return None
+
+
+class Input:
+    def __init__(self, record: Any) -> None:
+        self.record = record
+        self.component, self.task, self.stream = "source", 0, "default"
+
+
+class Hands:
+    """A collector that remembers."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, Any]] = []
+
+    def ack(self, tuple: Input) -> None:
+        self.told.append(("ack", tuple.record))
+
+    def fail(self, tuple: Input, reason: str = "") -> None:
+        self.told.append((reason, tuple.record))
+
+    def reset_timeout(self, tuple: Input) -> None:
+        self.told.append(("renewed", tuple.record))
+
+    def emit(self, record: Any, anchors: list[Input]) -> None:
+        self.told.append(("emit", (record, [anchor.record for anchor in anchors])))
+
+
+class Driven:
+    """A bolt that is called as a worker calls it, by hand."""
+
+    def __init__(
+        self, place: Scripted, transform: Any = totals, out: Any = Total, **more: Any
+    ) -> None:
+        self.clock, self.hands, self.place = ManualClock(), Hands(), place
+        self.bolt = SparkBatchBolt(place.step(transform, out), **more)
+        for record_type in (Sale, Page) if transform is joined else (Sale,):
+            self.bolt.check_input(Schema.of(record_type))
+        self.bolt.prepare(Context("t", "spark", 1, 0, 1, clock=self.clock))
+
+    def take(self, *records: Any) -> None:
+        for record in records:
+            self.bolt.execute(cast("Any", Input(record)), cast("Any", self.hands))
+        self.bolt.flush()
+
+    def tick(self, seconds: float = 0.0) -> list[tuple[str, Any]]:
+        self.clock.advance(seconds)
+        self.bolt.tick()
+        told, self.hands.told = self.hands.told, []
+        return told
+
+
+def joined(sales: pa.Table, pages: pa.Table, batch: BatchInfo) -> pa.Table:
+    return (
+        sales.join(pages, "page", join_type="inner")
+        .select(["title", "price"])
+        .rename_columns(["page", "total"])
+    )
+
+
+A, B, C = Sale("a", 1.0), Sale("b", 2.0), Sale("a", 3.0)
+
+
+def test_a_batch_goes_when_it_is_full_or_has_waited() -> None:
+    place = Scripted(ready=False)
+    driven = Driven(place, rows_max=2, wait_s=1.0)
+    driven.take(A, B, C)
+    assert [ticket.batch.rows for ticket in place.tickets] == [2]
+    driven.tick(0.9)
+    assert len(place.tickets) == 1
+    driven.tick(0.2)
+    assert [ticket.tables[0].to_pylist() for ticket in place.tickets] == [
+        [A._asdict(), B._asdict()],
+        [C._asdict()],
+    ]
+    assert place.tickets[0].batch.id != place.tickets[1].batch.id
+
+
+def test_inputs_are_acked_when_spark_has_finished_and_not_before() -> None:
+    place = Scripted(ready=False)
+    driven = Driven(place, rows_max=3)
+    driven.take(A, B, C)
+    assert driven.tick(0.5) == []
+    place.tickets[0].ready = True
+    told = driven.tick()
+    assert told[-3:] == [("ack", A), ("ack", B), ("ack", C)]
+    assert sorted(told[:2]) == [
+        ("emit", (Total("a", 4.0), [A, B, C])),
+        ("emit", (Total("b", 2.0), [A, B, C])),
+    ]
+    assert driven.bolt.figures() == {"waiting": 0, "at spark": 0, "batches": 1, "rows": 3}
+
+
+def test_a_step_without_out_acks_all_the_same() -> None:
+    driven = Driven(Scripted(), nothing, None, rows_max=1)
+    driven.take(A)
+    assert driven.tick() == [("ack", A)]
+
+
+def test_what_takes_long_does_not_time_out() -> None:
+    driven = Driven(Scripted(ready=False), rows_max=1, batches_max=1)
+    driven.take(A, B)
+    assert driven.tick(2.0) == [("renewed", B), ("renewed", A)]
+    assert driven.tick(1.0) == []
+
+
+def test_so_many_batches_are_at_spark_at_a_time() -> None:
+    place = Scripted(ready=False)
+    driven = Driven(place, rows_max=1, batches_max=2)
+    driven.take(A, B, C, A)
+    assert len(place.tickets) == 2
+    assert driven.clock.now() > 0  # who finds no room waits a little
+    place.tickets[0].ready = True
+    assert ("ack", A) in driven.tick()
+    assert [ticket.batch.rows for ticket in place.tickets] == [1, 1, 1]
+
+
+def test_a_transform_that_raises_fails_its_batch_with_the_reason() -> None:
+    place = Scripted(errors=[TransformFailed("totals failed:\nKeyError: 'x'")])
+    driven = Driven(place, rows_max=2)
+    driven.take(A, B)
+    reason = "TransformFailed: totals failed:\nKeyError: 'x'"
+    assert driven.tick() == [(reason, A), (reason, B)]
+
+
+def test_a_batch_that_was_lost_with_spark_is_handed_over_again() -> None:
+    place = Scripted(errors=[SparkLost("died")] * 2)
+    driven = Driven(place, rows_max=1)
+    driven.take(A)
+    assert driven.tick() == driven.tick() == []
+    assert driven.tick()[-1] == ("ack", A)
+    assert len({ticket.batch.id for ticket in place.tickets}) == 1
+
+
+def test_a_batch_that_spark_dies_of_again_and_again_fails() -> None:
+    driven = Driven(Scripted(errors=[SparkLost("died")] * 9), rows_max=1)
+    driven.take(A)
+    told = [driven.tick() for _ in range(4)]
+    assert told == [[], [], [], [("SparkLost: died", A)]]
+
+
+def test_without_spark_the_task_stops_and_says_why() -> None:
+    driven = Driven(Scripted(errors=[SparkUnavailable("no Java")]), rows_max=1)
+    driven.take(A)
+    with pytest.raises(SparkUnavailable, match="no Java"):
+        driven.tick()
+    assert driven.hands.told == [("SparkUnavailable: no Java", A)]
+
+
+def test_a_record_that_spark_cannot_have_fails_alone() -> None:
+    driven = Driven(Scripted(), rows_max=3)
+    bad = Sale("b", cast("Any", None))
+    driven.take(A, bad, C)
+    told = driven.tick()
+    assert told[0][1] is bad
+    assert "Unserialisable: Sale.price is None" in told[0][0]
+    assert told[1:] == [("emit", (Total("a", 4.0), [A, C])), ("ack", A), ("ack", C)]
+
+
+def test_too_many_results_for_their_anchors_fail_the_batch() -> None:
+    driven = Driven(Scripted(), rows_max=2, edges_max=3)
+    driven.take(A, B)
+    reason, _ = driven.tick()[0]
+    assert "2 records came to 2 results, which is more than edges_max=3" in reason
+
+
+def test_a_transform_has_a_frame_for_each_record_type() -> None:
+    driven = Driven(Scripted(), joined, rows_max=3)
+    driven.take(A, Page("a", "A"), B)
+    assert driven.tick()[0] == ("emit", (Total("A", 1.0), [A, Page("a", "A"), B]))
+
+
+class Keep(Bolt[Total, None]):
+    def __init__(self) -> None:
+        self.seen: list[Total] = []
+
+    def process(self, record: Total) -> None:
+        self.seen.append(record)
+
+    def result(self) -> list[Total]:
+        return self.seen
+
+
+def test_in_a_topology_every_sale_is_in_one_total() -> None:
+    place = Scripted()
+    topology = Topology("t")
+    sales = topology.spout("sales", Records([Sale("a", float(n)) for n in range(1000)], type=Sale))
+    bolt = SparkBatchBolt(place.step(totals, Total), rows_max=64, wait_s=0.2)
+    sales.shuffle().bolt("spark", bolt, parallelism=2).shuffle().bolt("keep", Keep())
+    finished = run_inline(topology.graph(), clock=ManualClock())
+    (seen,) = finished.results["keep"]
+    assert sum(total.total for total in seen) == sum(range(1000))
+    assert finished.snapshot.component("sales").acked == 1000
+    assert finished.snapshot.component("sales").replayed == 0
+    assert place.closed == 2
+
+
+def test_what_failed_once_is_emitted_again_and_counted_once() -> None:
+    place = Scripted(errors=[TransformFailed("no")])
+    topology = Topology("t")
+    records = [Sale("a", float(n)) for n in range(100)]
+    sales = topology.spout("sales", Records(records, type=Sale))
+    bolt = SparkBatchBolt(place.step(totals, Total), rows_max=50, wait_s=0.2)
+    sales.shuffle().bolt("spark", bolt).shuffle().bolt("keep", Keep())
+    finished = run_inline(topology.graph(), clock=ManualClock())
+    assert sum(total.total for total in finished.results["keep"][0]) == sum(range(100))
+    assert finished.snapshot.component("sales").replayed == 50
+
+
+def test_wrong_declarations_die_where_they_are_declared() -> None:
+    class Odd(NamedTuple):
+        price: object
+
+    class Other(NamedTuple):
+        price: float
+
+    topology = Topology("t")
+    odd = topology.spout("odd", Records([Odd(1)], type=Odd))
+    sales = topology.spout("sales", Records([A], type=Sale))
+    place = Scripted()
+    with pytest.raises(
+        RecordMismatch, match=r"SparkBatchBolt\(spark\(totals\)\): Odd\.price is object"
+    ):
+        odd.shuffle().bolt("spark", SparkBatchBolt(place.step(totals, Total)))
+    with pytest.raises(RecordMismatch, match=r"spark\(totals\), out: Odd\.price is object"):
+        spark(totals, out=Odd)
+    with pytest.raises(TopologyError, match="does not take so many"):
+        sales.shuffle().bolt("spark", SparkBatchBolt(place.step(lambda df: df, Total)))
+    with pytest.raises(TopologyError, match="timeout_s is 0"):
+        spark(totals, timeout_s=0)
+    with pytest.raises(TopologyError, match="give a function"):
+        spark(cast("Any", "select"))
+    with pytest.raises(ConfigError, match="rows_max=0"):
+        SparkBatchBolt(place.step(totals), rows_max=0)

@@ -1,0 +1,178 @@
+"""Who owns a session, without one: lives, slots, limits, and answers that come too late."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import wait
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sunshower.errors import SparkLost, SparkTimeout, SparkUnavailable, TransformFailed
+from sunshower.spark_integration import host as module
+from sunshower.spark_integration.host import Host, Job
+from sunshower.spark_integration.port import BatchInfo, Step
+
+WITHIN_S = 30.0
+
+
+class FakeContext:
+    def __init__(self) -> None:
+        self.cancelled = threading.Event()
+
+    def setJobGroup(self, *_: object) -> None: ...  # noqa: N802
+    def setLocalProperty(self, *_: object) -> None: ...  # noqa: N802
+    def cancelJobGroup(self, group: str) -> None:  # noqa: N802
+        self.cancelled.set()
+
+
+class FakeSession:
+    """A session, and the Spark in it, in one. Its lives are numbered."""
+
+    lives: list[FakeSession]
+
+    def __init__(self) -> None:
+        self.spark, self.sparkContext = self, FakeContext()
+        self.dead = self.stopped = self.forgotten = False
+
+    def newSession(self) -> FakeSession:  # noqa: N802
+        return self
+
+    def hand_over(self, session: Any, table: pa.Table) -> Any:
+        return self
+
+    def createOrReplaceTempView(self, name: str) -> None: ...  # noqa: N802
+    def alive(self) -> bool:
+        return not self.dead
+
+    def forget(self) -> None:
+        self.forgotten = True
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+class Opening:
+    """Opens sessions, and keeps them. `refusals` come first."""
+
+    def __init__(self, *refusals: Exception) -> None:
+        self.refusals, self.lives = [*refusals], list[FakeSession]()
+
+    def __call__(self) -> FakeSession:
+        if self.refusals:
+            raise self.refusals.pop(0)
+        self.lives.append(FakeSession())
+        return self.lives[-1]
+
+
+def job(transform: Any, timeout_s: float = WITHIN_S) -> Job:
+    return Job(Step(transform, timeout_s=timeout_s), [pa.table({})], BatchInfo("7", 3))
+
+
+def nothing(df: Any, batch: BatchInfo) -> None:
+    return None
+
+
+def dying(df: Any, batch: BatchInfo) -> None:
+    df.dead = True
+    raise ConnectionRefusedError
+
+
+def test_jobs_share_a_session_and_a_dead_one_is_replaced() -> None:
+    opening = Opening()
+    host = Host(opening, 1)
+    assert host.submit(job(nothing)).result() is None
+    with pytest.raises(SparkLost, match="Spark died while it ran dying"):
+        host.submit(job(dying)).result()
+    assert host.submit(job(nothing)).result() is None
+    assert host.submit(job(nothing)).result() is None
+    assert [(one.forgotten, one.stopped) for one in opening.lives] == [
+        (True, False),
+        (False, False),
+    ]
+    host.stop()
+    assert opening.lives[1].stopped
+
+
+def test_a_session_that_does_not_open_is_told_and_tried_again() -> None:
+    host = Host(Opening(RuntimeError("Java gateway exited"), SparkUnavailable("no room")), 1)
+    with pytest.raises(SparkUnavailable, match="does not start: Java gateway exited"):
+        host.submit(job(nothing)).result()
+    with pytest.raises(SparkUnavailable, match="no room"):
+        host.submit(job(nothing)).result()
+    assert host.submit(job(nothing)).result() is None
+    host.stop()
+
+
+def test_a_job_that_hangs_loses_its_slot_and_its_late_answer_is_nothing() -> None:
+    opening, go_on = Opening(), threading.Event()
+    host = Host(opening, 1)
+
+    def hanging(df: Any, batch: BatchInfo) -> None:
+        go_on.wait(WITHIN_S)
+
+    hung = host.submit(job(hanging, timeout_s=0.05))
+    with pytest.raises(SparkTimeout, match=r"hanging took longer than 0\.05 s for batch 7 of 3"):
+        hung.result()
+    assert opening.lives[0].sparkContext.cancelled.wait(WITHIN_S)
+    assert host.submit(job(nothing)).result() is None
+    go_on.set()
+    with pytest.raises(SparkTimeout):
+        hung.result()
+    host.stop()
+
+
+def test_a_session_that_hangs_when_it_opens_is_no_reason_to_wait_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_START_S", 0.05)
+    go_on = threading.Event()
+
+    def opening() -> FakeSession:
+        go_on.wait(WITHIN_S)
+        return FakeSession()
+
+    host = Host(opening, 1)
+    with pytest.raises(SparkUnavailable, match="has not started within"):
+        host.submit(job(nothing)).result()
+    go_on.set()
+    host.stop()
+
+
+def test_so_many_jobs_run_at_a_time_and_no_more() -> None:
+    together = threading.Barrier(3, timeout=WITHIN_S)
+    running, most = set[int](), []
+
+    def meeting(df: Any, batch: BatchInfo) -> None:
+        running.add(threading.get_ident())
+        most.append(len(running))
+        together.wait()
+        running.discard(threading.get_ident())
+
+    host = Host(Opening(), 3)
+    jobs = [host.submit(job(meeting)) for _ in range(6)]
+    wait([one.outcome for one in jobs], WITHIN_S)
+    assert all(one.result() is None for one in jobs)
+    assert max(most) == 3
+    host.stop()
+
+
+def test_a_job_for_a_host_that_has_stopped_is_lost() -> None:
+    opening = Opening()
+    host = Host(opening, 1)
+    host.stop()
+    with pytest.raises(SparkLost, match="was closed"):
+        host.submit(job(nothing)).result()
+    assert opening.lives == []
+
+
+def test_whatever_a_transform_raises_its_job_ends_and_the_slot_goes_on() -> None:
+    def leaving(df: Any, batch: BatchInfo) -> None:
+        raise SystemExit("away")
+
+    host = Host(Opening(), 1)
+    with pytest.raises(TransformFailed, match="SystemExit: away"):
+        host.submit(job(leaving)).result()
+    assert host.submit(job(nothing)).result() is None
+    host.stop()

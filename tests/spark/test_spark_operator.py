@@ -1,0 +1,121 @@
+"""A spark step as an operator of a stage, without Spark: a batch is one job, or a failure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sunshower.errors import SparkLost, TransformFailed
+from sunshower.records import Schema
+from sunshower.spark_integration.operator import SparkOperator
+from sunshower.spark_integration.port import BatchInfo
+from sunshower.topologies.components import Context
+from sunshower.trident.attempts import Attempt
+from sunshower.trident.stages.port import Operator
+from tests.spark.scripted import Scripted
+from tests.trident.one_process import Runner, given, seen
+
+
+@dataclass
+class Sale:
+    page: str
+    price: float
+
+
+def tenfold(sales: pa.Table, batch: BatchInfo) -> pa.Table:
+    assert (batch.id, batch.txid, batch.attempt, batch.rows) == ("7", 7, 2, 3)
+    return sales.take([2, 1, 0])
+
+
+ATTEMPT = Attempt(7, 2, 1)
+A, B, C = Sale("a", 1.0), Sale("b", 2.0), Sale("c", 3.0)
+
+
+def run(place: Scripted, out: Any = Sale) -> list[Any]:
+    operator: Operator = SparkOperator(place.step(tenfold, out), [Schema.of(Sale)])
+    operator.prepare(Context("t", "s", 1, 0, 1))
+    batch, emitted = operator.start(ATTEMPT), []
+    operator.process(batch, 0, [("a", 1.0), ("b", 2.0)], emitted.append)
+    operator.process(batch, 0, [C], emitted.append)
+    operator.process(batch, 0, [], emitted.append)
+    operator.finish(batch, ATTEMPT, emitted.append)
+    operator.cleanup()
+    assert place.closed == 1
+    return emitted
+
+
+def test_a_batch_is_one_job_and_its_rows_go_on() -> None:
+    place = Scripted()
+    assert run(place) == [[C, B, A]]
+    assert len(place.tickets) == 1
+
+
+def test_a_step_that_only_writes_emits_nothing_and_commits() -> None:
+    place = Scripted()
+    assert run(place, None) == []
+    step = place.step(tenfold).write(tenfold)
+    assert SparkOperator(step, [Schema.of(Sale)]).commits
+    assert not SparkOperator(place.step(tenfold), [Schema.of(Sale)]).commits
+
+
+def test_whoever_asks_whether_it_is_ready_need_not_wait() -> None:
+    place = Scripted(ready=False)
+    operator = SparkOperator(place.step(tenfold, Sale), [Schema.of(Sale)])
+    operator.prepare(Context("t", "s", 1, 0, 1))
+    batch = operator.start(ATTEMPT)
+    operator.process(batch, 0, [A, B, C], list)
+    assert not operator.ready(batch, ATTEMPT)
+    place.tickets[0].ready = True
+    assert operator.ready(batch, ATTEMPT)
+    assert len(place.tickets) == 1
+
+
+def test_a_batch_that_was_lost_with_spark_is_handed_over_again_and_one_that_failed_is_not() -> None:
+    assert run(Scripted(errors=[SparkLost("died")] * 3)) == [[C, B, A]]
+    with pytest.raises(SparkLost):
+        run(Scripted(errors=[SparkLost("died")] * 4))
+    place = Scripted(errors=[TransformFailed("no")])
+    with pytest.raises(TransformFailed):
+        run(place)
+    assert len(place.tickets) == 1
+
+
+@dataclass(frozen=True)
+class Page:
+    page: str
+    title: str
+
+
+@dataclass(frozen=True)
+class Priced:
+    title: str
+    price: float
+
+
+def totals(sales: pa.Table, batch: BatchInfo) -> pa.Table:
+    return sales.group_by("page").aggregate([("price", "sum")]).rename_columns(["page", "price"])
+
+
+def joined(sales: pa.Table, pages: pa.Table, batch: BatchInfo) -> pa.Table:
+    return sales.join(pages, "page", join_type="inner").select(["title", "price"])
+
+
+def test_in_a_stream_program_all_rows_of_a_batch_meet() -> None:
+    topology, sales = given(Sale, parallelism=3)
+    made = seen(sales.apply(Scripted().step(totals, Sale)))
+    runner = Runner(topology)
+    runner.batch([A, B, C, A, B])
+    assert sorted((one.page, one.price) for one in made) == [("a", 2.0), ("b", 4.0), ("c", 3.0)]
+    assert [stage.parallelism for stage in runner.group.stages] == [3, 1]
+
+
+def test_two_streams_of_batches_are_joined_in_one_transform() -> None:
+    topology, sales = given(Sale, "sales", group="g")
+    _, pages = given(Page, "pages", topology, group="g")
+    step = Scripted().step(joined, Priced)
+    made = seen(sales.apply(lambda stream: step(stream, pages)))
+    Runner(topology).batch(sales=[A, B], pages=[Page("b", "B")])
+    assert made == [Priced("B", 2.0)]
