@@ -25,7 +25,7 @@ _VALUES = """CREATE TABLE IF NOT EXISTS {} (
 _AT_ONCE = 500  # keys in one SELECT; SQLite may have been built with a limit of 999
 
 
-def homes(file: Path, *, answer_within_s: float = 30.0) -> list[Home]:
+def homes(file: Path, *, answer_within_s: float = ANSWER_WITHIN_S) -> list[Home]:
     """All that has been written there, in order; nothing if there is no such file."""
     if not file.exists():
         return []
