@@ -29,8 +29,8 @@ def errors(file: Path) -> Iterator[None]:
         code = getattr(error, "sqlite_errorcode", None)
         if (code is not None and code & 0xFF in _FOR_GOOD) or isinstance(error, sqlite3.DataError):
             raise StoreError(
-                f"{file} is not as this store has made it: {error}. Restore it, or remove it to "
-                "begin anew"
+                f"{file} cannot keep that, now or later: {error}. If it is damaged, restore it, or "
+                "remove it to begin anew"
             ) from error
         raise StoreUnreachable(f"{file} cannot be used as a store: {error}") from error
 
