@@ -127,7 +127,7 @@ def fired_undisturbed() -> dict[Any, Any]:
     return dict(fired.items())
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(12))
 def test_whoever_is_killed_each_word_and_each_window_counts_once(seed: int) -> None:
     layout = (Layout.ISOLATE, Layout.PACK)[seed % 2]
     topology, state, fired = Topology("words", **SETTINGS), MemoryState(), MemoryState()
