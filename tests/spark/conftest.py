@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,7 +52,8 @@ def gateway(place: Place) -> Iterator[Gateway]:
 def pytest_collection_modifyitems(items: list[Any]) -> None:
     """Whoever asks for Spark is marked, and comes last; those of one body one after the other."""
     for item in items:
-        if "place" in getattr(item, "fixturenames", ()):
+        ours = Path(__file__).parent in item.path.parents  # others have a fixture of that name, too
+        if ours and "place" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
             if item.callspec.params["place"] == "on_ray":
                 item.add_marker(pytest.mark.ray)
