@@ -46,14 +46,24 @@ def ray_cluster() -> Iterator[RayCluster]:
         yield cluster
 
 
-@pytest.hookimpl(trylast=True)  # servers.py marks its own
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever asks for Ray is marked, so that `-m 'not ray'` leaves all of them out.
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Whoever asks for Ray is marked, so that `-m 'not ray'` leaves all of them out."""
+    if "ray_cluster" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.ray)
 
-    With `--dist loadgroup` all that need Ray share one process, and all that need servers another.
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With `--dist loadgroup` all that need Ray share one process; servers and Spark have theirs.
+
+    Those of one kind stand together, Ray's first: idle servers take some of the processors from
+    those who measure.
     """
+    kinds = ("ray", "servers", "spark")
+
+    def kind_of(item: pytest.Item) -> str:
+        return next(filter(item.get_closest_marker, kinds), "")
+
     for item in items:
-        if "ray_cluster" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.ray)
-        if group := next(filter(item.get_closest_marker, ("ray", "servers", "spark")), None):
-            item.add_marker(pytest.mark.xdist_group(group))
+        if kind := kind_of(item):
+            item.add_marker(pytest.mark.xdist_group(kind))
+    items.sort(key=lambda item: ("", *kinds).index(kind_of(item)))

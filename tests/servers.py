@@ -127,12 +127,7 @@ def _package(name: str) -> Any:
         pytest.skip(f"no real server here: {name} is missing (pip install 'sunshower[dev]')")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever asks for one is marked, so that `-m 'not servers'` leaves all of them out.
-
-    They come last: idle servers take some of the processors from those who measure.
-    """
-    for item in items:
-        if FIXTURES & {*getattr(item, "fixturenames", ())}:
-            item.add_marker(pytest.mark.servers)
-    items.sort(key=lambda item: item.get_closest_marker("servers") is not None)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Whoever asks for one is marked, so that `-m 'not servers'` leaves all of them out."""
+    if FIXTURES & {*getattr(item, "fixturenames", ())}:
+        item.add_marker(pytest.mark.servers)

@@ -49,12 +49,10 @@ def gateway(place: Place) -> Iterator[Gateway]:
     found.close()
 
 
-def pytest_collection_modifyitems(items: list[Any]) -> None:
-    """Whoever asks for Spark is marked, and comes last; those of one body one after the other."""
-    for item in items:
-        ours = Path(__file__).parent in item.path.parents  # others have a fixture of that name, too
-        if ours and "place" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.spark)
-            if item.callspec.params["place"] == "on_ray":
-                item.add_marker(pytest.mark.ray)
-    items.sort(key=lambda item: item.get_closest_marker("spark") is not None)
+def pytest_itemcollected(item: Any) -> None:
+    """Whoever asks for Spark is marked; on a cluster it needs Ray as well."""
+    ours = Path(__file__).parent in item.path.parents  # others have a fixture of that name, too
+    if ours and "place" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.spark)
+        if item.callspec.params["place"] == "on_ray":
+            item.add_marker(pytest.mark.ray)
