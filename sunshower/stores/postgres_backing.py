@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from sunshower.errors import ConfigError, StoreForbidden, StoreUnreachable
+from sunshower.errors import ConfigError, StoreError, StoreForbidden, StoreUnreachable
 from sunshower.stores.backing import ANSWER_WITHIN_S, Home, Mark, is_there, table_of
 
 _MARKS = """CREATE TABLE IF NOT EXISTS sunshower_marks (
@@ -67,7 +67,7 @@ def _cut(db: Any) -> None:
 
 @contextmanager
 def errors(what: object) -> Iterator[None]:
-    """Errors of its client's as ours."""
+    """Errors of its client's as ours: StoreUnreachable where it may pass, else StoreError."""
     import psycopg
     from psycopg import errors as they
 
@@ -75,6 +75,11 @@ def errors(what: object) -> Iterator[None]:
         yield
     except (they.InsufficientPrivilege, they.InvalidAuthorizationSpecification) as error:
         raise StoreForbidden(f"the PostgreSQL with {what} forbids that: {error}") from error
+    except (
+        *(psycopg.ProgrammingError, psycopg.DataError, psycopg.IntegrityError),
+        *(psycopg.NotSupportedError, they.ProgramLimitExceeded),
+    ) as error:
+        raise StoreError(f"the PostgreSQL with {what} refuses that: {error}") from error
     except psycopg.Error as error:
         raise StoreUnreachable(f"the PostgreSQL with {what} cannot be used: {error}") from error
 

@@ -16,10 +16,12 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
-from sunshower.errors import ConfigError, StoreForbidden, StoreUnreachable
+from sunshower.errors import ConfigError, StoreError, StoreForbidden, StoreUnreachable
 from sunshower.stores.backing import ANSWER_WITHIN_S, Home, Mark, is_there
 
 _AT_ONCE = 5_000  # fields in one command
+# How Redis begins when it refuses for now: its disk is full, a script runs, replicas are missing.
+_PASSING = ("MISCONF", "BUSY", "UNKILLABLE", "NOREPLICAS", "LOADING", "TRYAGAIN")
 _HOME = re.compile(r"\{(.*)/(\d+)\}:mark", re.DOTALL)
 
 
@@ -44,7 +46,7 @@ def connect(url: str, answer_within_s: float) -> Any:
 
 @contextmanager
 def errors(where: str) -> Iterator[None]:
-    """Errors of its client's as ours."""
+    """Errors of its client's as ours: StoreUnreachable where it may pass, else StoreError."""
     from redis import exceptions as they
 
     try:
@@ -54,6 +56,10 @@ def errors(where: str) -> Iterator[None]:
             f"the Redis at {where} does not let this client in: {error}"
         ) from error
     except they.RedisError as error:
+        if isinstance(error, they.DataError) or (
+            type(error) is they.ResponseError and not str(error).startswith(_PASSING)
+        ):
+            raise StoreError(f"the Redis at {where} refuses that: {error}") from error
         raise StoreUnreachable(f"the Redis at {where} cannot be used: {error}") from error
 
 

@@ -8,17 +8,30 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sunshower.errors import StoreUnreachable
+from sunshower.errors import StoreError, StoreUnreachable
 
 _AGAIN_S = 0.01
 
 
+# What waiting does not mend: it counts against the tuple that asked for it.
+_FOR_GOOD = {
+    *(sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_SCHEMA),
+    *(sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH),
+}
+
+
 @contextmanager
 def errors(file: Path) -> Iterator[None]:
-    """Errors of SQLite's as ours."""
+    """Errors of SQLite's as ours: StoreUnreachable where it may pass, else StoreError."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:
+        code = getattr(error, "sqlite_errorcode", None)
+        if (code is not None and code & 0xFF in _FOR_GOOD) or isinstance(error, sqlite3.DataError):
+            raise StoreError(
+                f"{file} cannot keep that, now or later: {error}. If it is damaged, restore it, or "
+                "remove it to begin anew"
+            ) from error
         raise StoreUnreachable(f"{file} cannot be used as a store: {error}") from error
 
 

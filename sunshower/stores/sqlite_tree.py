@@ -7,13 +7,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
-from sunshower.errors import NodeExists, NoNode, StoreError, StoreUnreachable, WrongVersion
+from sunshower.errors import NodeExists, NoNode, StoreError, WrongVersion
 from sunshower.stores.backing import ANSWER_WITHIN_S
 from sunshower.stores.listeners import Listener, Listeners, Told
-from sunshower.stores.sqlite import write_ahead
+from sunshower.stores.sqlite import errors, write_ahead
 from sunshower.stores.tree import Node, Session, above, check, parent
 
 _SCHEMA = """
@@ -150,7 +150,7 @@ class SqliteTree:
         beat_s = self._session_timeout_s / _BEATS
         due_s, seen = time.monotonic() + beat_s, -1
         while not self._closed.wait(_LOOK_EVERY_S):
-            with suppress(StoreUnreachable), self._errors():
+            with suppress(StoreError), self._errors():
                 if time.monotonic() >= due_s:
                     due_s = time.monotonic() + beat_s
                     with self._writing() as db:
@@ -207,12 +207,8 @@ class SqliteTree:
                 raise
             self._db.execute("COMMIT")
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, OSError) as error:
-            raise StoreUnreachable(f"{self._file} cannot be used as a store: {error}") from error
+    def _errors(self) -> AbstractContextManager[None]:
+        return errors(self._file)
 
 
 def _insert(db: sqlite3.Connection, path: str, value: bytes, owner: str | None) -> None:

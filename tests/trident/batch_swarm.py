@@ -15,8 +15,10 @@ from sunshower.simulation.run import SimRun
 from sunshower.stores.memory_tree import MemoryForest, MemoryTree
 from sunshower.stores.tree import Tree
 from sunshower.trident.stages.plan import Skip
+from sunshower.trident.states.factories import MemoryState
 from tests.simulation.swarm import FAULTS as ANY_FAULTS
 from tests.trident.group_rig import Hook, Numbers, OpaqueNumbers, Rig, Shared
+from tests.trident.real_states import InState
 
 TOTAL = 40
 HURTS = 6
@@ -104,6 +106,8 @@ def hurt(seed: int) -> tuple[SimRun, Rig]:
     size = draw.choice((2, 3, 7))
     spout = Numbers(TOTAL, size, hook) if seed % 2 else OpaqueNumbers(TOTAL, size, hook)
     rig = Rig(spout, hook, store, draw.choice((1, 2, 4)), skip=Skip(attempts=1_000))
+    if seed // 2 % 2:
+        rig.database = InState(MemoryState())
     rig.emitters, rig.writers = draw.choice((1, 2)), draw.choice((1, 2, 3))
     cluster = SimCluster(seed, nodes=1 + seed % 3 // 2, check=True)
     graph = rig.topology(workers=draw.choice((2, 3)), **SETTINGS).graph()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 from sunshower import Context, Topology
@@ -184,6 +185,9 @@ class OpaqueEmitter(NumbersEmitter):
         self.state.cleanup_before(attempt.txid)
 
 
+Writer = Callable[[Attempt, Sequence[Row]], None]
+
+
 class Database(Shared):
     """Opaque values by key: (txid, value, value before), written whole for each part of a state.
 
@@ -195,6 +199,10 @@ class Database(Shared):
         self.values: dict[int, tuple[int, Counter[int], Counter[int]]] = {}
         self.keys: dict[int, set[int]] = {}  # task index → all it has written
         self.order: list[tuple[int, int, int]] = []  # (task index, txid, attempt) as written
+
+    def open(self, context: Context) -> Writer:
+        """What one life of a task writes with."""
+        return partial(self.write, context.index)
 
     def write(self, index: int, attempt: Attempt, rows: Sequence[Row]) -> None:
         """Raises StaleAttempt for one that comes after a later one."""
@@ -255,6 +263,10 @@ class Write(Pass):
         super().__init__(hook, "writing")
         self.database = database
 
+    def prepare(self, context: Context) -> None:
+        super().prepare(context)
+        self.write = self.database.open(context)
+
     def start(self, attempt: Attempt) -> Any:
         return []
 
@@ -263,7 +275,7 @@ class Write(Pass):
 
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
         self.hook("before the commit", attempt, self.context)
-        self.database.write(self.context.index, attempt, batch)
+        self.write(attempt, batch)
         emit([Row(self.context.index, len(batch))])
         self.hook("after the commit", attempt, self.context)
 

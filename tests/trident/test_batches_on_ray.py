@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sunshower import Context
-from sunshower.stores.sqlite_tree import SqliteTree
 from sunshower.trident.attempts import Attempt
-from sunshower.trident.nodes import put
 from sunshower.trident.places import InSqlite
-from tests.trident.group_rig import Database, Hook, Numbers, Rig, Row
+from sunshower.trident.states.factories import SqliteState
+from tests.trident.group_rig import Hook, OpaqueNumbers, Rig
+from tests.trident.real_states import InState
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
@@ -31,39 +29,6 @@ class Pause(Hook):
             context.clock.sleep(0.005)
 
 
-class InFile(Database):
-    """Transactional values by key, in a file that all processes see: [txid, count by number]."""
-
-    def __init__(self, file: Path) -> None:
-        super().__init__()
-        self.file = file
-
-    def write(self, index: int, attempt: Attempt, rows: Sequence[Row]) -> None:
-        tree = SqliteTree(self.file)
-        for key in {row.key for row in rows}:
-            path = f"/{key}"
-            node = tree.get(path)
-            txid, numbers = json.loads(node.value) if node is not None else (0, {})
-            if txid == attempt.txid:
-                continue  # the very same rows were written by an earlier attempt
-            for row in rows:
-                if row.key == key:
-                    numbers[str(row.number)] = numbers.get(str(row.number), 0) + 1
-            put(tree, path, json.dumps([attempt.txid, numbers]).encode())
-        tree.close()
-
-    @property
-    def counts(self) -> Counter[int]:
-        tree = SqliteTree(self.file)
-        found = Counter[int]()
-        for name in tree.children("/"):
-            node = tree.get(f"/{name}")
-            assert node is not None
-            found.update({int(n): count for n, count in json.loads(node.value)[1].items()})
-        tree.close()
-        return found
-
-
 def figure(run: RayRun, name: str) -> float:
     tasks = [one for one in run.snapshot().tasks() if one.component == "$mastercoord-g"]
     return tasks[0].figures.get(name, 0.0) if tasks else 0.0
@@ -73,11 +38,11 @@ def test_workers_are_killed_and_every_row_counts_once(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
     rig = Rig(
-        Numbers(TOTAL, SIZE),
+        OpaqueNumbers(TOTAL, SIZE, Hook()),
         Pause(),
         InSqlite(tmp_path / "batches.db"),
         max_batches=2,
-        database=InFile(tmp_path / "state.db"),
+        database=InState(SqliteState(tmp_path / "state.db")),
     )
     run = ray_cluster.submit(rig.topology("exactly-once").graph())
     try:

@@ -10,8 +10,10 @@ from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.run import SimRun
 from sunshower.simulation.worker import Killed
+from sunshower.trident.states.factories import MemoryState
 from tests.trident.group_rig import Numbers, OpaqueNumbers, Rig
 from tests.trident.group_steps import Steps, Watched
+from tests.trident.real_states import InState
 
 TOTAL, SIZE = 18, 3
 SETTINGS = {"sweep_grace_s": 0.2, "lane_retry_s": 0.1, "restart_backoff_s": 0.05, "deaths_max": 99}
@@ -21,11 +23,13 @@ def die() -> None:
     raise Killed
 
 
-def rig_of(kind: str, steps: Steps, max_batches: int) -> Rig:
+def rig_of(kind: str, steps: Steps, max_batches: int, *, real: bool = False) -> Rig:
     spout = (
         OpaqueNumbers(TOTAL, SIZE, steps) if kind == "opaque" else Numbers(TOTAL, SIZE, hook=steps)
     )
     rig = Rig(spout, steps, Watched(steps), max_batches)
+    if real:
+        rig.database = InState(MemoryState())
     rig.emitters = 1 if kind == "opaque" else 2
     return rig
 
@@ -52,7 +56,7 @@ HOW = ((1, 1, Layout.ISOLATE), (2, 3, Layout.ISOLATE), (3, 1, Layout.PACK), (4, 
 def test_whoever_dies_at_a_step_nothing_is_lost_or_counted_twice(kind: str, step: str) -> None:
     for time, max_batches, layout in HOW:
         steps = Steps(step, time, die)
-        rig = rig_of(kind, steps, max_batches)
+        rig = rig_of(kind, steps, max_batches, real=max_batches > 1)
         run = submitted(rig, time, layout)
         assert run.wait(300.0), run._describe()
         rig.check()
@@ -63,7 +67,7 @@ def dies_at_rest(component: str, seed: int) -> tuple[Rig, SimRun]:
     """Between the last ack and the commit: while a topology rests batches are processed, and
     nothing is committed. Then the worker of a component dies."""
     steps = Steps()
-    rig = rig_of("opaque" if seed % 2 else "transactional", steps, 3)
+    rig = rig_of("opaque" if seed % 2 else "transactional", steps, 3, real=True)
     rig.spout.total = 60
     run = submitted(rig, seed, Layout.ISOLATE)
     run.wait(0.02 + 0.01 * seed)

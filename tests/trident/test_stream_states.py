@@ -135,6 +135,24 @@ def test_a_query_in_the_program_sees_what_is_written_so_far() -> None:
     assert len({node.operator.slot for node in stage.nodes[:2]}) == 1
 
 
+@pytest.mark.parametrize("lives", [1, 2])
+def test_a_query_in_a_repeat_sees_nothing_of_the_attempt_before(lives: int) -> None:
+    """It stands after what writes the state, which undoes that attempt, also without rows."""
+    topology, stream = given(Click)
+    _, questions = given(("q",), "questions", topology, group="given")
+    state = stream.group_by("page").persistent_aggregate(MemoryState(), count(), parallelism=2)
+    answers = seen(questions.group_by("q").state_query(state, fields=("times",)))
+    runner = Runner(topology)
+    asked = [("a",), ("b",)]
+    runner.batch(given=[Click("a", "x", 1)], questions=asked)
+    runner.batch(given=[Click("a", "x", 1), Click("b", "x", 1)], questions=asked)
+    answers.clear()
+    if lives > 1:
+        runner.restart()
+    runner.again(given=[], questions=asked)
+    assert sorted(answers, key=str) == [("a", 1), ("b", None)]
+
+
 def test_a_query_of_the_whole_needs_no_group() -> None:
     topology, stream = given(Click)
     _, questions = given(("q",), "questions", topology, group="given")

@@ -74,6 +74,18 @@ def test_each_group_has_windows_of_its_own() -> None:
     assert sorted(made) == [("a", 0, 1, 2), ("a", 1, 3, 4), ("b", 0, 9, 8)]
 
 
+def test_a_batch_writes_the_windows_of_rows_of_its_groups_alone() -> None:
+    topology, stream = given(Price)
+    kept = Kept()
+    stream.group_by("share").window(tumbling(count=3), sum_("price"), state=kept)
+    runner = Runner(topology)
+    for number in range(20):
+        runner.batch(prices(1, 2, 3, share=f"s{number}"))
+    sizes = {len(str(value)) for value in kept.plain().values()}
+    assert len(kept.values) == 20
+    assert max(sizes) < 150, "what a batch writes does not grow with the groups there ever were"
+
+
 def test_a_window_of_time_ends_when_later_rows_come() -> None:
     topology, stream = given(Price)
     window = tumbling(seconds=10, field="at")

@@ -1,7 +1,9 @@
 """Windows with their contents in a state: written in the commit phase, so each row counts once.
 
-What a task holds of open windows is one value of its state, and so are the rows that its last batch
-fired: a batch that is committed again finds them there, or makes them again from the value before.
+What a task holds of open windows of time is one value of its state; of windows of rows it is one
+value for each group, so a batch reads and writes those of its groups alone. In it are the rows that
+its last batch fired: a batch that is committed again finds them there, or makes them again from the
+value before.
 Storm keeps windows outside the batch, and counts the rows of each attempt again (STORM-3280):
 org.apache.storm.trident.windowing.WindowTridentProcessor.
 """
@@ -90,8 +92,15 @@ class Windows(Persist):
             raise
 
     def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
-        (value,) = state.multi_update([KEY], [partial(self._update, batch, attempt)])
-        return self.out.build(value["fired"])
+        if self.window.by_count:
+            groups: dict[Any, list[Any]] = {}
+            for key, row in zip(group_keys(self.schema, self.by, batch), batch, strict=True):
+                groups.setdefault((KEY, key), []).append(row)
+        else:
+            groups = {KEY: batch}
+        updates = [partial(self._update, rows, attempt) for rows in groups.values()]
+        values = state.multi_update(list(groups), updates)
+        return self.out.build([row for value in values for row in value["fired"]])
 
     def _now(self) -> float:
         return self._clock.now() + (self._shift or 0.0)
@@ -105,19 +114,14 @@ class Windows(Persist):
         return contents.stored(fired)
 
     def _by_count(self, contents: Contents, rows: Sequence[Any], attempt: Attempt) -> list[Any]:
-        before: dict[Any, int] = {}
-        places, every = [], int(self.window.every)
-        for key in group_keys(self.schema, self.by, rows):
-            count, panes = contents.groups.get(key, (0, {}))
-            before.setdefault(key, count // every - 1)
-            places.append((key, count // every))
-            contents.groups[key] = (count + 1, panes)
+        """Rows of one group."""
+        every, key = int(self.window.every), next(iter(group_keys(self.schema, self.by, rows)))
+        before, panes = contents.groups.get(key, (0, {}))
+        after = before + len(rows)
+        contents.groups[key] = (after, panes)
+        places = [(key, count // every) for count in range(before, after)]
         self._add(contents, places, rows, attempt)
-        fired = []
-        for key, last in before.items():
-            count, panes = contents.groups[key]
-            fired += self._fire(key, panes, last, count // every - 1, attempt)
-        return fired
+        return self._fire(key, panes, before // every - 1, after // every - 1, attempt)
 
     def _by_time(self, contents: Contents, rows: Sequence[Any], attempt: Attempt) -> list[Any]:
         every, late = self.window.every, self.window.late

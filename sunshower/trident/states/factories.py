@@ -61,7 +61,8 @@ class KeptState(ABC):
         """All keys that have a value, with it, of all tasks; in no order.
 
         `state` may be left out if the store has only one. Each task's part is as its last commit
-        left it; between two of them there may be a batch's difference while the topology runs.
+        left it; between two of them there may be a batch's difference while the topology runs. In
+        Redis and ZooKeeper also within one: its keys are read by several commands.
         """
         homes = self.homes()
         names = {home.state for home in homes}

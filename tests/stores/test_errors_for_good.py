@@ -1,0 +1,91 @@
+"""What waiting does not mend is told as StoreError, which counts; what may pass is unreachable."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sunshower.errors import StoreError, StoreUnreachable
+from sunshower.stores.backing import Home, Mark
+from sunshower.stores.sqlite_backing import SqliteBacking
+from sunshower.stores.sqlite_backing import homes as sqlite_homes
+from sunshower.stores.sqlite_tree import SqliteTree
+
+HOME = Home("counts", 0)
+
+
+@pytest.mark.parametrize(
+    "open_one", [lambda file: SqliteBacking(file, HOME), SqliteTree, sqlite_homes]
+)
+def test_a_file_that_is_none_of_sqlites(tmp_path: Path, open_one: Callable[[Path], Any]) -> None:
+    file = tmp_path / "counts.db"
+    file.write_bytes(b"something else " * 100)
+    with pytest.raises(StoreError, match="not a database") as told:
+        open_one(file)
+    assert not isinstance(told.value, StoreUnreachable)
+
+
+def test_a_table_that_was_dropped_and_a_lock_that_stays(tmp_path: Path) -> None:
+    file = tmp_path / "counts.db"
+    with (
+        closing(SqliteBacking(file, HOME, answer_within_s=0.0)) as backing,
+        closing(sqlite3.connect(file, isolation_level=None)) as other,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnreachable, match="locked"):
+            backing.put({"1": "1"}, Mark("1", ""), None)
+        other.execute("ROLLBACK")
+        other.execute("DROP TABLE counts")
+        with pytest.raises(StoreError, match="no such table: counts") as told:
+            backing.put({"1": "1"}, Mark("1", ""), None)
+        assert not isinstance(told.value, StoreUnreachable)
+        assert backing.mark() is None
+
+
+def in_redis(name: str, text: str = "") -> tuple[Any, Exception]:
+    they = pytest.importorskip("redis").exceptions
+    from sunshower.stores import redis_backing
+
+    return redis_backing.errors("redis://x"), getattr(they, name)(text)
+
+
+def in_postgres(name: str) -> tuple[Any, Exception]:
+    they = pytest.importorskip("psycopg").errors
+    from sunshower.stores import postgres_backing
+
+    return postgres_backing.errors("counts"), getattr(they, name)()
+
+
+@pytest.mark.parametrize(
+    ("store", "error", "for_good"),
+    [
+        (in_redis, ("ResponseError", "WRONGTYPE Operation against a key"), True),
+        (in_redis, ("ResponseError", "wrong number of arguments"), True),
+        (in_redis, ("DataError",), True),
+        (in_redis, ("ResponseError", "MISCONF Redis is configured to"), False),
+        (in_redis, ("ReadOnlyError",), False),
+        (in_redis, ("OutOfMemoryError",), False),
+        (in_redis, ("ConnectionError",), False),
+        (in_redis, ("TimeoutError",), False),
+        (in_postgres, ("UndefinedTable",), True),
+        (in_postgres, ("StringDataRightTruncation",), True),
+        (in_postgres, ("ProgramLimitExceeded",), True),
+        (in_postgres, ("UniqueViolation",), True),
+        (in_postgres, ("DiskFull",), False),
+        (in_postgres, ("AdminShutdown",), False),
+        (in_postgres, ("QueryCanceled",), False),
+        (in_postgres, ("DeadlockDetected",), False),
+        (in_postgres, ("InsufficientPrivilege",), False),
+    ],
+    ids=str,
+)
+def test_errors_of_servers(store: Any, error: tuple[str, ...], for_good: bool) -> None:
+    errors, raised = store(*error)
+    with pytest.raises(StoreError) as told, errors:
+        raise raised
+    assert isinstance(told.value, StoreUnreachable) is not for_good
