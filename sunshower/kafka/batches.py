@@ -199,13 +199,14 @@ class _KafkaBatches(Partitioned):
         found = {}
         for partition, start in sorted(starts.items()):
             messages = taken.get(partition, [])
-            first, end = start.end, self._fetching.position(partition)
+            first, end, until_here = start.end, self._fetching.position(partition), start.until
             if partition in self._fetching.lost:
                 self._fetching.leave([partition])  # and begin there again, or elsewhere
-                first, end = (first, end) if messages else self._beyond(partition, first)
+                if not messages:
+                    first, end, until_here = self._beyond(partition, start)
             self._emit(messages, room)
             digest = checksum(messages) if self.kind is SpoutKind.TRANSACTIONAL else None
-            bounded = (start.until, start.run)
+            bounded = (until_here, start.run)
             extent = Extent(first, end, self._topology, len(messages), digest, *bounded)
             name, self._read[partition] = name_of(partition), extent
             known = last[name] is not None and Extent.of(last[name], name) == start
@@ -295,14 +296,18 @@ class _KafkaBatches(Partitioned):
         until = latest if self.options.until_end else None
         return Extent(start.offset, start.offset, self._topology, until=until, run=self._bounded)
 
-    def _beyond(self, partition: Partition, wanted: int) -> tuple[int, int]:
-        """What a batch has, without a record, when what was to be read next is not there."""
+    def _beyond(self, partition: Partition, start: Extent) -> tuple[int, int, int | None]:
+        """What a batch has, without a record, when what was to be read next is not there; and
+        where a bounded job ends then."""
+        wanted, until = start.end, start.until
         earliest, latest = self._connect().bounds(partition)
         if wanted < earliest:
             self._skip(partition, wanted, earliest)
-            return wanted, earliest
-        after = wanted if wanted <= latest else self._shortened(partition, wanted, earliest, latest)
-        return after, after
+            return wanted, earliest, until
+        if wanted <= latest:
+            return wanted, wanted, until
+        after = self._shortened(partition, wanted, earliest, latest)
+        return after, after, None if until is None else latest
 
     def _shortened(self, partition: Partition, wanted: int, earliest: int, latest: int) -> int:
         """Where to go on in a partition that ends too soon. Raises FailedBatch: to read what is

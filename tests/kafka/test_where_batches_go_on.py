@@ -16,7 +16,7 @@ from sunshower.kafka.partitions import Partition
 from sunshower.kafka.starting import First
 from sunshower.stores.memory_tree import MemoryForest
 from sunshower.trident.spouts.bounds import Bounds
-from tests.kafka.fakes import EOF, SETTINGS, Client, message
+from tests.kafka.fakes import EOF, RESET, SETTINGS, Client, message
 from tests.kafka.groups import Topics
 from tests.trident.emitting import Drive
 
@@ -48,7 +48,11 @@ class Broker(Client):
 
     def consume(self, limit: int, _: float) -> list[Message]:
         found: list[Message] = []
-        for partition, at in self.at.items():
+        for partition, at in [*self.at.items()]:
+            if at > self.sizes[partition.number] and partition not in self.ended:
+                self.ended.add(partition)
+                found.append(message(at, partition.number, error=RESET))
+                continue
             end = min(self.sizes[partition.number], at + limit - len(found))
             found += [message(offset, partition.number) for offset in range(at, end)]
             self.at[partition] = max(at, end)
@@ -245,3 +249,16 @@ def test_partitions_that_nobody_leads_hold_no_batch_up_for_long(
         site.clock.advance(1.0)
     assert len(found) == 9 + 7
     assert BatchOptions().answer_s <= Config().message_timeout_s / 2
+
+
+@pytest.mark.parametrize(("where", "rest"), [(First.EARLIEST, [0, 1]), (First.LATEST, [])])
+def test_a_bounded_job_ends_where_a_topic_that_is_made_anew_meanwhile_ends(
+    monkeypatch: pytest.MonkeyPatch, where: First, rest: list[int]
+) -> None:
+    site = Site(monkeypatch, 6)
+    drive = site.drive(site.spout(KafkaOpaque, until_end=True, shortened=where))
+    assert len(drive.batch(1)) == 4
+    drive.tree_says(2)
+    site.sizes[0] = 2
+    drive.restart()
+    assert [offset for _, offset in to_end(drive, 2)[0]] == rest
