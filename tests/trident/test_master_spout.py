@@ -201,7 +201,7 @@ class Doomed(Poison):
 def test_a_batch_that_was_put_aside_stays_so_whoever_coordinates(tmp_path: Path) -> None:
     hook, letters = Doomed("in the middle", 3), tmp_path / "dead.jsonl"
     rig = Rig(Numbers(20, 3, hook), hook, skip=Skip(2, letters))
-    sim = SimCluster(3, check=True).submit(rig.topology().graph(), Layout.ISOLATE)
+    sim = SimCluster(3, check=True).submit(rig.topology(workers=9).graph(), Layout.ISOLATE)
     worker = sim.plan.tasks_of("$mastercoord-g")[0].worker
     hook.kill = lambda: sim.kill_worker(worker)
     assert sim.wait(120.0), sim._describe()
