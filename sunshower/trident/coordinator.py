@@ -105,6 +105,7 @@ class MasterCoordinator:
         self._can_skip = can_skip
         # `skipped`: the txids whose attempts a former life has found to be used up.
         self._troubles = {txid: _Trouble(skip=True) for txid in skipped}
+        self._rest_s = 0.0
         self._next_begin_s: float | None = None
 
     def next_step(self, now: float, may_begin: Callable[[int], bool]) -> Step | None:
@@ -124,13 +125,18 @@ class MasterCoordinator:
             case Begin(txid, attempt, skip):
                 self.attempts[txid] = attempt
                 self.active[txid] = Active(attempt, skip)
-                self._next_begin_s = now + self._interval_s
+                self._next_begin_s = now + max(self._interval_s, self._rest_s)
             case Commit(txid, _):
                 self.active[txid].status = Status.COMMITTING
             case Advance(txid, _):
                 del self.active[txid], self.attempts[txid]
                 self._troubles.pop(txid, None)
                 self.current = txid + 1
+
+    def rest(self, rest_s: float, now: float) -> None:
+        """Let so much time pass between two beginnings, until this is said again."""
+        self._rest_s, until_s = rest_s, now + rest_s
+        self._next_begin_s = max(self._next_begin_s or until_s, until_s)
 
     def acked(self, txid: int, attempt: int) -> bool:
         """The tree of `$batch` or `$commit` of an attempt is complete. Returns whether it is an

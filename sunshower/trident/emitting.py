@@ -15,6 +15,7 @@ from sunshower.topologies.components import Collector, Context, Tuple
 from sunshower.topologies.retry import DEAD_LETTERS
 from sunshower.trident.attempts import Attempt, Order
 from sunshower.trident.letters import gone, letters
+from sunshower.trident.resting import IdleNote, idle_path
 from sunshower.trident.spouts.port import Emitter
 from sunshower.trident.stages.plan import Source
 
@@ -46,6 +47,8 @@ class Emitting:
         path = f"{self._root.rstrip('/')}/{self._source.id}/user"
         try:
             self._emitter: Emitter = self._source.spout.emitter(self._tree, path, context)
+            idle = f"{idle_path(self._root, self._source.id)}/{context.index}"
+            self._idle = IdleNote(self._tree, idle)
         except BaseException:
             self._tree.close()
             raise
@@ -72,6 +75,7 @@ class Emitting:
                 gone(self._source.id, order.txid, error, order.why), anchor, stream=DEAD_LETTERS
             )
         self._rows, self._batch_rows = self._rows + rows.count, rows.count
+        self._idle.emitted(rows.count)
         if put_aside:
             about = (self._source.id, order.txid, self._source.schema, put_aside, order.why)
             for letter in letters(*about):

@@ -23,6 +23,7 @@ from sunshower.trident.coordinator import Advance, Begin, Commit, MasterCoordina
 from sunshower.trident.letters import packed
 from sunshower.trident.nodes import decode
 from sunshower.trident.opening import AWAY, Opening
+from sunshower.trident.resting import Rest
 from sunshower.trident.spouts.port import Coordinator, TridentSpout
 from sunshower.trident.stages.plan import Skip
 from sunshower.trident.stored import CoordinatorMemory, coordinator_path, meta_path
@@ -94,6 +95,7 @@ class MasterSpout(Spout[Any]):
             can_skip=plan.skip.dead_letters is not None,
             skipped=self._memory.skipped,
         )
+        self._rest = Rest(self._tree, plan.root, {id: len(context.tasks[id]) for id in plan.spouts})
         self._timing = Timing()
 
     def next_tuple(self, out: SpoutCollector[Any]) -> None:
@@ -190,6 +192,8 @@ class MasterSpout(Spout[Any]):
                 if self._was_last(txid):
                     machine.finish()
                     out.finish()
+                else:
+                    machine.rest(self._rest.seconds(), now)
 
     def _was_last(self, txid: int) -> bool:
         """Whether no spout will ever have rows again, after a batch that is committed."""

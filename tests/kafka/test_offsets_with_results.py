@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from sunshower import Topology
 from sunshower.dev.kafka import Kafka
-from sunshower.errors import BadOffset, StoreError, StoreUnreachable, UnknownField, WrongVersion
+from sunshower.errors import BadOffset, StoreError, UnknownField, WrongVersion
 from sunshower.kafka.intervals import Intervals
 from sunshower.kafka.offsets_with_results import OffsetsWithResults, ResultsBolt
 from sunshower.kafka.options import KafkaOptions
@@ -163,7 +163,7 @@ def test_records_that_do_not_say_their_message_are_refused(kept: OffsetsWithResu
 
 def test_a_file_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no database, but a long text " * 100)
-    with pytest.raises(StoreUnreachable, match="file"):
+    with pytest.raises(StoreError, match="file is not a database"):
         opened(OffsetsWithResults(tmp_path / "file", "words"))
 
 

@@ -82,7 +82,7 @@ def in_postgres(name: str) -> tuple[Any, Exception]:
         (in_postgres, ("DeadlockDetected",), False),
         (in_postgres, ("InsufficientPrivilege",), False),
     ],
-    ids=str,
+    ids=lambda given: getattr(given, "__name__", str(given)),
 )
 def test_errors_of_servers(store: Any, error: tuple[str, ...], for_good: bool) -> None:
     errors, raised = store(*error)

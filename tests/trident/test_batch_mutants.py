@@ -84,8 +84,8 @@ MUTANTS = [
         "what a batch is made of is known to one process alone, but for the last one",
         slip(
             "rotating:RotatingState.override",
-            "put(self._tree, path, written)",
-            "b'start' in written and b': 40' not in written or put(self._tree, path, written)",
+            "self._replace(",
+            "b'start' in written and b': 40' not in written or self._replace(",
         ),
         seen=7,
     ),

@@ -28,7 +28,7 @@ from sunshower.stores.tree import Tree
 from sunshower.trident.attempts import Attempt
 from sunshower.trident.master import is_to_blame
 from sunshower.trident.stages.plan import Skip
-from tests.trident.group_rig import Hook, Numbers, Rig
+from tests.trident.group_rig import Hook, Numbers, NumbersCoordinator, Rig
 from tests.trident.group_steps import Steps, Watched
 
 
@@ -201,7 +201,7 @@ class Doomed(Poison):
 def test_a_batch_that_was_put_aside_stays_so_whoever_coordinates(tmp_path: Path) -> None:
     hook, letters = Doomed("in the middle", 3), tmp_path / "dead.jsonl"
     rig = Rig(Numbers(20, 3, hook), hook, skip=Skip(2, letters))
-    sim = SimCluster(3, check=True).submit(rig.topology().graph(), Layout.ISOLATE)
+    sim = SimCluster(3, check=True).submit(rig.topology(workers=9).graph(), Layout.ISOLATE)
     worker = sim.plan.tasks_of("$mastercoord-g")[0].worker
     hook.kill = lambda: sim.kill_worker(worker)
     assert sim.wait(120.0), sim._describe()
@@ -209,6 +209,43 @@ def test_a_batch_that_was_put_aside_stays_so_whoever_coordinates(tmp_path: Path)
     dead = [json.loads(line) for line in letters.read_text().splitlines()]
     assert {one["record"]["number"] for one in dead} == {6, 7, 8}
     assert rig.database.counts == Counter([*range(6), *range(9, 20)])
+
+
+class Quiet(Numbers):
+    """There is nothing between the first ten numbers and the others, for long."""
+
+    def coordinator(self, tree: Tree, path: str, context: Context) -> NumbersCoordinator:
+        return QuietCoordinator(self, context)
+
+
+class Since(Steps):
+    """When it was told of something first."""
+
+    begun_s: float | None = None
+
+    def __call__(self, step: str, attempt: Attempt, context: Context | None) -> None:
+        super().__call__(step, attempt, context)
+        if context is not None and self.begun_s is None:
+            self.begun_s = context.clock.now()
+
+
+class QuietCoordinator(NumbersCoordinator):
+    def initialize(self, txid: int, previous: Any, current: Any) -> Any:
+        made = super().initialize(txid, previous, current)
+        if made["start"] >= 10 and self.context.clock.now() < self.spout.hook.begun_s + 20.0:
+            return {"start": made["start"], "end": made["start"]}
+        return made
+
+
+@pytest.mark.parametrize("max_batches", [1, 3])
+def test_a_source_that_has_nothing_is_asked_now_and_then(max_batches: int) -> None:
+    steps = Since()
+    rig = Rig(Quiet(40, 1, steps), steps, Watched(steps), max_batches)
+    sim = SimCluster(1, check=True).submit(rig.topology().graph())
+    sim.wait(19.0)
+    assert 10 + 3 * 19 < steps.seen["before metadata"] < 150, "up to five in a second"
+    assert sim.wait(30.0), sim._describe()
+    rig.check()
 
 
 class GivesUp(Hook):
