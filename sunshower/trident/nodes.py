@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sunshower.errors import BatchError, NodeExists, NoNode, StateMismatch
-from sunshower.stores.tree import Node, Tree
+from sunshower.errors import BatchError, StateMismatch
+from sunshower.stores.tree import Node
 
 
 def encode(value: Any, path: str) -> bytes:
@@ -34,18 +34,3 @@ def mismatch(path: str, found: Any, wanted: str) -> StateMismatch:
         f"{path} holds {found!r:.200}, which is not {wanted}: it is corrupt, or of something else. "
         "Give the spout another id or the group another root, or remove the node to begin anew"
     )
-
-
-def put(tree: Tree, path: str, value: bytes) -> None:
-    """Write a node, whether it is there or not."""
-    while True:
-        try:
-            tree.set(path, value)
-            return
-        except NoNode:
-            pass
-        try:
-            tree.create(path, value)
-            return
-        except NodeExists:  # made meanwhile
-            pass

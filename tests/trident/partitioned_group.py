@@ -15,9 +15,9 @@ from typing import Any
 from sunshower.clock import ManualClock
 from sunshower.errors import BatchError
 from sunshower.stores.memory_tree import MemoryForest, MemoryTree
+from sunshower.stores.tree import Tree
 from sunshower.topologies.components import Context
 from sunshower.trident.attempts import Attempt
-from sunshower.trident.nodes import put
 from sunshower.trident.spouts.adapting import as_trident_spout
 from sunshower.trident.spouts.bounds import Bounds, Room
 from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout, PartitionedSpout
@@ -25,6 +25,14 @@ from tests.trident.emitting import PATH, Taken
 
 Row = tuple[str, int]
 NAMES = [f"t@{number}" for number in range(5)]
+
+
+def put(tree: Tree, path: str, value: bytes) -> None:
+    """Write a node, whether it is there or not; nobody else does so meanwhile."""
+    if tree.get(path) is None:
+        tree.create(path, value)
+    else:
+        tree.set(path, value)
 
 
 class Logs:
