@@ -11,7 +11,9 @@ from importlib import metadata
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[2]  # of the repository, where there is one
-_REQUIREMENT = re.compile(r"^\s*([A-Za-z0-9._-]+)\s*([^;\[]*)(?:;.*extra\s*==\s*['\"](\w+)['\"])?")
+_REQUIREMENT = re.compile(
+    r"^\s*([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*([^;]*)(?:;.*extra\s*==\s*['\"](\w+)['\"])?"
+)
 _BOUND = re.compile(r"(>=|<=|==|<|>)\s*([0-9][0-9.]*)")
 _HOLDS = {
     ">=": lambda have, want: have >= want,
