@@ -53,17 +53,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `--dist loadgroup` all that need Ray share one process; servers and Spark have theirs.
-
-    Those of one kind stand together, Ray's first: idle servers take some of the processors from
-    those who measure.
-    """
+    """Those of one kind stand together, Ray's first: idle servers take some of the processors from
+    those who measure."""
     kinds = ("ray", "servers", "spark")
 
     def kind_of(item: pytest.Item) -> str:
         return next(filter(item.get_closest_marker, kinds), "")
 
-    for item in items:
-        if kind := kind_of(item):
-            item.add_marker(pytest.mark.xdist_group(kind))
     items.sort(key=lambda item: ("", *kinds).index(kind_of(item)))
