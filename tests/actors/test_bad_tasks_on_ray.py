@@ -93,7 +93,7 @@ def test_spout_that_always_raises_fails_the_topology_when_the_others_are_done(
     try:
         story = r"(?s)records of bad\[0\] raised OSError: no such queue\. Mend it.*in records"
         with pytest.raises(TopologyFailed, match=story):
-            run.wait(60)
+            run.wait(150)
     finally:
         run.stop()
 
@@ -111,7 +111,7 @@ def test_master_and_worker_that_die_at_once_come_back_and_nothing_is_lost(
         (task,) = run.plan.tasks_of(victim)
         run.kill_worker(task.worker)
         run.kill_master()
-        assert run.wait(60)
+        assert run.wait(150)
         snapshot = run.snapshot()
         assert snapshot.restarts >= 1
         assert not snapshot.degraded

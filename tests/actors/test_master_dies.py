@@ -35,10 +35,10 @@ def test_topology_goes_on_and_its_next_master_knows_it(ray_cluster: RayCluster) 
             run, lambda counts: counts.acked > before.acked
         )  # while no master can be asked, too
         assert after.failed == 0
-        assert run.wait(60)
+        assert run.wait(150)
         assert run.snapshot().component("numbers").acked == TOTAL
         assert run.snapshot().restarts == 0
         assert run.kill_master() != first
-        assert run.wait(60)  # also a master that comes when all is done finds out that it is
+        assert run.wait(150)  # also a master that comes when all is done finds out that it is
     finally:
         run.stop()

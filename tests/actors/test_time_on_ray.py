@@ -61,7 +61,7 @@ def test_ticks_come_while_an_idle_topology_waits(ray_cluster: RayCluster) -> Non
     sums.shuffle().bolt("hears", Hears)
     run = ray_cluster.submit(topology.graph(), Layout.ISOLATE)
     try:
-        assert run.wait(60)
+        assert run.wait(150)
         ((last, ticks),) = run.results("hears")
         numbers = run.snapshot().component("numbers")
     finally:
