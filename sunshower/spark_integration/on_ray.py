@@ -21,7 +21,7 @@ from ray.exceptions import RayError
 
 from sunshower import errors
 from sunshower.errors import ConfigError, SparkError, SparkLost
-from sunshower.spark_integration.environment import prepare
+from sunshower.spark_integration.environment import java_for_executors, prepare
 from sunshower.spark_integration.host import Host, Job
 from sunshower.spark_integration.port import BatchInfo, Step, Ticket
 from sunshower.spark_integration.running import from_bytes, to_bytes
@@ -50,6 +50,9 @@ class RayDPSpark:
     in_flight: int = 2
     idle_s: float = 600.0
     settings: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        java_for_executors()  # it is declared before the topology starts a Ray
 
     def open(self) -> RayGateway:
         """A way to the session. Raises ConfigError where there is no Ray."""

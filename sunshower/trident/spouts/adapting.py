@@ -4,7 +4,7 @@ given                     becomes                     and is
 TridentSpout              itself                      what it says
 BatchSpout                AdaptedBatchSpout           what it says; non-transactional
 PartitionedSpout          AdaptedPartitionedSpout     transactional
-OpaquePartitionedSpout    AdaptedOpaqueSpout          opaque
+OpaquePartitionedSpout    AdaptedPartitionedSpout     opaque
 TextFiles                 TextFileBatches             transactional
 Spout with records()      PlainSpout                  non-transactional
 
@@ -19,12 +19,13 @@ from sunshower.errors import TopologyError
 from sunshower.topologies.components import Spout
 from sunshower.topologies.sources import TextFiles
 from sunshower.trident.spouts.batch_spout import AdaptedBatchSpout, BatchSpout
-from sunshower.trident.spouts.opaque import AdaptedOpaqueSpout
+from sunshower.trident.spouts.opaque import OpaqueEmitter
+from sunshower.trident.spouts.partition_tasks import AdaptedPartitionedSpout
 from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout, PartitionedSpout
 from sunshower.trident.spouts.plain import PlainSpout
 from sunshower.trident.spouts.port import SpoutKind, TridentSpout
 from sunshower.trident.spouts.text import TextFileBatches
-from sunshower.trident.spouts.transactional import AdaptedPartitionedSpout
+from sunshower.trident.spouts.transactional import TransactionalEmitter
 
 
 def as_trident_spout(spout: Any) -> TridentSpout:
@@ -33,15 +34,14 @@ def as_trident_spout(spout: Any) -> TridentSpout:
         case BatchSpout():
             return AdaptedBatchSpout(spout)
         case PartitionedSpout():
-            return AdaptedPartitionedSpout(spout)
+            return AdaptedPartitionedSpout(spout, TransactionalEmitter)
         case OpaquePartitionedSpout():
-            return AdaptedOpaqueSpout(spout)
+            return AdaptedPartitionedSpout(spout, OpaqueEmitter)
         case TextFiles() if type(spout) is TextFiles and spout.encoding != "declared":
-            return AdaptedPartitionedSpout(
-                TextFileBatches(*spout.files, encoding=spout.encoding, errors=spout.errors)
-            )
+            lines = TextFileBatches(*spout.files, encoding=spout.encoding, errors=spout.errors)
+            return AdaptedPartitionedSpout(lines, TransactionalEmitter)
         case Spout():
-            return AdaptedPartitionedSpout(PlainSpout(spout))
+            return AdaptedPartitionedSpout(PlainSpout(spout), TransactionalEmitter)
     if not isinstance(spout, type) and _is_trident_spout(spout):
         found: TridentSpout = spout
         return found

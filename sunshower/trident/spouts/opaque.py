@@ -11,8 +11,6 @@ goes on from the last committed batch, and repeats what those in progress have)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from copy import deepcopy
 from typing import Any, NamedTuple
 
 from sunshower.errors import FailedBatch, StaleAttempt
@@ -20,29 +18,11 @@ from sunshower.stores.tree import Tree
 from sunshower.topologies.components import Context
 from sunshower.trident.attempts import Attempt
 from sunshower.trident.spouts.bounds import Room
-from sunshower.trident.spouts.ownership import PartitionsCoordinator, at_end, own, tell
-from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout
-from sunshower.trident.spouts.port import Coordinator, Emitter, Rows
-from sunshower.trident.spouts.settled import Settled
-from sunshower.trident.spouts.shelf import NOTHING, Shelf
-from sunshower.trident.spouts.unplanned import BaseEmitter
-
-
-class AdaptedOpaqueSpout:
-    """See the port `TridentSpout`."""
-
-    commits = True
-
-    def __init__(self, spout: OpaquePartitionedSpout) -> None:
-        self._spout = spout
-        self.emits, self.kind = spout.emits, spout.kind
-        self.parallelism_max = spout.parallelism_max
-
-    def coordinator(self, tree: Tree, path: str, context: Context) -> Coordinator:
-        return PartitionsCoordinator(self._spout, tree, path, context)
-
-    def emitter(self, tree: Tree, path: str, context: Context) -> Emitter:
-        return OpaqueEmitter(self._spout, tree, path, context)
+from sunshower.trident.spouts.ownership import at_end, own, tell
+from sunshower.trident.spouts.partition_tasks import PartitionsEmitter
+from sunshower.trident.spouts.partitioned import Partitioned
+from sunshower.trident.spouts.port import Rows
+from sunshower.trident.spouts.shelf import NOTHING
 
 
 class _Held(NamedTuple):
@@ -53,18 +33,14 @@ class _Held(NamedTuple):
     same: frozenset[str]  # those of which there is nothing to write
 
 
-class OpaqueEmitter(BaseEmitter):
+class OpaqueEmitter(PartitionsEmitter):
     """See the port `Emitter`."""
 
-    def __init__(
-        self, spout: OpaquePartitionedSpout, tree: Tree, path: str, context: Context
-    ) -> None:
-        self._spout = deepcopy(spout)
-        self._spout.open(context)
-        self._tree, self._path, self._context = tree, path, context
-        self._settled = Settled(tree, path)
+    commits = True
+
+    def __init__(self, spout: Partitioned, tree: Tree, path: str, context: Context) -> None:
+        super().__init__(spout, tree, path, context)
         self._held: dict[int, _Held] = {}
-        self._shelves: dict[str, Shelf] = {}
 
     def emit_batch(self, attempt: Attempt, metadata: Any, rows: Rows) -> None:
         held = self._held.get(attempt.txid)
@@ -117,20 +93,5 @@ class OpaqueEmitter(BaseEmitter):
                 shelf.keep(attempt, held.metadata[name])
 
     def success(self, attempt: Attempt) -> None:
-        self._settled.heard(attempt.txid)
         self._held = {txid: one for txid, one in self._held.items() if txid >= attempt.txid}
-        for shelf in self._shelves.values():
-            shelf.cleanup(attempt.txid)
-        self._spout.committed(
-            {name: shelf.before(attempt.txid + 1) for name, shelf in self._shelves.items()}
-        )
-
-    def _look(self, name: str) -> Shelf:
-        self._shelves[name] = shelf = Shelf(self._tree, self._path, name)
-        return shelf
-
-    def close(self) -> None:
-        self._spout.close()
-
-    def figures(self) -> Mapping[str, float]:
-        return self._spout.figures()
+        super().success(attempt)

@@ -11,9 +11,7 @@ class Settled:
 
     def __init__(self, tree: Tree, path: str) -> None:
         self._tree = tree
-        self._node = (
-            f"{parent(path)}/coordinator/currtx"  # which the master writes, as Storm's does
-        )
+        self._node = f"{parent(path)}/coordinator/currtx"  # as the master writes it, and Storm's
         self._txid = 0
 
     def heard(self, txid: int) -> None:

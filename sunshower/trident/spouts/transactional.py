@@ -10,48 +10,21 @@ Storm: org.apache.storm.trident.spout.PartitionedTridentSpoutExecutor (where it 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import deepcopy
 from typing import Any
 
 from sunshower.errors import IncompleteBatch
-from sunshower.stores.tree import Tree
-from sunshower.topologies.components import Context
 from sunshower.trident.attempts import Attempt
 from sunshower.trident.spouts.bounds import Room
-from sunshower.trident.spouts.ownership import PartitionsCoordinator, at_end, own, tell
-from sunshower.trident.spouts.partitioned import PartitionedSpout
-from sunshower.trident.spouts.port import Coordinator, Emitter, Rows
-from sunshower.trident.spouts.settled import Settled
-from sunshower.trident.spouts.shelf import NOTHING, Shelf
-from sunshower.trident.spouts.unplanned import BaseEmitter
+from sunshower.trident.spouts.ownership import at_end, own, tell
+from sunshower.trident.spouts.partition_tasks import PartitionsEmitter
+from sunshower.trident.spouts.port import Rows
+from sunshower.trident.spouts.shelf import NOTHING
 
 
-class AdaptedPartitionedSpout:
-    """See the port `TridentSpout`."""
-
-    commits = False
-
-    def __init__(self, spout: PartitionedSpout) -> None:
-        self._spout = spout
-        self.emits, self.kind = spout.emits, spout.kind
-        self.parallelism_max = spout.parallelism_max
-
-    def coordinator(self, tree: Tree, path: str, context: Context) -> Coordinator:
-        return PartitionsCoordinator(self._spout, tree, path, context)
-
-    def emitter(self, tree: Tree, path: str, context: Context) -> Emitter:
-        return TransactionalEmitter(self._spout, tree, path, context)
-
-
-class TransactionalEmitter(BaseEmitter):
+class TransactionalEmitter(PartitionsEmitter):
     """See the port `Emitter`."""
 
-    def __init__(self, spout: PartitionedSpout, tree: Tree, path: str, context: Context) -> None:
-        self._spout = deepcopy(spout)
-        self._spout.open(context)
-        self._tree, self._path, self._context = tree, path, context
-        self._settled = Settled(tree, path)
-        self._shelves: dict[str, Shelf] = {}
+    commits = False
 
     def emit_batch(self, attempt: Attempt, metadata: Any, rows: Rows) -> None:
         names = own(metadata, self._context)
@@ -112,20 +85,3 @@ class TransactionalEmitter(BaseEmitter):
         while at in shelf and shelf[at] is NOTHING:
             at -= 1
         return at
-
-    def _look(self, name: str) -> None:
-        self._shelves[name] = Shelf(self._tree, self._path, name)
-
-    def success(self, attempt: Attempt) -> None:
-        self._settled.heard(attempt.txid)
-        for shelf in self._shelves.values():
-            shelf.cleanup(attempt.txid)
-        self._spout.committed(
-            {name: shelf.before(attempt.txid + 1) for name, shelf in self._shelves.items()}
-        )
-
-    def close(self) -> None:
-        self._spout.close()
-
-    def figures(self) -> Mapping[str, float]:
-        return self._spout.figures()
