@@ -102,17 +102,17 @@ def test_a_stale_commit_is_counted_and_ends_nothing(kafka: Kafka) -> None:
     fill(kafka.bootstrap, topic, [b"0"])
     with running(topology(member(topic, base))) as run:
         run.until(lambda: run.contiguous() == {f"{topic}[0]": 1})
-        committer, stale = run.spout()._reading.committer, [StaleGeneration("an older one")]
-        soon = committer._soon
+        offsets, stale = run.spout()._reading.committer._offsets, [StaleGeneration("an older one")]
+        soon = offsets.write_soon
 
-        def refused(wanted: Wanted) -> Future[None]:
+        def refused(wanted: Wanted) -> Future[None] | None:
             if not stale:
                 return soon(wanted)
             written: Future[None] = Future()
             written.set_exception(stale.pop())
             return written
 
-        committer._soon = refused
+        offsets.write_soon = refused
         fill(kafka.bootstrap, topic, [b"1"])
         run.until(lambda: run.spout().result()["stale commits"] == 1)
         before = run.spout().result()["commits"]
