@@ -233,10 +233,9 @@ class Topology:
     def _with_input(self, bolt: Component, grouped: Grouped[Any]) -> Component:
         where = f"topology {self.id!r}, bolt {bolt.id!r}"
         if not isinstance(grouped, Grouped):
-            raise TopologyError(
-                f"{where}: {type(grouped).__name__} is not an input; say how the "
-                "stream is shared out, as in stream.shuffle()"
-            )
+            usual = "say how the stream is shared out, as in stream.shuffle()"
+            hint = getattr(grouped, "input_hint", usual)  # what a guest's own stream says
+            raise TopologyError(f"{where}: {type(grouped).__name__} is not an input; {hint}")
         stream, spec = grouped.stream, grouped.stream.spec
         source = f"stream {stream.id!r} of {stream.component!r}"
         if stream.topology is not self:
