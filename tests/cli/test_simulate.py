@@ -219,11 +219,11 @@ IN_MEMORY = """
 
 def test_a_program_in_memory_begins_anew_with_each_seed(write: Write, tmp_path: Path) -> None:
     write(KEPT, "kept.py")
-    task, totals = Task(str(write(IN_MEMORY)), messages=None), tmp_path / "totals"
+    task, totals = Task(str(write(IN_MEMORY)), messages=200), tmp_path / "totals"
     paths = len(sys.path)
     for seed in range(3):
         totals.write_text("")
-        assert fate_of(task, seed).verdict is Verdict.HOLDS
+        assert fate_of(task, seed).verdict is not Verdict.BROKEN
         assert set(totals.read_text().split()) == {"4", "8", "12"}
     assert len(sys.path) <= paths + 1
 

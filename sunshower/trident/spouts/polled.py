@@ -153,11 +153,12 @@ class _Emitter(BaseEmitter):
         later = any(rows for kept, rows in self._kept.items() if kept > txid)
         at_end = self._out.finished and not (self._out.waiting or later)
         node = self._tree.get(self._ended)
-        known = None if node is None else decode(node, self._ended)
         if node is None:
             if at_end:
                 self._tree.create(self._ended, encode(txid, self._ended))
-        elif not at_end and known <= txid:  # a former life's, or a former run's
+            return
+        known = decode(node, self._ended)
+        if not at_end and known <= txid:  # a former life's, or a former run's
             self._tree.delete(self._ended)
         elif at_end and known > txid:
             self._tree.set(self._ended, encode(txid, self._ended))
