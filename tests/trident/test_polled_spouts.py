@@ -174,9 +174,12 @@ def test_what_is_no_spout_with_one_stream_and_next_tuple_is_refused() -> None:
         program(Topology("t"), Queue("a"), not_exactly_once=False)
 
 
-def program(topology: Topology, queue: Queue, **options: Any) -> MemoryState:
+def program(
+    topology: Topology, queue: Queue, store: InMemory | None = None, **options: Any
+) -> MemoryState:
     state = MemoryState()
-    words = batches(topology, "words", polled(queue, 2), store=InMemory(), max_batches=2)
+    store = store or InMemory()
+    words = batches(topology, "words", polled(queue, 2), store=store, max_batches=2)
     words.group_by("word").persistent_aggregate(state, count(), **options)
     return state
 
@@ -188,6 +191,20 @@ def test_a_queue_in_a_program() -> None:
     run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
     assert dict(state.items()) == {"a": 3, "b": 3, "c": 2}
     assert sorted(queue.acked) == list(range(8))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", [Queue, Ends])
+def test_a_later_run_with_the_same_store_asks_for_all_that_is_there_then(
+    kind: type[Queue],
+) -> None:
+    store = InMemory()
+    for words in ("abcab", "", "cab"):
+        topology, queue = Topology("t"), kind(words)
+        state = program(topology, queue, store, not_exactly_once=True)
+        run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
+        assert Counter(dict(state.items())) == Counter(words)
+        assert sorted(queue.acked) == list(range(len(words)))
 
 
 @pytest.mark.filterwarnings("ignore")
