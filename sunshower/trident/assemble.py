@@ -58,6 +58,8 @@ def assemble(topology: Topology, group: Group) -> None:
         topology.bolt(coordinator_id(source.id), own, words, fields=())
     found = phases(group.stages)
     for stage in group.stages:
+        if stage.leaves:
+            continue
         emitting = _emitting(group, stage, where)
         bolt = BatchBolt(group.id, stage, found[stage.id], group.max_batches, emitting)
         topology.bolt(
@@ -85,7 +87,7 @@ def _emitting(group: Group, stage: Stage, where: str) -> Emitting | None:
 
 def _streams(group: Group, stage: Stage) -> Streams:
     found: dict[str, Any] = {one.stream: DirectStream(Part) for one in stage.outputs}
-    if stage.outputs:
+    if any(one.counted for one in stage.outputs):
         found[counts_stream(group.id)] = DirectStream(Count)
     if stage.source is not None and group.skip.dead_letters is not None:
         found[DEAD_LETTERS] = DeadLetter
@@ -100,6 +102,8 @@ def _connect(topology: Topology, group: Group, stage: Stage, master: Stream[Any]
         master.stream(COMMIT).all().into(stage.id)
     for one in stage.inputs:
         Stream[Any](topology, one.stage, one.stream).direct().into(stage.id)
+    if stage.leaves:
+        return
     for feeder in dict.fromkeys(one.stage for one in stage.inputs):
         Stream[Any](topology, feeder, counts_stream(group.id)).direct().into(stage.id)
 

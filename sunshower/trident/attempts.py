@@ -21,6 +21,12 @@ def master_id(group: str) -> str:
     return f"$mastercoord-{group}"
 
 
+def group_of(component: str) -> str | None:
+    """Of which batch group a component is the coordinator; None: of none."""
+    start = master_id("")
+    return component.removeprefix(start) if component.startswith(start) else None
+
+
 def coordinator_id(spout: str) -> str:
     """The bolt that says what each batch of a spout is made of."""
     return f"$spoutcoord-{spout}"

@@ -136,8 +136,10 @@ def _stage(
                 ids[sent.stage],
                 origin.schema,
                 copy(sent.sharing),
+                counted=not sent.stage.leaves,
             )
             for (sent, index), stream in streams.items()
             if (origin := sent.origins[index]).stage is stage
         ),
+        leaves=stage.leaves,
     )

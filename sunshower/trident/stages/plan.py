@@ -61,6 +61,7 @@ class Output:
     target: str
     schema: Schema
     sharing: Sharing
+    counted: bool = True  # the target is told how many parts there are; not where rows leave
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class Stage:
     source: Source | None = None
     inputs: tuple[Input, ...] = ()
     outputs: tuple[Output, ...] = ()
+    leaves: bool = False  # an ordinary bolt, declared already, which takes rows out of batches
 
     @property
     def commits(self) -> bool:
