@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
-from sunshower import Topology
+from sunshower import Number, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.dev.kafka import Kafka
 from sunshower.dev.zookeeper import ZooKeeper
-from sunshower.kafka.formats import Text
 from sunshower.kafka.in_zookeeper import ByZooKeeperGroup, PlainOffsets
 from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.spout import KafkaSpout
+from sunshower.kafka.translating import Received
 from sunshower.runtime.plan import Layout
 from sunshower.stores.zookeeper import ZooKeeperTree
 from tests.actors.evidence import Store, stored, submitted, worker_of
@@ -54,35 +55,41 @@ class Group:
         return {number: node.value for number, node in nodes.items() if node}
 
 
-def send(kafka: Kafka, topic: str, first: int, end: int) -> None:
+def send(kafka: Kafka, topic: str, each: int) -> None:
     for partition in range(PARTITIONS):
-        values = [f"{partition}:{number}".encode() for number in range(first, end)]
-        fill(kafka.bootstrap, topic, values, partition)
+        fill(kafka.bootstrap, topic, [b"x"] * each, partition)
+
+
+def place(message: Received) -> Number:
+    return Number(message.partition * 10_000 + message.offset)
 
 
 def test_who_is_killed_leaves_its_partitions_to_the_others_and_nothing_is_lost(
     ray_cluster: RayCluster, kafka: Kafka, zookeeper: ZooKeeper, tmp_path: Path
 ) -> None:
     topic = new_topic(kafka.bootstrap, PARTITIONS)
-    send(kafka, topic, 0, 1_000)
+    send(kafka, topic, 1_000)
     options = KafkaOptions(
         sharing=ByZooKeeperGroup(zookeeper.connect, topic, session_timeout_s=6),
         offsets=PlainOffsets(zookeeper.connect, topic),
         commit_s=0.2,
     )
     settings = {"bootstrap.servers": kafka.bootstrap, "group.id": topic}
-    spout = KafkaSpout(settings, topics=[topic], value=Text(), options=options)
+    spout = KafkaSpout(settings, topics=[topic], translate=place, emits=Number, options=options)
     made = Topology("shared", workers=2)
     made.spout("in", spout, 2).shuffle().bolt("store", Store(tmp_path), parallelism=2)
-    tree = ZooKeeperTree(zookeeper.connect)
-    group = Group(tree, topic, topic)
-    with submitted(ray_cluster, made, layout=Layout.PACK) as run:
+    with (
+        closing(ZooKeeperTree(zookeeper.connect)) as tree,
+        submitted(ray_cluster, made, layout=Layout.PACK) as run,
+    ):
+        group = Group(tree, topic, topic)
         until(lambda: group.is_shared(2))
         before = group.owners()
         run.kill_worker(worker_of(run, "in", 1))
-        send(kafka, topic, 1_000, 2_000)
+        send(kafka, topic, 1_000)
         until(lambda: group.is_shared(2) and len({*before.values()} & group.members()) == 1)
         until(lambda: group.offsets() == dict.fromkeys(range(PARTITIONS), 2_000))
-    sent = {f"{partition}:{number}" for partition in range(PARTITIONS) for number in range(2_000)}
+    sent = {
+        10_000 * partition + offset for partition in range(PARTITIONS) for offset in range(2_000)
+    }
     assert {*stored(tmp_path)} == sent
-    tree.close()
