@@ -18,6 +18,7 @@ from sunshower.kafka.progress import I64, Progress
 OFFSET_BITS = 48
 _OFFSETS = (1 << OFFSET_BITS) - 1
 _SLOTS = 1 << 15  # a number stays positive
+_FEW = 32  # partitions, up to which each is looked for alone
 
 
 @dataclass(slots=True)
@@ -84,14 +85,14 @@ class Places(Mapping[Partition, Place]):
         if not len(numbers):
             return
         slots = numbers >> OFFSET_BITS
-        if (slots == slots[0]).all():
-            parts = [(int(slots[0]), numbers)]
+        if len(self._by_slot) <= _FEW:  # a quarter of the time of a sort, where there are four
+            parts = [(slot, numbers[slots == slot]) for slot in self._by_slot]
         else:
             order = np.sort(numbers)
-            slots, begins = np.unique(order >> OFFSET_BITS, return_index=True)
-            parts = list(zip(slots.tolist(), np.split(order, begins[1:]), strict=True))
+            found, begins = np.unique(order >> OFFSET_BITS, return_index=True)
+            parts = list(zip(found.tolist(), np.split(order, begins[1:]), strict=True))
         for slot, part in parts:
-            if (place := self._by_slot.get(slot)) is not None:
+            if len(part) and (place := self._by_slot.get(slot)) is not None:
                 yield place, part & _OFFSETS
 
     def name(self, number: int) -> tuple[Partition, int] | None:
