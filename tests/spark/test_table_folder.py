@@ -21,6 +21,12 @@ from sunshower.spark_integration.table_folder import (
 )
 
 
+@pytest.fixture(autouse=True)
+def no_power_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy disk takes long to be sure."""
+    monkeypatch.setattr(os, "fsync", int)
+
+
 def opened(folder: Path, current: int, **owner: str) -> TableFolder:
     return TableFolder(folder, **{"topology": "t", "batches": "b", **owner}, current=current)
 

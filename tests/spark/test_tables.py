@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,12 @@ from tests.trident.group_rig import Hook, Numbers, OpaqueNumbers, Row
 
 TOTAL = 40
 SETTINGS = {"sweep_grace_s": 0.2, "lane_retry_s": 0.1, "restart_backoff_s": 0.05, "deaths_max": 99}
+
+
+@pytest.fixture(autouse=True)
+def no_power_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy disk takes long to be sure."""
+    monkeypatch.setattr(os, "fsync", int)
 
 
 class FileTable(Table):
