@@ -74,8 +74,8 @@ class SparkBatchBolt(Bolt[Any, Any]):
             )
         if tables := Tables(step.step.writers).tables:
             raise ConfigError(
-                f"SparkBatchBolt: table({str(tables[0].folder)!r}) needs batches that have txids; "
-                "use it in a program of batches, batches(…).apply(spark(…)), or take parquet(…)"
+                f"SparkBatchBolt: {tables[0]} needs batches that have txids; use it in a program "
+                "of batches, batches(…).apply(spark(…)), or take parquet(…)"
             )
         self.step, self.rows_max, self.wait_s = step, rows_max, wait_s
         self.batches_max, self.edges_max = batches_max, edges_max

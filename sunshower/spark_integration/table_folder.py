@@ -56,11 +56,10 @@ def staging(folder: Path, txid: int, attempt: int) -> Path:
 
 
 def stage(where: Path, written: Written) -> None:
-    """All files of an attempt are there: keep them, and its record. Raises StoreUnreachable."""
-    with _told(where):
-        for file in where.iterdir():
-            _sync(file)
-        _create(where / _RECORD, asdict(written))
+    """All files of an attempt are there: keep them, and its record. Raises OSError."""
+    for file in where.iterdir():
+        _sync(file)
+    _create(where / _RECORD, asdict(written))
 
 
 class TableFolder:

@@ -45,6 +45,9 @@ class Table:
 
     folder: Path
 
+    def __str__(self) -> str:
+        return f"table({str(self.folder)!r})"
+
     def __call__(self, result: DataFrame, batch: BatchInfo) -> None:
         """Write an attempt to where no reader looks."""
         assert batch.txid is not None, "bolts outside of a program of batches refuse tables"
@@ -68,8 +71,8 @@ class Table:
         """Its rows as Parquet files in a new folder; Spark's application, and this batch's jobs."""
         if taken := [name for name in result.columns if name.casefold() == "txid"]:
             raise ResultMismatch(
-                f"table({str(self.folder)!r}): there is a column {taken[0]!r}, and txid is the "
-                "batch's number in this table: rename it"
+                f"{self}: there is a column {taken[0]!r}, and txid is the batch's number in this "
+                "table: rename it"
             )
         result.write.options(**_NO_MARK).parquet(f"file:{where}")
         context = result.sparkSession.sparkContext

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pyarrow.dataset
 import pytest
 
-from sunshower.errors import ResultMismatch, TransformFailed
+from sunshower.errors import ResultMismatch, SparkError
 from sunshower.spark_integration.port import BatchInfo, Gateway, Step
 from sunshower.spark_integration.schema import Columns
 from sunshower.spark_integration.table_folder import TableFolder, batches_in
@@ -101,5 +101,5 @@ def test_a_table_that_cannot_be_written_fails_the_batch_with_its_reason(
     with pytest.raises(ResultMismatch, match="a column 'TxId', and txid is the batch's number"):
         run(gateway, Step(with_a_txid, writers=(table(tmp_path),)), Sale("a", 1.0))
     (tmp_path / "file").touch()
-    with pytest.raises(TransformFailed, match="file"):
+    with pytest.raises(SparkError, match="file"):
         run(gateway, Step(as_it_is, writers=(table(tmp_path / "file"),)), Sale("a", 1.0))
