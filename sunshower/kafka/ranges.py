@@ -66,9 +66,9 @@ class KafkaRanges(_KafkaBatches, PartitionedSpout):
         """Where each partition goes on, and how far the batch has room for it."""
         starts = self._starts(last)
         found = self._extents(starts, room)
-        while not self.options.until_end and room.seconds:
-            if any(extent.end != starts[one].end for one, extent in found.items()):
-                break
+        while room.seconds and all(extent.end == starts[one].end for one, extent in found.items()):
+            if found and self.options.until_end:
+                break  # what was there is in batches
             self._clock.sleep(min(room.seconds, _REST_S))
             found = self._extents(starts, room)
         for partition, extent in sorted(found.items()):
