@@ -31,7 +31,7 @@ def blamed(error: BaseException, what: str, alive: bool) -> SparkError:
     text = str(error)
     if found := _GONE.search(text):
         return RangeGone(
-            f"{what} was to read records that Kafka has removed: {found[0].rstrip('. ')}. Retention was "
+            f"{what} was to read what Kafka has removed: {found[0].rstrip('. ')}. Retention was "
             "faster than Spark, or the topic was made anew: keep records until their batches are "
             "committed"
         )
