@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from sunshower.spark_integration.kafka_rows import KafkaRows
 from sunshower.spark_integration.port import BatchInfo, Gateway, Place, Step
 from sunshower.spark_integration.schema import Columns
 from sunshower.spark_integration.steps import spark
-from sunshower.trident import InMemory, MemoryState, batches, count, sum_
+from sunshower.trident import InMemory, MemoryState, batches, sum_
 from sunshower.trident.spouts.bounds import Bounds
 from tests.kafka.topics import admin, fill, new_topic, read_all
 
@@ -61,11 +61,9 @@ def test_all_records_are_in_one_batch_as_a_plain_consumer_reads_them(
     state, topology = MemoryState(), Topology("ranges", message_timeout_s=300)
     ranges = KafkaRanges(settings, topics=[topic], options=options)
     read = batches(topology, "in", ranges, store=InMemory()).apply(step)
-    read.group_by("key").persistent_aggregate(state, sum_("total"), count())
+    read.group_by("key").persistent_aggregate(state, sum_("total"))
     run_inline(topology.graph())
-    found: Mapping[Any, Any] = dict(state.items())
-    assert {key: total for key, (total, _) in found.items()} == expected
-    assert {key: times for key, (_, times) in found.items()} == {"0": 3, "1": 3}, "of 250 records"
+    assert dict(state.items()) == expected
 
 
 def test_a_range_that_is_gone_is_an_error_that_names_it(
