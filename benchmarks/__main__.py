@@ -62,12 +62,12 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
         parser.error("--repeat must be at least 1, --words a multiple of 1,000")
     options.seconds = 3.0
     options.idle_seconds = 10.0
-    options.windows, options.simulated = 50, 100
+    options.windows, options.simulated, options.batches = 50, 100, 200
     if options.quick:
         options.repeat, options.words = 1, min(options.words, 200_000)
         options.messages = min(options.messages, 40_000)
         options.seconds, options.idle_seconds = 1.0, 2.0
-        options.windows, options.simulated = 5, 5
+        options.windows, options.simulated, options.batches = 5, 5, 5
     return options
 
 
@@ -161,7 +161,9 @@ def matches(options: argparse.Namespace, stack: ExitStack, tell: Tell) -> Iterat
         "idle": lambda: idle.match(arena(), options.idle_seconds),
         "kafka": lambda: kafka.reading(arena(), topic()),
         "kafka-words": lambda: kafka.words(arena(), topic(), tell),
-        "spark": lambda: spark.match(arena(), local_spark(), options.repeat, stack),
+        "spark": lambda: spark.match(
+            arena(), local_spark(), options.batches // options.repeat, stack
+        ),
         "spark-kafka": lambda: spark_kafka.match(local_spark(), topic()),
     }
     for name in NAMES:

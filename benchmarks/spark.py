@@ -33,7 +33,6 @@ from sunshower.spark_integration.port import BatchInfo, Gateway, Place, Step
 
 ROWS, PAGES = 100_000, 1_000
 BATCHES = 5  # in a run: their median counts
-MANY = 200  # over all rounds, while memory is looked at
 MIB = 1 << 20
 _WARM = 20
 _ARROW = {"spark.sql.execution.arrow.pyspark.enabled": "true"}  # for the bare path alone
@@ -180,8 +179,8 @@ def local(stack: ExitStack) -> Bench:
     return Bench(LocalSpark(settings=_ARROW, jars=spark_kafka()), bare_local, stack)
 
 
-def match(_arena: Arena, here: Bench, rounds: int, stack: ExitStack) -> Match:
-    """Both places, by turns; one of them is the Ray of the arena."""
+def match(_arena: Arena, here: Bench, many: int, stack: ExitStack) -> Match:
+    """Both places, by turns; one is the Ray of the arena. `many` batches a round for memory."""
     ship([sys.modules[__name__]])
     places = {"local": here, "ray": Bench(RayDPSpark("bench", settings=_ARROW), bare_on_ray, stack)}
     entries, ratios = list[Entry](), list[Ratio]()
@@ -190,7 +189,7 @@ def match(_arena: Arena, here: Bench, rounds: int, stack: ExitStack) -> Match:
         bare = Key("spark", "bare", name, "s")
         growth = Key("spark", "sunshower", f"memory-growth-{name}", "MiB")
         entries += [Entry(ours, bench.ours), Entry(bare, bench.bare)]
-        entries += [Entry(growth, partial(bench.growth, MANY // rounds))]
+        entries += [Entry(growth, partial(bench.growth, many))]
         ratios += [Ratio(f"spark/{name}/bare", ours, bare)]
     return Match("spark", entries, ratios)
 

@@ -48,6 +48,7 @@ def topic(kafka: Kafka, place: Any) -> Iterator[str]:
     return name
 
 
+@pytest.mark.parametrize("place", ["local"], indirect=True)  # the others are the place's
 def test_all_records_are_in_one_batch_as_a_plain_consumer_reads_them(
     kafka: Kafka, topic: str, place: Place, gateway: Gateway
 ) -> None:
