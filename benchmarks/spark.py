@@ -194,9 +194,7 @@ def match(_arena: Arena, here: Bench, many: int, stack: ExitStack) -> Match:
     return Match("spark", entries, ratios)
 
 
-def _stored() -> int:
-    """The bytes in Ray's object store."""
-    from ray._private.internal_api import get_memory_info_reply, get_state_from_address
-
-    state = get_state_from_address(ray.get_runtime_context().gcs_address)
-    return int(get_memory_info_reply(state).store_stats.object_store_bytes_used)
+def _stored() -> float:
+    """The bytes in Ray's object store, as Ray told them last."""
+    name = "object_store_memory"
+    return ray.cluster_resources()[name] - ray.available_resources().get(name, 0.0)
