@@ -48,8 +48,10 @@ class Seconds(NamedTuple):
     seconds: float
 
 
-class Pid(NamedTuple):
-    pid: int
+class Memory(NamedTuple):
+    heap: int  # in use, of the driver's Java
+    java: int  # its process
+    own: int  # the process that talks to it
 
 
 def sales() -> pa.Table:
@@ -106,10 +108,13 @@ def _timed(session: Any, frame: Callable[[], Any]) -> Any:
     return session.sql(f"select col1 seconds from values {', '.join(f'({s}D)' for s in found)}")
 
 
-def processes(df: Any, _: BatchInfo) -> Any:
-    """Who keeps something of a batch: this process, and its Java."""
-    java = df.sparkSession.sparkContext._gateway.proc.pid
-    return df.sparkSession.sql(f"select col1 pid from values ({java}L), ({os.getpid()}L)")
+def memory(df: Any, _: BatchInfo) -> Any:
+    """Who may keep something of a batch, after a collection: this process, and its Java."""
+    jvm, java = df.sparkSession._jvm, df.sparkSession.sparkContext._gateway.proc.pid
+    jvm.java.lang.System.gc()
+    runtime = jvm.java.lang.Runtime.getRuntime()
+    heap = runtime.totalMemory() - runtime.freeMemory()
+    return df.sparkSession.sql(f"select {heap}L heap, {java}L java, {os.getpid()}L own")
 
 
 @dataclass
@@ -133,10 +138,6 @@ class Bench:
             self._batch(gateway)
         return gateway
 
-    @cached_property
-    def pids(self) -> list[int]:
-        return [one["pid"] for one in self._rows(Step(processes, Pid))]
-
     def ours(self) -> Sample:
         return Sample(median(self._batch(self.gateway) for _ in range(BATCHES)))
 
@@ -144,12 +145,24 @@ class Bench:
         return Sample(median(row["seconds"] for row in self._rows(Step(self.bare_step, Seconds))))
 
     def growth(self, batches: int) -> Sample:
-        before = machine.resident(self.pids), _stored()
+        """What Java's heap, our process and the object store hold more after so many."""
+        before = self._held()
         for _ in range(batches):
             self._batch(self.gateway)
-        after = machine.resident(self.pids), _stored()
-        more = {"stored_before": before[1], "stored_after": after[1], "resident": after[0] / MIB}
-        return Sample((after[0] - before[0] + after[1] - before[1]) / MIB, more=more)
+        after = self._held()
+        kept = sum(after[name] - before[name] for name in ("heap", "own", "stored"))
+        return Sample(kept, more={f"{name}_mib": value for name, value in after.items()})
+
+    def _held(self) -> dict[str, float]:
+        """In MiB; `java` is all that its process has from the system, used or not."""
+        (row,) = self._rows(Step(memory, Memory))
+        found = {
+            "heap": row["heap"],
+            "java": machine.resident([row["java"]]),
+            "own": machine.resident([row["own"]]),
+            "stored": _stored(),
+        }
+        return {name: value / MIB for name, value in found.items()}
 
     def _batch(self, gateway: Gateway) -> float:
         begun_s = time.perf_counter()
