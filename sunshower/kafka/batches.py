@@ -136,12 +136,15 @@ class _KafkaBatches(Partitioned):
                 self._committed.get(one),
                 self._committed.get(one, extent.first),
                 extent.end,
-                self._consumer.end(one) if self._consumer else None,
+                self._end(one),
             )
             for one, extent in self._read.items()
         }
         odd = {"skipped": float(self.skipped), "unreadable": float(self.unreadable)}
         return figures(standing) | odd
+
+    def _end(self, partition: Partition) -> int | None:
+        return self._consumer.end(partition) if self._consumer else None
 
     # ---- batches --------------------------------------------------------------------------------
 
