@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -68,10 +69,13 @@ class Runner:
         self._session = session.newSession()
         self._hand_over = hand_over
         self._tables: dict[int, tuple[Static, Any]] = {}  # static ones, by identity
+        self.hand_over_s = 0.0  # of the last job
 
     def run(self, step: Step, tables: Sequence[pa.Table], batch: BatchInfo) -> pa.Table | None:
         """The result of a step. Raises what the transform does, and ResultMismatch."""
+        began_s = time.perf_counter()
         frames = [self._hand_over(self._session, table) for table in tables]
+        self.hand_over_s = time.perf_counter() - began_s
         static = {name: self._static(table) for name, table in step.tables.items()}
         for name, frame in (*zip(step.names, frames, strict=True), *static.items()):
             frame.createOrReplaceTempView(name)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from sunshower.records import Schema
 from sunshower.stores.tree import Tree
 from sunshower.trident.spouts.port import TridentSpout
-from sunshower.trident.stages.port import Operator
+from sunshower.trident.stages.port import Operator, Waiting
 
 
 class Feed(NamedTuple):
@@ -89,6 +89,11 @@ class Stage:
         """Whether it has a part in the commit phase of its own accord."""
         own = self.source is not None and self.source.spout.commits
         return own or any(node.operator.commits for node in self.nodes)
+
+    @property
+    def waits(self) -> bool:
+        """Whether one of its operators waits for somebody else's work."""
+        return any(isinstance(node.operator, Waiting) for node in self.nodes)
 
 
 @dataclass(frozen=True)
