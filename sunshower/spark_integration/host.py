@@ -217,6 +217,7 @@ class Slot:
         job.end = partial(cancel, context, group)
         try:
             if not job.done():
+                # Properties of this thread: pyspark has one of Java's for each of Python's.
                 context.setJobGroup(group, _told(job), True)
                 context.setLocalProperty("spark.scheduler.pool", job.batch.topology or None)
                 self._run(job, runner, context, group)

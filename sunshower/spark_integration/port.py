@@ -82,7 +82,8 @@ class Ticket(Protocol):
 
     def result(self) -> pa.Table | None:
         """Wait for the job: its rows, as `Columns.conform` makes them; None of a step without
-        `out`. Raises SparkUnavailable, SparkLost, SparkTimeout, TransformFailed, ResultMismatch.
+        `out`. Raises SparkUnavailable, SparkLost, SparkTimeout, TransformFailed, ResultMismatch,
+        WriteFailed.
         """
 
     def report(self) -> JobReport | None:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from sunshower.errors import ResultMismatch
+from sunshower.errors import ResultMismatch, WriteFailed
+from sunshower.spark_integration.blame import not_written
 from sunshower.spark_integration.normal import normalise
-from sunshower.spark_integration.port import BatchInfo, Static, Step
+from sunshower.spark_integration.port import BatchInfo, Static, Step, Writer
 from sunshower.spark_integration.schema import Columns, arrow_schema, spark_schema
 
 if TYPE_CHECKING:
@@ -99,12 +100,25 @@ class Runner:
         if wanted > 1:
             result.persist()
         try:
-            for write in step.writers:
-                write(result, batch)
+            for writer in step.writers:
+                self._write(step, writer, result, batch)
             return None if columns is None else columns.conform(collect(result))
         finally:
             if wanted > 1:
                 result.unpersist()
+
+    def _write(self, step: Step, writer: Writer, result: DataFrame, batch: BatchInfo) -> None:
+        try:
+            writer(result, batch)
+        except Exception as error:
+            why = not_written(error)
+            if not why:
+                raise
+            name = getattr(writer, "__name__", None) or str(writer)
+            raise WriteFailed(
+                f"{step}: batch {batch.id} could not be written by {name}: {why}. See whether the "
+                "place is there, may be written, and has room"
+            ) from None
 
     def _static(self, table: Static) -> Any:
         """A table to join with, made once in each session."""
