@@ -18,13 +18,13 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from queue import SimpleQueue
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from sunshower.errors import SparkError, SparkLost, SparkTimeout, SparkUnavailable
 from sunshower.spark_integration.blame import blamed
+from sunshower.spark_integration.line import Line
 from sunshower.spark_integration.port import BatchInfo, JobReport, Step
 from sunshower.spark_integration.reports import spark_said
 from sunshower.spark_integration.running import Runner
@@ -92,7 +92,7 @@ class Host:
 
     def __init__(self, open_session: Callable[[], Session], slots: int) -> None:
         self._open_session, self._count = open_session, slots
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._line = Line[Job]()
         self._lock = threading.Lock()  # of the session
         self._session: Session | None = None
         self._stopped = False
@@ -105,7 +105,7 @@ class Host:
         """Hand a job in; it is settled by a slot, or by the clock."""
         if self._stopped:
             job.settle(error=SparkLost(_CLOSED))
-        self._jobs.put(job)
+        self._line.put(job)
         return job
 
     @property
@@ -119,8 +119,7 @@ class Host:
 
     def stop(self) -> None:
         """End the session. Jobs that wait, or run, are lost."""
-        for _ in range(self._count):
-            self._jobs.put(None)
+        self._line.end(self._count)
         with self._lock:
             self._stopped = True
             session, self._session = self._session, None
@@ -151,7 +150,11 @@ class Host:
 
     def next_job(self) -> Job | None:
         """What a slot waits for; None: it is to end."""
-        return self._jobs.get()
+        return self._line.next()
+
+    def left(self, job: Job) -> None:
+        """A slot is free again."""
+        self._line.left(job)
 
     def runner(self, slot: Slot) -> tuple[Runner, Session]:
         """What a slot runs its jobs with: anew in each session. Raises a SparkError."""
@@ -177,6 +180,7 @@ class Host:
                 f"{job.batch.rows} rows: give spark(…, timeout_s=…), or smaller batches"
             )
         )
+        self._line.left(job)
         self._add_slot()
         cancel(session.spark.sparkContext, group)
 
@@ -198,6 +202,8 @@ class Slot:
         """Until there are no more jobs, or this slot was given up."""
         while not self.given_up and (job := self._host.next_job()) is not None:
             self._settle(job)
+            if not self.given_up:
+                self._host.left(job)
 
     def _settle(self, job: Job) -> None:
         if job.done():
