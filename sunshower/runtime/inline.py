@@ -35,9 +35,9 @@ def run_inline(
     So no task is tried again either: an error of user code outside a tuple's care is raised at
     once, as TopologyFailed from it. A ManualClock is moved on to whatever is due next when there is
     nothing to do, such as a replay that waits its back-off; with the system's, such a wait is a
-    loop with short naps, and uses up `steps_max`. The settings are the topology's own: tests do well to set
-    `check_mutation` there. Raises whatever else ends the topology, and ClusterError if `steps_max`
-    slices were not enough.
+    loop with short naps, and uses up `steps_max`. The settings are the topology's own: tests do
+    well to set `check_mutation` there. Raises whatever else ends the topology, and ClusterError if
+    `steps_max` slices were not enough.
     """
     graph = replace(graph, config=replace(graph.config, workers=1))
     clock = clock or SystemClock()
