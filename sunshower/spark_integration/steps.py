@@ -154,6 +154,10 @@ class Saved:
     options: Mapping[str, str]
     folder: str | None = None
 
+    def __str__(self) -> str:
+        where = f"{self.format}({self.folder!r})"
+        return where if self.folder is not None else f"saved_as({self.format!r}, …)"
+
     def __call__(self, result: DataFrame, batch: BatchInfo) -> None:
         """Write a batch."""
         writer = result.write.format(self.format).options(**self.options)

@@ -115,8 +115,11 @@ class Collector(Protocol[In_contra]):
     def ack(self, tuple: Tuple[Any]) -> None:
         """This bolt is done with `tuple`."""
 
-    def fail(self, tuple: Tuple[Any], reason: str = "") -> None:
-        """`tuple` cannot be processed: its spout hears why and where, at once."""
+    def fail(self, tuple: Tuple[Any], reason: str | BaseException = "") -> None:
+        """`tuple` cannot be processed: its spout hears why and where, at once.
+
+        An exception is told as if the `execute` of this tuple had raised it.
+        """
 
     def reset_timeout(self, tuple: Tuple[Any]) -> None:
         """Give the trees of `tuple` a full timeout again, from when the spout hears of it."""

@@ -32,6 +32,7 @@ from sunshower.trident.master import MasterSpout, Plan
 from sunshower.trident.phases import phases
 from sunshower.trident.spout_coordinator import SpoutCoordinatorBolt
 from sunshower.trident.stages.plan import Group, Source, Stage
+from sunshower.trident.waiting_bolt import WaitingBatchBolt
 
 
 def assemble(topology: Topology, group: Group) -> None:
@@ -61,7 +62,8 @@ def assemble(topology: Topology, group: Group) -> None:
         if stage.leaves:
             continue
         emitting = _emitting(group, stage, where)
-        bolt = BatchBolt(group.id, stage, found[stage.id], group.max_batches, emitting)
+        kind = WaitingBatchBolt if stage.waits else BatchBolt
+        bolt = kind(group.id, stage, found[stage.id], group.max_batches, emitting)
         topology.bolt(
             stage.id, bolt, (), stage.parallelism, fields=(), streams=_streams(group, stage)
         )

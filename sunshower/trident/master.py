@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from sunshower.errors import ReportedFailedBatch, TopologyFailed
+from sunshower.errors import ReportedFailedBatch, SparkUnavailable, TopologyFailed
 from sunshower.failures import Cause, Failure
 from sunshower.stores.tree import Tree
 from sunshower.topologies.components import Context, Spout, SpoutCollector
@@ -32,7 +32,7 @@ from sunshower.trident.timing import Timing
 
 _TOLD_AGAIN_S = 6.0  # a store that is away: longer than errors in a row are counted for
 # What a store or a broker that is away raises in user code is nobody's attempt: it is waited for.
-_AWAY = frozenset(error.__name__ for error in AWAY)
+_AWAY = frozenset(error.__name__ for error in (*AWAY, SparkUnavailable))
 
 
 def is_to_blame(failure: Failure) -> bool:

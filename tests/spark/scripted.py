@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from sunshower.errors import SparkError
-from sunshower.spark_integration.port import BatchInfo, Step
+from sunshower.spark_integration.port import BatchInfo, JobReport, Step
 from sunshower.spark_integration.steps import Spark
 
 
@@ -23,6 +23,7 @@ class ScriptedTicket:
     batch: BatchInfo
     ready: bool
     error: SparkError | None = None
+    cancelled: bool = False
 
     def done(self) -> bool:
         return self.ready
@@ -34,6 +35,12 @@ class ScriptedTicket:
         for write in self.step.writers:
             write(result, self.batch)
         return result
+
+    def report(self) -> JobReport:
+        return JobReport(self.batch.id, self.batch.attempt, 0.0, 0.1, 1.0, self.batch.rows, 0, 0, 0)
+
+    def cancel(self) -> None:
+        self.cancelled = True
 
 
 @dataclass

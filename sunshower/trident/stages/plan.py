@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from sunshower.records import Schema
 from sunshower.stores.tree import Tree
 from sunshower.trident.spouts.port import TridentSpout
-from sunshower.trident.stages.port import Operator, publishing
+from sunshower.trident.stages.port import Operator, Waiting, publishing
 
 
 class Feed(NamedTuple):
@@ -96,6 +96,11 @@ class Stage:
     def hears_of_success(self) -> bool:
         """Whether it is to be told which batches are committed."""
         return self.source is not None or any(publishing(node.operator) for node in self.nodes)
+
+    @property
+    def waits(self) -> bool:
+        """Whether one of its operators waits for somebody else's work."""
+        return any(isinstance(node.operator, Waiting) for node in self.nodes)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ Storm: org.apache.storm.trident.planner.TridentProcessor, SubtopologyBolt.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from sunshower.topologies.components import Context
 from sunshower.trident.attempts import Attempt
@@ -61,3 +61,19 @@ class Publishing(Operator, Protocol):
 def publishing(operator: Operator) -> Publishing | None:
     """The operator, if it is one that publishes."""
     return cast("Publishing", operator) if getattr(operator, "publishes", False) else None
+
+
+@runtime_checkable
+class Waiting(Protocol):
+    """An operator whose `finish` must not keep its task waiting for somebody else's work.
+
+    Its task looks again a few times a second, and goes on with other batches meanwhile; the trees
+    of the batch do not time out.
+    """
+
+    def ready(self, batch: Any, attempt: Attempt) -> bool:
+        """Whether `finish` would return at once. Asked until it says yes, when `finish` could be
+        called otherwise: the first time is the time to begin. What it raises fails the batch."""
+
+    def give_up(self, batch: Any) -> None:
+        """This attempt is over, finished or not: stop what was begun for it."""
