@@ -1,5 +1,6 @@
-"""Spark Structured Streaming counts the words of files, exactly once: what stands in SQLite is what
-a batch with a number has come to, and the checkpoint knows which batch is next.
+"""Spark Structured Streaming counts the words of files, exactly once.
+
+What stands in SQLite has the number of its batch beside it, and the checkpoint knows which is next.
 """
 
 from __future__ import annotations
