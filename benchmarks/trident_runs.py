@@ -93,7 +93,7 @@ def empty_batches(arena: Arena, topology: Topology, gate: Gate, seconds: float) 
 def _ready(arena: Arena, topology: Topology) -> Iterator[RayRun]:
     """A run whose master has opened its store, and waits at the gate."""
     with arena.running(topology, Layout.PACK) as run:
-        wait(lambda: "txid" in _master(run.snapshot()).figures)
+        wait(lambda: "txid" in run.snapshot().figures(_MASTER))
         yield run
 
 
