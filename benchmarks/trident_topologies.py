@@ -20,13 +20,13 @@ from sunshower.trident.spouts.text import TextFileBatches
 from sunshower.trident.states.port import StateKind
 
 SOURCE = "source"
-BEGUN = "begun at"
+BEGUN, SUCCEEDED = "begun at", "succeeded at"
 MAX_BATCHES = 3
 
 
 class Gated:
     """A source of batches that begins none before the gate opens, and notes when it was asked for
-    the first one: what it needs to connect and to read counts."""
+    the first one (what it needs to connect and to read counts), and when the last was committed."""
 
     def __init__(self, spout: Any, gate: Gate) -> None:
         self._spout, self._gate = as_trident_spout(spout), gate
@@ -58,16 +58,20 @@ class _Coordinator(_Wrapping):
 
 
 class _Emitter(_Wrapping):
-    _begun_s: float | None = None
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
+        self._times: dict[str, float] = {}
 
     def emit_batch(self, *about: Any) -> None:
-        if self._begun_s is None:
-            self._begun_s = time.monotonic()
+        self._times.setdefault(BEGUN, time.monotonic())
         self._inner.emit_batch(*about)
 
+    def success(self, attempt: Any) -> None:
+        self._times[SUCCEEDED] = time.monotonic()
+        self._inner.success(attempt)
+
     def figures(self) -> Mapping[str, float]:
-        begun = {} if self._begun_s is None else {BEGUN: self._begun_s}
-        return {**self._inner.figures(), **begun}
+        return {**self._inner.figures(), **self._times}
 
 
 class _Never:
