@@ -11,7 +11,7 @@ Storm: org.apache.storm.trident.state.map.OpaqueMap, TransactionalMap, CachedBat
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from sunshower.errors import BatchError, FailedBatch, StaleAttempt, Unserialisable, WrongVersion
 from sunshower.stores.backing import Backing
@@ -22,7 +22,9 @@ from sunshower.trident.states.recent import Recent
 from sunshower.trident.states.texts import UNCHANGING, text_of, texts_of_keys, values_of
 from sunshower.trident.states.values import (
     NOTHING,
+    Kept,
     Stored,
+    Written,
     found_by,
     is_done,
     is_later,
@@ -34,20 +36,6 @@ _NULL = "null"
 _RECENT_MAX = 100_000  # keys; of each some 400 bytes
 
 
-class _Written(NamedTuple):
-    """A key that this batch has written: for the next one it is what `Stored` is."""
-
-    txid: int
-    value: Any  # as it was given; it may have been changed since, unless it is UNCHANGING
-    before: Any  # what was found before the batch, if it is opaque; likewise
-    text: str  # the value as JSON
-    before_text: str
-
-    def read(self) -> Any:
-        """As a later batch will find it."""
-        return self.value if type(self.value) in UNCHANGING else values_of([self.text])[0]
-
-
 class StoredMap:
     """See the port MapState. It owns the backing."""
 
@@ -56,9 +44,9 @@ class StoredMap:
         self._owner = owner
         self._kind = owner.kind
         self._attempt: Attempt | None = None  # while a batch is written
-        self._found: dict[str, Stored | _Written] = {}  # what this batch has read
-        self._written: dict[str, _Written] = {}
-        self._recent: Recent[_Written] = Recent(_RECENT_MAX)
+        self._found: dict[str, Kept] = {}  # what this batch has read
+        self._written: dict[str, Written] = {}
+        self._recent: Recent[Written] = Recent(_RECENT_MAX)
         self._look()
 
     def begin_commit(self, attempt: Attempt) -> None:
@@ -80,7 +68,7 @@ class StoredMap:
         texts = self._texts(keys)
         self._fetch(texts)
         found, written, opaque = self._found, self._written, self._kind is StateKind.OPAQUE
-        stamp, old, before, values = self._stamp, None, _NULL, []
+        stamp, before, values = self._stamp, _NULL, []
         for key, text, update in zip(keys, texts, updates, strict=True):
             stored = found[text]
             if text in written or stored[0] >= txid:
@@ -88,12 +76,12 @@ class StoredMap:
                 continue
             old = stored[1]
             if opaque:  # first: an update may change what it gets
-                before = stored.text if type(stored) is _Written else text_of(old)
+                before = stored.text if type(stored) is Written else text_of(old)
             new = update(old)
             made = str(new) if type(new) is int else self._text_of(key, new)
-            # A third of the time of _Written(…).
+            # A third of the time of Written(…).
             one = (stamp, new, old if opaque else None, made, before)
-            written[text] = tuple.__new__(_Written, one)
+            written[text] = tuple.__new__(Written, one)
             values.append(new if type(new) in UNCHANGING else written[text].read())
         return values
 
@@ -207,9 +195,9 @@ class StoredMap:
         self._written[text] = made = self._new(key, update(self._now(text)), before)
         return made.read()
 
-    def _new(self, key: Key, value: Any, before: tuple[Any, str]) -> _Written:
+    def _new(self, key: Key, value: Any, before: tuple[Any, str]) -> Written:
         found, found_text = before
-        return _Written(self._stamp, value, found, self._text_of(key, value), found_text)
+        return Written(self._stamp, value, found, self._text_of(key, value), found_text)
 
     def _before(self, text: str) -> tuple[Any, str]:
         """What was there before this batch, and the same as JSON; null where it is not kept."""
