@@ -30,13 +30,15 @@ NAMES = (
     "kafka-words",
     "spark",
     "spark-kafka",
+    "trident",
+    "trident-kafka",
 )
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Measure Sunshower beside bare loops, Bytewax, Faust, Quix. Takes 20 minutes.",
+        description="Measure Sunshower beside Bytewax, Faust, Quix, Spark. Takes 30 minutes.",
     )
     parser.add_argument(
         "--only",
@@ -119,6 +121,7 @@ def matches(options: argparse.Namespace, stack: ExitStack, tell: Tell) -> Iterat
         simulation,
         spark,
         spark_kafka,
+        trident,
         word_count,
     )
     from benchmarks.clusters import Arena
@@ -141,11 +144,15 @@ def matches(options: argparse.Namespace, stack: ExitStack, tell: Tell) -> Iterat
         return write_lines(folder, options.words)
 
     @cache
-    def topic() -> kafka.Topic:
-        tell(f"starting a Kafka, and filling a topic with {options.messages:,} messages")
-        return kafka.Topic(
-            stack.enter_context(Kafka(1, Upkeep(short_lived=False))), lines(), options.messages
-        )
+    def server() -> Kafka:
+        tell("starting a Kafka")
+        return stack.enter_context(Kafka(1, Upkeep(short_lived=False)))
+
+    @cache
+    def topic(name: str = "lines", share: int = 1) -> kafka.Topic:
+        messages = options.messages // share
+        tell(f"filling a topic of Kafka with {messages:,} messages")
+        return kafka.Topic(server(), lines(), messages, name)
 
     @cache
     def local_spark() -> spark.Bench:
@@ -165,6 +172,10 @@ def matches(options: argparse.Namespace, stack: ExitStack, tell: Tell) -> Iterat
             arena(), local_spark(), options.batches // options.repeat, stack
         ),
         "spark-kafka": lambda: spark_kafka.match(local_spark(), topic()),
+        "trident": lambda: trident.words(arena(), lines(), options.words, options.seconds, tell),
+        "trident-kafka": lambda: trident.kafka_words(
+            arena(), topic(), topic("few", trident.SHARE), tell
+        ),
     }
     for name in NAMES:
         if name in options.only:

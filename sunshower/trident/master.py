@@ -193,6 +193,7 @@ class MasterSpout(Spout[Any]):
             case Advance(txid, _):
                 skipped = machine.active[txid].skip
                 self._memory.committed(txid)
+                now = self._clock.now()  # that took its time, too
                 machine.done(step, now)
                 self._causes.pop(txid, None)
                 self._timing.committed(id, now, skipped=skipped)
