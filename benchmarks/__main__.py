@@ -28,6 +28,8 @@ NAMES = (
     "idle",
     "kafka",
     "kafka-words",
+    "spark",
+    "spark-kafka",
 )
 
 
@@ -60,12 +62,12 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
         parser.error("--repeat must be at least 1, --words a multiple of 1,000")
     options.seconds = 3.0
     options.idle_seconds = 10.0
-    options.windows, options.simulated = 50, 100
+    options.windows, options.simulated, options.batches = 50, 100, 200
     if options.quick:
         options.repeat, options.words = 1, min(options.words, 200_000)
         options.messages = min(options.messages, 40_000)
         options.seconds, options.idle_seconds = 1.0, 2.0
-        options.windows, options.simulated = 5, 5
+        options.windows, options.simulated, options.batches = 5, 5, 5
     return options
 
 
@@ -108,17 +110,29 @@ def main() -> int:
 
 def matches(options: argparse.Namespace, stack: ExitStack, tell: Tell) -> Iterator[Match]:
     """The matches that were asked for, one after the other; Ray is started when one needs it."""
-    from benchmarks import constants, history, idle, kafka, ledger, simulation, word_count
+    from benchmarks import (
+        constants,
+        history,
+        idle,
+        kafka,
+        ledger,
+        simulation,
+        spark,
+        spark_kafka,
+        word_count,
+    )
     from benchmarks.clusters import Arena
     from benchmarks.corpus import write_lines
     from sunshower.dev.kafka import Kafka
     from sunshower.dev.servers import Upkeep
+    from sunshower.spark_integration.environment import java_for_executors
 
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sunshower-")))
 
     @cache
     def arena() -> Arena:
         tell("starting Ray")
+        java_for_executors()  # Ray starts those of Spark
         return stack.enter_context(Arena(folder))
 
     @cache
@@ -133,6 +147,10 @@ def matches(options: argparse.Namespace, stack: ExitStack, tell: Tell) -> Iterat
             stack.enter_context(Kafka(1, Upkeep(short_lived=False))), lines(), options.messages
         )
 
+    @cache
+    def local_spark() -> spark.Bench:
+        return spark.local(stack)
+
     makers: dict[str, Callable[[], Match]] = {
         "ledger": lambda: ledger.match(options.windows),
         "simulation": lambda: simulation.match(options.simulated),
@@ -143,6 +161,10 @@ def matches(options: argparse.Namespace, stack: ExitStack, tell: Tell) -> Iterat
         "idle": lambda: idle.match(arena(), options.idle_seconds),
         "kafka": lambda: kafka.reading(arena(), topic()),
         "kafka-words": lambda: kafka.words(arena(), topic(), tell),
+        "spark": lambda: spark.match(
+            arena(), local_spark(), options.batches // options.repeat, stack
+        ),
+        "spark-kafka": lambda: spark_kafka.match(local_spark(), topic()),
     }
     for name in NAMES:
         if name in options.only:

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-_PACKAGES = ("ray", "numpy", "msgpack", "pyarrow", "bytewax")
+_PACKAGES = ("ray", "numpy", "msgpack", "pyarrow", "bytewax", "pyspark")
 _PROC = Path("/proc")
 _LOOK_S = 0.25
 _QUIET_CORES = 0.15  # what an idle machine with an idle Ray on it uses
@@ -39,6 +39,12 @@ def cpu_s(pids: Iterable[int]) -> float | None:
         return sum(_ticks(_PROC / str(pid) / "stat") for pid in pids) / os.sysconf("SC_CLK_TCK")
     except OSError:
         return None
+
+
+def resident(pids: Iterable[int]) -> int:
+    """The bytes of memory that these processes have now. Raises OSError where nobody tells."""
+    pages = (int((_PROC / str(pid) / "statm").read_text().split()[1]) for pid in pids)
+    return sum(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def wait_for_quiet(patience_s: float) -> float:

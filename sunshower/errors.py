@@ -43,6 +43,7 @@ SunshowerError                 one paragraph: the thing, the place, the way out
 │   ├── SparkUnavailable       no session: Java, a package, processors or memory are missing
 │   ├── SparkLost              the session died under a job; the job may be handed over again
 │   ├── SparkTimeout           a job that took longer than it was given
+│   ├── RangeGone              records of Kafka that Spark was to read are not there any more
 │   ├── TransformFailed        the user's transform raised; the message has its own traceback
 │   └── ResultMismatch         what came of a transform is not what was declared of it
 ├── InjectedError              what a fault of an experiment raises in user code's place
@@ -228,6 +229,10 @@ class SparkLost(SparkError):
 
 class SparkTimeout(SparkError):
     """A job took longer than it was given, and was stopped."""
+
+
+class RangeGone(SparkError):
+    """Records of Kafka that Spark was to read are not there any more; the message names them."""
 
 
 class TransformFailed(SparkError):

@@ -1,4 +1,4 @@
-"""The jars of a server: fetched once from Maven's repository, cached, checked each time."""
+"""Jars of servers, and Spark's for Kafka: fetched once from Maven, cached, checked each time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOCKS = Path(__file__).with_name("locks")
 
 @dataclass(frozen=True)
 class Release:
-    """A server as Maven knows it: what to ask for, and what to leave out of what comes with it."""
+    """A program as Maven knows it: what to ask for, and what to leave out of what comes with it."""
 
     name: str
     roots: tuple[str, ...]  # coordinates, group:artifact:version
@@ -50,6 +50,15 @@ ZOOKEEPER = Release(
         "ch.qos.logback:",
         "io.netty:netty-tcnative",  # OpenSSL for five platforms; Java has its own TLS
         *("org.mockito:", "net.bytebuddy:", "org.objenesis:"),  # for the tests of tcnative
+    ),
+)
+
+SPARK_KAFKA = Release(
+    "spark-sql-kafka-3.5.7",
+    ("org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.7",),
+    without=(  # pyspark brings these
+        *("org.apache.hadoop:", "com.google.code.findbugs:", "commons-logging:"),
+        *("com.github.luben:", "org.lz4:", "org.xerial.snappy:", "org.slf4j:"),
     ),
 )
 
@@ -86,6 +95,12 @@ def read_lock(release: Release) -> list[Jar]:
 def class_path(release: Release, look: Look) -> str:
     """What `java -cp` wants. Fetches what is not in the cache. Raises Unobtainable."""
     return os.pathsep.join(str(path) for path in fetch(read_lock(release), cache(), look))
+
+
+def spark_kafka(look: Look = lambda _: None) -> tuple[str, ...]:
+    """With these Spark reads and writes Kafka: `LocalSpark(jars=spark_kafka())`. Fetches what is
+    not in the cache, 6 MB in all. Raises Unobtainable."""
+    return tuple(map(str, fetch(read_lock(SPARK_KAFKA), cache(), look)))
 
 
 def cache() -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 
-from sunshower.dev.jars import KAFKA, KAFKA_ON_ZOOKEEPER, ZOOKEEPER, Release, cache
+from sunshower.dev.jars import KAFKA, KAFKA_ON_ZOOKEEPER, SPARK_KAFKA, ZOOKEEPER, Release, cache
 from sunshower.dev.maven import context
 
 
@@ -25,7 +25,7 @@ def lines(release: Release) -> list[str]:
 
 def main() -> None:
     """Write all locks."""
-    for release in (KAFKA, KAFKA_ON_ZOOKEEPER, ZOOKEEPER):
+    for release in (KAFKA, KAFKA_ON_ZOOKEEPER, ZOOKEEPER, SPARK_KAFKA):
         found = lines(release)
         head = f"# {release.name}: SHA-256 and coordinates, by sunshower/dev/locking.py"
         release.lock.write_text("\n".join([head, *found, ""]), encoding="utf-8")

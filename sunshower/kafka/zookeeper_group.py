@@ -11,9 +11,8 @@
 Each member decides for itself, from the members and partitions it sees, by a rule that gives all
 the same answer. Two may look at different moments and disagree: then a claim finds a node there,
 waits, and looks again. A partition is read only while one's own node says so; so it has one owner,
-whatever the views. (But for one moment: who withdraws looks whose the node is, and then removes it;
-a session that ends in between may cost another one its claim.) What stays with its owner is not
-stopped.
+whatever the views. A claim is withdrawn while one's member is there, in one step: a session that
+ends meanwhile costs nobody else a claim. What stays with its owner is not stopped.
 
 No herd: each member watches one node, the list of members. It looks a while later, drawn by chance
 from a span that grows with the group, so that many changes are one and the server is asked evenly;
@@ -165,11 +164,11 @@ class ZooKeeperGroup:
             self._hear(owner, self._clock.now())
             self._revoke(owner, self._held, lost=False)
             self._mine = {}
-            with suppress(StoreUnreachable):  # then they go with the session
-                self._sweep()
-                self._release()
-                if self._name:
-                    self._tree.withdraw(f"{self._home}/ids/{self._name}")
+            if self._name:
+                with suppress(StoreUnreachable):  # then they go with the session
+                    self._sweep()
+                    self._release()
+                    self._tree.withdraw(self._member)
         finally:
             self._tree.close()
 
@@ -178,6 +177,7 @@ class ZooKeeperGroup:
             self._watch = self._tree.watch(f"{self._home}/ids", self._tell)
         if not self._name:
             self._join(now_s)
+        self._sweep()
         self._notice(now_s)
         if now_s >= self._look_s:
             self._read_members(now_s)
@@ -211,7 +211,7 @@ class ZooKeeperGroup:
         """The session has ended. What we did since then we did in a new one, by the old name."""
         self._revoke(owner, self._held, lost=True)
         if self._name:
-            self._remains.add(f"{self._home}/ids/{self._name}")
+            self._remains.add(self._member)
         self._remains |= {self._owner(partition) for partition in self._nodes}
         self._nodes = {}
         self._name = ""
@@ -221,7 +221,6 @@ class ZooKeeperGroup:
 
     def _join(self, now_s: float) -> None:
         """By a name that no other session has had."""
-        self._sweep()
         millis = int(self._wall() * 1000)
         name = f"{self._group}_{self._host}-{millis}-{self._chance.getrandbits(32):08x}"
         path = f"{self._home}/ids/{name}"
@@ -296,7 +295,7 @@ class ZooKeeperGroup:
         """Take our name off what somebody else ought to have, or another thread of ours."""
         for partition, thread in [*self._nodes.items()]:
             if self._mine.get(partition) != thread:
-                self._tree.withdraw(self._owner(partition))
+                self._tree.withdraw(self._owner(partition), self._member)
                 del self._nodes[partition]
 
     def _claim(self, owner: Owner, now_s: float) -> None:
@@ -338,11 +337,15 @@ class ZooKeeperGroup:
 
     # ---- nodes ----------------------------------------------------------------------------------
 
+    @property
+    def _member(self) -> str:
+        return f"{self._home}/ids/{self._name}"
+
     def _owner(self, partition: Partition) -> str:
         return f"{self._home}/owners/{partition.topic}/{partition.number}"
 
     def _sweep(self) -> None:
         """Nodes of former names that this session may have: made before its begin was heard of."""
         for path in sorted(self._remains):
-            self._tree.withdraw(path)
+            self._tree.withdraw(path, self._member)
             self._remains.remove(path)

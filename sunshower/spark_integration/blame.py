@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from sunshower.errors import SparkError, SparkLost, TransformFailed
+from sunshower.errors import RangeGone, SparkError, SparkLost, TransformFailed
 
 _OURS = str(Path(__file__).parent)
 _THEIRS = re.compile(r"[/\\](pyspark|py4j|raydp)[/\\]")
@@ -18,6 +18,8 @@ _STACK = re.compile(
     r"\n\s*(at [\w$./]+\(|JVM stacktrace:|Driver stacktrace:|== SQL|\.\.\. \d+ more)"
 )
 _CAUSE = re.compile(r"Caused by: [\w.$]+: (.*)|\(executor [^)]*\): ([\w.$]+: .*)")
+# Kafka's source in Spark, where offsets that it was given have been removed.
+_GONE = re.compile(r"Cannot fetch (?:offset|records in)[^\n]*(?=\n[^\n]*data may have been lost)")
 
 
 def blamed(error: BaseException, what: str, alive: bool) -> SparkError:
@@ -27,6 +29,12 @@ def blamed(error: BaseException, what: str, alive: bool) -> SparkError:
     if not alive:
         return SparkLost(f"Spark died while it ran {what} ({_first(error)}); a new one is started")
     text = str(error)
+    if found := _GONE.search(text):
+        return RangeGone(
+            f"{what} was to read what Kafka has removed: {found[0].rstrip('. ')}. Retention was "
+            "faster than Spark, or the topic was made anew: keep records until their batches are "
+            "committed"
+        )
     if found := _PYTHON.search(text):  # of a UDF, in one of Spark's own Pythons
         return TransformFailed(f"{what} failed in a function of its own:\n{found[0].strip()}")
     return TransformFailed(f"{what} failed:\n{''.join(_lines(error, text)).rstrip()}")

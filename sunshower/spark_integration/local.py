@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from sunshower.errors import ConfigError
-from sunshower.spark_integration.environment import SETTINGS, prepare
+from sunshower.spark_integration.environment import SETTINGS, prepare, with_jars
 from sunshower.spark_integration.host import Host, Job, Session
 from sunshower.spark_integration.port import BatchInfo, Step, Ticket
 from sunshower.spark_integration.running import collect, hand_over
@@ -22,13 +22,15 @@ class LocalSpark:
     """A session in each process that runs a bolt with it; bolts of one process share it.
 
     `cores` are threads of Spark (0: as many as there are processors), `memory` is Java's,
-    `in_flight` how many batches run at a time, `settings` Spark's own.
+    `in_flight` how many batches run at a time, `settings` Spark's own, `jars` what else its Java is
+    to have.
     """
 
     cores: int = 0
     memory: str = "1g"
     in_flight: int = 2
     settings: Mapping[str, str] = field(default_factory=dict)
+    jars: Sequence[str] = ()
 
     def open(self) -> LocalGateway:
         """A way to this process's session. Raises ConfigError if it is one of other settings."""
@@ -95,7 +97,7 @@ class LocalSession:
         builder = SparkSession.builder.master(f"local[{place.cores or '*'}]").appName("sunshower")
         cores = place.cores or 4
         ours = {"spark.driver.memory": place.memory, "spark.sql.shuffle.partitions": str(cores)}
-        for name, value in {**SETTINGS, **ours, **place.settings}.items():
+        for name, value in {**SETTINGS, **ours, **with_jars(place.jars), **place.settings}.items():
             builder = builder.config(name, value)
         self.spark: Any = builder.getOrCreate()
         if self.owned:

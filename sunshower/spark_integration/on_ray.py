@@ -39,7 +39,8 @@ class RayDPSpark:
     when nobody has asked for `idle_s`. None: each task has one of its own, which ends with it.
 
     It takes `executors` × `cores` processors of Ray, and `executors` × `memory`; beside them the
-    driver has `driver_memory`. `in_flight` batches run at a time.
+    driver has `driver_memory`. `in_flight` batches run at a time. `jars` are on the driver's node,
+    which hands them to the executors.
     """
 
     name: str | None = "spark"
@@ -50,6 +51,7 @@ class RayDPSpark:
     in_flight: int = 2
     idle_s: float = 600.0
     settings: Mapping[str, str] = field(default_factory=dict)
+    jars: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         java_for_executors()  # it is declared before the topology starts a Ray

@@ -10,9 +10,11 @@ from sunshower.errors import SparkLost
 from sunshower.records import Schema
 from sunshower.spark_integration.port import BatchInfo, Ticket
 from sunshower.spark_integration.schema import Columns
+from sunshower.spark_integration.tables import Tables
 from sunshower.topologies.components import Context
 from sunshower.trident.attempts import Attempt
 from sunshower.trident.stages.port import Emit, Rows
+from sunshower.trident.states.counted import CountedIn
 
 if TYPE_CHECKING:
     from sunshower.spark_integration.steps import Spark
@@ -34,18 +36,23 @@ class SparkOperator:
     """Gathers a batch; `finish` waits for Spark, unless `ready` was asked until it said yes.
 
     It must see all rows of a batch: its stage has one task, or each has a job of its own. With
-    writers it commits: batches are then written in their order, each under its txid. Raises at its
-    declaration RecordMismatch and TopologyError.
+    writers it commits: batches are then written in their order, each under its txid; but tables
+    are staged in the process phase, and shown when told so. Raises at its declaration
+    RecordMismatch and TopologyError.
     """
 
     def __init__(self, step: Spark, inputs: Sequence[Schema]) -> None:
         self._columns = [Columns.of(schema.type, f"spark({step.step})") for schema in inputs]
         self._spark = step.reading(*self._columns)
         self._out = None if step.out is None else Columns.of(step.out)
-        self.commits = bool(step.step.writers)
+        self._tables = Tables(step.step.writers)
+        self.publishes = bool(self._tables.tables)
+        self.commits = len(self._tables.tables) < len(step.step.writers)
+        self.counted: CountedIn | None = None
 
     def prepare(self, context: Context) -> None:
         """Open a way to Spark; it starts beside the rest of the topology."""
+        self._tables.open(context.topology, self.counted)
         self._gateway = self._spark.where.open()
         self._gateway.start()
 
@@ -90,5 +97,10 @@ class SparkOperator:
                 raise
             return _LOST
 
+    def succeeded(self, txid: int) -> None:
+        """Show the batches up to this one."""
+        self._tables.publish(txid)
+
     def cleanup(self) -> None:
         self._gateway.close()
+        self._tables.close()

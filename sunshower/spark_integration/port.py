@@ -38,6 +38,16 @@ class BatchInfo:
     tables: Mapping[str, Any] = field(default_factory=dict)
 
 
+class Reads(Protocol):
+    """Makes a DataFrame of rows that only say what is to be read, as `kafka_rows.py` does."""
+
+    def check(self, columns: pa.Schema) -> None:
+        """Raise RecordMismatch for rows that do not say it."""
+
+    def __call__(self, session: SparkSession, table: pa.Table) -> DataFrame:
+        """What a batch of such rows stands for."""
+
+
 @dataclass(frozen=True)
 class Step:
     """What a gateway needs to know of a transform. It is a value: pickled where it travels."""
@@ -48,6 +58,7 @@ class Step:
     writers: tuple[Writer, ...] = ()
     timeout_s: float = 600.0
     names: tuple[str, ...] = ("batch",)  # of the inputs, as views for SQL
+    reads: Reads | None = None  # what the rows of the first input stand for; None: for themselves
 
     def __str__(self) -> str:
         return getattr(self.transform, "__name__", type(self.transform).__name__)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import ray
 
 from sunshower.errors import ConfigError, SparkUnavailable
-from sunshower.spark_integration.environment import SETTINGS, prepare
+from sunshower.spark_integration.environment import SETTINGS, prepare, with_jars
 from sunshower.spark_integration.local import end_java, warm
 from sunshower.spark_integration.running import to_bytes
 
@@ -82,7 +82,7 @@ class RayDPSession:
             place.executors,
             place.cores,
             place.memory,
-            configs={**SETTINGS, **ours, **place.settings},
+            configs={**SETTINGS, **ours, **with_jars(place.jars), **place.settings},
         )
         self.spark.sparkContext.setLogLevel("OFF")
         self._java = self.spark.sparkContext._gateway.proc

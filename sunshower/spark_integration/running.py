@@ -71,12 +71,17 @@ class Runner:
 
     def run(self, step: Step, tables: Sequence[pa.Table], batch: BatchInfo) -> pa.Table | None:
         """The result of a step. Raises what the transform does, and ResultMismatch."""
-        frames = [self._hand_over(self._session, table) for table in tables]
+        frames = [self._frame(step, place, table) for place, table in enumerate(tables)]
         static = {name: self._static(table) for name, table in step.tables.items()}
         for name, frame in (*zip(step.names, frames, strict=True), *static.items()):
             frame.createOrReplaceTempView(name)
         batch = replace(batch, tables=static)
         return self._finish(step, step.transform(*frames, batch), batch)
+
+    def _frame(self, step: Step, place: int, table: pa.Table) -> Any:
+        if step.reads is not None and not place:
+            return step.reads(self._session, table)
+        return self._hand_over(self._session, table)
 
     def _finish(self, step: Step, result: Any, batch: BatchInfo) -> pa.Table | None:
         wanted = (step.out is not None) + len(step.writers)

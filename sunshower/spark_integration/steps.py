@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING, Any
 from sunshower.errors import TopologyError
 from sunshower.spark_integration.local import LocalSpark
 from sunshower.spark_integration.operator import SparkOperator
-from sunshower.spark_integration.port import BatchInfo, Place, Static, Step, Transform, Writer
+from sunshower.spark_integration.port import (
+    BatchInfo,
+    Place,
+    Reads,
+    Static,
+    Step,
+    Transform,
+    Writer,
+)
 from sunshower.spark_integration.schema import Columns
+from sunshower.spark_integration.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,7 +45,10 @@ class Spark:
         return self.step.out
 
     def write(self, writer: Writer) -> Spark:
-        """Also call `writer(result, batch)`: `parquet(…)`, `saved_as(…)`, or any function."""
+        """Also call `writer(result, batch)`: `table(…)`, `parquet(…)`, `saved_as(…)`, any function.
+
+        `table` is in `tables.py`.
+        """
         return replace(self, step=replace(self.step, writers=(*self.step.writers, writer)))
 
     def __call__(self, stream: BatchStream[Any], *others: BatchStream[Any]) -> BatchStream[Any]:
@@ -46,6 +58,9 @@ class Spark:
         and RecordMismatch.
         """
         operator = SparkOperator(self, [one.schema for one in (stream, *others)])
+        draft = stream.tip.stage
+        for one in Tables(self.step.writers).tables:
+            draft.group.program.keep_folder(str(one.folder), draft.where(f"spark({self.step})"))
         whole = stream if others else stream.global_()
         return whole.operate(operator, *others, fields=() if self.out is None else self.out)
 
@@ -63,6 +78,8 @@ class Spark:
         """The same for inputs like these. Each is a view for SQL, by the name of its record type;
         a single one is `batch`. Raises TopologyError for a transform that takes others."""
         self.check_inputs(len(inputs))
+        if self.step.reads is not None:
+            self.step.reads.check(inputs[0].arrow)
         try:
             inspect.signature(self.step.transform).bind(*inputs, None)
         except TypeError as error:
@@ -80,12 +97,14 @@ def spark(
     tables: Mapping[str, Static] | None = None,
     where: Place | None = None,
     timeout_s: float = 600.0,
+    reads: Reads | None = None,
 ) -> Spark:
     """A step for Spark. See Spark, and spark_sql for one that is a query.
 
     `tables` are static ones to join with: `batch.tables["pages"]`, and a view of that name. Each is
     an Arrow table, the path of Parquet files, or a function of the session. `where` is
     LocalSpark(…), the default, or RayDPSpark(…). `timeout_s` is for one batch, once it runs.
+    `reads`: the rows of the (first) input only say what Spark is to read, as KafkaRows(…) has it.
 
     Raises RecordMismatch for a field of `out` that Spark cannot have, TopologyError for anything
     else that cannot work.
@@ -94,7 +113,7 @@ def spark(
         raise TopologyError(f"spark({transform!r}): give a function of (df, batch)")
     if not timeout_s > 0:
         raise TopologyError(f"spark({transform!r}): timeout_s is {timeout_s!r}; it must be above 0")
-    step = Step(transform, out, dict(tables or {}), timeout_s=timeout_s)
+    step = Step(transform, out, dict(tables or {}), timeout_s=timeout_s, reads=reads)
     if out is not None:
         Columns.of(out, f"spark({step}), out")
     return Spark(step, where or LocalSpark())

@@ -116,10 +116,12 @@ class SqliteTree:
                 raise StoreError(f"{path} has children, so it cannot be removed")
             db.execute("DELETE FROM nodes WHERE path = ?", (path,))
 
-    def withdraw(self, path: str) -> None:
+    def withdraw(self, path: str, beside: str | None = None) -> None:
+        there = "SELECT 1 FROM nodes WHERE path = ?"
         sql = "DELETE FROM nodes WHERE path = ? AND owner = ?"
         with self._writing() as db:
-            db.execute(sql, (check(path), self.session))
+            if beside is None or db.execute(there, (check(beside),)).fetchone():
+                db.execute(sql, (check(path), self.session))
 
     def watch(self, path: str, changed: Callable[[], None]) -> _Watch:
         watch = _Watch(check(path), changed, self._watches)

@@ -22,6 +22,8 @@ from sunshower.stores.listeners import Listener, Listeners, Told
 from sunshower.stores.tree import Node, Session, check
 from sunshower.stores.zookeeper_client import Access, Tls, connect, disconnect
 
+_ANY_VERSION = -1
+
 
 class _Watch:
     """Looks at a node and its children with watches that ZooKeeper forgets after one call each."""
@@ -152,10 +154,10 @@ class ZooKeeperTree:
             if attempts.count == 1:
                 raise
 
-    def withdraw(self, path: str) -> None:
+    def withdraw(self, path: str, beside: str | None = None) -> None:
         with self.errors(check(path)):
             until_s = time.monotonic() + self._answer_within_s
-            self.client.retry(self._withdraw, path, until_s)
+            self.client.retry(self._withdraw, path, beside, until_s)
 
     def watch(self, path: str, changed: Callable[[], None]) -> _Watch:
         watch = _Watch(self, check(path), changed)
@@ -209,16 +211,20 @@ class ZooKeeperTree:
             for watch in [*self.watches]:
                 self.soon(watch.again)
 
-    def _withdraw(self, path: str, until_s: float) -> None:
-        from kazoo.exceptions import ConnectionLoss, NoNodeError
+    def _withdraw(self, path: str, beside: str | None, until_s: float) -> None:
+        from kazoo.exceptions import ConnectionLoss
 
         found = self.ask_once(self.client.exists_async, path, until_s=until_s)
         session = self.client.client_id
         if session is None:
             raise ConnectionLoss  # it was there a moment ago: once more, when it is back
         if found and found.ephemeralOwner == session[0]:
-            with suppress(NoNodeError):
-                self.ask_once(self.client.delete_async, path, found.version, until_s=until_s)
+            step = self.client.transaction()
+            if beside is not None:
+                step.check(beside, _ANY_VERSION)
+            step.delete(path, found.version)
+            for answer in self.ask_once(step.commit_async, until_s=until_s):
+                _raise_failure(answer)
 
     def _is_mine(self, path: str, value: bytes, ephemeral: bool) -> bool:
         if ephemeral:
@@ -256,3 +262,13 @@ class ZooKeeperTree:
                 f"the ZooKeeper at {self._hosts} does not answer "
                 f"({self._last.said or type(error).__name__})"
             ) from error
+
+
+def _raise_failure(answer: object) -> None:
+    """Of one operation in a transaction. One that finds a node gone is none of ours, and neither
+    are those that were given up for the failure of another."""
+    from kazoo.exceptions import KazooException, NoNodeError, RolledBackError, RuntimeInconsistency
+
+    harmless = (NoNodeError, RolledBackError, RuntimeInconsistency)
+    if isinstance(answer, KazooException) and not isinstance(answer, harmless):
+        raise answer

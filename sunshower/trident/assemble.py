@@ -1,7 +1,7 @@
 """A batch group made into ordinary components: one spout, and bolts.
 
     $mastercoord-G ─$batch▶ $spoutcoord-S ─$batch▶ the stage of S ─parts, $coord-G▶ further stages
-                   ─$commit▶ the stages that commit       ─$success▶ those of spouts
+                   ─$commit▶ the stages that commit       ─$success▶ of spouts, and that publish
 
 Storm: org.apache.storm.trident.topology.TridentTopologyBuilder
 """
@@ -97,6 +97,7 @@ def _streams(group: Group, stage: Stage) -> Streams:
 def _connect(topology: Topology, group: Group, stage: Stage, master: Stream[Any]) -> None:
     if stage.source is not None:
         _orders(topology, stage.source).all().into(stage.id)
+    if stage.hears_of_success:
         master.stream(SUCCESS).all().into(stage.id)
     if stage.commits:
         master.stream(COMMIT).all().into(stage.id)

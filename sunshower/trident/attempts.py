@@ -2,7 +2,7 @@
 
     $mastercoord-G   ──$batch──▶   $spoutcoord-S   ──$batch──▶   emitters  ──parts──▶   stages
                      ──$commit──▶  all that commit                         ──$coord-G──▶
-                     ──$success─▶  $spoutcoord-S, emitters
+                     ──$success─▶  $spoutcoord-S, emitters, stages that publish
 
 A batch is a list of rows; it travels in parts, each of which is one tuple with many rows, to one
 task. `$coord-G` tells each receiving task how many parts it was sent, so it knows when it has all.

@@ -158,6 +158,7 @@ class BatchBolt(Bolt[Any, Any]):
             self._done_up_to(attempt.txid, out)
             if self._emitting is not None:
                 self._emitting.succeeded(attempt)
+            self._operators.succeeded(attempt.txid)
 
     def _done_up_to(self, last: int, out: Collector[Any]) -> None:
         """The batches up to this one are committed, so nothing more is to come of them."""

@@ -33,6 +33,7 @@ class Program:
         self.topology = topology
         self.groups: dict[str, GroupDraft] = {}
         self.states: dict[str, str] = {}  # name → where it is
+        self.folders: dict[str, str] = {}  # of tables → where they are written
         self.built = False
 
     def check_open(self, where: str) -> None:
@@ -57,6 +58,15 @@ class Program:
                 "merge the streams"
             )
         self.states[name] = where
+
+    def keep_folder(self, folder: str, where: str) -> None:
+        """Raise DuplicateComponent if a table is written there already."""
+        if folder in self.folders:
+            raise DuplicateComponent(
+                f"{where}: {folder} is the table of {self.folders[folder]} already, and a table is "
+                "written in one place: give this one another folder, or merge the streams"
+            )
+        self.folders[folder] = where
 
 
 @dataclass(eq=False)

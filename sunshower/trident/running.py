@@ -13,6 +13,7 @@ from sunshower.topologies.components import Context
 from sunshower.trident.attempts import Attempt
 from sunshower.trident.outgoing import Outgoing
 from sunshower.trident.stages.plan import Feed, Node
+from sunshower.trident.stages.port import publishing
 
 Take = Callable[[Sequence[Any]], None]
 
@@ -52,6 +53,12 @@ class Operators:
         for index in which:
             operator = self._nodes[index].operator
             operator.finish(self._batches[index], attempt, self._emits[index])
+
+    def succeeded(self, txid: int) -> None:
+        """The batches up to this one are committed."""
+        for node in self._nodes:
+            if (operator := publishing(node.operator)) is not None:
+                operator.succeeded(txid)
 
     def cleanup(self) -> None:
         """The topology stops."""

@@ -206,6 +206,14 @@ def coordinator_path(root: str, spout: str) -> str:
     return f"{root.rstrip('/')}/{spout}/coordinator"
 
 
+def current_batch(tree: Tree, folders: Sequence[str]) -> int:
+    """The txid to be committed next, by the coordinators' folders of a group."""
+    paths = [f"{folder}/{_CURRENT}" for folder in folders]
+    nodes = {path: tree.get(path) for path in paths}
+    found = [_txid(decode(node, path), path) for path, node in nodes.items() if node is not None]
+    return max(found, default=1)
+
+
 def meta_path(root: str, spout: str, txid: int | None = None) -> str:
     """Where it is kept what each batch of a spout is made of; that of one batch."""
     folder = f"{coordinator_path(root, spout)}/meta"

@@ -44,7 +44,7 @@ from sunshower.trident.persisted import BatchState, check_pairs, persist_partiti
 from sunshower.trident.stages import steps
 from sunshower.trident.stages.joining import Join, rest_of
 from sunshower.trident.stages.plan import Sharing
-from sunshower.trident.stages.port import Operator
+from sunshower.trident.stages.port import Operator, publishing
 from sunshower.trident.stages.ranking import Ranking
 from sunshower.trident.stages.sharing import ByBatch, ByFields, Chosen, Even, ToAll, ToFirst
 from sunshower.trident.states.port import StateFactory, StateKind
@@ -133,13 +133,13 @@ class BatchStream(Generic[R_co]):
         """An operator of your own, in the stage where the rows are; see `stages/port.py`.
 
         With `others`, all rows of a batch meet in one task: ours are its input 0, theirs 1, 2 ….
-        `fields` is () if it emits nothing. One that `commits` undoes itself what an earlier attempt
-        has written, as an opaque state does.
+        `fields` is () if it emits nothing. One that `commits` or `publishes` undoes itself what an
+        earlier attempt has written, as an opaque state does.
         """
         where = self._where("operate", operator)
         if not callable(getattr(operator, "process", None)) or not hasattr(operator, "commits"):
             raise TopologyError(f"{where}: {operator!r} is no operator; see stages/port.py")
-        if operator.commits:
+        if operator.commits or publishing(operator):
             for one in (self, *others):
                 check_pairs(StateKind.OPAQUE, one.tip, where, not_exactly_once)
         schema = Schema(("nothing",)) if fields == () else columns_schema(fields, where)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sunshower.dev.jars import spark_kafka
+from sunshower.errors import Unobtainable
 from sunshower.spark_integration.local import LocalSpark
 from sunshower.spark_integration.on_ray import RayDPSpark
 from sunshower.spark_integration.port import Gateway, Place
@@ -25,15 +28,25 @@ def obtain() -> None:
         pytest.skip("no Spark here: pip install 'sunshower[spark]'")
 
 
+def jars() -> tuple[str, ...]:
+    """Spark's for Kafka. Where they cannot be had there are none; where CI is set, it fails."""
+    try:
+        return spark_kafka()
+    except Unobtainable:
+        if os.environ.get("CI"):
+            raise
+        return ()
+
+
 @pytest.fixture(scope="session", params=["local", "on_ray"])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     """Each body of the port. The session of one has ended before that of the other begins."""
     obtain()
     if request.param == "local":
-        yield LOCAL
+        yield replace(LOCAL, jars=jars())
     else:
         request.getfixturevalue("ray_cluster")
-        yield ON_RAY
+        yield replace(ON_RAY, jars=jars())
         ON_RAY.stop()
     from tests.spark.javas import java_left
 

@@ -1,4 +1,4 @@
-"""Which Java processes this one has started, directly or through Ray, and that still run."""
+"""Which Java processes of Spark this one has started, directly or through Ray, and still run."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ def java_left(grace_s: float = 30.0) -> list[str]:
 
 def _is_java(process: psutil.Process) -> bool:
     try:
-        return bool(process.name() == "java")
+        return process.name() == "java" and "kafka.Kafka" not in process.cmdline()
     except psutil.NoSuchProcess:
         return False

@@ -15,7 +15,8 @@ from sunshower.spark_integration.steps import Spark
 
 @dataclass
 class ScriptedTicket:
-    """Answers when `ready`: with `error` if there is one, else with what the transform returns."""
+    """Answers when `ready`: with `error` if there is one, else with what the transform returns,
+    once the writers have it."""
 
     step: Step
     tables: Sequence[pa.Table]
@@ -30,6 +31,8 @@ class ScriptedTicket:
         if self.error is not None:
             raise self.error
         result: pa.Table | None = self.step.transform(*self.tables, self.batch)
+        for write in self.step.writers:
+            write(result, self.batch)
         return result
 
 

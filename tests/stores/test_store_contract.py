@@ -261,6 +261,18 @@ def test_who_lost_its_session_withdraws_nothing_of_others(store: Store) -> None:
 
 
 @every_store
+def test_beside_a_node_that_is_gone_nothing_is_withdrawn(store: Store) -> None:
+    tree = store.open()
+    for name in ("mine", "beside"):
+        tree.create(f"{store.root}/{name}", ephemeral=True)
+    tree.withdraw(f"{store.root}/mine", f"{store.root}/other")
+    assert tree.children(store.root) == ["beside", "mine"]
+    tree.withdraw(f"{store.root}/none", f"{store.root}/beside")
+    tree.withdraw(f"{store.root}/mine", f"{store.root}/beside")
+    assert tree.children(store.root) == ["beside"]
+
+
+@every_store
 def test_an_ephemeral_node_has_no_children(store: Store) -> None:
     tree = store.open()
     tree.create(store.root, ephemeral=True)

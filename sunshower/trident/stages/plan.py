@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from sunshower.records import Schema
 from sunshower.stores.tree import Tree
 from sunshower.trident.spouts.port import TridentSpout
-from sunshower.trident.stages.port import Operator
+from sunshower.trident.stages.port import Operator, publishing
 
 
 class Feed(NamedTuple):
@@ -91,6 +91,11 @@ class Stage:
         """Whether it has a part in the commit phase of its own accord."""
         own = self.source is not None and self.source.spout.commits
         return own or any(node.operator.commits for node in self.nodes)
+
+    @property
+    def hears_of_success(self) -> bool:
+        """Whether it is to be told which batches are committed."""
+        return self.source is not None or any(publishing(node.operator) for node in self.nodes)
 
 
 @dataclass(frozen=True)

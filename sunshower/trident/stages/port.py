@@ -8,10 +8,13 @@ Storm: org.apache.storm.trident.planner.TridentProcessor, SubtopologyBolt.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from sunshower.topologies.components import Context
 from sunshower.trident.attempts import Attempt
+
+if TYPE_CHECKING:
+    from sunshower.trident.states.counted import CountedIn
 
 Rows = Sequence[Any]  # tuples of values, in the order of the input's fields; or its records
 Emit = Callable[[Rows], None]  # to all that read this operator's output
@@ -39,3 +42,22 @@ class Operator(Protocol):
 
     def cleanup(self) -> None:
         """Called when the topology stops."""
+
+
+class Publishing(Operator, Protocol):
+    """One that keeps what it makes to itself, by txid, and shows what is committed.
+
+    It is told so soon, and perhaps not: a death may take the word along. Then a later word stands
+    for it, and who opens it can ask `counted`, which the planner has set.
+    """
+
+    publishes: bool
+    counted: CountedIn | None
+
+    def succeeded(self, txid: int) -> None:
+        """The batches up to this one are committed."""
+
+
+def publishing(operator: Operator) -> Publishing | None:
+    """The operator, if it is one that publishes."""
+    return cast("Publishing", operator) if getattr(operator, "publishes", False) else None

@@ -1,0 +1,213 @@
+"""Spark: a batch of 100,000 rows there, grouped, and back, beside the same without our gateway.
+
+The bare path runs in the same session, in the process of its driver, so that the two share one
+warm Java; it stands where it is best: on Ray with the bytes of the batch in the object store. On
+one machine it is what PySpark offers its users, createDataFrame of what pandas has.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property, partial
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import ray
+
+from benchmarks import machine
+from benchmarks.clusters import Arena
+from benchmarks.figures import Key, Ratio
+from benchmarks.measure import BenchmarkError, Entry, Match, Sample
+from sunshower.actors.shipping import ship
+from sunshower.dev.jars import spark_kafka
+from sunshower.spark_integration.local import LocalSpark
+from sunshower.spark_integration.on_ray import RayDPSpark
+from sunshower.spark_integration.port import BatchInfo, Gateway, Place, Step
+
+ROWS, PAGES = 100_000, 1_000
+BATCHES = 5  # in a run: their median counts
+MIB = 1 << 20
+_WARM = 20
+_ARROW = {"spark.sql.execution.arrow.pyspark.enabled": "true"}  # for the bare path alone
+_THRESHOLD = "spark.sql.execution.arrow.localRelationThreshold"
+
+
+class Total(NamedTuple):
+    page: str
+    total: float
+
+
+class Seconds(NamedTuple):
+    seconds: float
+
+
+class Memory(NamedTuple):
+    heap: int  # in use, of the driver's Java
+    java: int  # its process
+    own: int  # the process that talks to it
+
+
+def sales() -> pa.Table:
+    """A batch: 2.3 MB."""
+    chance = np.random.default_rng(1)
+    pages = pa.array([f"page-{number:04}" for number in range(PAGES)])
+    return pa.table(
+        {
+            "page": pages.take(pa.array(chance.integers(0, PAGES, ROWS))),
+            "price": chance.random(ROWS),
+        }
+    )
+
+
+def totals(df: Any, _: BatchInfo) -> Any:
+    return df.groupBy("page").sum("price").withColumnRenamed("sum(price)", "total")
+
+
+def bare_local(df: Any, _: BatchInfo) -> Any:
+    """The usual way of PySpark, several times; its rows are the seconds."""
+    session, table = df.sparkSession, sales()
+    ours = session.conf.get(_THRESHOLD)
+    session.conf.set(_THRESHOLD, "48MB")  # Spark's own
+    try:
+        return _timed(session, lambda: session.createDataFrame(table.to_pandas()))
+    finally:
+        session.conf.set(_THRESHOLD, ours)
+
+
+def bare_on_ray(df: Any, _: BatchInfo) -> Any:
+    """Bytes in the object store, which the executors read; its rows are the seconds."""
+    from raydp.spark import ray_dataset_to_spark_dataframe
+
+    session, table = df.sparkSession, sales()
+    kept = []
+
+    def frame() -> Any:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        kept[:] = [ray.put(sink.getvalue().to_pybytes())]
+        return ray_dataset_to_spark_dataframe(session, table.schema, [*kept])
+
+    return _timed(session, frame)
+
+
+def _timed(session: Any, frame: Callable[[], Any]) -> Any:
+    found = []
+    for _ in range(BATCHES):
+        begun_s = time.perf_counter()
+        rows = frame().groupBy("page").sum("price").toPandas()
+        found.append(time.perf_counter() - begun_s)
+        assert len(rows) == PAGES
+    return session.sql(f"select col1 seconds from values {', '.join(f'({s}D)' for s in found)}")
+
+
+def memory(df: Any, _: BatchInfo) -> Any:
+    """Who may keep something of a batch, after a collection: this process, and its Java."""
+    jvm, java = df.sparkSession._jvm, df.sparkSession.sparkContext._gateway.proc.pid
+    jvm.java.lang.System.gc()
+    runtime = jvm.java.lang.Runtime.getRuntime()
+    heap = runtime.totalMemory() - runtime.freeMemory()
+    return df.sparkSession.sql(f"select {heap}L heap, {java}L java, {os.getpid()}L own")
+
+
+@dataclass
+class Bench:
+    """A place, whose session starts once, for the first run, and ends with `stack`."""
+
+    place: Place
+    bare_step: Callable[..., Any]
+    stack: ExitStack
+
+    @cached_property
+    def table(self) -> pa.Table:
+        return sales()
+
+    @cached_property
+    def gateway(self) -> Gateway:
+        gateway = self.place.open()
+        self.stack.callback(self._end, gateway)
+        gateway.start()
+        for _ in range(_WARM):
+            self._batch(gateway)
+        return gateway
+
+    def ours(self) -> Sample:
+        return Sample(median(self._batch(self.gateway) for _ in range(BATCHES)))
+
+    def bare(self) -> Sample:
+        return Sample(median(row["seconds"] for row in self._rows(Step(self.bare_step, Seconds))))
+
+    def growth(self, batches: int) -> Sample:
+        """What Java's heap, our process and the object store hold more after so many."""
+        before = self._held()
+        for _ in range(batches):
+            self._batch(self.gateway)
+        after = self._held()
+        kept = sum(after[name] - before[name] for name in ("heap", "own", "stored"))
+        return Sample(kept, more={f"{name}_mib": value for name, value in after.items()})
+
+    def _held(self) -> dict[str, float]:
+        """In MiB; `java` is all that its process has from the system, used or not."""
+        (row,) = self._rows(Step(memory, Memory))
+        found = {
+            "heap": row["heap"],
+            "java": machine.resident([row["java"]]),
+            "own": machine.resident([row["own"]]),
+            "stored": _stored(),
+        }
+        return {name: value / MIB for name, value in found.items()}
+
+    def _batch(self, gateway: Gateway) -> float:
+        begun_s = time.perf_counter()
+        found = gateway.submit(TOTALS, [self.table], BatchInfo("1", ROWS)).result()
+        seconds = time.perf_counter() - begun_s
+        if found is None or found.num_rows != PAGES:
+            raise BenchmarkError(f"{found and found.num_rows} pages came back, not {PAGES}")
+        return seconds
+
+    def _rows(self, step: Step) -> list[dict[str, Any]]:
+        table = self.gateway.submit(step, [self.table.slice(0, 1)], BatchInfo("1", 1)).result()
+        assert table is not None
+        rows: list[dict[str, Any]] = table.to_pylist()
+        return rows
+
+    def _end(self, gateway: Gateway) -> None:
+        gateway.close()
+        if isinstance(self.place, RayDPSpark):
+            self.place.stop()
+
+
+TOTALS = Step(totals, Total)
+
+
+def local(stack: ExitStack) -> Bench:
+    """A session in this process, which can read Kafka."""
+    return Bench(LocalSpark(settings=_ARROW, jars=spark_kafka()), bare_local, stack)
+
+
+def match(_arena: Arena, here: Bench, many: int, stack: ExitStack) -> Match:
+    """Both places, by turns; one is the Ray of the arena. `many` batches a round for memory."""
+    ship([sys.modules[__name__]])
+    places = {"local": here, "ray": Bench(RayDPSpark("bench", settings=_ARROW), bare_on_ray, stack)}
+    entries, ratios = list[Entry](), list[Ratio]()
+    for name, bench in places.items():
+        ours = Key("spark", "sunshower", name, "s")
+        bare = Key("spark", "bare", name, "s")
+        growth = Key("spark", "sunshower", f"memory-growth-{name}", "MiB")
+        entries += [Entry(ours, bench.ours), Entry(bare, bench.bare)]
+        entries += [Entry(growth, partial(bench.growth, many))]
+        ratios += [Ratio(f"spark/{name}/bare", ours, bare)]
+    return Match("spark", entries, ratios)
+
+
+def _stored() -> float:
+    """The bytes in Ray's object store, as Ray told them last."""
+    name = "object_store_memory"
+    return ray.cluster_resources()[name] - ray.available_resources().get(name, 0.0)

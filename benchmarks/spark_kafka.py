@@ -1,0 +1,90 @@
+"""Kafka into Spark: ranges that Spark reads itself, beside rows that pass through Python."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from confluent_kafka import Consumer, TopicPartition
+
+from benchmarks.figures import Key, Ratio
+from benchmarks.kafka import BYTES, MILLION, PARTITIONS, Topic
+from benchmarks.measure import BenchmarkError, Entry, Match, Sample
+from benchmarks.spark import Bench
+from sunshower.kafka.ranges import OffsetRange
+from sunshower.spark_integration.kafka_rows import KafkaRows
+from sunshower.spark_integration.port import BatchInfo, Step, Ticket
+from sunshower.spark_integration.schema import Columns
+
+_BATCH = 100_000  # messages, where they pass through Python
+_VALUES = pa.schema({"value": pa.binary()})
+
+
+class Size(NamedTuple):
+    messages: int
+    bytes: int
+
+
+def sizes(df: Any, _: BatchInfo) -> Any:
+    return df.selectExpr("count(*) messages", "coalesce(sum(length(value)), 0L) bytes")
+
+
+def match(bench: Bench, topic: Topic) -> Match:
+    """All of a topic, to Spark and counted there, in one process of ours and `local[*]`."""
+    unit = "M messages/s"
+    ranges = Entry(Key("spark_kafka", "sunshower", "ranges", unit), partial(_ranges, bench, topic))
+    rows = Entry(Key("spark_kafka", "loop", "rows", unit), partial(_rows, bench, topic))
+    return Match(
+        "spark-kafka", [ranges, rows], [Ratio("spark_kafka/ranges/rows", ranges.key, rows.key)]
+    )
+
+
+def _ranges(bench: Bench, topic: Topic) -> Sample:
+    """One batch of all there is, as KafkaRanges plans it."""
+    step = Step(sizes, Size, reads=KafkaRows(topic.address))
+    gateway = bench.gateway
+    begun_s = time.perf_counter()
+    each, more = divmod(topic.messages, PARTITIONS)
+    table = Columns.of(OffsetRange).table(
+        [OffsetRange(topic.name, one, 0, each + (one < more)) for one in range(PARTITIONS)]
+    )
+    return _sample([gateway.submit(step, [table], BatchInfo("1", PARTITIONS))], topic, begun_s)
+
+
+def _rows(bench: Bench, topic: Topic) -> Sample:
+    """A bare loop of the client; values alone go on to Spark, two batches at a time."""
+    step, gateway = Step(sizes, Size), bench.gateway
+    begun_s = time.perf_counter()
+    tickets = list[Ticket]()
+    for values in _batches(topic):
+        if len(tickets) >= 2:
+            tickets[-2].result()
+        table = pa.Table.from_arrays([pa.array(values, pa.binary())], schema=_VALUES)
+        tickets.append(gateway.submit(step, [table], BatchInfo(str(len(tickets)), len(values))))
+    return _sample(tickets, topic, begun_s)
+
+
+def _batches(topic: Topic) -> Iterator[list[bytes | None]]:
+    consumer = Consumer({**topic.settings(), "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic.name, number, 0) for number in range(PARTITIONS)])
+    done, values = 0, list[bytes | None]()
+    while done < topic.messages:
+        found = consumer.consume(10_000, 1.0)
+        values += [message.value() for message in found if message.error() is None]
+        if len(values) >= _BATCH or done + len(values) == topic.messages:
+            done += len(values)
+            yield values
+            values = []
+    consumer.close()
+
+
+def _sample(tickets: list[Ticket], topic: Topic, begun_s: float) -> Sample:
+    rows = [row for ticket in tickets if (table := ticket.result()) for row in table.to_pylist()]
+    seconds = time.perf_counter() - begun_s
+    found = Size(sum(row["messages"] for row in rows), sum(row["bytes"] for row in rows))
+    if found != (topic.messages, topic.messages * BYTES):
+        raise BenchmarkError(f"{found} came to Spark, not {topic.messages:,} messages")
+    return Sample(topic.messages / seconds / MILLION)
