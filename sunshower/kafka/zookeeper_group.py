@@ -84,7 +84,8 @@ class ZooKeeperGroup:
 
     The tree and the chance must be this member's own: the tree's session is the membership, and
     chance tells its name from others. `leave` closes the tree, and is the end. `directory` is asked
-    in every look: give it one that remembers (`RefreshedDirectory`). `wall`: seconds since 1970.
+    in every look: give it one that remembers (`RefreshedDirectory`). `wall`: seconds since 1970;
+    `where`: which ZooKeeper it is, and as whom, for others that would write beside its member.
     """
 
     later_is_new = False
@@ -103,7 +104,9 @@ class ZooKeeperGroup:
         patience: Patience | None = None,
         host: str | None = None,
         wall: Callable[[], float] = time.time,
+        where: object = None,
     ) -> None:
+        self.where = where
         self._tree = tree
         self._home = f"/consumers/{group}"
         self._directory = directory
@@ -139,6 +142,10 @@ class ZooKeeperGroup:
         """What ought to be ours and is somebody else's yet."""
         return frozenset(self._mine.keys() - self._held)
 
+    def member(self) -> str:
+        """The node of this member. While it is out of the group, one that is never there."""
+        return f"{self._home}/ids/{self._name or '-'}"
+
     def owns(self, partition: Partition) -> bool:
         """Whether ZooKeeper says so, now. Raises StoreUnreachable."""
         node = self._tree.get(self._owner(partition))
@@ -168,7 +175,7 @@ class ZooKeeperGroup:
                 with suppress(StoreUnreachable):  # then they go with the session
                     self._sweep()
                     self._release()
-                    self._tree.withdraw(self._member)
+                    self._tree.withdraw(self.member())
         finally:
             self._tree.close()
 
@@ -211,7 +218,7 @@ class ZooKeeperGroup:
         """The session has ended. What we did since then we did in a new one, by the old name."""
         self._revoke(owner, self._held, lost=True)
         if self._name:
-            self._remains.add(self._member)
+            self._remains.add(self.member())
         self._remains |= {self._owner(partition) for partition in self._nodes}
         self._nodes = {}
         self._name = ""
@@ -295,7 +302,7 @@ class ZooKeeperGroup:
         """Take our name off what somebody else ought to have, or another thread of ours."""
         for partition, thread in [*self._nodes.items()]:
             if self._mine.get(partition) != thread:
-                self._tree.withdraw(self._owner(partition), self._member)
+                self._tree.withdraw(self._owner(partition), self.member())
                 del self._nodes[partition]
 
     def _claim(self, owner: Owner, now_s: float) -> None:
@@ -337,15 +344,11 @@ class ZooKeeperGroup:
 
     # ---- nodes ----------------------------------------------------------------------------------
 
-    @property
-    def _member(self) -> str:
-        return f"{self._home}/ids/{self._name}"
-
     def _owner(self, partition: Partition) -> str:
         return f"{self._home}/owners/{partition.topic}/{partition.number}"
 
     def _sweep(self) -> None:
         """Nodes of former names that this session may have: made before its begin was heard of."""
         for path in sorted(self._remains):
-            self._tree.withdraw(path, self._member)
+            self._tree.withdraw(path, self.member())
             self._remains.remove(path)

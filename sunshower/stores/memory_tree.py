@@ -92,6 +92,15 @@ class MemoryTree:
         self._forest.tell([path])
         return written
 
+    def put(self, path: str, value: bytes, beside: str | None = None) -> None:
+        with self._forest.lock:
+            if not self._is_there(beside):
+                raise NoNode(f"{beside} is not there")
+            if path in self._forest.nodes:
+                self.set(path, value)
+            else:
+                self.create(path, value)
+
     def delete(self, path: str, version: int | None = None) -> None:
         with self._forest.lock:
             self._found(path, version)

@@ -63,6 +63,10 @@ class Tree(Protocol):
         Raises NoNode, and WrongVersion if somebody else was first. None: any version.
         """
 
+    def put(self, path: str, value: bytes, beside: str | None = None) -> None:
+        """Write a node, or make it as `create` does; while `beside`, another node, is there, in one
+        step. Raises NoNode when that is gone: then nothing is written."""
+
     def delete(self, path: str, version: int | None = None) -> None:
         """Remove a node. Raises NoNode, WrongVersion, and StoreError if it has children."""
 

@@ -19,7 +19,7 @@ from sunshower.errors import (
     WrongVersion,
 )
 from sunshower.stores.listeners import Listener, Listeners, Told
-from sunshower.stores.tree import Node, Session, check
+from sunshower.stores.tree import Node, Session, check, parent
 from sunshower.stores.zookeeper_client import Access, Tls, connect, disconnect
 
 _ANY_VERSION = -1
@@ -145,6 +145,13 @@ class ZooKeeperTree:
                 raise
             return version + 1
 
+    def put(self, path: str, value: bytes, beside: str | None = None) -> None:
+        with self.errors(check(path)):
+            while not self._done(beside, lambda step: step.set_data(path, value)):
+                self.ask(self.client.ensure_path_async, parent(path))
+                if self._done(beside, lambda step: step.create(path, value)):
+                    break  # else somebody else was first
+
     def delete(self, path: str, version: int | None = None) -> None:
         attempts = _Attempts(self.client.delete_async)
         try:
@@ -226,6 +233,24 @@ class ZooKeeperTree:
             for answer in self.ask_once(step.commit_async, until_s=until_s):
                 _raise_failure(answer)
 
+    def _done(self, beside: str | None, add: Callable[[Any], None]) -> bool:
+        """Whether a write was done; it was not where its node is not there, or there already."""
+        from kazoo.exceptions import NodeExistsError, NoNodeError
+
+        def commit() -> Any:
+            step = self.client.transaction()
+            if beside is not None:
+                step.check(beside, _ANY_VERSION)
+            add(step)
+            return step.commit_async()
+
+        *checked, written = self.ask(commit)
+        if any(isinstance(answer, NoNodeError) for answer in checked):
+            raise NoNode(f"{beside} is not there")
+        for answer in (*checked, written):
+            _raise_failure(answer)
+        return not isinstance(written, NodeExistsError | NoNodeError)
+
     def _is_mine(self, path: str, value: bytes, ephemeral: bool) -> bool:
         if ephemeral:
             found = self.ask(self.client.exists_async, path)
@@ -265,10 +290,16 @@ class ZooKeeperTree:
 
 
 def _raise_failure(answer: object) -> None:
-    """Of one operation in a transaction. One that finds a node gone is none of ours, and neither
-    are those that were given up for the failure of another."""
-    from kazoo.exceptions import KazooException, NoNodeError, RolledBackError, RuntimeInconsistency
+    """Of one operation in a transaction. One that finds a node gone, or there, is no failure, and
+    neither are those that were given up for another one."""
+    from kazoo.exceptions import (
+        KazooException,
+        NodeExistsError,
+        NoNodeError,
+        RolledBackError,
+        RuntimeInconsistency,
+    )
 
-    harmless = (NoNodeError, RolledBackError, RuntimeInconsistency)
+    harmless = (NodeExistsError, NoNodeError, RolledBackError, RuntimeInconsistency)
     if isinstance(answer, KazooException) and not isinstance(answer, harmless):
         raise answer
