@@ -2,8 +2,8 @@
 
 A client of its own reads them: that moves nobody's place, and while nothing is wanted it fetches
 nothing. It goes to the first that is wanted of each partition, and reads on from there as long as
-the next one is not far. (20,000 messages, 1 % fail once: 0.3 s more than from memory, most of it for
-the client to begin; where all fail once, as long as from memory.)
+the next one is not far. (20,000 messages, 1 % fail once: 0.3 s more than from memory, most of it
+for the client to begin; where all fail once, as long as from memory.)
 Storm: org.apache.storm.kafka.spout.KafkaSpout (doSeekRetriableTopicPartitions), which moves its one
 consumer back, and so reads all that comes after once more, too.
 """
