@@ -78,6 +78,8 @@ class Retries:
     @property
     def lowest(self) -> float:
         """The lowest message number in line; ∞ if there is none."""
+        if not self:
+            return math.inf
         waiting = (replay.number for _, _, replay in self._waiting)
         return min(min((r.number for r in self._ready), default=math.inf), *waiting, math.inf)
 
