@@ -110,19 +110,10 @@ def main() -> int:
 
 def matches(options: argparse.Namespace, stack: ExitStack, tell: Tell) -> Iterator[Match]:
     """The matches that were asked for, one after the other; Ray is started when one needs it."""
-    from benchmarks import (
-        constants,
-        history,
-        idle,
-        kafka,
-        ledger,
-        simulation,
-        spark,
-        spark_kafka,
-        word_count,
-    )
+    from benchmarks import constants, history, idle, kafka, ledger, simulation, word_count
     from benchmarks.clusters import Arena
     from benchmarks.corpus import write_lines
+    from benchmarks.spark_kafka import makers as sparks
     from sunshower.dev.kafka import Kafka
     from sunshower.dev.servers import Upkeep
     from sunshower.spark_integration.environment import java_for_executors
@@ -147,10 +138,6 @@ def matches(options: argparse.Namespace, stack: ExitStack, tell: Tell) -> Iterat
             stack.enter_context(Kafka(1, Upkeep(short_lived=False))), lines(), options.messages
         )
 
-    @cache
-    def local_spark() -> spark.Bench:
-        return spark.local(stack)
-
     makers: dict[str, Callable[[], Match]] = {
         "ledger": lambda: ledger.match(options.windows),
         "simulation": lambda: simulation.match(options.simulated),
@@ -161,10 +148,7 @@ def matches(options: argparse.Namespace, stack: ExitStack, tell: Tell) -> Iterat
         "idle": lambda: idle.match(arena(), options.idle_seconds),
         "kafka": lambda: kafka.reading(arena(), topic()),
         "kafka-words": lambda: kafka.words(arena(), topic(), tell),
-        "spark": lambda: spark.match(
-            arena(), local_spark(), options.batches // options.repeat, stack
-        ),
-        "spark-kafka": lambda: spark_kafka.match(local_spark(), topic()),
+        **sparks(arena, topic, options.batches // options.repeat, stack),
     }
     for name in NAMES:
         if name in options.only:

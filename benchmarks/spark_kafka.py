@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 from confluent_kafka import Consumer, TopicPartition
 
+from benchmarks import spark
+from benchmarks.clusters import Arena
 from benchmarks.figures import Key, Ratio
 from benchmarks.kafka import BYTES, MILLION, PARTITIONS, Topic
 from benchmarks.measure import BenchmarkError, Entry, Match, Sample
@@ -30,6 +33,17 @@ class Size(NamedTuple):
 
 def sizes(df: Any, _: BatchInfo) -> Any:
     return df.selectExpr("count(*) messages", "coalesce(sum(length(value)), 0L) bytes")
+
+
+def makers(
+    arena: Callable[[], Arena], topic: Callable[[], Topic], many: int, stack: ExitStack
+) -> dict[str, Callable[[], Match]]:
+    """Both matches with Spark; they share the session in this process."""
+    here = cache(lambda: spark.local(stack))
+    return {
+        "spark": lambda: spark.match(arena(), here(), many, stack),
+        "spark-kafka": lambda: match(here(), topic()),
+    }
 
 
 def match(bench: Bench, topic: Topic) -> Match:
