@@ -28,7 +28,9 @@ NAMES = (
     "idle",
     "kafka",
     "kafka-words",
-    "spark",
+    "trident",
+    "trident-kafka",
+    "spark",  # whose sessions stay
     "spark-kafka",
 )
 
@@ -36,7 +38,7 @@ NAMES = (
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Measure Sunshower beside bare loops, Bytewax, Faust, Quix. Takes 20 minutes.",
+        description="Measure Sunshower beside Bytewax, Faust, Quix, Spark. Takes 30 minutes.",
     )
     parser.add_argument(
         "--only",
@@ -110,7 +112,7 @@ def main() -> int:
 
 def matches(options: argparse.Namespace, stack: ExitStack, tell: Tell) -> Iterator[Match]:
     """The matches that were asked for, one after the other; Ray is started when one needs it."""
-    from benchmarks import constants, history, idle, kafka, ledger, simulation, word_count
+    from benchmarks import constants, history, idle, kafka, ledger, simulation, trident, word_count
     from benchmarks.clusters import Arena
     from benchmarks.corpus import write_lines
     from benchmarks.spark_kafka import makers as sparks
@@ -132,11 +134,15 @@ def matches(options: argparse.Namespace, stack: ExitStack, tell: Tell) -> Iterat
         return write_lines(folder, options.words)
 
     @cache
-    def topic() -> kafka.Topic:
-        tell(f"starting a Kafka, and filling a topic with {options.messages:,} messages")
-        return kafka.Topic(
-            stack.enter_context(Kafka(1, Upkeep(short_lived=False))), lines(), options.messages
-        )
+    def server() -> Kafka:
+        tell("starting a Kafka")
+        return stack.enter_context(Kafka(1, Upkeep(short_lived=False)))
+
+    @cache
+    def topic(name: str = "lines", share: int = 1) -> kafka.Topic:
+        messages = options.messages // share
+        tell(f"filling a topic of Kafka with {messages:,} messages")
+        return kafka.Topic(server(), lines(), messages, name)
 
     makers: dict[str, Callable[[], Match]] = {
         "ledger": lambda: ledger.match(options.windows),
@@ -148,6 +154,10 @@ def matches(options: argparse.Namespace, stack: ExitStack, tell: Tell) -> Iterat
         "idle": lambda: idle.match(arena(), options.idle_seconds),
         "kafka": lambda: kafka.reading(arena(), topic()),
         "kafka-words": lambda: kafka.words(arena(), topic(), tell),
+        "trident": lambda: trident.words(arena(), lines(), options.words, options.seconds, tell),
+        "trident-kafka": lambda: trident.kafka_words(
+            arena(), topic(), topic("few", trident.SHARE), tell
+        ),
         **sparks(arena, topic, options.batches // options.repeat, stack),
     }
     for name in NAMES:

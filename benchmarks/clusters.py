@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import ray
 
-from benchmarks import control, corpus, gate, kafka_topologies, machine, topologies
+from benchmarks import (
+    control,
+    corpus,
+    gate,
+    kafka_topologies,
+    machine,
+    topologies,
+    trident_topologies,
+)
 from benchmarks.gate import Gate
 from benchmarks.measure import BenchmarkError, Outcome
 from sunshower import Topology
@@ -31,12 +42,29 @@ class Arena:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        ship([control, corpus, gate, topologies, kafka_topologies])
+        ship([control, corpus, gate, topologies, kafka_topologies, trident_topologies])
         self._cluster = RayCluster()
 
     def gate(self) -> Gate:
         """A gate that is shut."""
         return Gate(self.folder)
+
+    @contextmanager
+    def fresh_folder(self) -> Iterator[Path]:
+        """An empty one, which all processes can write to."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            yield Path(folder)
+
+    @contextmanager
+    def running(
+        self, topology: Topology, layout: Layout, sample: int | None = None
+    ) -> Iterator[RayRun]:
+        """A topology that runs, and is stopped in the end. `sample`: keep a history."""
+        run = self._cluster.submit(topology.graph(), layout, sample=sample)
+        try:
+            yield run
+        finally:
+            run.stop()
 
     def run(
         self, topology: Topology, gate: Gate, layout: Layout, sample: int | None = None
@@ -45,28 +73,22 @@ class Arena:
 
         `sample`: keep a history. It is read afterwards, and must have all that was completed.
         """
-        run = self._cluster.submit(topology.graph(), layout, sample=sample)
-        try:
-            _wait(lambda: all(told and told[0] for told in run.results("source")))
+        with self.running(topology, layout, sample) as run:
+            wait(lambda: all(told and told[0] for told in run.results("source")))
             pids = worker_pids(run)
             before_s = machine.cpu_s(pids)
             gate.open()
-            _wait(run.finished)
+            wait(run.finished)
             after_s = machine.cpu_s(pids)
             found = _outcome(run, None if None in (before_s, after_s) else after_s - before_s)
             if sample is not None:
                 _check_history(run, found.done)
             return found
-        finally:
-            run.stop()
 
     def idle(self, topology: Topology, seconds: float) -> float | None:
         """The share of one core that a topology's processes use while nothing happens."""
-        run = self._cluster.submit(topology.graph(), Layout.ISOLATE)
-        try:
+        with self.running(topology, Layout.ISOLATE) as run:
             return idle_share([*worker_pids(run), _pid(master_name(run.id))], seconds)
-        finally:
-            run.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -100,7 +122,8 @@ def _pid(name: str) -> int:
     return pid
 
 
-def _wait(done: Any) -> None:
+def wait(done: Callable[[], Any]) -> None:
+    """Look ten times a second until it is so. Raises BenchmarkError after five minutes."""
     end_s = time.monotonic() + _TIMEOUT_S
     while not done():
         if time.monotonic() >= end_s:

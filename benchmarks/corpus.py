@@ -28,3 +28,15 @@ def write_lines(folder: Path, words: int) -> Path:
 def read_lines(path: Path) -> list[str]:
     """The lines of such a file."""
     return path.read_text(encoding="ascii").split("\n")
+
+
+def write_files(folder: Path, words: int, files: int, times: int = 1) -> Path:
+    """The same lines in a folder of so many files, all of it so many times over."""
+    lines, place = make_lines(words), folder / f"{words}-words-{times}-times"
+    place.mkdir()
+    share = -(-len(lines) // files)
+    for number in range(files):
+        text = "\n".join([*lines[number * share : (number + 1) * share], ""])
+        for turn in range(times):
+            (place / f"{turn:03d}-{number:03d}.txt").write_text(text, encoding="ascii")
+    return place

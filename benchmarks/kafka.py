@@ -35,11 +35,12 @@ _NAME = "kafka"
 
 
 class Topic:
-    """A broker with a topic full of lines. `words`: how many there are in all messages."""
+    """A broker with a topic full of lines. `words`: how many there are in all messages. The key of
+    each is its partition."""
 
-    def __init__(self, server: Kafka, lines: Path, messages: int) -> None:
+    def __init__(self, server: Kafka, lines: Path, messages: int, name: str = "lines") -> None:
         self.address = server.bootstrap
-        self.name, self.messages = "lines", messages
+        self.name, self.messages = name, messages
         texts = [line[:BYTES].ljust(BYTES) for line in lines.read_text().splitlines()]
         values = list(islice(cycle(texts), messages))
         self.words = sum(len(value.split()) for value in values)
@@ -49,7 +50,8 @@ class Topic:
             {"bootstrap.servers": self.address, "queue.buffering.max.messages": 1_000_000}
         )
         for place, value in enumerate(values):
-            producer.produce(self.name, value, partition=place % PARTITIONS)
+            partition = place % PARTITIONS
+            producer.produce(self.name, value, str(partition), partition)
             if place % 1000 == 0:
                 producer.poll(0)
         if producer.flush(120):
@@ -85,11 +87,17 @@ def reading(arena: Arena, topic: Topic) -> Match:
     )
 
 
+def counting(arena: Arena, topic: Topic) -> Entry:
+    """Our count of the words of all messages."""
+    key = Key("kafka_words", "sunshower", "pack-rows", "M words/s")
+    return Entry(key, partial(_words, arena, topic))
+
+
 def words(arena: Arena, topic: Topic, tell: Tell) -> Match:
     """Counting words from the topic; the peers, who are slower, count a share of them."""
     interpreter = running.python(tell)
     unit = "M words/s"
-    ours = Entry(Key("kafka_words", "sunshower", "pack-rows", unit), partial(_words, arena, topic))
+    ours = counting(arena, topic)
     peers = [
         Entry(Key("kafka_words", peer, how, unit), partial(_peer, interpreter, peer, how, topic))
         for peer, how in (("faust", "agent"), ("quix", "expand"), ("quix", "one-function"))

@@ -47,6 +47,11 @@ def rows_and_columns(arena: Arena, path: Path, words: int, tell: Tell) -> Match:
     )
 
 
+def rows(arena: Arena, path: Path, words: int) -> Entry:
+    """Word count A alone, to compare others with."""
+    return _ours(arena, path, words, "rows")
+
+
 def classes(arena: Arena, path: Path, words: int, tell: Tell) -> Match:
     """Word count B, beside Bytewax's stateful_map and two processes without any runtime."""
     ours = _ours(arena, path, words, "classes")

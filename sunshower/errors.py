@@ -239,6 +239,10 @@ class TransformFailed(SparkError):
     """The user's transform raised; the message has its Python traceback, and no Java stack."""
 
 
+class WriteFailed(SparkError):
+    """What came of a transform could not be written where it was to go: the disk, or its rights."""
+
+
 class ResultMismatch(SparkError):
     """What came of a transform is not what was declared of it; the message names the field."""
 

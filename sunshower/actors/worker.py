@@ -50,6 +50,7 @@ from sunshower.runtime.worker import Worker
 
 _READY_S = 0.1  # how often to look whether the loop has ended before it began
 _TELL_S = 0.25  # how often the master hears, while anything changes
+_TURN_S = 0.05  # how often at most that this worker is finished, or is not any more
 _LOG = logging.getLogger("sunshower")
 
 
@@ -261,9 +262,10 @@ class WorkerActor:
     def _tell(self, now: float, wait_s: float | None) -> float | None:
         """Tell the master what has changed, now and then. Returns how long to wait at most."""
         finished = self._core.finished
-        if now < self._tell_at_s and finished is self._told_finished:
-            left_s = self._tell_at_s - now
-            return _sooner(wait_s, left_s)
+        turned = finished is not self._told_finished
+        due_s = self._tell_at_s - (_TELL_S - _TURN_S if turned else 0.0)
+        if now < due_s:
+            return _sooner(wait_s, due_s - now)
         self._log()
         stats = self._core.stats()
         counts = [(task.counts, task.done, task.health) for task in stats.tasks]

@@ -8,9 +8,11 @@ from collections.abc import Iterator, Mapping
 from rich import box
 from rich.table import Table
 
+from sunshower.cli.standing import standing
 from sunshower.runtime.metrics import Counts, Snapshot
 from sunshower.runtime.usercode import TaskError
 from sunshower.topologies.graph import Graph
+from sunshower.trident.attempts import group_of
 
 _HEADINGS = ("emitted", "acked", "failed", "replayed", "pending", "per s", "p50", "p99")
 _WINDOW_S = 3.0  # a rate is that of the last few seconds
@@ -95,9 +97,13 @@ class Display:
 
     def figures(self, snapshot: Snapshot) -> Iterator[str]:
         """A line for each component whose code has figures of its own: the first one, those that
-        are not 0, and no details."""
+        are not 0, and no details; of a batch group one that says how its batches stand."""
         for id in self._graph.components:
-            sums = [(name, n) for name, n in snapshot.figures(id).items() if "/" not in name]
+            found = snapshot.figures(id)
+            if found and (group := group_of(id)) is not None:
+                yield standing(group, found, snapshot)
+                continue
+            sums = [(name, n) for name, n in found.items() if "/" not in name]
             shown = [f"{name} {n:,.6g}" for at, (name, n) in enumerate(sums) if n or not at]
             if shown:
                 yield f"{id}: {', '.join(shown)}"

@@ -65,7 +65,8 @@ def _load(target: str, kind: Kind[T]) -> tuple[T, tuple[ModuleType, ...]]:
         what = "is a folder" if path.is_dir() else "does not exist"
         raise LoadError(f"{path} {what}; give a Python file, as in: sunshower {kind.command}")
     before = set(sys.modules)
-    sys.path.insert(0, str(path.parent))
+    if sys.path[:1] != [str(path.parent)]:  # a file may be loaded many times
+        sys.path.insert(0, str(path.parent))
     module = _import(path)
     return _find(module, path, name, kind), (module, *_neighbours(path.parent, before))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 import threading
 import traceback
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from sunshower.topologies.topology import Topology
 
 _LINES_MAX = 120
 _ROOT = re.compile(r"\broot ([0-9a-f]{16})")
+_imported: dict[str, list[str]] = {}  # target → the modules that its last run has brought along
 
 
 @dataclass(frozen=True)
@@ -85,13 +87,15 @@ def minimum_of(task: Task, seed: int) -> Minimum:
     prepared = _prepared(task, seed)
     wanted = _broken(_findings(prepared)[0])
 
+    def shortened(steps: Steps, messages: int | None) -> Prepared:
+        return _prepared(task, seed).shortened(steps, messages or task.messages)
+
     def breaks(steps: Steps, messages: int | None) -> bool:
-        less = prepared.shortened(steps, messages or task.messages)
-        return bool(_broken(_findings(less)[0]) & wanted)
+        return bool(_broken(_findings(shortened(steps, messages))[0]) & wanted)
 
     shrunk = shrink(prepared.steps, breaks, messages=task.messages)
     messages = shrunk.messages or task.messages
-    findings, history = _findings(prepared.shortened(shrunk.steps, messages))
+    findings, history = _findings(shortened(shrunk.steps, messages))
     left = tuple(finding for finding in findings if finding.verdict is Verdict.BROKEN)
     return Minimum(
         seed,
@@ -118,9 +122,15 @@ def story(findings: tuple[Finding, ...], history: History) -> list[str]:
     return lines
 
 
-@cache
 def _topology(target: str) -> Topology:
-    return load(target).topology
+    """The topology, declared anew for each run: what one has left in memory, such as the states
+    and stores of a stream program, is not there in the next. Its neighbours are imported anew, too.
+    """
+    for name in _imported.pop(target, ()):
+        sys.modules.pop(name, None)
+    loaded = load(target)
+    _imported[target] = [module.__name__ for module in loaded.modules]
+    return loaded.topology
 
 
 @cache

@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 
+from sunshower.faults.batches import batch_figures
 from sunshower.faults.checkers.delivery import duplicates
 from sunshower.faults.history import F64, History, values_of
 from sunshower.runtime.history import What
@@ -20,6 +21,7 @@ def figures_of(history: History) -> dict[str, float]:
     buried, written, duplicates
     throughput                 messages completed a second, from the first emit to the last
     latency_p50_s, …_p99_s     of an attempt, from its emit until it was complete
+    batches committed, …       of stream programs, see `batch_figures`
     """
     emitted, failed = history.rows(What.EMITTED), history.rows(What.FAILED)
     accounts = history.accounts
@@ -43,7 +45,7 @@ def figures_of(history: History) -> dict[str, float]:
     if len(latencies_s):
         median, tail = np.percentile(latencies_s, (50, 99)).tolist()
         found |= {"latency_p50_s": round(median, 6), "latency_p99_s": round(tail, 6)}
-    return found
+    return found | batch_figures(history)
 
 
 def latencies(history: History) -> F64:

@@ -15,6 +15,7 @@
     delivered, acked             root edge
     refused                      root edge cause
     wrote                        key value
+    noted                        event facts
     born                         worker life, and spouts: the names (older files have none)
     begun, ended                 fault
 """
@@ -39,6 +40,7 @@ _NAMES = {what.name.lower(): what for what in What}
 _MESSAGES = {What.EMITTED, What.COMPLETED, What.FAILED, What.BURIED}
 _EDGES = {What.SENT, What.DELIVERED, What.ACKED, What.REFUSED}
 _CAUSED = {What.FAILED, What.REFUSED}
+_PAIRS = {What.WROTE: ("key", "value"), What.NOTED: ("event", "facts")}
 _NEEDED: dict[What, tuple[str, ...]] = {
     What.EMITTED: ("task", "message", "root", "attempt"),
     What.COMPLETED: ("task", "message", "root", "attempt"),
@@ -49,6 +51,7 @@ _NEEDED: dict[What, tuple[str, ...]] = {
     What.ACKED: ("task", "root", "edge"),
     What.REFUSED: ("task", "root", "edge", "cause"),
     What.WROTE: ("task", "key", "value"),
+    What.NOTED: ("task", "event", "facts"),
     What.BORN: ("worker", "life"),
     What.BEGUN: ("fault",),
     What.ENDED: ("fault",),
@@ -63,6 +66,8 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "target": (str,),
     "fault": (str,),
     "cause": (str,),
+    "event": (str,),
+    "facts": (dict,),
 }
 
 
@@ -99,8 +104,8 @@ def from_lines(
 def _rows(entry: Entry, history: History) -> Iterator[Fields]:
     """What the lines of an entry have beside its time, kind and task."""
     what, detail = entry.what, entry.detail
-    if what is What.WROTE:
-        yield {"key": detail[0], "value": detail[1]}
+    if what in _PAIRS:
+        yield dict(zip(_PAIRS[what], detail, strict=True))
     elif what is What.BORN:
         spouts = [history.name(task) for task in entry.values.tolist()]
         yield {"worker": detail[0], "life": detail[1], "spouts": spouts}
@@ -209,8 +214,8 @@ def _entry(kin: list[Fields], ids: dict[str, int]) -> Entry:
             detail = [fields["cause"] for fields in kin]
         case What.EMITTED if "id" in first:
             detail = [_frozen(fields["id"]) for fields in kin]
-        case What.WROTE:
-            detail = (_frozen(first["key"]), _frozen(first["value"]))
+        case What.WROTE | What.NOTED:
+            detail = tuple(_frozen(first[name]) for name in _PAIRS[what])
         case What.BORN:
             detail = (first["worker"], first["life"])
             values = np.array([_id(name, ids) for name in first.get("spouts", ())], np.int64)

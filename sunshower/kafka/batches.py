@@ -17,13 +17,12 @@ import logging
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from sunshower.errors import ConfigError, FailedBatch, IncompleteBatch, KafkaUnreachable
 from sunshower.kafka.consumer import Consumer
 from sunshower.kafka.extents import Extent, checksum, name_of, partition_of
 from sunshower.kafka.fetching import Fetching
-from sunshower.kafka.formats import Bytes, Format
 from sunshower.kafka.lag import Standing, figures
 from sunshower.kafka.lots import Lot
 from sunshower.kafka.offsets import KafkaOffsets
@@ -32,7 +31,7 @@ from sunshower.kafka.partitions import Directory, Partition
 from sunshower.kafka.refreshed import RefreshedDirectory
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.kafka.starting import First, Since, Where, begin
-from sunshower.kafka.translating import Bad, KafkaRecord, Received, Translator
+from sunshower.kafka.translating import Bad, KafkaRecord, Source, Translator
 from sunshower.topologies.components import Context, OnStream
 from sunshower.trident.spouts.bounds import Bounds, Room
 from sunshower.trident.spouts.partitioned import (
@@ -82,42 +81,24 @@ class BatchOptions:
 
 
 class _KafkaBatches(Partitioned):
-    """What both have in common; the arguments are those of KafkaSpout."""
+    """What both have in common; `source` is as for KafkaSpout."""
 
     def __init__(
         self,
         settings: Mapping[str, Any],
         *,
-        topics: Collection[str] = (),
-        pattern: str | None = None,
-        partitions: Collection[Partition] = (),
-        value: Format | None = None,
-        key: Format | None = None,
-        translate: Callable[[Received], Any] | None = None,
-        fields: Sequence[str] = (),
-        emits: Any = None,
         options: BatchOptions | None = None,
-        deployment: str | None = None,
+        **source: Unpack[Source],
     ) -> None:
         self.options = options or BatchOptions()
-        spout = KafkaSpout(  # which knows what can be, and what it emits
-            settings,
-            topics=topics,
-            pattern=pattern,
-            partitions=partitions,
-            value=value,
-            key=key,
-            translate=translate,
-            fields=fields,
-            emits=emits,
-            options=KafkaOptions(first=self.options.first, refresh_s=self.options.refresh_s),
-            deployment=deployment,
-        )
+        same = KafkaOptions(first=self.options.first, refresh_s=self.options.refresh_s)
+        # Which knows what can be, and what it emits.
+        spout = KafkaSpout(settings, options=same, **source)
         self.settings, self.subscription = spout.settings, spout.subscription
         self.emits, self.deployment = spout.emits, spout.deployment
         self.bounds = self.options.bounds
         self.declared = uuid.uuid4().hex if self.options.until_end else ""
-        self._reads = (value or Bytes(), key or Bytes(), translate, tuple(fields))
+        self._reads = spout.reads
         self._directory: RefreshedDirectory | None = None
         self._consumer: Consumer | None = None
         self.skipped = self.unreadable = 0

@@ -12,7 +12,7 @@ from sunshower.kafka.consumer import Consumer
 from sunshower.kafka.lots import Lot, told
 from sunshower.kafka.metadata import as_ours
 from sunshower.kafka.partitions import Partition
-from sunshower.kafka.reading import _EVENTS, _OUT_OF_RANGE
+from sunshower.kafka.reading import EVENTS, OUT_OF_RANGE
 from sunshower.trident.spouts.bounds import Room
 
 if TYPE_CHECKING:
@@ -141,14 +141,14 @@ class Fetching:
     def _hear(self, message: Message) -> None:
         error, partition = message.error(), _partition(message)
         assert error is not None
-        if error.name() not in _EVENTS:
+        if error.name() not in EVENTS:
             where = f"topic {partition.topic!r}" if partition.topic else "the topics"
             raise as_ours(error, where, self._consumer.address)
         if partition not in self._at:
             return
         if error.name() == "_PARTITION_EOF":
             self._ends[partition] = self._told[partition] = message.offset() or 0
-        elif error.name() in _OUT_OF_RANGE:
+        elif error.name() in OUT_OF_RANGE:
             self.lost.add(partition)
 
     def _at_ends(self) -> bool:

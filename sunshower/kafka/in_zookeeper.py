@@ -41,6 +41,10 @@ class _InZooKeeper:
     digest: tuple[str, str] | None = field(default=None, kw_only=True)
     tls: Tls | None = field(default=None, kw_only=True)
 
+    @property
+    def _where(self) -> object:
+        return self.hosts, self.digest
+
     def _tree(self) -> ZooKeeperTree:
         with using(f"the ZooKeeper at {self.hosts}"):
             return ZooKeeperTree(
@@ -101,6 +105,7 @@ class ByZooKeeperGroup(_InZooKeeper):
             streams=self.streams,
             rule=self.rule,
             patience=Patience(suspended_max_s=self.session_timeout_s / 3),
+            where=self._where,
         )
 
 
@@ -121,7 +126,7 @@ class StormOffsets(_InZooKeeper):
             self.wildcard,
             lambda partition: _leader(post.directory, partition),
         )
-        return StoredOffsets(self._tree(), layout, _owns(post))
+        return StoredOffsets(self._tree(), layout, _owns(post), _member(post, self._where))
 
 
 @dataclass(frozen=True)
@@ -131,7 +136,8 @@ class PlainOffsets(_InZooKeeper):
     group: str
 
     def __call__(self, post: Post) -> Offsets:
-        return StoredOffsets(self._tree(), PlainLayout(self.group), _owns(post))
+        layout = PlainLayout(self.group)
+        return StoredOffsets(self._tree(), layout, _owns(post), _member(post, self._where))
 
 
 @dataclass(frozen=True)
@@ -161,3 +167,11 @@ def _owns(post: Post) -> Callable[[Partition], bool]:
     """Only a ZooKeeper group can tell whose a partition is; elsewhere whoever reads it, has it."""
     sharing = post.sharing
     return sharing.owns if isinstance(sharing, ZooKeeperGroup) else lambda _: True
+
+
+def _member(post: Post, where: object) -> Callable[[], str | None]:
+    """Only of a group in the same ZooKeeper: others have no node there."""
+    sharing = post.sharing
+    if isinstance(sharing, ZooKeeperGroup) and sharing.where == where:
+        return sharing.member
+    return lambda: None

@@ -83,6 +83,10 @@ class KafkaOptions:
     commit_s: float = 1.0  # offsetCommitPeriodMs (30 s there)
     uncommitted_max: int = 10_000_000  # maxUncommittedOffsets, of each partition
     refresh_s: float = 30.0  # partitionRefreshPeriodMs (2 s there): new partitions and topics
+    # Keep no record until it is acked: what has failed is read again from Kafka, as Storm does. It
+    # saves the memory; but what retention or compaction has removed by then is a dead letter
+    # without its value, or passed over where there are none. Told and counted in either case.
+    refetch: bool = False
     directory: Callable[[Mapping[str, Any]], Directory] = by_metadata  # is given the settings
     sharing: Callable[[Post], Sharing] = by_index
     offsets: Callable[[Post], Offsets] = in_kafka
@@ -95,3 +99,8 @@ class KafkaOptions:
             raise ConfigError(f"uncommitted_max is {self.uncommitted_max}; it must be at least 1")
         if self.behind_max is not None and self.behind_max < 0:
             raise ConfigError(f"behind_max is {self.behind_max}; it must be 0 at least, or None")
+        if self.refetch and self.guarantee is not Guarantee.AT_LEAST_ONCE:
+            raise ConfigError(
+                f"refetch=True with Guarantee.{self.guarantee.name}: nothing is emitted again "
+                "there that has failed; drop one of the two"
+            )

@@ -239,7 +239,7 @@ class Reading:
         for message in events:
             error = message.error()
             assert error is not None
-            if error.name() not in _EVENTS:
+            if error.name() not in EVENTS:
                 self.ahead = [one for one in messages if one is not message] + self.ahead
                 where = f"topic {message.topic()!r}" if message.topic() else "the topics"
                 raise as_ours(error, where, self._consumer.address)
@@ -251,7 +251,7 @@ class Reading:
             return
         if error.name() == "_PARTITION_EOF":
             place.progress.reached(message.offset() or 0)
-        elif error.name() in _OUT_OF_RANGE:
+        elif error.name() in OUT_OF_RANGE:
             self._waiting[place.partition] = False
 
     def find_again(self, now: Callable[[], float]) -> None:
@@ -378,8 +378,8 @@ class Reading:
         self.ahead = [m for m in self.ahead if (m.topic(), m.partition()) != name]
 
 
-_OUT_OF_RANGE = {"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"}
-_EVENTS = _OUT_OF_RANGE | {
+OUT_OF_RANGE = {"_AUTO_OFFSET_RESET", "OFFSETOUT_OF_RANGE"}
+EVENTS = OUT_OF_RANGE | {
     *("_PARTITION_EOF", "_MAX_POLL_EXCEEDED", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT"),
     *("LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "COORDINATOR_NOT_AVAILABLE"),
     *("REQUEST_TIMED_OUT", "_RESOLVE", "COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR"),

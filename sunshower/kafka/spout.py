@@ -21,11 +21,13 @@ from sunshower.errors import ConfigError, KafkaError
 from sunshower.kafka.consumer import Consumer, check_settings
 from sunshower.kafka.formats import Bytes, Format
 from sunshower.kafka.lag import Standing, figures
+from sunshower.kafka.lots import Lot
 from sunshower.kafka.options import Guarantee, KafkaOptions, Post
 from sunshower.kafka.partitions import Partition
 from sunshower.kafka.places import OFFSET_BITS
 from sunshower.kafka.progress import I64
 from sunshower.kafka.reading import Reading, Skipped
+from sunshower.kafka.refetching import Refetching
 from sunshower.kafka.refreshed import RefreshedDirectory
 from sunshower.kafka.subscription import Subscription
 from sunshower.kafka.translating import Bad, KafkaRecord, Received, Translator
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 Out = TypeVar("Out")
 
+_NO_RECORD = Bad("it made a record when it was read first, and makes none now", "")
 _AHEAD_MAX = 64  # messages taken while there is no room; then the client fetches nothing more
 
 
@@ -76,11 +79,10 @@ class KafkaSpout(LogSpout[Any]):
         self.subscription = Subscription(tuple(topics), pattern, tuple(partitions))
         self.deployment = deployment or uuid.uuid4().hex
         self.replay = self.options.guarantee is Guarantee.AT_LEAST_ONCE
+        self.refetches = self.options.refetch
         self._commits_first = self.options.guarantee is Guarantee.AT_MOST_ONCE
-        self._formats = (value or Bytes(), key or Bytes())
-        self._translate = translate
-        self._fields = _checked(fields, translate)
-        self.emits = emits or self._fields or self._formats[0].record_type
+        self.reads = (value or Bytes(), key or Bytes(), translate, _checked(fields, translate))
+        self.emits = emits or self.reads[3] or self.reads[0].record_type
         if self.emits is None and translate is None:
             self.emits = KafkaRecord
         self.skipped: list[Skipped] = []  # the last of them
@@ -91,7 +93,7 @@ class KafkaSpout(LogSpout[Any]):
     def open(self, context: Context) -> None:
         """Raises, within 10 s, what is wrong with topics, address or credentials."""
         self._clock = context.clock
-        self._translator = Translator(*self._formats, self._translate, self._fields)
+        self._translator = Translator(*self.reads)
         for topic in self.subscription.topics:
             for part in ("key", "value"):
                 self._translator.decoder(topic, part)
@@ -118,6 +120,8 @@ class KafkaSpout(LogSpout[Any]):
             self._sharing.leave(_Nobody())
             raise
         undo.callback(self._offsets.close)
+        self._again = Refetching(self.settings)
+        undo.callback(self._again.close)
         metadata = json.dumps({"topologyId": topology, "taskId": context.task})
         self._reading = Reading(self._consumer, self._offsets, self.options, topology, metadata)
         undo.callback(self._reading.committer.close)
@@ -177,6 +181,27 @@ class KafkaSpout(LogSpout[Any]):
         if reading.gone:
             polled = polled or Polled(np.zeros(0, np.int64), ())
             polled.gone, reading.gone = reading.gone, []
+            self._again.stop()
+        return polled
+
+    def refetch(self, numbers: I64, limit: int) -> Polled[Any]:
+        places = self._reading.places
+        wanted = {place.partition: np.sort(offsets) for place, offsets in places.each(numbers)}
+        messages, gone = self._again.find(wanted, limit)
+        lot = Lot.of(messages)
+        found = lot.offsets()
+        for topic, number, first, end, _ in lot.runs:
+            found[first:end] |= places[Partition(topic, number)].numbers[0]
+        records, odd = self._translator.records(lot)
+        if odd:
+            records = [_NO_RECORD if record is None else record for record in records]
+        lost = [
+            self._lost(Skipped(one, at, at + 1, why), {"offset": at}, f"{one}, offset {at} is gone")
+            for one, at, why in gone
+        ]
+        polled = Polled(found, records, lost)
+        if odd:
+            self._tell_apart(polled, lot.messages)
         return polled
 
     def acked(self, numbers: I64) -> None:
@@ -261,20 +286,22 @@ class KafkaSpout(LogSpout[Any]):
         """Ranges of offsets that were not read: each is told once."""
         reading = self._reading
         told, reading.skipped = reading.skipped[:limit], reading.skipped[limit:]
-        found = []
-        for place, one in told:
-            self.skipped = [*self.skipped, one][-100:]
-            self.skipped_count += one.end - one.first
-            partition, first, end, why = one
-            record = {
-                "topic": partition.topic,
-                "partition": partition.number,
-                "from": first,
-                "to": end - 1,
-            }
-            reason = f"offsets {first} to {end - 1} of {partition} are skipped: {why}"
-            found.append(Unreadable(place.number(first), record, reason, halts=False))
-        return found
+        return [
+            self._lost(
+                one,
+                {"from": one.first, "to": one.end - 1},
+                f"offsets {one.first} to {one.end - 1} of {one.partition} are skipped",
+            )
+            for _, one in told
+        ]
+
+    def _lost(self, one: Skipped, where: Mapping[str, int], what: str) -> Unreadable:
+        """Count offsets that come to no record, and tell them: `where` and `what` say which."""
+        self.skipped = [*self.skipped, one][-100:]
+        self.skipped_count += one.end - one.first
+        record = {"topic": one.partition.topic, "partition": one.partition.number, **where}
+        number = self._reading.places[one.partition].number(one.first)
+        return Unreadable(number, record, f"{what}: {one.why}", halts=False)
 
     def _take_ahead(self) -> None:
         """Be heard of by the client while there is no room: it wants to be asked now and then."""

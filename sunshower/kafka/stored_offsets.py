@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from sunshower.errors import BadOffset, NodeExists, NoNode, StaleGeneration
+from sunshower.errors import BadOffset, NoNode, StaleGeneration
 from sunshower.kafka.over_store import using
 from sunshower.kafka.partitions import Committed, Partition
 from sunshower.stores.tree import Tree
@@ -111,16 +111,22 @@ class StoredOffsets:
     """See the port `Offsets`. It owns the tree: closing this closes that.
 
     `owns` tells whether a partition is still this reader's (`ZooKeeperGroup.owns`); what is not
-    is not written. It is asked a moment before the write: a partition may be lost in between, and
-    then the new owner reads again what was settled.
+    is not written. `member` tells the node of its membership, where that is in this tree: while it
+    is gone nothing is written, also if the session ends between the question and the write.
+    Elsewhere a partition may be lost in between: then its new owner reads again what was settled.
     """
 
     def __init__(
-        self, tree: Tree, layout: Layout, owns: Callable[[Partition], bool] = lambda _: True
+        self,
+        tree: Tree,
+        layout: Layout,
+        owns: Callable[[Partition], bool] = lambda _: True,
+        member: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._tree = tree
         self._layout = layout
         self._owns = owns
+        self._member = member
         self.keeps_writer = layout.keeps_writer
 
     def read(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
@@ -134,6 +140,7 @@ class StoredOffsets:
         return found
 
     def write(self, offsets: Mapping[Partition, Committed]) -> None:
+        member = self._member()  # first: by the time of the writes it may be another one
         with using("whose the partitions are"):
             lost = sorted(partition for partition in offsets if not self._owns(partition))
         if lost:
@@ -143,22 +150,17 @@ class StoredOffsets:
         for partition, committed in offsets.items():
             path = self._layout.path(partition)
             with using(path):
-                self._put(path, self._layout.value(partition, committed))
+                try:
+                    self._tree.put(path, self._layout.value(partition, committed), member)
+                except NoNode as error:
+                    told = f"{partition} is not committed: {member} is gone"
+                    raise StaleGeneration(told) from error
 
     def write_soon(self, offsets: Mapping[Partition, Committed]) -> None:
         return None
 
     def close(self) -> None:
         self._tree.close()
-
-    def _put(self, path: str, value: bytes) -> None:
-        try:
-            self._tree.set(path, value)
-        except NoNode:
-            try:
-                self._tree.create(path, value)
-            except NodeExists:
-                self._tree.set(path, value)  # somebody else was first
 
 
 def _bad(path: str, value: bytes, wanted: str) -> BadOffset:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from sunshower.kafka.formats import Decode, Format
 from sunshower.kafka.lots import Lot
+from sunshower.kafka.partitions import Partition
 
 Headers = Sequence[tuple[str, bytes | None]]  # in order; a name may come twice
 
@@ -42,6 +43,20 @@ class Bad(NamedTuple):
 
 
 Translate = Callable[[Received], Any]  # a record, an OnStream, or None to pass the message over
+
+
+class Source(TypedDict, total=False):
+    """What a KafkaSpout and spouts of batches are told in the same words; see KafkaSpout."""
+
+    topics: Collection[str]
+    pattern: str | None
+    partitions: Collection[Partition]
+    value: Format | None
+    key: Format | None
+    translate: Translate | None
+    fields: Sequence[str]
+    emits: Any
+    deployment: str | None
 
 
 class Translator:

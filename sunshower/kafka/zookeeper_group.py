@@ -11,9 +11,8 @@
 Each member decides for itself, from the members and partitions it sees, by a rule that gives all
 the same answer. Two may look at different moments and disagree: then a claim finds a node there,
 waits, and looks again. A partition is read only while one's own node says so; so it has one owner,
-whatever the views. (But for one moment: who withdraws looks whose the node is, and then removes it;
-a session that ends in between may cost another one its claim.) What stays with its owner is not
-stopped.
+whatever the views. A claim is withdrawn while one's member is there, in one step: a session that
+ends meanwhile costs nobody else a claim. What stays with its owner is not stopped.
 
 No herd: each member watches one node, the list of members. It looks a while later, drawn by chance
 from a span that grows with the group, so that many changes are one and the server is asked evenly;
@@ -85,7 +84,8 @@ class ZooKeeperGroup:
 
     The tree and the chance must be this member's own: the tree's session is the membership, and
     chance tells its name from others. `leave` closes the tree, and is the end. `directory` is asked
-    in every look: give it one that remembers (`RefreshedDirectory`). `wall`: seconds since 1970.
+    in every look: give it one that remembers (`RefreshedDirectory`). `wall`: seconds since 1970;
+    `where`: which ZooKeeper it is, and as whom, for others that would write beside its member.
     """
 
     later_is_new = False
@@ -104,7 +104,9 @@ class ZooKeeperGroup:
         patience: Patience | None = None,
         host: str | None = None,
         wall: Callable[[], float] = time.time,
+        where: object = None,
     ) -> None:
+        self.where = where
         self._tree = tree
         self._home = f"/consumers/{group}"
         self._directory = directory
@@ -140,6 +142,10 @@ class ZooKeeperGroup:
         """What ought to be ours and is somebody else's yet."""
         return frozenset(self._mine.keys() - self._held)
 
+    def member(self) -> str:
+        """The node of this member. While it is out of the group, one that is never there."""
+        return f"{self._home}/ids/{self._name or '-'}"
+
     def owns(self, partition: Partition) -> bool:
         """Whether ZooKeeper says so, now. Raises StoreUnreachable."""
         node = self._tree.get(self._owner(partition))
@@ -165,11 +171,11 @@ class ZooKeeperGroup:
             self._hear(owner, self._clock.now())
             self._revoke(owner, self._held, lost=False)
             self._mine = {}
-            with suppress(StoreUnreachable):  # then they go with the session
-                self._sweep()
-                self._release()
-                if self._name:
-                    self._tree.withdraw(f"{self._home}/ids/{self._name}")
+            if self._name:
+                with suppress(StoreUnreachable):  # then they go with the session
+                    self._sweep()
+                    self._release()
+                    self._tree.withdraw(self.member())
         finally:
             self._tree.close()
 
@@ -178,6 +184,7 @@ class ZooKeeperGroup:
             self._watch = self._tree.watch(f"{self._home}/ids", self._tell)
         if not self._name:
             self._join(now_s)
+        self._sweep()
         self._notice(now_s)
         if now_s >= self._look_s:
             self._read_members(now_s)
@@ -211,7 +218,7 @@ class ZooKeeperGroup:
         """The session has ended. What we did since then we did in a new one, by the old name."""
         self._revoke(owner, self._held, lost=True)
         if self._name:
-            self._remains.add(f"{self._home}/ids/{self._name}")
+            self._remains.add(self.member())
         self._remains |= {self._owner(partition) for partition in self._nodes}
         self._nodes = {}
         self._name = ""
@@ -221,7 +228,6 @@ class ZooKeeperGroup:
 
     def _join(self, now_s: float) -> None:
         """By a name that no other session has had."""
-        self._sweep()
         millis = int(self._wall() * 1000)
         name = f"{self._group}_{self._host}-{millis}-{self._chance.getrandbits(32):08x}"
         path = f"{self._home}/ids/{name}"
@@ -296,7 +302,7 @@ class ZooKeeperGroup:
         """Take our name off what somebody else ought to have, or another thread of ours."""
         for partition, thread in [*self._nodes.items()]:
             if self._mine.get(partition) != thread:
-                self._tree.withdraw(self._owner(partition))
+                self._tree.withdraw(self._owner(partition), self.member())
                 del self._nodes[partition]
 
     def _claim(self, owner: Owner, now_s: float) -> None:
@@ -344,5 +350,5 @@ class ZooKeeperGroup:
     def _sweep(self) -> None:
         """Nodes of former names that this session may have: made before its begin was heard of."""
         for path in sorted(self._remains):
-            self._tree.withdraw(path)
+            self._tree.withdraw(path, self.member())
             self._remains.remove(path)

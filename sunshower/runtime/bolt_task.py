@@ -152,6 +152,10 @@ class BoltTask(Supervised):
         figures, health = self.figures_of(self.bolt), self.supervision.health
         return TaskStats(self.task.id, self.task.component, counts, health=health, figures=figures)
 
+    def pulse(self) -> tuple[object, ...]:
+        sent = (self.outlets.emitted, self.outlets.transferred)
+        return (*sent, self._executed, self._acked, self._failed, *self.supervision.pulse)
+
     def note_untracked(self, failure: Failure) -> None:
         """An input failed that nobody follows: the first one is told at the end of the run."""
         self.untracked = self.untracked or untracked(failure)

@@ -2,7 +2,7 @@
 
 An entry is what befell n tuples of one task at one moment, as columns; a line of `history.jsonl` is
 one of them. Nobody keeps a history unless a run is submitted with one: then each worker has a
-`Scribe` that puts entries somewhere, and user code may add its own with `Context.wrote`.
+`Scribe` that puts entries somewhere; user code adds its own with `Context.wrote` and `noted`.
 
     what        task      roots   values        attempts  detail
     EMITTED     spout     (n,)    numbers (n,)  (n,)      None, or the message ids where they are
@@ -15,6 +15,7 @@ one of them. Nobody keeps a history unless a run is submitted with one: then eac
     ACKED       bolt      (n,)    edges (n,)    none      None: all made from them is sent
     REFUSED     bolt      (n,)    edges (n,)    none      the cause
     WROTE       bolt      none    none          none      (key, value), as user code said it
+    NOTED       any       none    none          none      (event, {fact: value}), in its own words
     BORN        –         none    spouts (n,)   none      (worker, life); the ids of its spout tasks
     BEGUN       –         none    none          none      a fault, in words
     ENDED       –         none    none          none      a fault, in words
@@ -57,6 +58,7 @@ class What(IntEnum):
     BORN = 10
     BEGUN = 11
     ENDED = 12
+    NOTED = 13
 
 
 class Entry(NamedTuple):

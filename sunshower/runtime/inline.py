@@ -15,6 +15,8 @@ from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.worker import Worker
 from sunshower.topologies.graph import Graph
 
+_NAP_S = 0.01  # threads of user code have work to do meanwhile
+
 
 @dataclass(frozen=True)
 class Finished:
@@ -33,9 +35,9 @@ def run_inline(
     So no task is tried again either: an error of user code outside a tuple's care is raised at
     once, as TopologyFailed from it. A ManualClock is moved on to whatever is due next when there is
     nothing to do, such as a replay that waits its back-off; with the system's, such a wait is a
-    loop, and uses up `steps_max`. The settings are the topology's own: tests do well to set
-    `check_mutation` there. Raises whatever else ends the topology, and ClusterError if `steps_max`
-    slices were not enough.
+    loop with short naps, and uses up `steps_max`. The settings are the topology's own: tests do
+    well to set `check_mutation` there. Raises whatever else ends the topology, and ClusterError if
+    `steps_max` slices were not enough.
     """
     graph = replace(graph, config=replace(graph.config, workers=1))
     clock = clock or SystemClock()
@@ -44,8 +46,8 @@ def run_inline(
     try:
         while (wait_s := worker.step()) == 0 or not worker.finished:
             _raise_first(worker)
-            if wait_s and isinstance(clock, ManualClock):
-                clock.advance(wait_s)
+            if wait_s:
+                clock.sleep(wait_s if isinstance(clock, ManualClock) else min(wait_s, _NAP_S))
             steps += 1
             if steps_max is not None and steps >= steps_max:
                 raise ClusterError(

@@ -4,7 +4,8 @@
       ├────▶ unreadable: in line to be a dead letter, without an attempt
       └────▶ gone: what is open of these numbers is forgotten, and nobody is told
 
-What is kept of a record until it is acked is the record itself, or an OnStream.
+What is kept of a record until it is acked is the record itself, or an OnStream; or nothing, where
+the spout reads it again: then one that has failed is in line without its record until that came.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
-from itertools import compress
+from itertools import compress, islice
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from sunshower.runtime.ids import I64
 from sunshower.runtime.letters import told
 from sunshower.runtime.luggage import Luggage
 from sunshower.runtime.pending import Released
-from sunshower.runtime.retries import Replay
+from sunshower.runtime.retries import ABSENT, Replay
 from sunshower.runtime.usercode import RAISED, Raised, TaskError, blame, guard
 from sunshower.topologies.components import DEFAULT, Context, OnStream
 from sunshower.topologies.logs import Polled, Unreadable
@@ -35,6 +36,8 @@ from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter
 
 _POLL_S = 0.5  # how often at least the spout is polled, also where there is no room
 _AFTER_READING = 2  # the attempt that an unreadable record's dead letter is: the first was reading
+_AGAIN_MAX = 4096  # numbers of which the records are asked for at a time …
+_FOUND_MAX = 1024  # … and records that wait to be emitted again, where none are kept
 _GONE = "its part of the log has changed hands"
 _NOTHING: Polled[Any] = Polled(np.zeros(0, np.int64), ())
 
@@ -48,10 +51,12 @@ class LogSpoutTask(BulkSpoutTask):
         self._ahead = _NOTHING  # polled, and not emitted: an experiment let the source raise
         self._ended = self._is_open = False
         self._mixed = False  # what was drawn last may go to several streams
+        self._keeps_records = True
 
     def _adopt(self, spout: Any) -> None:
         super()._adopt(spout)
         spout.in_line = lambda: self.replays.line.numbers
+        self._keeps_records = not (spout.refetches and spout.replay)
         self._hears_ack = self._is_open = True
         self._poll_by_s = 0.0
 
@@ -73,6 +78,13 @@ class LogSpoutTask(BulkSpoutTask):
     def next_look_s(self) -> float:
         return min(super().next_look_s, self._poll_by_s)
 
+    @property
+    def next_emit_s(self) -> float:
+        soonest_s = super().next_emit_s
+        if self.replays.line.absent and self.pending.room:
+            return min(soonest_s, self.rest.until_s)
+        return soonest_s
+
     def look(self, now: float) -> None:
         super().look(now)
         if now >= self._poll_by_s:
@@ -87,6 +99,8 @@ class LogSpoutTask(BulkSpoutTask):
     def emit(self, now: float, limit: int) -> int:
         if self._reports.tracked:
             limit = min(limit, self.pending.room)
+        if self.replays.line.absent:
+            self._read_again(now)
         replays, wanted = self.replays.share_out(now, limit, self._fresh_room)
         polled = _NOTHING if self.exhausted or not wanted else self._draw(wanted, now)
         count = len(polled.numbers) + len(polled.unreadable)
@@ -176,6 +190,33 @@ class LogSpoutTask(BulkSpoutTask):
         self._check(polled)
         return polled
 
+    def _read_again(self, now: float) -> None:
+        """Let the records come that are due and not kept: some now, the others another time."""
+        line = self.replays.line
+        if not self._is_open:  # whoever has this part of the log now reads them
+            line.absent.clear()
+        room = _FOUND_MAX - line.due(now)
+        if room <= 0 or not line.absent:
+            return
+        numbers = np.array([*islice(line.absent, _AGAIN_MAX)], np.int64)
+        try:
+            found = guard(self.task, "refetch", partial(self.spout.refetch, numbers, room))
+        except Raised as raised:
+            self._broken = raised
+            return
+        self._check(found)
+        for number, record in zip(found.numbers.tolist(), found.records, strict=True):
+            line.found(number, record)
+        lost = [one for one in found.unreadable if line.absent.pop(one.number, None)]
+        self._set_aside([self._with_failure(one) for one in lost], now)
+
+    def _with_failure(self, one: Unreadable) -> Unreadable:
+        """With why it was to be emitted again, if that counts."""
+        blame_ = self.replays.line.blame_of(one.number)
+        if blame_ is None:
+            return one
+        return one._replace(reason=f"{one.reason}; before that it failed: {blame_.failure}")
+
     def _stop_at_end(self) -> None:
         self.exhausted |= self._ended and not len(self._ahead.numbers)
 
@@ -255,6 +296,7 @@ class LogSpoutTask(BulkSpoutTask):
                 who = f"message {told(self._called(one.number))} of spout {self.task.component!r}"
                 self.replays.notices.say(f"{who} is passed over: {one.reason}")
         if passed_over:
+            self.replays.settle(passed_over)
             self._tell_numbers(np.array(passed_over, np.int64))
 
     # ---- out ----------------------------------------------------------------------------------
@@ -290,6 +332,8 @@ class LogSpoutTask(BulkSpoutTask):
         attempts: Any,
         now: float,
     ) -> None:
+        if not self._keeps_records and stream != DEAD_LETTERS:
+            payloads = [ABSENT] * len(payloads)
         super()._send(stream, records, payloads, numbers, attempts, now)
         if not self._reports.tracked:  # as Storm without ackers: done as soon as it is sent
             own = np.asarray(numbers)

@@ -203,8 +203,11 @@ class ManualBoltTask(BoltTask):
         self._acked += 1
         self._settled.append(tuple)
 
-    def fail(self, tuple: InputTuple, reason: str = "") -> None:
+    def fail(self, tuple: InputTuple, reason: str | BaseException = "") -> None:
         self._must_be_open(tuple, "failed")
+        if isinstance(reason, BaseException):
+            self._fail(tuple, self.failure(reason))
+            return
         place = (self.task.component, self.task.index, reason)
         self._fail(tuple, Failure(Cause.FAILED, *place, worker=self.task.worker))
 

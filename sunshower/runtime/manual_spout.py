@@ -61,7 +61,8 @@ class NextTupleSpoutTask(SpoutTask):
         replays = min(replays, self.pending.room - taken)  # all that is in line is tracked
         again, letters = self.replays.take(replays, len(fresh))
         sending = [r.payload._replace(attempt=r.attempt) for r in (*again, *letters)]
-        self._send(sending + fresh, now)
+        if sending or fresh:
+            self._send(sending + fresh, now)
         if broken is not None:
             if self._count > before:
                 self.supervision.went_well(now, progress=True)

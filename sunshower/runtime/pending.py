@@ -58,7 +58,7 @@ class Pending:
         self._attempt = np.zeros(slots, np.uint32)
         self._payload = np.empty(slots, np.object_)
         self._seen = np.zeros(slots, np.int32)
-        self._next_deadline_s = _NEVER
+        self.next_deadline_s = _NEVER  # no root fails before; it may be too early, never too late
 
     def __len__(self) -> int:
         return self._slots - self._free_count
@@ -67,11 +67,6 @@ class Pending:
     def room(self) -> int:
         """How many roots may still be taken."""
         return max(0, self.limit - self._slots + self._free_count)
-
-    @property
-    def next_deadline_s(self) -> float:
-        """No root fails before this time (it may be too early, never too late)."""
-        return self._next_deadline_s
 
     def take(
         self,
@@ -96,7 +91,7 @@ class Pending:
         self._attempt[slots] = attempts
         self._number[slots] = numbers
         self._payload[slots] = np.fromiter(payloads, np.object_, count)
-        self._next_deadline_s = min(self._next_deadline_s, now + timeout_s)
+        self.next_deadline_s = min(self.next_deadline_s, now + timeout_s)
         return make_roots(self.incarnation, generations, slots)
 
     def release(self, roots: U64) -> Released:
@@ -121,11 +116,11 @@ class Pending:
 
     def expired(self, now: float) -> U64:
         """The roots whose deadline has come. They stay pending until released."""
-        if now < self._next_deadline_s:
+        if now < self.next_deadline_s:
             return NO_IDS
         due = np.flatnonzero(self._deadline_s <= now)
         later = self._deadline_s[self._deadline_s > now]
-        self._next_deadline_s = float(later.min()) if len(later) else _NEVER
+        self.next_deadline_s = float(later.min()) if len(later) else _NEVER
         return make_roots(self.incarnation, self._generation[due], due)
 
     def postpone(self, roots: U64, deadline_s: float | F64) -> None:
@@ -136,7 +131,7 @@ class Pending:
         roots = self._still_pending(roots)
         if len(roots):
             self._deadline_s[slots_of(roots)] = deadline_s
-            self._next_deadline_s = min(self._next_deadline_s, float(np.min(deadline_s)))
+            self.next_deadline_s = min(self.next_deadline_s, float(np.min(deadline_s)))
 
     def emitted_s(self, roots: U64) -> F64:
         """When each of `roots`, all of them pending, was emitted."""
@@ -159,6 +154,8 @@ class Pending:
 
     def lowest_number(self, otherwise: int) -> int:
         """The lowest number that is pending. Looks at every slot: a few times a second at most."""
+        if not len(self):
+            return otherwise
         numbers = self._number[self._deadline_s < _NEVER]
         return int(numbers.min(initial=otherwise))
 

@@ -174,6 +174,8 @@ class RecordsSpoutTask(BulkSpoutTask):
             fresh.extend(islice(there_now, self._room(count)))
         except RAISED as error:
             self._broken = blame(self.task, self._source_name, error)
+        if not fresh:
+            return fresh
         bad = self.outlets.check(DEFAULT, fresh)
         if bad is not None:
             self._break(self.outlets.misfit_error(DEFAULT, fresh[bad]))

@@ -61,12 +61,8 @@ class Reports:
 
     def __init__(self, shards: Shards | None) -> None:
         self._shards = shards
+        self.tracked = shards is not None  # whether there are ackers at all
         self._waiting: defaultdict[int, ShardReport] = defaultdict(ShardReport)
-
-    @property
-    def tracked(self) -> bool:
-        """Whether there are ackers at all."""
-        return self._shards is not None
 
     def start(self, roots: U64, xors: U64) -> None:
         """A spout task emitted these roots, each with edges that XOR to `xors`."""

@@ -11,6 +11,7 @@ at all scheduled retries for each polled record); a message that waits for nothi
 Memory: one Replay for each message in line, and for each failed message that is not yet settled a
 number, or its last Failure. A failed message keeps its place against `spout_pending`, so all of
 this is bounded by it.
+Where records are not kept (ABSENT), a message that is due is `absent` until its record is `found`.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from heapq import heapify, heappop, heappush
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -28,6 +30,15 @@ from sunshower.failures import Failure
 from sunshower.topologies.retry import Retry
 
 _MACHINERY_MAX_S = 2.0
+
+
+class Unkept(Enum):
+    """What stands for a record that is not kept."""
+
+    ABSENT = "read it again"
+
+
+ABSENT: Final = Unkept.ABSENT
 
 
 class Replay(NamedTuple):
@@ -55,13 +66,14 @@ class Retries:
         self.retry = retry
         self._generator = generator
         self._ready: deque[Replay] = deque()
+        self.absent: dict[int, Replay] = {}  # number → who is due, but for its record
         self._waiting: list[tuple[float, int, Replay]] = []  # a heap: due, a tie-breaker
         self._put = 0
         self._blames: dict[int, Blame] = {}
         self._machinery: dict[int, int] = {}  # number → failures of the machinery in a row
 
     def __len__(self) -> int:
-        return len(self._ready) + len(self._waiting)
+        return len(self._ready) + len(self._waiting) + len(self.absent)
 
     @property
     def next_s(self) -> float:
@@ -78,14 +90,13 @@ class Retries:
     @property
     def lowest(self) -> float:
         """The lowest message number in line; ∞ if there is none."""
-        waiting = (replay.number for _, _, replay in self._waiting)
-        return min(min((r.number for r in self._ready), default=math.inf), *waiting, math.inf)
+        return min(self.numbers, default=math.inf)
 
     @property
     def numbers(self) -> list[int]:
         """Of the messages in line, in no order."""
         waiting = (replay.number for _, _, replay in self._waiting)
-        return [*(replay.number for replay in self._ready), *waiting]
+        return [*(replay.number for replay in self._ready), *waiting, *self.absent]
 
     def put_last(self, replay: Replay) -> None:
         """A message that has used up its attempts before it was emitted at all."""
@@ -103,17 +114,22 @@ class Retries:
             self._put += 1
             heappush(self._waiting, (now + wait_s, self._put, replay))
         else:
-            self._ready.append(replay)
+            self._let_go(replay)
 
     def due(self, now: float) -> int:
         """How many may be taken now."""
         while self._waiting and self._waiting[0][0] <= now:
-            self._ready.append(heappop(self._waiting)[2])
+            self._let_go(heappop(self._waiting)[2])
         return len(self._ready)
 
     def take(self, limit: int) -> list[Replay]:
         """Up to `limit` of those that `due` has counted."""
         return [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
+
+    def found(self, number: int, payload: Any) -> None:
+        """The record of an absent message: now it is due."""
+        if (replay := self.absent.pop(number, None)) is not None:
+            self._ready.append(replay._replace(payload=payload))
 
     def blame(self, number: int, failure: Failure) -> Blame:
         """Count a failure against a message."""
@@ -139,7 +155,8 @@ class Retries:
     @property
     def waiting(self) -> list[Replay]:
         """All that is in line, in the order in which it is due."""
-        return [*self._ready, *(replay for _, _, replay in sorted(self._waiting))]
+        waiting = (replay for _, _, replay in sorted(self._waiting))
+        return [*self._ready, *self.absent.values(), *waiting]
 
     @property
     def blames(self) -> dict[int, Blame]:
@@ -148,7 +165,8 @@ class Retries:
 
     def adopt(self, waiting: Iterable[Replay], blames: Mapping[int, Blame]) -> None:
         """Go on with the line of a former life; nobody waits any longer."""
-        self._ready.extend(waiting)
+        for replay in waiting:
+            self._let_go(replay)
         self._blames.update(blames)
 
     def forget(self, first: int, end: int) -> None:
@@ -156,7 +174,7 @@ class Retries:
         self._ready = deque(r for r in self._ready if not first <= r.number < end)
         self._waiting = [one for one in self._waiting if not first <= one[2].number < end]
         heapify(self._waiting)
-        for memory in (self._blames, self._machinery):
+        for memory in (self._blames, self._machinery, self.absent):
             for number in [number for number in memory if first <= number < end]:
                 del memory[number]
 
@@ -165,6 +183,13 @@ class Retries:
         self._machinery.pop(number, None)
         blame = self._blames.pop(number, None)
         return blame is not None and blame.dead
+
+    def _let_go(self, replay: Replay) -> None:
+        """It waits for no time any more."""
+        if replay.payload is ABSENT:
+            self.absent[replay.number] = replay
+        else:
+            self._ready.append(replay)
 
     def _counted(self, replay: Replay, failure: Failure) -> float:
         if replay.number in self._machinery:

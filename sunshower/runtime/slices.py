@@ -64,11 +64,13 @@ class Slices:
 
     def run_one(self, now: float) -> bool:
         """Run one bolt, or each spout that may emit. Returns whether anything was done."""
-        if self._bolt_turns < _BOLTS_BEFORE_SPOUT and self._run_bolt():
-            self._bolt_turns += 1
+        turns, self._bolt_turns = self._bolt_turns, 0
+        if turns == _BOLTS_BEFORE_SPOUT:
+            return self._run_spouts(now) or self._run_bolt()
+        if self._run_bolt():
+            self._bolt_turns = turns + 1
             return True
-        self._bolt_turns = 0
-        return self._run_spouts(now) or self._run_bolt()
+        return self._run_spouts(now)
 
     def may_emit(self, spout: SpoutTask) -> bool:
         """Whether the others have room for what the spout might emit, and all are there."""

@@ -248,10 +248,8 @@ class SpoutTask(Supervised):
         self.replays.accuse(roots, failure)
 
     def accuse(self, times: Mapping[int, int], failure: Failure) -> None:
-        """Message number → how often this task's own process died while executing its record.
-
-        Called before `open`, when no record is there yet.
-        """
+        """Message number → how often this task's own process died while executing its record;
+        called before `open`, when no record is there yet."""
         self.replays.remember(times, failure)
 
     def postpone(self, roots: U64, now: float) -> None:
@@ -300,6 +298,11 @@ class SpoutTask(Supervised):
             figures=self.figures_of(self.spout),
         )
 
+    def pulse(self) -> tuple[object, ...]:
+        sent = (self.outlets.emitted, self.outlets.transferred, self.replays.replayed)
+        ended = (self._acked, self._failed, self.replays.dead, len(self.pending), self.done)
+        return *sent, *ended, *self.supervision.pulse
+
     def message_id(self, replay: Replay) -> Any:
         raise NotImplementedError
 
@@ -343,11 +346,9 @@ class SpoutTask(Supervised):
         message_ids: list[Any] | None = None,
     ) -> U64:
         """Roots for what is about to be sent; `message_ids`: if they are not the numbers."""
-        timeout_s = self._config.message_timeout_s
-        roots = self.pending.take(payloads, numbers, attempts, now, timeout_s)
+        roots = self.pending.take(payloads, numbers, attempts, now, self._config.message_timeout_s)
         if self.scribe is not None and len(roots):
-            about = (roots, numbers, attempts, message_ids)
-            chronicle.emitted(self.scribe, self.task.id, *about)
+            chronicle.emitted(self.scribe, self.task.id, roots, numbers, attempts, message_ids)
         return roots
 
     def _start(self, roots: U64, made: U64, errors: dict[int, BaseException], now: float) -> None:

@@ -23,19 +23,14 @@ class Sweeps:
 
     def __init__(self, grace_s: float) -> None:
         self._grace_s = grace_s
+        self.due_s = inf  # when the next one is due
         self._marked: list[Sweep] = []
-
-    @property
-    def due_s(self) -> float:
-        """When the next one is due; ∞ if there is none."""
-        if not self._marked:
-            return inf
-        return min(sweep.due_s for sweep in self._marked)
 
     def mark(self, now: float, roots: U64, failure: Failure) -> None:
         """Somebody died who may have held a part of these trees."""
         if len(roots):
             self._marked.append(Sweep(now + self._grace_s, roots, failure))
+            self.due_s = min(self.due_s, now + self._grace_s)
 
     def ripe(self, now: float) -> list[Sweep]:
         """Those that are due; they are not kept."""
@@ -43,4 +38,5 @@ class Sweeps:
             return []
         ripe = [sweep for sweep in self._marked if sweep.due_s <= now]
         self._marked = [sweep for sweep in self._marked if sweep.due_s > now]
+        self.due_s = min((sweep.due_s for sweep in self._marked), default=inf)
         return ripe

@@ -158,12 +158,15 @@ def context(
     tasks = {id: [t.id for t in plan.tasks_of(id)] for id in plan.graph.components}
     parallelism = plan.component(task).parallelism
     place = (plan.graph.id, task.component, task.id, task.index, parallelism)
-    tell = tell_nobody if scribe is None else partial(_wrote, scribe, task.id)
-    return Context(*place, tasks, committed, clock or SystemClock(), tell)
+    told = [
+        tell_nobody if scribe is None else partial(_said, scribe, what, task.id)
+        for what in (What.WROTE, What.NOTED)
+    ]
+    return Context(*place, tasks, committed, clock or SystemClock(), *told)
 
 
-def _wrote(scribe: Scribe, task: int, key: Any, value: Any) -> None:
-    scribe.note(What.WROTE, task, detail=(key, value))
+def _said(scribe: Scribe, what: What, task: int, key: Any, value: Any) -> None:
+    scribe.note(what, task, detail=(key, value))
 
 
 def _outlets(

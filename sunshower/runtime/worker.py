@@ -281,6 +281,13 @@ class Worker:
             at_rest=not any(spout.active for spout in self._spouts),
         )
 
+    def pulse(self) -> tuple[object, ...]:
+        """While it does not change, `stats` would tell the master nothing new, but for latencies,
+        positions and figures; at a tenth of its price."""
+        tasks = (*self._wired.bolts.values(), *self._spouts)
+        at_rest = not any(spout.active for spout in self._spouts)
+        return (self.idle, at_rest, *[task.pulse() for task in tasks])
+
     def results(self, component: str) -> list[Any]:
         """What `result()` of each of the component's tasks in this worker says."""
         spouts = [t.spout for t in self._spouts if t.task.component == component]

@@ -13,10 +13,11 @@ _NOBODY = -1
 
 
 class SimBox(BlackBox):
-    """Notes what the real one does. Each call of user code costs some time, too.
+    """Remembers what the real one notes, and notes it when its process dies.
 
-    A slice of work happens at one moment of the world, and its process may be killed while the
-    slice lasts: so the box remembers when in the slice each call was, and can be turned back.
+    Each call of user code costs some time, too. A slice of work happens at one moment of the world,
+    and its process may be killed while the slice lasts: so the box remembers when in the slice each
+    call was.
     """
 
     def __init__(
@@ -28,31 +29,36 @@ class SimBox(BlackBox):
         self._clock = clock
         self._call_s = call_s
         self._task = _NOBODY
+        self._since_s = 0.0  # on the process's clock
         self._called_with = NO_IDS
         self._calls: list[tuple[float, float, int, U64]] = []  # of this slice: from, to, what
 
     def begin(self, task: int, roots: U64, now: float) -> None:
-        super().begin(task, roots, now)
         if self._task != _NOBODY:  # the next record of the same call
             self._note_call()
-        self._task, self._called_with = task, roots
+        self._task, self._called_with, self._since_s = task, roots, now
         self.begun_s = self._world.now_s + self._clock.ahead_s
 
     def end(self) -> None:
         self._clock.ahead_s += self._world.about(self._call_s)
         self._note_call()
         self._task = _NOBODY
-        super().end()
+
+    def overdue(self, now: float, limit_s: float) -> bool:
+        return self._task != _NOBODY and now - self._since_s >= limit_s
 
     def new_slice(self) -> None:
         """Nothing that the last one did can be hit any more."""
         self._calls.clear()
 
-    def turn_back(self, time_s: float) -> None:
+    def note_death(self, time_s: float) -> None:
         """The process dies at `time_s`: note what it was then doing."""
+        hit = (self._task, self._called_with)  # it may have ended itself in a call
         for begun_s, ended_s, task, roots in self._calls:
             if begun_s <= time_s < ended_s:
-                super().begin(task, roots, self._clock.now())
+                hit = (task, roots)
+        if hit[0] != _NOBODY:
+            super().begin(*hit, self._clock.now())
 
     def _note_call(self) -> None:
         ended_s = self._world.now_s + self._clock.ahead_s

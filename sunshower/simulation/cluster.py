@@ -17,6 +17,7 @@ from sunshower.simulation.site import Site
 from sunshower.simulation.world import World
 from sunshower.topologies.graph import Graph
 
+_DEFAULT = Config().spout_pending
 _PENDING = 256  # a spout's table, where the topology has the default: new lives are many here
 
 
@@ -88,6 +89,6 @@ class SimCluster:
 
 
 def _with_small_tables(graph: Graph) -> Graph:
-    if graph.config.spout_pending != Config().spout_pending:
+    if graph.config.spout_pending != _DEFAULT:
         return graph
     return replace(graph, config=replace(graph.config, spout_pending=_PENDING))

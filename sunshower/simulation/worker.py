@@ -63,7 +63,7 @@ class SimWorker(Process):
         self._wakes_s = inf  # when the next one begins
         self._luggage: dict[int, Luggage] = {}  # of tasks that stay in this process
         self._move = 0
-        self._told: Any = None
+        self._told: tuple[object, ...] | None = None  # the pulse then
         self._tell_at_s = 0.0  # on the world's clock
         self._will_tell = False
         node_of_box, box = site.boxes.get(worker, ("", b""))
@@ -135,7 +135,7 @@ class SimWorker(Process):
         for packet in self._waiting:
             packet.fail()
         if self._box is not None:
-            self._box.turn_back(self.died_s)
+            self._box.note_death(self.died_s)
 
     def close(self) -> list[TaskError]:
         """Close all tasks. Returns what they had to say against their end."""
@@ -304,14 +304,12 @@ class SimWorker(Process):
         self._will_tell = False
         if self._greeting or self.broken:
             return  # the next life tells anew
-        stats = self._core.stats()
         self._core.notices()  # for a log that nobody keeps
-        counts = [(task.counts, task.done, task.health) for task in stats.tasks]
-        told = (counts, stats.idle, stats.at_rest)
-        if told != self._told:
-            self._told = told
+        pulse = self._core.pulse()
+        if pulse != self._told:
+            self._told = pulse
             self._tell_at_s = self._world.now_s + self.clock.in_world_s(_TELL_S)
-            self._network.call(self, MASTER, "hear", stats)
+            self._network.call(self, MASTER, "hear", self._core.stats())
 
     def _forget_told(self) -> None:
         self._told, self._tell_at_s = None, 0.0

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from sunshower.errors import RangeGone, SparkError, SparkLost, TransformFailed
+from sunshower.errors import RangeGone, SparkError, SparkLost, TransformFailed, WriteFailed
 
 _OURS = str(Path(__file__).parent)
 _THEIRS = re.compile(r"[/\\](pyspark|py4j|raydp)[/\\]")
@@ -20,11 +20,26 @@ _STACK = re.compile(
 _CAUSE = re.compile(r"Caused by: [\w.$]+: (.*)|\(executor [^)]*\): ([\w.$]+: .*)")
 # Kafka's source in Spark, where offsets that it was given have been removed.
 _GONE = re.compile(r"Cannot fetch (?:offset|records in)[^\n]*(?=\n[^\n]*data may have been lost)")
+# Of files, their systems, and their disks; not of Spark, nor of what it was asked to compute.
+_FILES = re.compile(
+    r"(?:java\.io|java\.nio\.file|org\.apache\.hadoop\.(?:fs|security))\.([\w.$]+: .*)"
+)
+
+
+def not_written(error: BaseException) -> str:
+    """Why a file could not be written, of what a writer has raised; empty if that was not it."""
+    text = str(error)
+    if isinstance(error, SparkError) or _PYTHON.search(text):
+        return ""
+    if isinstance(error, OSError) and not isinstance(error, ConnectionError):
+        return f"{type(error).__name__}: {text}"
+    causes = _FILES.findall(text)
+    return str(causes[-1]).strip() if causes else ""
 
 
 def blamed(error: BaseException, what: str, alive: bool) -> SparkError:
     """`error`, which came out of the job `what`, as one of ours; `alive`: whether Java still is."""
-    if isinstance(error, SparkError):
+    if isinstance(error, SparkError) and (alive or not isinstance(error, WriteFailed)):
         return error
     if not alive:
         return SparkLost(f"Spark died while it ran {what} ({_first(error)}); a new one is started")

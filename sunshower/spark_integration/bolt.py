@@ -17,9 +17,11 @@ from sunshower.errors import (
     Unserialisable,
 )
 from sunshower.records import Schema
-from sunshower.spark_integration.port import BatchInfo, Ticket
+from sunshower.spark_integration.port import BatchInfo, JobReport, Ticket
+from sunshower.spark_integration.reports import Seen
 from sunshower.spark_integration.schema import Columns
 from sunshower.spark_integration.steps import Spark
+from sunshower.spark_integration.tables import Tables
 from sunshower.topologies.components import Bolt, Collector, Context, Tuple
 
 _RENEW_S = 2.0  # what Spark has for longer has its timeout reset
@@ -71,6 +73,11 @@ class SparkBatchBolt(Bolt[Any, Any]):
                 f"SparkBatchBolt: rows_max={rows_max}, batches_max={batches_max}, "
                 f"edges_max={edges_max} and wait_s={wait_s:g} must be positive"
             )
+        if tables := Tables(step.step.writers).tables:
+            raise ConfigError(
+                f"SparkBatchBolt: {tables[0]} needs batches that have txids; use it in a program "
+                "of batches, batches(…).apply(spark(…)), or take parquet(…)"
+            )
         self.step, self.rows_max, self.wait_s = step, rows_max, wait_s
         self.batches_max, self.edges_max = batches_max, edges_max
         self.emits = () if step.out is None else step.out
@@ -97,6 +104,7 @@ class SparkBatchBolt(Bolt[Any, Any]):
         self._given: list[Given] = []
         self._name = f"{context.component}-{context.index}-{uuid.uuid4().hex[:8]}"
         self._batches = self._rows = 0
+        self._topology, self._seen = context.topology, Seen()
         self._gateway = self.step.where.open()
         self._gateway.start()
 
@@ -132,11 +140,16 @@ class SparkBatchBolt(Bolt[Any, Any]):
     def figures(self) -> dict[str, float]:
         """What waits, what is at Spark, and what Spark has finished."""
         return {
+            **self._seen.figures(),
             "waiting": len(self._waiting),
             "at spark": sum(given.batch.rows for given in self._given),
             "batches": self._batches,
             "rows": self._rows,
         }
+
+    def result(self) -> list[JobReport]:
+        """The last batches, oldest first."""
+        return self._seen.last
 
     def snapshot(self) -> None:
         """Nothing: what is not finished is emitted again."""
@@ -160,7 +173,8 @@ class SparkBatchBolt(Bolt[Any, Any]):
             if not tuples:
                 return
             tables = self._tables(tuples)
-        batch = BatchInfo(f"{self._name}-{self._batches}", len(tuples))
+        id = f"{self._name}-{self._batches}"
+        batch = BatchInfo(id, len(tuples), topology=self._topology)
         self._batches += 1
         self._given.append(Given(tuples, tables, batch, self._submit(tables, batch)))
 
@@ -184,15 +198,14 @@ class SparkBatchBolt(Bolt[Any, Any]):
         return True
 
     def _finish(self, given: Given) -> None:
-        """Settle a batch. Raises SparkUnavailable: there is nobody to give it to, and this task
-        stops until there is."""
+        """Settle a batch. Raises SparkUnavailable, when it has failed: that is to be seen, and the
+        next batch asks for a session anew."""
         try:
             table = given.ticket.result()
             records = [] if table is None or self._out is None else self._out.records(table)
             self._check_edges(given, len(records))
         except SparkUnavailable as error:
             self._fail(given, error)
-            self._gateway.close()
             raise
         except SparkLost as error:
             if given.lost < _LOST_MAX:
@@ -209,6 +222,7 @@ class SparkBatchBolt(Bolt[Any, Any]):
             for tuple in given.tuples:
                 self._hands.ack(tuple)
             self._rows += given.batch.rows
+            self._seen.add(given.ticket.report())
 
     def _fail(self, given: Given, error: SparkError) -> None:
         for tuple in given.tuples:

@@ -32,7 +32,7 @@ SETTINGS: Mapping[str, str] = {
     # Below this size Spark makes rows of Arrow on the driver: for 1 M rows that took 15 times as
     # long as tasks that read the columns, and more memory than there was.
     "spark.sql.execution.arrow.localRelationThreshold": "0b",
-    "spark.scheduler.mode": "FAIR",  # a small batch does not wait for all tasks of a large one
+    "spark.scheduler.mode": "FAIR",  # each topology is a pool
 }
 
 

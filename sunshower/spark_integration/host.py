@@ -12,18 +12,21 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
-from queue import SimpleQueue
+from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from sunshower.errors import SparkError, SparkLost, SparkTimeout, SparkUnavailable
 from sunshower.spark_integration.blame import blamed
-from sunshower.spark_integration.port import BatchInfo, Step
+from sunshower.spark_integration.line import Line
+from sunshower.spark_integration.port import BatchInfo, JobReport, Step
+from sunshower.spark_integration.reports import spark_said
 from sunshower.spark_integration.running import Runner
 
 _START_S = 300.0  # Java starts in 10 s, on a busy machine and on a cluster in a minute
@@ -57,12 +60,23 @@ class Job:
     tables: Sequence[pa.Table]
     batch: BatchInfo
     outcome: Future[pa.Table | None] = field(default_factory=Future)
+    given_s: float = field(default_factory=time.perf_counter)
+    end: Callable[[], None] | None = None  # of its tasks in Spark; None: it does not run yet
+    done_by: JobReport | None = None
 
     def done(self) -> bool:
         return self.outcome.done()
 
     def result(self) -> pa.Table | None:
         return self.outcome.result()
+
+    def report(self) -> JobReport | None:
+        return self.done_by
+
+    def cancel(self) -> None:
+        self.settle(error=SparkError(f"batch {self.batch.id} was given up: nobody waits for it"))
+        if self.end is not None:
+            self.end()
 
     def settle(self, result: pa.Table | None = None, error: SparkError | None = None) -> None:
         """The first word counts: an answer after the time is up changes nothing."""
@@ -78,7 +92,7 @@ class Host:
 
     def __init__(self, open_session: Callable[[], Session], slots: int) -> None:
         self._open_session, self._count = open_session, slots
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._line = Line[Job]()
         self._lock = threading.Lock()  # of the session
         self._session: Session | None = None
         self._stopped = False
@@ -91,7 +105,7 @@ class Host:
         """Hand a job in; it is settled by a slot, or by the clock."""
         if self._stopped:
             job.settle(error=SparkLost(_CLOSED))
-        self._jobs.put(job)
+        self._line.put(job)
         return job
 
     @property
@@ -105,8 +119,7 @@ class Host:
 
     def stop(self) -> None:
         """End the session. Jobs that wait, or run, are lost."""
-        for _ in range(self._count):
-            self._jobs.put(None)
+        self._line.end(self._count)
         with self._lock:
             self._stopped = True
             session, self._session = self._session, None
@@ -137,7 +150,11 @@ class Host:
 
     def next_job(self) -> Job | None:
         """What a slot waits for; None: it is to end."""
-        return self._jobs.get()
+        return self._line.next()
+
+    def left(self, job: Job) -> None:
+        """A slot is free again."""
+        self._line.left(job)
 
     def runner(self, slot: Slot) -> tuple[Runner, Session]:
         """What a slot runs its jobs with: anew in each session. Raises a SparkError."""
@@ -163,9 +180,9 @@ class Host:
                 f"{job.batch.rows} rows: give spark(…, timeout_s=…), or smaller batches"
             )
         )
+        self._line.left(job)
         self._add_slot()
-        with suppress(Exception):  # it may be dead meanwhile
-            session.spark.sparkContext.cancelJobGroup(group)
+        cancel(session.spark.sparkContext, group)
 
     def number(self) -> int:
         """One that no job had before."""
@@ -180,14 +197,17 @@ class Slot:
         self.runner: Runner | None = None
         self.life = 0
         self.given_up = False
-        self._pool = f"sunshower-{host.number()}"  # slots share the processors fairly
 
     def work(self) -> None:
         """Until there are no more jobs, or this slot was given up."""
         while not self.given_up and (job := self._host.next_job()) is not None:
             self._settle(job)
+            if not self.given_up:
+                self._host.left(job)
 
     def _settle(self, job: Job) -> None:
+        if job.done():
+            return  # nobody waits for it
         late = SparkUnavailable(f"Spark has not started within {_START_S:g} s")
         limit = after(_START_S, lambda: job.settle(error=late))
         try:
@@ -199,15 +219,48 @@ class Slot:
             limit.cancel()
         group = f"sunshower-{self._host.number()}"
         limit = after(job.step.timeout_s, lambda: self._host.give_up(self, session, job, group))
+        context = session.spark.sparkContext
+        job.end = partial(cancel, context, group)
         try:
-            context = session.spark.sparkContext
-            context.setJobGroup(group, str(job.step), True)
-            context.setLocalProperty("spark.scheduler.pool", self._pool)
-            job.settle(runner.run(job.step, job.tables, job.batch))
+            if not job.done():
+                # Properties of this thread: pyspark has one of Java's for each of Python's.
+                context.setJobGroup(group, _told(job), True)
+                context.setLocalProperty("spark.scheduler.pool", job.batch.topology or None)
+                self._run(job, runner, context, group)
         except BaseException as error:  # whatever it is, its batch hears of it
             job.settle(error=blamed(error, str(job.step), session.alive()))
         finally:
             limit.cancel()
+
+    def _run(self, job: Job, runner: Runner, context: Any, group: str) -> None:
+        began_s = time.perf_counter()
+        result = runner.run(job.step, job.tables, job.batch)
+        took_s = time.perf_counter() - began_s
+        job.done_by = JobReport(
+            job.batch.id,
+            job.batch.attempt,
+            wait_s=began_s - job.given_s,
+            hand_over_s=runner.hand_over_s,
+            job_s=took_s - runner.hand_over_s,
+            rows_in=job.batch.rows,
+            rows_out=0 if result is None else result.num_rows,
+            bytes_in=sum(table.nbytes for table in job.tables),
+            bytes_out=0 if result is None else result.nbytes,
+            **spark_said(context, group),
+        )
+        job.settle(result)
+
+
+def _told(job: Job) -> str:
+    """What Spark's pages show beside the job."""
+    where = f"{job.batch.topology}: " if job.batch.topology else ""
+    return f"{where}{job.step}, batch {job.batch.id}, attempt {job.batch.attempt}"
+
+
+def cancel(context: Any, group: str) -> None:
+    """Let Spark end the tasks of a job, if it is alive."""
+    with suppress(Exception):
+        context.cancelJobGroup(group)
 
 
 def after(seconds: float, call: Callable[[], None]) -> threading.Timer:

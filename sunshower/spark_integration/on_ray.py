@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import pickle
 import threading
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +25,7 @@ from sunshower import errors
 from sunshower.errors import ConfigError, SparkError, SparkLost
 from sunshower.spark_integration.environment import java_for_executors, prepare
 from sunshower.spark_integration.host import Host, Job
-from sunshower.spark_integration.port import BatchInfo, Step, Ticket
+from sunshower.spark_integration.port import BatchInfo, JobReport, Step, Ticket
 from sunshower.spark_integration.running import from_bytes, to_bytes
 
 _NAMESPACE = "sunshower"
@@ -102,7 +104,9 @@ class RayGateway:
         packed = [to_bytes(table) for table in tables]
         # In the middle of a restart a call fails: this one waits for one that is made again.
         there = self._actor.there.options(max_task_retries=-1).remote()
-        return RayTicket(self._actor.run.remote(self._steps[id(step)][1], packed, batch, there))
+        number = uuid.uuid4().hex
+        job = self._actor.run.remote(self._steps[id(step)][1], packed, batch, number, there)
+        return RayTicket(job, partial(self._actor.cancel.remote, number))
 
     def close(self) -> None:
         if self._private:
@@ -113,8 +117,9 @@ class RayGateway:
 class RayTicket:
     """A call of the actor that is under way."""
 
-    def __init__(self, reference: Any) -> None:
-        self._reference = reference
+    def __init__(self, reference: Any, cancel: Callable[[], Any]) -> None:
+        self._reference, self._cancel = reference, cancel
+        self._report: JobReport | None = None
 
     def done(self) -> bool:
         ready, _ = ray.wait([self._reference], timeout=0)
@@ -122,7 +127,7 @@ class RayTicket:
 
     def result(self) -> pa.Table | None:
         try:
-            kind, value = ray.get(self._reference)
+            kind, value, self._report = ray.get(self._reference)
         except RayError as error:
             raise SparkLost(
                 f"the gateway to Spark died ({type(error).__name__}); Ray starts another"
@@ -130,6 +135,12 @@ class RayTicket:
         if kind:
             raise getattr(errors, kind)(value)
         return None if value is None else from_bytes(value)
+
+    def report(self) -> JobReport | None:
+        return self._report
+
+    def cancel(self) -> None:
+        self._cancel()
 
 
 def _end(actor: Any) -> None:
@@ -147,6 +158,7 @@ class GatewayActor:
         self._place = place
         self._host = Host(lambda: RayDPSession(place), place.in_flight)
         self._steps: dict[bytes, Step] = {}
+        self._jobs: dict[str, Job] = {}  # under way
         self._lock = threading.Lock()
         self._busy = 0
         self._idle = self._timer()
@@ -158,22 +170,29 @@ class GatewayActor:
     def there(self) -> None:
         """Answers."""
 
+    def cancel(self, number: str) -> None:
+        """Nobody waits for a job any more."""
+        if job := self._jobs.get(number):
+            job.cancel()
+
     def run(
-        self, step: bytes, tables: Sequence[bytes], batch: BatchInfo, _: None
-    ) -> tuple[str, bytes | str | None]:
-        """A job, to its end: ("", its rows) or (a kind of SparkError, what it says)."""
+        self, step: bytes, tables: Sequence[bytes], batch: BatchInfo, number: str, _: None
+    ) -> tuple[str, bytes | str | None, JobReport | None]:
+        """A job, to its end: ("", its rows, …) or (a kind of SparkError, what it says, None)."""
         with self._lock:
             self._busy += 1
             self._idle.cancel()
         try:
             job = Job(self._unpacked(step), [from_bytes(table) for table in tables], batch)
+            self._jobs[number] = job
             result = self._host.submit(job).result()
-            return "", None if result is None else to_bytes(result)
+            return "", None if result is None else to_bytes(result), job.report()
         except SparkLost:
             os._exit(1)  # with it go RayDP's actors; Ray starts it again, and the caller hears
         except SparkError as error:
-            return type(error).__name__, str(error)
+            return type(error).__name__, str(error), None
         finally:
+            self._jobs.pop(number, None)
             with self._lock:
                 self._busy -= 1
                 if not self._busy:

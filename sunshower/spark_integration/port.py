@@ -28,7 +28,8 @@ class BatchInfo:
     """Which batch a transform is called for.
 
     `id` is unique: of a Trident batch its txid, the same in every attempt; of any other a new one
-    in each. `tables` are the static ones of the step, as DataFrames.
+    in each. `tables` are the static ones of the step, as DataFrames. Topologies share Spark's
+    processors fairly: each is a pool of its own, in which batches go one after the other.
     """
 
     id: str
@@ -36,6 +37,7 @@ class BatchInfo:
     attempt: int = 0
     txid: int | None = None
     tables: Mapping[str, Any] = field(default_factory=dict)
+    topology: str = ""
 
 
 class Reads(Protocol):
@@ -64,6 +66,25 @@ class Step:
         return getattr(self.transform, "__name__", type(self.transform).__name__)
 
 
+@dataclass(frozen=True)
+class JobReport:
+    """What a batch has taken. Seconds are of the wall; rows and bytes are those of Arrow tables,
+    and `out` is what has come back, not what Spark has written."""
+
+    batch: str  # BatchInfo.id
+    attempt: int
+    wait_s: float  # for a slot, and at first for the session
+    hand_over_s: float  # until Spark had it as DataFrames
+    job_s: float  # the transform, the writers, the rows that came back
+    rows_in: int
+    rows_out: int
+    bytes_in: int
+    bytes_out: int
+    spilled_bytes: int = 0  # to disk, by Spark's tasks
+    jobs: tuple[int, ...] = ()  # Spark's own ids of them
+    ui: str | None = None  # where Spark shows them, if `spark.ui.enabled` is true
+
+
 class Ticket(Protocol):
     """A job that was handed over."""
 
@@ -72,8 +93,15 @@ class Ticket(Protocol):
 
     def result(self) -> pa.Table | None:
         """Wait for the job: its rows, as `Columns.conform` makes them; None of a step without
-        `out`. Raises SparkUnavailable, SparkLost, SparkTimeout, TransformFailed, ResultMismatch.
+        `out`. Raises SparkUnavailable, SparkLost, SparkTimeout, TransformFailed, ResultMismatch,
+        WriteFailed.
         """
+
+    def report(self) -> JobReport | None:
+        """After `result` has answered: what it took."""
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more. It may run to its end all the same."""
 
 
 class Gateway(Protocol):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from sunshower.errors import ResultMismatch
+from sunshower.errors import ResultMismatch, WriteFailed
+from sunshower.spark_integration.blame import not_written
 from sunshower.spark_integration.normal import normalise
-from sunshower.spark_integration.port import BatchInfo, Static, Step
+from sunshower.spark_integration.port import BatchInfo, Static, Step, Writer
 from sunshower.spark_integration.schema import Columns, arrow_schema, spark_schema
 
 if TYPE_CHECKING:
@@ -68,10 +70,13 @@ class Runner:
         self._session = session.newSession()
         self._hand_over = hand_over
         self._tables: dict[int, tuple[Static, Any]] = {}  # static ones, by identity
+        self.hand_over_s = 0.0  # of the last job
 
     def run(self, step: Step, tables: Sequence[pa.Table], batch: BatchInfo) -> pa.Table | None:
         """The result of a step. Raises what the transform does, and ResultMismatch."""
+        began_s = time.perf_counter()
         frames = [self._frame(step, place, table) for place, table in enumerate(tables)]
+        self.hand_over_s = time.perf_counter() - began_s
         static = {name: self._static(table) for name, table in step.tables.items()}
         for name, frame in (*zip(step.names, frames, strict=True), *static.items()):
             frame.createOrReplaceTempView(name)
@@ -100,12 +105,25 @@ class Runner:
         if wanted > 1:
             result.persist()
         try:
-            for write in step.writers:
-                write(result, batch)
+            for writer in step.writers:
+                self._write(step, writer, result, batch)
             return None if columns is None else columns.conform(collect(result))
         finally:
             if wanted > 1:
                 result.unpersist()
+
+    def _write(self, step: Step, writer: Writer, result: DataFrame, batch: BatchInfo) -> None:
+        try:
+            writer(result, batch)
+        except Exception as error:
+            why = not_written(error)
+            if not why:
+                raise
+            name = getattr(writer, "__name__", None) or str(writer)
+            raise WriteFailed(
+                f"{step}: batch {batch.id} could not be written by {name}: {why}. See whether the "
+                "place is there, may be written, and has room"
+            ) from None
 
     def _static(self, table: Static) -> Any:
         """A table to join with, made once in each session."""

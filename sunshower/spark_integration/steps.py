@@ -20,6 +20,7 @@ from sunshower.spark_integration.port import (
     Writer,
 )
 from sunshower.spark_integration.schema import Columns
+from sunshower.spark_integration.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,7 +45,10 @@ class Spark:
         return self.step.out
 
     def write(self, writer: Writer) -> Spark:
-        """Also call `writer(result, batch)`: `parquet(…)`, `saved_as(…)`, or any function."""
+        """Also call `writer(result, batch)`: `table(…)`, `parquet(…)`, `saved_as(…)`, any function.
+
+        `table` is in `tables.py`.
+        """
         return replace(self, step=replace(self.step, writers=(*self.step.writers, writer)))
 
     def __call__(self, stream: BatchStream[Any], *others: BatchStream[Any]) -> BatchStream[Any]:
@@ -54,6 +58,9 @@ class Spark:
         and RecordMismatch.
         """
         operator = SparkOperator(self, [one.schema for one in (stream, *others)])
+        draft = stream.tip.stage
+        for one in Tables(self.step.writers).tables:
+            draft.group.program.keep_folder(str(one.folder), draft.where(f"spark({self.step})"))
         whole = stream if others else stream.global_()
         return whole.operate(operator, *others, fields=() if self.out is None else self.out)
 
@@ -146,6 +153,10 @@ class Saved:
     format: str
     options: Mapping[str, str]
     folder: str | None = None
+
+    def __str__(self) -> str:
+        where = f"{self.format}({self.folder!r})"
+        return where if self.folder is not None else f"saved_as({self.format!r}, …)"
 
     def __call__(self, result: DataFrame, batch: BatchInfo) -> None:
         """Write a batch."""

@@ -92,6 +92,15 @@ class MemoryTree:
         self._forest.tell([path])
         return written
 
+    def put(self, path: str, value: bytes, beside: str | None = None) -> None:
+        with self._forest.lock:
+            if not self._is_there(beside):
+                raise NoNode(f"{beside} is not there")
+            if path in self._forest.nodes:
+                self.set(path, value)
+            else:
+                self.create(path, value)
+
     def delete(self, path: str, version: int | None = None) -> None:
         with self._forest.lock:
             self._found(path, version)
@@ -100,10 +109,10 @@ class MemoryTree:
             del self._forest.nodes[path]
         self._forest.tell([path])
 
-    def withdraw(self, path: str) -> None:
+    def withdraw(self, path: str, beside: str | None = None) -> None:
         with self._forest.lock:
             kept = self._forest.nodes.get(check(path))
-            if kept is None or kept.owner is not self:
+            if kept is None or kept.owner is not self or not self._is_there(beside):
                 return
             del self._forest.nodes[path]
         self._forest.tell([path])
@@ -124,6 +133,9 @@ class MemoryTree:
     def close(self) -> None:
         self._forest.drop(self)
         self._listeners.clear()
+
+    def _is_there(self, path: str | None) -> bool:
+        return path is None or check(path) in self._forest.nodes
 
     def _found(self, path: str, version: int | None) -> _Kept:
         kept = self._forest.nodes.get(check(path))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 
 from sunshower.errors import ConfigError
@@ -23,6 +24,7 @@ _VALUES = """CREATE TABLE IF NOT EXISTS {} (
     key TEXT, task INTEGER, value TEXT NOT NULL, PRIMARY KEY (key, task)
 ) WITHOUT ROWID"""
 _AT_ONCE = 500  # keys in one SELECT; SQLite may have been built with a limit of 999
+_ROWS_AT_ONCE = 100  # in one INSERT, in the order of their keys: 1.6 µs a row; one by one 2.6
 
 
 def homes(file: Path, *, answer_within_s: float = ANSWER_WITHIN_S) -> list[Home]:
@@ -95,14 +97,17 @@ class SqliteBacking:
 
     def _write(self, changes: Mapping[str, str | None]) -> None:
         task = self._home.task
+        insert = f"INSERT OR REPLACE INTO {self._table} VALUES "  # noqa: S608
+        rows = sorted((key, value) for key, value in changes.items() if value is not None)
+        several = insert + ",".join([f"(?, {task}, ?)"] * _ROWS_AT_ONCE)
+        one_by_one = len(rows) - len(rows) % _ROWS_AT_ONCE
+        for start in range(0, one_by_one, _ROWS_AT_ONCE):
+            some = rows[start : start + _ROWS_AT_ONCE]
+            self._db.execute(several, [*chain.from_iterable(some)])
+        self._db.executemany(f"{insert}(?, {task}, ?)", rows[one_by_one:])
         self._db.executemany(
-            f"INSERT INTO {self._table} VALUES (?, ?, ?)"  # noqa: S608
-            " ON CONFLICT DO UPDATE SET value = excluded.value",
-            [(key, task, value) for key, value in changes.items() if value is not None],
-        )
-        self._db.executemany(
-            f"DELETE FROM {self._table} WHERE key = ? AND task = ?",  # noqa: S608
-            [(key, task) for key, value in changes.items() if value is None],
+            f"DELETE FROM {self._table} WHERE key = ? AND task = {task}",  # noqa: S608
+            [(key,) for key, value in changes.items() if value is None],
         )
 
     def items(self) -> Iterator[tuple[str, str]]:

@@ -86,16 +86,8 @@ class SqliteTree:
         return sorted(child.rpartition("/")[2] for _, child in rows)
 
     def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False) -> None:
-        check(path)
         with self._writing() as db:
-            for one in above(path):
-                found = db.execute("SELECT owner FROM nodes WHERE path = ?", (one,)).fetchone()
-                if found is None:
-                    _insert(db, one, b"", None)
-                elif found[0]:
-                    raise StoreError(
-                        f"{path} would be below an ephemeral node, which has no children"
-                    )
+            _make_above(db, check(path))
             if ephemeral:
                 self._beat(db)  # a node of a session that is over would stay for ever
             try:
@@ -109,6 +101,15 @@ class SqliteTree:
             db.execute("UPDATE nodes SET value = ?, version = ? WHERE path = ?", (value, new, path))
         return new
 
+    def put(self, path: str, value: bytes, beside: str | None = None) -> None:
+        sql = "UPDATE nodes SET value = ?, version = version + 1 WHERE path = ?"
+        with self._writing() as db:
+            if beside is not None:
+                _version(db, beside, None)
+            if not db.execute(sql, (value, check(path))).rowcount:
+                _make_above(db, path)
+                _insert(db, path, value, None)
+
     def delete(self, path: str, version: int | None = None) -> None:
         with self._writing() as db:
             _version(db, path, version)
@@ -116,9 +117,11 @@ class SqliteTree:
                 raise StoreError(f"{path} has children, so it cannot be removed")
             db.execute("DELETE FROM nodes WHERE path = ?", (path,))
 
-    def withdraw(self, path: str) -> None:
+    def withdraw(self, path: str, beside: str | None = None) -> None:
         sql = "DELETE FROM nodes WHERE path = ? AND owner = ?"
-        with self._writing() as db:
+        with suppress(NoNode), self._writing() as db:
+            if beside is not None:
+                _version(db, beside, None)
             db.execute(sql, (check(path), self.session))
 
     def watch(self, path: str, changed: Callable[[], None]) -> _Watch:
@@ -209,6 +212,16 @@ class SqliteTree:
 
     def _errors(self) -> AbstractContextManager[None]:
         return errors(self._file)
+
+
+def _make_above(db: sqlite3.Connection, path: str) -> None:
+    """The nodes above one that are missing."""
+    for one in above(path):
+        found = db.execute("SELECT owner FROM nodes WHERE path = ?", (one,)).fetchone()
+        if found is None:
+            _insert(db, one, b"", None)
+        elif found[0]:
+            raise StoreError(f"{path} would be below an ephemeral node, which has no children")
 
 
 def _insert(db: sqlite3.Connection, path: str, value: bytes, owner: str | None) -> None:

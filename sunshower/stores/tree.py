@@ -63,13 +63,20 @@ class Tree(Protocol):
         Raises NoNode, and WrongVersion if somebody else was first. None: any version.
         """
 
+    def put(self, path: str, value: bytes, beside: str | None = None) -> None:
+        """Write a node, or make it as `create` does; while `beside`, another node, is there, in one
+        step. Raises NoNode when that is gone: then nothing is written."""
+
     def delete(self, path: str, version: int | None = None) -> None:
         """Remove a node. Raises NoNode, WrongVersion, and StoreError if it has children."""
 
-    def withdraw(self, path: str) -> None:
+    def withdraw(self, path: str, beside: str | None = None) -> None:
         """Remove an ephemeral node, if it is of this very session; else it stays as it is.
 
         Who has lost a session and does not know it removes nothing of those who came after.
+        A store may look first whose it is, and a session may end between that and the removal:
+        `beside`, another node of this session, by a name that no other session gives one, makes it
+        one step. While that is gone, nothing is removed.
         """
 
     def watch(self, path: str, changed: Callable[[], None]) -> Watch:

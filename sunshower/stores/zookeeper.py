@@ -19,8 +19,10 @@ from sunshower.errors import (
     WrongVersion,
 )
 from sunshower.stores.listeners import Listener, Listeners, Told
-from sunshower.stores.tree import Node, Session, check
+from sunshower.stores.tree import Node, Session, check, parent
 from sunshower.stores.zookeeper_client import Access, Tls, connect, disconnect
+
+_ANY_VERSION = -1
 
 
 class _Watch:
@@ -143,6 +145,13 @@ class ZooKeeperTree:
                 raise
             return version + 1
 
+    def put(self, path: str, value: bytes, beside: str | None = None) -> None:
+        with self.errors(check(path)):
+            while not self._done(beside, lambda step: step.set_data(path, value)):
+                self.ask(self.client.ensure_path_async, parent(path))
+                if self._done(beside, lambda step: step.create(path, value)):
+                    break  # else somebody else was first
+
     def delete(self, path: str, version: int | None = None) -> None:
         attempts = _Attempts(self.client.delete_async)
         try:
@@ -152,10 +161,10 @@ class ZooKeeperTree:
             if attempts.count == 1:
                 raise
 
-    def withdraw(self, path: str) -> None:
+    def withdraw(self, path: str, beside: str | None = None) -> None:
         with self.errors(check(path)):
             until_s = time.monotonic() + self._answer_within_s
-            self.client.retry(self._withdraw, path, until_s)
+            self.client.retry(self._withdraw, path, beside, until_s)
 
     def watch(self, path: str, changed: Callable[[], None]) -> _Watch:
         watch = _Watch(self, check(path), changed)
@@ -209,16 +218,38 @@ class ZooKeeperTree:
             for watch in [*self.watches]:
                 self.soon(watch.again)
 
-    def _withdraw(self, path: str, until_s: float) -> None:
-        from kazoo.exceptions import ConnectionLoss, NoNodeError
+    def _withdraw(self, path: str, beside: str | None, until_s: float) -> None:
+        from kazoo.exceptions import ConnectionLoss
 
         found = self.ask_once(self.client.exists_async, path, until_s=until_s)
         session = self.client.client_id
         if session is None:
             raise ConnectionLoss  # it was there a moment ago: once more, when it is back
         if found and found.ephemeralOwner == session[0]:
-            with suppress(NoNodeError):
-                self.ask_once(self.client.delete_async, path, found.version, until_s=until_s)
+            step = self.client.transaction()
+            if beside is not None:
+                step.check(beside, _ANY_VERSION)
+            step.delete(path, found.version)
+            for answer in self.ask_once(step.commit_async, until_s=until_s):
+                _raise_failure(answer)
+
+    def _done(self, beside: str | None, add: Callable[[Any], None]) -> bool:
+        """Whether a write was done; it was not where its node is not there, or there already."""
+        from kazoo.exceptions import NodeExistsError, NoNodeError
+
+        def commit() -> Any:
+            step = self.client.transaction()
+            if beside is not None:
+                step.check(beside, _ANY_VERSION)
+            add(step)
+            return step.commit_async()
+
+        *checked, written = self.ask(commit)
+        if any(isinstance(answer, NoNodeError) for answer in checked):
+            raise NoNode(f"{beside} is not there")
+        for answer in (*checked, written):
+            _raise_failure(answer)
+        return not isinstance(written, NodeExistsError | NoNodeError)
 
     def _is_mine(self, path: str, value: bytes, ephemeral: bool) -> bool:
         if ephemeral:
@@ -256,3 +287,19 @@ class ZooKeeperTree:
                 f"the ZooKeeper at {self._hosts} does not answer "
                 f"({self._last.said or type(error).__name__})"
             ) from error
+
+
+def _raise_failure(answer: object) -> None:
+    """Of one operation in a transaction. One that finds a node gone, or there, is no failure, and
+    neither are those that were given up for another one."""
+    from kazoo.exceptions import (
+        KazooException,
+        NodeExistsError,
+        NoNodeError,
+        RolledBackError,
+        RuntimeInconsistency,
+    )
+
+    harmless = (NodeExistsError, NoNodeError, RolledBackError, RuntimeInconsistency)
+    if isinstance(answer, KazooException) and not isinstance(answer, harmless):
+        raise answer

@@ -44,6 +44,7 @@ class Context:
     committed: int = 0  # of records() and tables(): settled in former lives; they are passed over
     clock: Clock = field(default_factory=SystemClock, compare=False, repr=False)
     tell: Callable[[Any, Any], None] = field(default=tell_nobody, compare=False, repr=False)
+    note: Callable[[Any, Any], None] = field(default=tell_nobody, compare=False, repr=False)
 
     def wrote(self, key: Any, value: Any = None) -> None:
         """Say that this task has just written something out: a file, a database, a counter.
@@ -53,6 +54,11 @@ class Context:
         as an id and a count.
         """
         self.tell(key, value)
+
+    def noted(self, event: str, **facts: Any) -> None:
+        """Say that something has happened here that is worth a line in the history of an experiment
+        and is no write: nobody is judged by it. Facts are plain values."""
+        self.note(event, facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +115,11 @@ class Collector(Protocol[In_contra]):
     def ack(self, tuple: Tuple[Any]) -> None:
         """This bolt is done with `tuple`."""
 
-    def fail(self, tuple: Tuple[Any], reason: str = "") -> None:
-        """`tuple` cannot be processed: its spout hears why and where, at once."""
+    def fail(self, tuple: Tuple[Any], reason: str | BaseException = "") -> None:
+        """`tuple` cannot be processed: its spout hears why and where, at once.
+
+        An exception is told as if the `execute` of this tuple had raised it.
+        """
 
     def reset_timeout(self, tuple: Tuple[Any]) -> None:
         """Give the trees of `tuple` a full timeout again, from when the spout hears of it."""

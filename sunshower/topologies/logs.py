@@ -50,8 +50,11 @@ class LogSpout(Spout[Out_co]):
     life. The framework names, keeps and replays them, as those of `records`; but where a new life
     begins is the spout's matter: it keeps how far it is, by what `acked` says, wherever it likes.
     With `replay = False`, also of an instance, what fails is told to `fail`, and forgotten.
+    With `refetches = True`, likewise, no record is kept: what has failed is asked for again.
     `ack` is not called.
     """
+
+    refetches = False
 
     # Given by the framework: the numbers of those that have failed and are to be emitted again.
     in_line: Callable[[], Sequence[int]] = staticmethod(tuple)
@@ -62,6 +65,14 @@ class LogSpout(Spout[Out_co]):
         Called twice a second at least, from `open` to `close`. Where there is no room, or the
         topology rests, `limit` is 0: then no records are wanted, but what else is due is done. If
         it raises, the same spout is asked again later.
+        """
+        raise NotImplementedError
+
+    def refetch(self, numbers: NDArray[np.int64], limit: int) -> Polled[Out_co]:
+        """Of these, all of which have failed, up to `limit` records that are there by now.
+
+        Asked for only with `refetches`, and again for those of which nothing is told; it never
+        blocks. What is gone is unreadable: it becomes a dead letter, with what failed before.
         """
         raise NotImplementedError
 

@@ -234,8 +234,7 @@ class Topology:
         where = f"topology {self.id!r}, bolt {bolt.id!r}"
         if not isinstance(grouped, Grouped):
             raise TopologyError(
-                f"{where}: {type(grouped).__name__} is not an input; say how the "
-                "stream is shared out, as in stream.shuffle()"
+                f"{where}: {type(grouped).__name__} is not an input; {_input_hint(grouped)}"
             )
         stream, spec = grouped.stream, grouped.stream.spec
         source = f"stream {stream.id!r} of {stream.component!r}"
@@ -258,3 +257,9 @@ class Topology:
             bolt.implementation.check_input(spec.schema)
         subscription = Subscription(stream.component, stream.id, grouped.grouping)
         return replace(bolt, inputs=(*bolt.inputs, subscription))
+
+
+def _input_hint(given: object) -> str:
+    """What to give instead; a guest's own stream says it itself."""
+    usual = "say how the stream is shared out, as in stream.shuffle()"
+    return str(getattr(given, "input_hint", usual))

@@ -22,6 +22,7 @@ from sunshower.trident.spouts.feeder import FeederBatchSpout
 from sunshower.trident.spouts.fixed import FixedBatchSpout
 from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout, PartitionedSpout
 from sunshower.trident.spouts.plain import PlainSpout
+from sunshower.trident.spouts.polled import PolledSpout
 from sunshower.trident.spouts.port import SpoutKind, TridentSpout
 from sunshower.trident.spouts.text import TextFileBatches
 from sunshower.trident.stages.plan import Skip
@@ -51,6 +52,7 @@ __all__ = [
     "OpaquePartitionedSpout",
     "PartitionedSpout",
     "PlainSpout",
+    "PolledSpout",
     "PostgresState",
     "RedisState",
     "ReducerAggregator",

@@ -1,7 +1,7 @@
 """A batch group made into ordinary components: one spout, and bolts.
 
     $mastercoord-G ─$batch▶ $spoutcoord-S ─$batch▶ the stage of S ─parts, $coord-G▶ further stages
-                   ─$commit▶ the stages that commit       ─$success▶ those of spouts
+                   ─$commit▶ the stages that commit       ─$success▶ of spouts, and that publish
 
 Storm: org.apache.storm.trident.topology.TridentTopologyBuilder
 """
@@ -32,6 +32,7 @@ from sunshower.trident.master import MasterSpout, Plan
 from sunshower.trident.phases import phases
 from sunshower.trident.spout_coordinator import SpoutCoordinatorBolt
 from sunshower.trident.stages.plan import Group, Source, Stage
+from sunshower.trident.waiting_bolt import WaitingBatchBolt
 
 
 def assemble(topology: Topology, group: Group) -> None:
@@ -58,8 +59,11 @@ def assemble(topology: Topology, group: Group) -> None:
         topology.bolt(coordinator_id(source.id), own, words, fields=())
     found = phases(group.stages)
     for stage in group.stages:
+        if stage.leaves:
+            continue
         emitting = _emitting(group, stage, where)
-        bolt = BatchBolt(group.id, stage, found[stage.id], group.max_batches, emitting)
+        kind = WaitingBatchBolt if stage.waits else BatchBolt
+        bolt = kind(group.id, stage, found[stage.id], group.max_batches, emitting)
         topology.bolt(
             stage.id, bolt, (), stage.parallelism, fields=(), streams=_streams(group, stage)
         )
@@ -85,7 +89,7 @@ def _emitting(group: Group, stage: Stage, where: str) -> Emitting | None:
 
 def _streams(group: Group, stage: Stage) -> Streams:
     found: dict[str, Any] = {one.stream: DirectStream(Part) for one in stage.outputs}
-    if stage.outputs:
+    if any(one.counted for one in stage.outputs):
         found[counts_stream(group.id)] = DirectStream(Count)
     if stage.source is not None and group.skip.dead_letters is not None:
         found[DEAD_LETTERS] = DeadLetter
@@ -95,11 +99,14 @@ def _streams(group: Group, stage: Stage) -> Streams:
 def _connect(topology: Topology, group: Group, stage: Stage, master: Stream[Any]) -> None:
     if stage.source is not None:
         _orders(topology, stage.source).all().into(stage.id)
+    if stage.hears_of_success:
         master.stream(SUCCESS).all().into(stage.id)
     if stage.commits:
         master.stream(COMMIT).all().into(stage.id)
     for one in stage.inputs:
         Stream[Any](topology, one.stage, one.stream).direct().into(stage.id)
+    if stage.leaves:
+        return
     for feeder in dict.fromkeys(one.stage for one in stage.inputs):
         Stream[Any](topology, feeder, counts_stream(group.id)).direct().into(stage.id)
 

@@ -2,7 +2,7 @@
 
     $mastercoord-G   ──$batch──▶   $spoutcoord-S   ──$batch──▶   emitters  ──parts──▶   stages
                      ──$commit──▶  all that commit                         ──$coord-G──▶
-                     ──$success─▶  $spoutcoord-S, emitters
+                     ──$success─▶  $spoutcoord-S, emitters, stages that publish
 
 A batch is a list of rows; it travels in parts, each of which is one tuple with many rows, to one
 task. `$coord-G` tells each receiving task how many parts it was sent, so it knows when it has all.
@@ -19,6 +19,12 @@ BATCH, COMMIT, SUCCESS = "$batch", "$commit", "$success"
 def master_id(group: str) -> str:
     """The spout that coordinates a batch group."""
     return f"$mastercoord-{group}"
+
+
+def group_of(component: str) -> str | None:
+    """Of which batch group a component is the coordinator; None: of none."""
+    start = master_id("")
+    return component.removeprefix(start) if component.startswith(start) else None
 
 
 def coordinator_id(spout: str) -> str:

@@ -29,7 +29,7 @@ from sunshower.trident.stages.plan import Stage
 
 
 @dataclass
-class _Batch:
+class Batch:
     """An attempt at a batch in this task."""
 
     attempt: Attempt
@@ -42,6 +42,8 @@ class _Batch:
     awaits_commit: bool = False
     early_done: bool = False
     late_done: bool = False
+    nodes_done: int = 0  # of the phase that is being finished; the next one is not ready
+    waits: bool = False  # for that one
     ended: str = ""  # why nothing more is to come of it
 
 
@@ -76,7 +78,7 @@ class BatchBolt(Bolt[Any, Any]):
         mixed = self._phases.mixed_inputs
         self._mixed = [task for id in feeders & mixed for task in context.tasks[id]]
         self._counts = counts_stream(self._group)
-        self._batches: dict[int, _Batch] = {}
+        self._batches: dict[int, Batch] = {}
         self._epoch = self._succeeded = 0  # txids up to this are done
         if self._emitting is not None:
             feeds = self._stage.source.feeds if self._stage.source else ()
@@ -122,11 +124,12 @@ class BatchBolt(Bolt[Any, Any]):
     def figures(self) -> Mapping[str, float]:
         held = sum(not batch.ended for batch in self._batches.values())
         emitting = self._emitting if self._opening.is_open else None
-        return {"batches held": held, **(emitting.figures() if emitting is not None else {})}
+        emitted = emitting.figures() if emitting is not None else {}
+        return {"batches held": held, **emitted, **self._operators.figures()}
 
     # ---- which attempt it is about ---------------------------------------------------------------
 
-    def _find(self, attempt: Attempt, out: Collector[Any]) -> _Batch | None:
+    def _find(self, attempt: Attempt, out: Collector[Any]) -> Batch | None:
         """The books of an attempt, new ones if it is the first that is heard of it; None if it
         comes too late."""
         if attempt.epoch > self._epoch:
@@ -140,7 +143,7 @@ class BatchBolt(Bolt[Any, Any]):
             self._give_up(known, out)
         self._done_up_to(attempt.txid - self._max_batches, out)  # or this had not begun
         counting, is_spout = Counting(self._senders, self._mixed), self._emitting is not None
-        batch = self._batches[attempt.txid] = _Batch(
+        batch = self._batches[attempt.txid] = Batch(
             attempt,
             counting,
             self._outgoing.nothing_sent(),
@@ -158,6 +161,7 @@ class BatchBolt(Bolt[Any, Any]):
             self._done_up_to(attempt.txid, out)
             if self._emitting is not None:
                 self._emitting.succeeded(attempt)
+            self._operators.succeeded(attempt.txid)
 
     def _done_up_to(self, last: int, out: Collector[Any]) -> None:
         """The batches up to this one are committed, so nothing more is to come of them."""
@@ -172,17 +176,18 @@ class BatchBolt(Bolt[Any, Any]):
         self._batches.clear()
         self._epoch, self._succeeded = epoch, 0
 
-    def _give_up(self, batch: _Batch, out: Collector[Any]) -> None:
+    def _give_up(self, batch: Batch, out: Collector[Any]) -> None:
         for tuple in batch.held:
             out.fail(tuple, f"a later attempt of batch {batch.attempt.txid} has begun")
         self._end(batch, "a later attempt has begun")
 
-    def _end(self, batch: _Batch, why: str) -> None:
-        batch.ended, batch.states, batch.held = why, [], []
+    def _end(self, batch: Batch, why: str) -> None:
+        self._operators.give_up(batch.states)
+        batch.ended, batch.states, batch.held, batch.waits = why, [], [], False
 
     # ---- what is done with it --------------------------------------------------------------------
 
-    def _work(self, batch: _Batch, tuple: Tuple[Any], out: Collector[Any]) -> None:
+    def _work(self, batch: Batch, tuple: Tuple[Any], out: Collector[Any]) -> None:
         if not batch.states and self._stage.nodes:
             batch.states = self._operators.start(batch.attempt)
         self._operators.use(batch.states)
@@ -197,18 +202,22 @@ class BatchBolt(Bolt[Any, Any]):
             return
         self._outgoing.flush(batch.attempt, batch.sent, tuple, out)
         over = self._finish_phases(batch, tuple, out)
-        if holds and not over:
+        if holds:
             batch.held.append(tuple)
-            return
-        out.ack(tuple)
+        else:
+            out.ack(tuple)
         if over:
-            for one in batch.held:
-                out.ack(one)
-            batch.held.clear()
-            if batch.late_done or not self._is_late:
-                self._end(batch, "it is done in this task")
+            self._let_go(batch, out)
 
-    def _take_in(self, batch: _Batch, tuple: Tuple[Any], out: Collector[Any]) -> bool:
+    def _let_go(self, batch: Batch, out: Collector[Any]) -> None:
+        """A phase is over here."""
+        for one in batch.held:
+            out.ack(one)
+        batch.held.clear()
+        if batch.late_done or not self._is_late:
+            self._end(batch, "it is done in this task")
+
+    def _take_in(self, batch: Batch, tuple: Tuple[Any], out: Collector[Any]) -> bool:
         """Returns whether the tuple is to be kept until its phase is over."""
         if tuple.stream == self._counts:
             count: Count = tuple.record
@@ -230,7 +239,7 @@ class BatchBolt(Bolt[Any, Any]):
             take(rows)
         return False
 
-    def _emit_batch(self, batch: _Batch, tuple: Tuple[Any], out: Collector[Any]) -> None:
+    def _emit_batch(self, batch: Batch, tuple: Tuple[Any], out: Collector[Any]) -> None:
         order: Order = tuple.record
         assert self._emitting is not None, f"{tuple!r} is no input of this stage"
         self._emitting.emit(order, self._from_spout, tuple, out)
@@ -252,29 +261,25 @@ class BatchBolt(Bolt[Any, Any]):
             return count.late
         return tuple.stream == COMMIT
 
-    def _finish_phases(self, batch: _Batch, tuple: Tuple[Any], out: Collector[Any]) -> bool:
+    def _finish_phases(self, batch: Batch, tuple: Tuple[Any], out: Collector[Any]) -> bool:
         """Finish what can be finished now. Returns whether a phase is over here."""
         counting, over = batch.counting, False
         if not (batch.early_done or counting.missing_early or batch.awaits_order):
-            self._finish(batch, self._early_nodes, tuple, out, late=False)
-            batch.early_done = over = True
+            batch.early_done = over = self._finish(batch, tuple, out, late=False)
         waits = counting.missing_late or batch.awaits_commit
         if self._is_late and batch.early_done and not waits:
-            self._finish(batch, self._late_nodes, tuple, out, late=True)
-            batch.late_done = over = True
+            batch.late_done = over = self._finish(batch, tuple, out, late=True)
         return over
 
-    def _finish(
-        self,
-        batch: _Batch,
-        nodes: list[int],
-        tuple: Tuple[Any],
-        out: Collector[Any],
-        *,
-        late: bool,
-    ) -> None:
-        attempt = batch.attempt
-        self._operators.finish(nodes, attempt)
+    def _finish(self, batch: Batch, tuple: Tuple[Any], out: Collector[Any], *, late: bool) -> bool:
+        """Finish a phase, or what of it is ready. Returns whether it is over."""
+        attempt, nodes = batch.attempt, self._late_nodes if late else self._early_nodes
+        batch.nodes_done += self._operators.finish(nodes[batch.nodes_done :], attempt)
+        batch.waits = batch.nodes_done < len(nodes)
+        if batch.waits:
+            self._outgoing.flush(attempt, batch.sent, tuple, out)
+            return False
+        batch.nodes_done = 0
         if late and self._emitting is not None:
             self._emitting.commit(attempt)
         self._outgoing.flush(attempt, batch.sent, tuple, out)
@@ -283,3 +288,4 @@ class BatchBolt(Bolt[Any, Any]):
         for target in self._outgoing.targets:
             if target in (late_targets if late else early):
                 self._outgoing.count(attempt, target, batch.sent, tuple, out, late=late)
+        return True

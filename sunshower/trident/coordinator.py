@@ -93,6 +93,7 @@ class MasterCoordinator:
         attempts_max: int = 5,
         can_skip: bool = False,
         skipped: Iterable[int] = (),
+        failures: Mapping[int, int] | None = None,
     ) -> None:
         self.current = current  # the txid that is committed next
         self.attempts = dict(attempts)  # of `current` and later ones: txid → begun last
@@ -103,8 +104,10 @@ class MasterCoordinator:
         self._interval_s = interval_s
         self._retry = Retry(attempts=attempts_max)
         self._can_skip = can_skip
-        # `skipped`: the txids whose attempts a former life has found to be used up.
-        self._troubles = {txid: _Trouble(skip=True) for txid in skipped}
+        # `skipped`: the txids whose attempts a former life has found to be used up; `failures`: how
+        # many attempts of others were.
+        self._troubles = {txid: _Trouble(times=times) for txid, times in (failures or {}).items()}
+        self._troubles |= {txid: _Trouble(skip=True) for txid in skipped}
         self._rest_s = 0.0
         self._next_begin_s: float | None = None
 
@@ -172,10 +175,14 @@ class MasterCoordinator:
         trouble.wait_until_s = now + wait_s
         return True
 
-    def times_failed(self, txid: int) -> int:
-        """How often a batch that is not committed has failed by user code's fault."""
-        trouble = self._troubles.get(txid)
-        return trouble.times if trouble else 0
+    @property
+    def failures(self) -> dict[int, int]:
+        """Of those that are not committed: txid → how often it failed by user code's fault."""
+        return {txid: one.times for txid, one in self._troubles.items() if one.times}
+
+    def skips(self, txid: int) -> bool:
+        """Whether the next attempt at a batch puts it aside."""
+        return txid in self._troubles and self._troubles[txid].skip
 
     def finish(self) -> None:
         """There will never be more rows: nothing is begun or committed any more."""
@@ -207,6 +214,5 @@ class MasterCoordinator:
                 return None
             if txid not in self.attempts and not may_begin(txid):
                 return None
-            skip = trouble is not None and trouble.skip
-            return Begin(txid, self.attempts.get(txid, -1) + 1, skip)
+            return Begin(txid, self.attempts.get(txid, -1) + 1, self.skips(txid))
         return None

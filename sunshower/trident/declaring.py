@@ -118,6 +118,20 @@ def declared_schema(
     return schema
 
 
+def join_keys(
+    on: str | Sequence[str], other_on: str | Sequence[str] | None, how: str, where: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The fields of either side that are to be equal. Raises TopologyError for nonsense."""
+    ours = (on,) if isinstance(on, str) else tuple(on)
+    theirs = ours if other_on is None else other_on
+    theirs = (theirs,) if isinstance(theirs, str) else tuple(theirs)
+    if how not in ("inner", "left"):
+        raise TopologyError(f'{where}: how is {how!r}; it is "inner" or "left"')
+    if len(ours) != len(theirs) or not ours:
+        raise TopologyError(f"{where}: on {ours} and {theirs} are not the same number of fields")
+    return ours, theirs
+
+
 def columns_schema(fields: Any, where: str) -> Schema:
     """A record type or field names as a schema."""
     return output_streams(Signature(Level.FUNCTION, Any, Any), None, fields, None, where)[

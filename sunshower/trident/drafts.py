@@ -33,6 +33,7 @@ class Program:
         self.topology = topology
         self.groups: dict[str, GroupDraft] = {}
         self.states: dict[str, str] = {}  # name → where it is
+        self.folders: dict[str, str] = {}  # of tables → where they are written
         self.built = False
 
     def check_open(self, where: str) -> None:
@@ -58,6 +59,15 @@ class Program:
             )
         self.states[name] = where
 
+    def keep_folder(self, folder: str, where: str) -> None:
+        """Raise DuplicateComponent if a table is written there already."""
+        if folder in self.folders:
+            raise DuplicateComponent(
+                f"{where}: {folder} is the table of {self.folders[folder]} already, and a table is "
+                "written in one place: give this one another folder, or merge the streams"
+            )
+        self.folders[folder] = where
+
 
 @dataclass(eq=False)
 class GroupDraft:
@@ -82,6 +92,7 @@ class StageDraft:
     spout: TridentSpout | None = None
     schema: Schema | None = None  # of the spout
     name: str | None = None
+    leaves: bool = False  # as Stage.leaves
     steps: list[Made] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -191,6 +202,20 @@ def gather(tip: Tip) -> tuple[Tip, ...]:
         stage = StageDraft(tip.stage.group, tip.stage.root, wide)
         tip.arrived = send(tip, Even(), stage)
     return (tip.arrived,)
+
+
+def name_stage(tip: Tip, id: str, where: str) -> None:
+    """Call the stage of these rows `id`."""
+    check_id(id, where)
+    if isinstance(tip, Mixed):
+        tip = gather(tip)[0]
+    if tip.stage.spout is not None:
+        raise TopologyError(
+            f"{where}: these rows are still in the bolt of the spout {tip.stage.root!r}, which has "
+            "its name; a repartitioning begins a new one"
+        )
+    tip.stage.group.program.check_open(where)
+    tip.stage.name = id
 
 
 def origins_of(stage: StageDraft) -> Iterator[StageDraft]:

@@ -52,7 +52,9 @@ class Emitting:
         except BaseException:
             self._tree.close()
             raise
-        self._rows = self._batch_rows = 0
+        self._rows = 0
+        self._active: dict[int, int] = {}  # txid → rows, of what is not known to be committed
+        self._context = context
 
     def emit(
         self,
@@ -74,7 +76,10 @@ class Emitting:
             out.emit(
                 gone(self._source.id, order.txid, error, order.why), anchor, stream=DEAD_LETTERS
             )
-        self._rows, self._batch_rows = self._rows + rows.count, rows.count
+        self._rows += rows.count
+        self._active[order.txid] = rows.count
+        which = {"txid": order.txid, "attempt": order.attempt, "epoch": order.epoch}
+        self._context.noted("batch emitted", **which, rows=rows.count)
         self._idle.emitted(rows.count)
         if put_aside:
             about = (self._source.id, order.txid, self._source.schema, put_aside, order.why)
@@ -88,13 +93,18 @@ class Emitting:
 
     def succeeded(self, attempt: Attempt) -> None:
         """A batch is committed. What is not cleaned up now is with the next one."""
+        last = max((txid for txid in self._active if txid <= attempt.txid), default=0)
+        self._active = {txid: rows for txid, rows in self._active.items() if txid >= last}
         with suppress(StoreUnreachable):
             self._emitter.success(attempt)
 
     def figures(self) -> Mapping[str, float]:
-        """The emitter's own, and the rows it has emitted, and in the last batch."""
-        own = {"rows emitted": float(self._rows), "rows of the last batch": self._batch_rows}
-        return {**own, **self._emitter.figures()}
+        """The emitter's own, the rows it has emitted, those of the last batch, and of each that is
+        not forgotten yet."""
+        own = {f"batch {txid}/rows": float(rows) for txid, rows in self._active.items()}
+        last = self._active.get(max(self._active, default=0), 0)
+        sums = {"rows emitted": float(self._rows), "rows of the last batch": float(last)}
+        return {**sums, **own, **self._emitter.figures()}
 
     def close(self) -> None:
         """Let go of what it holds."""

@@ -11,10 +11,11 @@ Storm: org.apache.storm.trident.topology.MasterBatchCoordinator
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from sunshower.errors import ReportedFailedBatch, TopologyFailed
+from sunshower.errors import ReportedFailedBatch, SparkUnavailable, TopologyFailed
 from sunshower.failures import Cause, Failure
 from sunshower.stores.tree import Tree
 from sunshower.topologies.components import Context, Spout, SpoutCollector
@@ -31,7 +32,7 @@ from sunshower.trident.timing import Timing
 
 _TOLD_AGAIN_S = 6.0  # a store that is away: longer than errors in a row are counted for
 # What a store or a broker that is away raises in user code is nobody's attempt: it is waited for.
-_AWAY = frozenset(error.__name__ for error in AWAY)
+_AWAY = frozenset(error.__name__ for error in (*AWAY, SparkUnavailable))
 
 
 def is_to_blame(failure: Failure) -> bool:
@@ -94,9 +95,10 @@ class MasterSpout(Spout[Any]):
             attempts_max=plan.skip.attempts,
             can_skip=plan.skip.dead_letters is not None,
             skipped=self._memory.skipped,
+            failures=self._memory.failures,
         )
         self._rest = Rest(self._tree, plan.root, {id: len(context.tasks[id]) for id in plan.spouts})
-        self._timing = Timing()
+        self._timing = Timing(context.noted)
 
     def next_tuple(self, out: SpoutCollector[Any]) -> None:
         self._out = out
@@ -111,7 +113,7 @@ class MasterSpout(Spout[Any]):
     def ack(self, message_id: Any) -> None:
         attempt: Attempt = message_id
         if attempt.epoch == self._memory.epoch and self._machine.acked(*attempt[:2]):
-            self._timing.acked(attempt.txid, self._clock.now())
+            self._timing.acked(attempt, self._clock.now())
             self._answer()
 
     def fail(self, message_id: Any, failure: Failure) -> None:
@@ -121,10 +123,13 @@ class MasterSpout(Spout[Any]):
             *attempt[:2], self._clock.now(), counts=counts
         ):
             return
-        self._timing.failed(attempt.txid)
+        self._timing.failed(attempt, failure)
+        machine = self._machine
         if counts:
             self._causes[attempt.txid] = failure
-        if self._machine.gave_up:
+            with suppress(*AWAY):  # then it is kept when the next attempt begins
+                self._keep_failures(attempt.txid)
+        if machine.gave_up:
             raise TopologyFailed(self._end(attempt, failure))
         self._answer()
         if failure.exception == ReportedFailedBatch.__name__:  # an error of this task's, noted
@@ -142,7 +147,10 @@ class MasterSpout(Spout[Any]):
     def figures(self) -> Mapping[str, float]:
         if not self._opening.is_open:
             return {}
-        return self._timing.figures(self._machine, self._clock.now())
+        found = self._timing.figures(self._machine, self._clock.now())
+        return found | {
+            f"spout {id}/tasks": len(self._context.tasks[id]) for id in self._plan.spouts
+        }
 
     def close(self) -> None:
         if not self._opening.is_open:
@@ -175,9 +183,9 @@ class MasterSpout(Spout[Any]):
         match step:
             case Begin(txid, attempt, skip):
                 why = self._why(txid) if skip else None
-                self._memory.begin({**machine.attempts, txid: attempt})
+                self._memory.begin({**machine.attempts, txid: attempt}, machine.failures)
                 machine.done(step, now)
-                self._timing.begun(txid, now)
+                self._timing.begun(id, now, skip=skip)
                 out.emit(Word(*id, skip, why, machine.current), id, stream=BATCH)
             case Commit():
                 machine.done(step, now)
@@ -185,9 +193,10 @@ class MasterSpout(Spout[Any]):
             case Advance(txid, _):
                 skipped = machine.active[txid].skip
                 self._memory.committed(txid)
+                now = self._clock.now()  # that took its time, too
                 machine.done(step, now)
                 self._causes.pop(txid, None)
-                self._timing.committed(txid, now, skipped=skipped)
+                self._timing.committed(id, now, skipped=skipped)
                 out.emit(Word(*id, skipped), stream=SUCCESS)
                 if self._was_last(txid):
                     machine.finish()
@@ -203,6 +212,14 @@ class MasterSpout(Spout[Any]):
             if node is None or not coordinator.is_last(decode(node, path)):
                 return False
         return True
+
+    def _keep_failures(self, txid: int) -> None:
+        """For a later life of this task, which may not see the next attempt begin. Who has given up
+        is run again when all is mended, and then has all attempts."""
+        machine = self._machine
+        if machine.skips(txid):
+            self._why(txid)
+        self._memory.begin(machine.attempts, {} if machine.gave_up else machine.failures)
 
     def _why(self, txid: int) -> list[Any]:
         """Why a batch is skipped; it is kept before anybody is told of it."""

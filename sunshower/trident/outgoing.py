@@ -13,12 +13,14 @@ _ROWS_MAX = 4096  # of one part
 
 
 class Outgoing:
-    """The outputs of one task. Rows wait in `rows` until `flush`."""
+    """The outputs of one task. Rows wait in `rows` until `flush`; `targets` are the stages that are
+    told how many parts there were."""
 
     def __init__(self, group: str, stage: Stage, context: Context) -> None:
         self._counts = counts_stream(group)
         self._tasks = {one.target: context.tasks[one.target] for one in stage.outputs}
         self._outputs: list[tuple[Output, list[Any]]] = [(one, []) for one in stage.outputs]
+        self.targets = [*dict.fromkeys(one.target for one in stage.outputs if one.counted)]
         for output in stage.outputs:
             output.sharing.prepare(len(self._tasks[output.target]), context.index)
 
@@ -69,8 +71,3 @@ class Outgoing:
         """Tell the tasks of another stage how many parts each was sent."""
         for task, parts in zip(self._tasks[target], sent[target], strict=True):
             out.emit_direct(task, Count(*attempt, parts, late), anchor, stream=self._counts)
-
-    @property
-    def targets(self) -> Sequence[str]:
-        """The stages that are sent anything."""
-        return list(self._tasks)

@@ -15,6 +15,7 @@ from sunshower.trident.drafts import GroupDraft, Made, Sent, Spring, StageDraft,
 from sunshower.trident.places import InSqlite
 from sunshower.trident.stages.persisting import Persist, Slot
 from sunshower.trident.stages.plan import Feed, Group, Input, Node, Output, Skip, Source, Stage
+from sunshower.trident.stages.port import publishing
 from sunshower.trident.states.counted import CountedIn
 from sunshower.trident.states.port import StateKind
 from sunshower.trident.stored import coordinator_path
@@ -43,6 +44,8 @@ def plan_group(draft: GroupDraft) -> Group:
     counted = CountedIn(group.store, tuple(coordinator_path(group.root, id) for id in spouts))
     for stage in group.stages:
         for node in stage.nodes:
+            if (operator := publishing(node.operator)) is not None:
+                operator.counted = counted
             if isinstance(node.operator, Persist):
                 node.operator.slot.counted = counted
                 _check_skip(group, node.operator.slot, draft)
@@ -136,8 +139,10 @@ def _stage(
                 ids[sent.stage],
                 origin.schema,
                 copy(sent.sharing),
+                counted=not sent.stage.leaves,
             )
             for (sent, index), stream in streams.items()
             if (origin := sent.origins[index]).stage is stage
         ),
+        leaves=stage.leaves,
     )

@@ -13,6 +13,7 @@ from sunshower.topologies.components import Context
 from sunshower.trident.attempts import Attempt
 from sunshower.trident.outgoing import Outgoing
 from sunshower.trident.stages.plan import Feed, Node
+from sunshower.trident.stages.port import Waiting, publishing
 
 Take = Callable[[Sequence[Any]], None]
 
@@ -28,6 +29,11 @@ class Operators:
             takers = [*outgoing.takers(index), *self.takers(nodes[index].feeds)]
             self._emits[index] = _to_all(takers)
         self._prepared = 0
+        self._waiting: dict[int, Waiting] = {
+            index: node.operator
+            for index, node in enumerate(nodes)
+            if isinstance(node.operator, Waiting)
+        }
 
     def prepare(self, context: Context) -> None:
         """Before the first batch. If it raises it may be called again, and goes on where it was."""
@@ -47,11 +53,38 @@ class Operators:
         """The next calls are about the attempt for which `start` has given this."""
         self._batches = batches
 
-    def finish(self, which: Sequence[int], attempt: Attempt) -> None:
-        """Finish some nodes, in their order."""
-        for index in which:
-            operator = self._nodes[index].operator
-            operator.finish(self._batches[index], attempt, self._emits[index])
+    def finish(self, which: Sequence[int], attempt: Attempt) -> int:
+        """Finish some nodes, in their order, up to one that is not ready; returns how many."""
+        for done, index in enumerate(which):
+            operator, batch = self._nodes[index].operator, self._batches[index]
+            if index in self._waiting and not self._waiting[index].ready(batch, attempt):
+                return done
+            operator.finish(batch, attempt, self._emits[index])
+        return len(which)
+
+    def give_up(self, batches: Sequence[Any]) -> None:
+        """An attempt is over, for which `start` has given this."""
+        for index, waiting in self._waiting.items() if batches else ():
+            waiting.give_up(batches[index])
+
+    def figures(self) -> dict[str, float]:
+        """Those of the operators that have some."""
+        found: dict[str, float] = {}
+        for node in self._nodes[: self._prepared]:
+            if callable(figures := getattr(node.operator, "figures", None)):
+                found.update(figures())
+        return found
+
+    def results(self) -> list[Any]:
+        """Those of the operators that have one."""
+        found = (getattr(node.operator, "result", None) for node in self._nodes[: self._prepared])
+        return [result() for result in found if callable(result)]
+
+    def succeeded(self, txid: int) -> None:
+        """The batches up to this one are committed."""
+        for node in self._nodes:
+            if (operator := publishing(node.operator)) is not None:
+                operator.succeeded(txid)
 
     def cleanup(self) -> None:
         """The topology stops."""

@@ -3,7 +3,8 @@
     <root>/<spout id>/coordinator/currtx         7              the batch to be committed next
     <root>/<spout id>/coordinator/currattempts   {"7": 2}       the attempt begun last, by txid
     <root>/<spout id>/coordinator/epoch          3              the lives of the coordinator
-    <root>/<spout id>/coordinator/skipped        {"7": [why]}   batches whose rows are put aside
+    <root>/<spout id>/coordinator/skipped        {"7": [why]}   batches whose rows are put aside;
+                                                 {"8": 3}       how often others have failed so far
     <root>/<spout id>/coordinator/topology       "words"        whose all of this is
 
 Paths and values are Storm's, but for the last three. Each life of the master writes the nodes
@@ -36,6 +37,7 @@ from sunshower.trident.nodes import decode, encode, mismatch
 _CURRENT, _ATTEMPTS, _EPOCH, _SKIPPED = "currtx", "currattempts", "epoch", "skipped"
 _NAMES = (_EPOCH, _ATTEMPTS, _SKIPPED, _CURRENT)  # in the order in which a new life writes them
 _TOPOLOGY = "topology"
+_NONE: Mapping[int, int] = {}
 _ROUNDS_MAX = 20  # in which somebody else may write while a life begins
 
 T = TypeVar("T")
@@ -65,6 +67,7 @@ class CoordinatorMemory:
         self.current = 1  # the txid to be committed next
         self.attempts: dict[int, int] = {}  # of `current` and later ones: txid → begun last
         self.skipped: dict[int, list[Any]] = {}  # likewise: txid → why, see letters.packed
+        self.failures: dict[int, int] = {}  # likewise: txid → how often it has failed
         self.epoch = 1
         self._check_owner(topology)
         self._claim(topology)
@@ -75,11 +78,14 @@ class CoordinatorMemory:
         on, so it must never be counted, whoever coordinates."""
         skipped = {one: told for one, told in self.skipped.items() if one >= self.current}
         skipped[txid] = why
-        self._write_all(_SKIPPED, _named(skipped))
-        self.skipped = skipped
+        failures = {one: times for one, times in self.failures.items() if one != txid}
+        self._keep_troubles(skipped, failures)
 
-    def begin(self, attempts: Mapping[int, int]) -> None:
-        """Keep which attempts have begun: to be called before the first tuple of a new one."""
+    def begin(self, attempts: Mapping[int, int], failures: Mapping[int, int] = _NONE) -> None:
+        """Keep which attempts have begun, and how often batches have failed: to be called before
+        the first tuple of a new one."""
+        if failures != self.failures:
+            self._keep_troubles(self.skipped, failures)
         self._write_all(_ATTEMPTS, _named(attempts))
         self.attempts = dict(attempts)
 
@@ -87,6 +93,10 @@ class CoordinatorMemory:
         """Keep that a batch is committed, and so the next one is current."""
         self._write_all(_CURRENT, txid + 1)
         self.current = txid + 1
+
+    def _keep_troubles(self, skipped: dict[int, list[Any]], failures: Mapping[int, int]) -> None:
+        self._write_all(_SKIPPED, _named({**failures, **skipped}))
+        self.skipped, self.failures = skipped, dict(failures)
 
     def _check_owner(self, topology: str) -> None:
         for folder in self._folders:
@@ -115,7 +125,7 @@ class CoordinatorMemory:
             try:
                 self._write_all(_EPOCH, self.epoch)
                 self._write_all(_ATTEMPTS, _named(self.attempts))
-                self._write_all(_SKIPPED, _named(self.skipped))
+                self._write_all(_SKIPPED, _named({**self.failures, **self.skipped}))
                 self._write_all(_CURRENT, self.current)
                 return
             except StaleAttempt:
@@ -142,7 +152,9 @@ class CoordinatorMemory:
                 if txid >= self.current:
                     self.attempts[txid] = max(attempt, self.attempts.get(txid, attempt))
         told = [*chain.from_iterable(one.items() for one in found[_SKIPPED])]
-        self.skipped = {txid: why for txid, why in told if txid >= self.current}
+        troubles = {txid: said for txid, said in told if txid >= self.current}
+        self.skipped = {txid: said for txid, said in troubles.items() if is_packed(said)}
+        self.failures = {txid: n for txid, n in troubles.items() if txid not in self.skipped}
 
     def _write_all(self, name: str, value: Any) -> None:
         for folder in self._folders:
@@ -194,6 +206,14 @@ def coordinator_path(root: str, spout: str) -> str:
     return f"{root.rstrip('/')}/{spout}/coordinator"
 
 
+def current_batch(tree: Tree, folders: Sequence[str]) -> int:
+    """The txid to be committed next, by the coordinators' folders of a group."""
+    paths = [f"{folder}/{_CURRENT}" for folder in folders]
+    nodes = {path: tree.get(path) for path in paths}
+    found = [_txid(decode(node, path), path) for path, node in nodes.items() if node is not None]
+    return max(found, default=1)
+
+
 def meta_path(root: str, spout: str, txid: int | None = None) -> str:
     """Where it is kept what each batch of a spout is made of; that of one batch."""
     folder = f"{coordinator_path(root, spout)}/meta"
@@ -233,10 +253,11 @@ def _attempts(value: Any, path: str) -> dict[int, int]:
     return {int(name): attempt for name, attempt in value.items()}
 
 
-def _skipped(value: Any, path: str) -> dict[int, list[Any]]:
-    if not _is_by_txid(value) or not all(is_packed(why) for why in value.values()):
+def _skipped(value: Any, path: str) -> dict[int, Any]:
+    good = _is_by_txid(value) and all(is_packed(one) or _is_count(one, 1) for one in value.values())
+    if not good:
         raise mismatch(path, value, "failures by batch")
-    return {int(name): why for name, why in value.items()}
+    return {int(name): one for name, one in value.items()}
 
 
 def _is_by_txid(value: Any) -> bool:

@@ -15,7 +15,8 @@ from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.components import BatchFunction, Out
 from sunshower.topologies.groupings import CustomGrouping
-from sunshower.topologies.outputs import Columns, check_id
+from sunshower.topologies.outputs import Columns
+from sunshower.topologies.streams import Stream
 from sunshower.trident.aggregators import Aggregating
 from sunshower.trident.declaring import (
     check_predicate,
@@ -24,15 +25,26 @@ from sunshower.trident.declaring import (
     columns_schema,
     declared_schema,
     each_schema,
+    join_keys,
     map_schema,
 )
-from sunshower.trident.drafts import Made, Mixed, StageDraft, Tip, gather, same_group, send
+from sunshower.trident.drafts import (
+    Made,
+    Mixed,
+    StageDraft,
+    Tip,
+    gather,
+    name_stage,
+    same_group,
+    send,
+)
 from sunshower.trident.grouped import GroupedBatches
+from sunshower.trident.leaving import leave
 from sunshower.trident.persisted import BatchState, check_pairs, persist_partition, query
 from sunshower.trident.stages import steps
 from sunshower.trident.stages.joining import Join, rest_of
 from sunshower.trident.stages.plan import Sharing
-from sunshower.trident.stages.port import Operator
+from sunshower.trident.stages.port import Operator, publishing
 from sunshower.trident.stages.ranking import Ranking
 from sunshower.trident.stages.sharing import ByBatch, ByFields, Chosen, Even, ToAll, ToFirst
 from sunshower.trident.states.port import StateFactory, StateKind
@@ -48,6 +60,8 @@ class BatchStream(Generic[R_co]):
     The methods raise TopologyError or one of its kinds for a declaration that cannot work:
     UnknownField, RecordMismatch for annotations that do not fit, DuplicateComponent.
     """
+
+    input_hint = 'let its rows leave their batches first: .records("rows").shuffle()'
 
     def __init__(self, tip: Tip) -> None:
         self.tip = tip
@@ -119,13 +133,13 @@ class BatchStream(Generic[R_co]):
         """An operator of your own, in the stage where the rows are; see `stages/port.py`.
 
         With `others`, all rows of a batch meet in one task: ours are its input 0, theirs 1, 2 ….
-        `fields` is () if it emits nothing. One that `commits` undoes itself what an earlier attempt
-        has written, as an opaque state does.
+        `fields` is () if it emits nothing. One that `commits` or `publishes` undoes itself what an
+        earlier attempt has written, as an opaque state does.
         """
         where = self._where("operate", operator)
         if not callable(getattr(operator, "process", None)) or not hasattr(operator, "commits"):
             raise TopologyError(f"{where}: {operator!r} is no operator; see stages/port.py")
-        if operator.commits:
+        if operator.commits or publishing(operator):
             for one in (self, *others):
                 check_pairs(StateKind.OPAQUE, one.tip, where, not_exactly_once)
         schema = Schema(("nothing",)) if fields == () else columns_schema(fields, where)
@@ -278,15 +292,7 @@ class BatchStream(Generic[R_co]):
         """
         where = self._where("join")
         same_group([self.tip, other.tip], where)
-        ours = (on,) if isinstance(on, str) else tuple(on)
-        theirs = ours if other_on is None else other_on
-        theirs = (theirs,) if isinstance(theirs, str) else tuple(theirs)
-        if how not in ("inner", "left"):
-            raise TopologyError(f'{where}: how is {how!r}; it is "inner" or "left"')
-        if len(ours) != len(theirs) or not ours:
-            raise TopologyError(
-                f"{where}: on {ours} and {theirs} are not the same number of fields"
-            )
+        ours, theirs = join_keys(on, other_on, how, where)
         for stream, names in ((self, ours), (other, theirs)):
             for name in names:
                 stream.schema.check_field(name, where)
@@ -341,6 +347,12 @@ class BatchStream(Generic[R_co]):
         name_stage(self.tip, id, self._where("named"))
         return self
 
+    def records(self, id: str, *, parallelism: int = 1) -> Stream[R_co]:
+        """These rows as a stream of ordinary tuples, for ordinary bolts, at least once: a batch is
+        done when they have acked its rows, and one that is repeated has them anew. `id` is that of
+        the bolt that takes them out of their batches."""
+        return leave(self.tip, id, parallelism, self._where(f"records({id!r})"))
+
     # ---- for the other words -------------------------------------------------------------------
 
     def then(self, operator: Operator, schema: Schema) -> BatchStream[Any]:
@@ -381,17 +393,3 @@ class BatchStream(Generic[R_co]):
 
     def _where(self, word: str, code: Any = None) -> str:
         return self.tip.stage.where(word if code is None else f"{word}({code_name(code)})")
-
-
-def name_stage(tip: Tip, id: str, where: str) -> None:
-    """Call the stage of these rows `id`."""
-    check_id(id, where)
-    if isinstance(tip, Mixed):
-        tip = gather(tip)[0]
-    if tip.stage.spout is not None:
-        raise TopologyError(
-            f"{where}: these rows are still in the bolt of the spout {tip.stage.root!r}, which has "
-            "its name; a repartitioning begins a new one"
-        )
-    tip.stage.group.program.check_open(where)
-    tip.stage.name = id

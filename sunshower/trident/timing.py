@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+from sunshower.failures import Failure
+from sunshower.trident.attempts import Attempt
 from sunshower.trident.coordinator import MasterCoordinator, Status
 
 
@@ -14,39 +18,50 @@ class _Times:
 
 
 class Timing:
-    """The clock readings of the active batches, and sums of those that are done."""
+    """The clock readings of the active batches, and sums of those that are done.
 
-    def __init__(self) -> None:
+    `noted` is Context.noted: a history has a line for whatever becomes of an attempt.
+    """
+
+    def __init__(self, noted: Callable[..., None]) -> None:
+        self._noted = noted
         self._active: dict[int, _Times] = {}
         self._committed = self._skipped = self._failed = 0
         self._process_s = self._commit_s = self._busy_s = 0.0  # of the last batch; of all
 
-    def begun(self, txid: int, now: float) -> None:
+    def begun(self, id: Attempt, now: float, *, skip: bool) -> None:
         """An attempt begins."""
-        self._active[txid] = _Times(now)
+        self._active[id.txid] = _Times(now)
+        self._note("batch begun", id, skip=skip)
 
-    def acked(self, txid: int, now: float) -> None:
+    def acked(self, id: Attempt, now: float) -> None:
         """A tree of the active attempt is complete."""
-        times = self._active[txid]
+        times = self._active[id.txid]
         if times.processed_s is None:
             times.processed_s = now
+            self._note("batch processed", id)
 
-    def failed(self, txid: int) -> None:
-        """The active attempt has failed."""
+    def failed(self, id: Attempt, failure: Failure) -> None:
+        """The active attempt has failed, and those of later batches are given up with it."""
         self._failed += 1
+        self._note("batch failed", id, cause=str(failure.cause), why=str(failure))
 
-    def committed(self, txid: int, now: float, *, skipped: bool) -> None:
+    def committed(self, id: Attempt, now: float, *, skipped: bool) -> None:
         """A batch is done."""
-        times = self._active.pop(txid)
+        times = self._active.pop(id.txid)
         processed_s = now if times.processed_s is None else times.processed_s
         self._process_s, self._commit_s = processed_s - times.begun_s, now - processed_s
         self._busy_s += now - times.begun_s
         self._committed += 1
         self._skipped += skipped
+        self._note("batch committed", id, skipped=skipped)
+
+    def _note(self, event: str, id: Attempt, **facts: Any) -> None:
+        self._noted(event, **id._asdict(), **facts)
 
     def figures(self, machine: MasterCoordinator, now: float) -> dict[str, float]:
         """By name. Those with a slash are of one active batch: phase (0 processing, 1 processed,
-        2 committing, 3 committed), attempt and age."""
+        2 committing, 3 committed), attempt, age, and seconds until it was processed."""
         found: dict[str, float] = {
             "txid": machine.current,
             "batches active": len(machine.active),
@@ -60,5 +75,8 @@ class Timing:
         for txid, active in machine.active.items():
             found[f"batch {txid}/attempt"] = active.attempt
             found[f"batch {txid}/phase"] = list(Status).index(active.status)
-            found[f"batch {txid}/age seconds"] = now - self._active[txid].begun_s
+            times = self._active[txid]
+            found[f"batch {txid}/age seconds"] = now - times.begun_s
+            if times.processed_s is not None:
+                found[f"batch {txid}/process seconds"] = times.processed_s - times.begun_s
         return found

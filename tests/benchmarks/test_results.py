@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from benchmarks.__main__ import NAMES, arguments
-from benchmarks.corpus import make_lines
+from benchmarks.corpus import make_lines, write_files
 from benchmarks.figures import Key, Ratio, Series, Target, report, significant
 from benchmarks.measure import BenchmarkError, Entry, Match, Outcome, Sample, play
 from benchmarks.tables import tables
@@ -166,6 +167,15 @@ def test_lines_have_ten_words_and_are_the_same_each_time() -> None:
     assert lines == make_lines(1_000)
     assert {len(line.split()) for line in lines} == {10}
     assert len(lines) == 100
+
+
+def test_files_have_all_lines_as_often_as_is_said(tmp_path: Path) -> None:
+    folder = write_files(tmp_path, 1_000, files=7, times=3)
+    files = sorted(folder.iterdir())
+    assert len(files) == 3 * 7
+    assert [line for file in files for line in file.read_text().splitlines()] == make_lines(
+        1000
+    ) * 3
 
 
 def test_quick_is_one_short_round() -> None:

@@ -15,6 +15,7 @@ from sunshower.runtime.usercode import TaskError
 from sunshower.topologies.graph import Graph
 from sunshower.topologies.sources import Counter, Number
 from sunshower.topologies.topology import Topology
+from sunshower.trident import FixedBatchSpout, InMemory, batches
 
 
 def show(number: Number) -> None: ...
@@ -197,6 +198,32 @@ def test_the_end_names_every_task_in_trouble() -> None:
     assert "show[0] on worker 1 is quarantined: prepare of show[0] raised OSError: [gone]" in text
     assert "numbers[0]: 3 errors, the last: ack of numbers[0] raised OSError: gone" in text
     assert "Finished after 1.0 s" in text
+
+
+def test_batches_are_a_line_for_each_group() -> None:
+    topology = Topology("numbers-to-show")
+    spout = FixedBatchSpout([("a",)], 1, fields=("word",))
+    batches(topology, "words", spout, store=InMemory()).peek(print)
+    display = Display(topology.graph())
+    figures = {"txid": 17.0, "batches committed": 0.0, "batches active": 3.0}
+    figures |= {"batches skipped": 0.0, "attempts failed": 2.0, "spout words/tasks": 1.0}
+    figures |= {"process seconds": 0.352, "commit seconds": 0.05}
+    active = {"batch 17/attempt": 1.0, "batch 17/phase": 2.0, "batch 17/age seconds": 0.42}
+    rows = {"rows emitted": 4_000.0, "batch 17/rows": 512.0, "lag": 12_000.0}
+
+    def shown(master: dict[str, float], spout: dict[str, float]) -> str:
+        told = {"$mastercoord-words": master, "words": spout}
+        tasks = tuple(TaskStats(1, id, NONE, figures=one) for id, one in told.items())
+        return next(display.figures(Snapshot("numbers-to-show", {0: WorkerStats(0, 1, tasks)})))
+
+    assert shown(figures | active, rows) == (
+        "batches of words: 17 committing (attempt 1, 512 rows, 0.4 s), 2 more begun; 0 committed, "
+        "2 attempts failed; 4,000 rows emitted, 12,000 behind"
+    )
+    assert shown(figures | {"batches committed": 16.0, "attempts failed": 0.0}, {}) == (
+        "batches of words: 17 is the next; 16 committed; the last took 0.35 + 0.05 s; "
+        "0 rows emitted"
+    )
 
 
 def test_figures_of_user_code_are_a_line_without_their_details() -> None:

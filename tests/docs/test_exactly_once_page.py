@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import runpy
 import sqlite3
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,9 +41,19 @@ def test_the_first_program_counts_words_once_and_a_second_run_counts_none_again(
 
 
 def test_the_shop_is_tried_as_the_page_tries_it(
-    place: Path, capsys: pytest.CaptureFixture[str]
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delitem(sys.modules, "orders_by_shop", raising=False)
     runpy.run_path("try_it.py")  # it has an assert of its own
     said = capsys.readouterr().out
     assert "Sales(shop='b', cents=7500)" in said
     assert "('a', 20, 10, 118)" in said
+
+
+def test_orders_leave_their_batches_to_be_shipped(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "orders_by_shop", raising=False)
+    run_inline(runpy.run_path("sink_beside.py")["topology"].graph())
+    shipped = [line for line in capsys.readouterr().out.splitlines() if line.startswith("ship")]
+    assert sorted(shipped) == sorted(f"ship {100 + i}" for i in range(100))

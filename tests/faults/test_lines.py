@@ -21,6 +21,7 @@ def full() -> History:
         What.BORN, values=[SPOUT], detail=(2, 1)
     )
     script.add(What.EMITTED, SPOUT, [5, 6], [2, 3], [1, 1], detail=[("a", 1), "b"])
+    script.add(What.NOTED, SPOUT, detail=("batch begun", {"txid": 1, "skip": False}))
     return script.wrote(("a", 1), {"n": 2}).history()
 
 

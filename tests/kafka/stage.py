@@ -50,7 +50,7 @@ class Run:
     def go_on(self, seconds: float) -> None:
         """Work for so long."""
         end_s = self.clock.now() + seconds
-        self.until(lambda: self.clock.now() >= end_s, seconds + 1.0)
+        self.until(lambda: self.clock.now() >= end_s, seconds + WITHIN_S)
 
     def records(self, bolt: str = "seen") -> list[Any]:
         there = [task.bolt for task in self._bolts(bolt) if task.bolt is not None]

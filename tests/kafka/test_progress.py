@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -135,3 +136,17 @@ def test_what_was_not_emitted_after_all_may_be_emitted_again() -> None:
     assert progress.contiguous == 7
     progress.back(2)
     assert (progress.contiguous, progress.emitted, progress.unsettled) == (2, 2, 0)
+
+
+@pytest.mark.parametrize("partitions", [1, 4, 40])
+def test_numbers_of_any_partitions_are_told_apart(partitions: int) -> None:
+    places = Places()
+    taken = [places.take(Partition("a", number), 0) for number in range(partitions)]
+    stranger = Places().take(Partition("b", 0), 0)
+    draw = np.random.default_rng(1)
+    wanted = {place.partition: {*draw.integers(0, 1 << 40, 20).tolist()} for place in taken[1:]}
+    numbers = [place.number(at) for place in taken[1:] for at in wanted[place.partition]]
+    mixed = draw.permutation(np.array([*numbers, stranger.number(7)], np.int64))
+    found = {place.partition: {*offsets.tolist()} for place, offsets in places.each(mixed)}
+    assert found == wanted
+    assert [*places.each(mixed[:0])] == []

@@ -153,6 +153,23 @@ def test_what_belongs_to_somebody_else_by_now_is_not_written(tree: Tree) -> None
     assert offsets.read([mine, lost]) == {mine: Committed(1)}
 
 
+def test_a_member_that_is_gone_by_the_time_of_the_write_commits_nothing(tree: Tree) -> None:
+    tree.create("/ids/me", ephemeral=True)
+
+    def owns(_: Partition) -> bool:
+        if gone:
+            tree.withdraw("/ids/me")
+        return True
+
+    gone = False
+    offsets = StoredOffsets(tree, PLAIN, owns, lambda: "/ids/me")
+    offsets.write({FIRST: Committed(1)})
+    gone = True
+    with pytest.raises(StaleGeneration, match="is not committed: /ids/me is gone"):
+        offsets.write({FIRST: Committed(2)})
+    assert offsets.read([FIRST]) == {FIRST: Committed(1)}
+
+
 class Away:
     def __getattr__(self, name: str) -> object:
         raise StoreUnreachable("no answer")

@@ -35,7 +35,9 @@ class Reader:
         self.group = ZooKeeperGroup(
             self.tree, group, ["t"], TOPICS, clock, Random(), patience=patience
         )
-        self.offsets = StoredOffsets(self.tree, PlainLayout(group), self.group.owns)
+        self.offsets = StoredOffsets(
+            self.tree, PlainLayout(group), self.group.owns, self.group.member
+        )
         self.reads: set[Partition] = set()
         self.lost: list[Partition] = []
 
@@ -112,6 +114,9 @@ def test_a_session_that_expires_costs_its_partitions_and_a_commit_of_them_is_ref
     group.until(group.shared)  # the other has all, before the first looks again
     with pytest.raises(StaleGeneration):
         unlucky.offsets.write(dict.fromkeys(had, Committed(99)))
+    late = StoredOffsets(other.tree, PlainLayout(group.name), lambda _: True, unlucky.group.member)
+    with pytest.raises(StaleGeneration, match="is gone"):  # it was asked a moment too early
+        late.write(dict.fromkeys(had, Committed(99)))
     assert not other.offsets.read(had)
     group.readers = [unlucky, other]
     group.until(lambda: bool(unlucky.lost) and group.shared())

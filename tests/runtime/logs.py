@@ -24,6 +24,7 @@ class Log:
         self.owners: list[int] | None = None  # by partition; None: by index
         self.idle = 0  # polls without room
         self.closed: list[int] = []
+        self.removed: set[tuple[int, int]] = set()  # partition, offset
 
     def __deepcopy__(self, memo: object) -> Log:
         return self
@@ -40,13 +41,17 @@ class Reader(LogSpout[Item]):
     the end.
     """
 
-    def __init__(self, log: Log, commit_every: int = 10, *, replay: bool = True) -> None:
+    def __init__(
+        self, log: Log, commit_every: int = 10, *, replay: bool = True, refetches: bool = False
+    ) -> None:
         self.log, self.commit_every, self.replay = log, commit_every, replay
+        self.refetches = refetches
         self.position: dict[int, int] = {}
         self.open_: dict[int, list[int]] = {}  # partition → offsets that are not acked
         self.acks = 0
         self.told: list[int] = []
         self.failed: list[Any] = []
+        self.asked: list[int] = []  # how many records were wanted once more
 
     def open(self, context: Context) -> None:
         self.index, self.parallelism = context.index, context.parallelism
@@ -75,6 +80,21 @@ class Reader(LogSpout[Item]):
             self.commit()
         places = np.array(numbers, np.int64)
         return Polled(places, records, unreadable, gone, ended=self.log.settled)
+
+    def refetch(self, numbers: NDArray[np.int64], limit: int) -> Polled[Item]:
+        """Every second time nothing has come yet."""
+        self.asked.append(len(numbers))
+        if len(self.asked) % 2:
+            return Polled(np.zeros(0, np.int64), ())
+        found, gone = list[int](), list[Unreadable]()
+        for number in numbers.tolist()[:limit]:
+            place = self.message_id(number)
+            if place in self.log.removed:
+                gone.append(Unreadable(number, {"place": place}, "it is gone", halts=False))
+            else:
+                found.append(number)
+        records = [self.log.partitions[n >> SHIFT][n & (END - 1)] for n in found]
+        return Polled(np.array(found, np.int64), records, gone)
 
     def acked(self, numbers: NDArray[np.int64]) -> None:
         for number in numbers.tolist():

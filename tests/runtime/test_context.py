@@ -19,6 +19,7 @@ class Writer(Bolt[Number, None]):
     def process(self, record: Number) -> None:
         self.context.wrote(record.n, {"at": self.context.clock.now()})
         self.context.wrote("seen")
+        self.context.noted("halfway", n=record.n)
 
 
 def test_bolt_says_what_it_wrote_and_it_is_told_between_delivery_and_ack() -> None:
@@ -34,7 +35,8 @@ def test_bolt_says_what_it_wrote_and_it_is_told_between_delivery_and_ack() -> No
     ]
     assert {entry.task for entry in wrote} == {run.id("bolt")}
     kinds = [e.what for e in run.entries if e.task == run.id("bolt")]
-    assert kinds[:4] == [What.DELIVERED, What.WROTE, What.WROTE, What.ACKED]
+    assert kinds[:5] == [What.DELIVERED, What.WROTE, What.WROTE, What.NOTED, What.ACKED]
+    assert run.of(What.NOTED)[1].detail == ("halfway", {"n": 1})
 
 
 def test_without_a_history_it_says_so_to_nobody() -> None:

@@ -275,6 +275,14 @@ def test_fail_names_reason_component_and_task() -> None:
     assert str(failure) == "failed by bolt in bolt[0]: no such word"
 
 
+def test_fail_with_an_exception_is_told_as_if_the_bolt_had_raised_it() -> None:
+    here = rig(lambda tuple, out: out.fail(tuple, ValueError("no such word")))
+    run(here)
+    (failure,) = here.reports().fails[ROOT]
+    assert (failure.cause, failure.exception) == (Cause.EXCEPTION, "ValueError")
+    assert failure.reason == "ValueError: no such word"
+
+
 @pytest.mark.parametrize("before", ["nothing", "ack", "fail"])
 def test_exception_fails_the_input_even_if_it_was_acked(before: str) -> None:
     def script(tuple: Tuple[Word], out: Any) -> None:

@@ -38,7 +38,9 @@ def submitted(seed: int, log: Log) -> SimRun:
     cluster = SimCluster(seed, nodes=1 + seed % 2, check=True)
     topology = Topology("logs", ackers=1 + seed % 2, lane_retry_s=0.5, spout_pending=16)
     retry = Retry(attempts=1_000, initial_s=0.01, dead_letters=True)
-    items = topology.spout("numbers", Reader(log, 5), parallelism=2, retry=retry)
+    items = topology.spout(
+        "numbers", Reader(log, 5, refetches=seed % 2 == 1), parallelism=2, retry=retry
+    )
     items.shuffle().bolt("relay", relay).shuffle().bolt("sink", Keep, parallelism=2)
     items.stream("dead_letters").shuffle().bolt("letters", KeepLetters())
     return cluster.submit(topology.graph(), list(Layout)[seed % 3 > 0], sample=1)

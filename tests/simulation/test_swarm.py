@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from sunshower.runtime.history import What
+from sunshower.runtime.worker import Worker
 from tests.simulation.swarm import TOTAL, digest, hurt
 
 SEEDS = 60
@@ -57,6 +59,29 @@ def test_the_same_seed_is_the_same_history_in_every_process() -> None:
         said.append(done.stdout.split())
     assert said[0] == said[1]
     assert len(set(said[0])) == len(seeds)
+
+
+def test_a_pulse_changes_with_what_the_master_is_told_and_with_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: dict[Worker, list[tuple[object, object]]] = {}
+    pulse_of = Worker.pulse
+
+    def noted(worker: Worker) -> tuple[object, ...]:
+        pulse, stats = pulse_of(worker), worker.stats()
+        tasks = [(task.counts, task.done, task.health) for task in stats.tasks]
+        seen.setdefault(worker, []).append((pulse, (tasks, stats.idle, stats.at_rest)))
+        return pulse
+
+    monkeypatch.setattr(Worker, "pulse", noted)
+    for seed in range(12):
+        hurt(seed).wait(600.0)
+    changes = 0
+    for looks in seen.values():
+        for (pulse, told), (next_pulse, next_told) in pairwise(looks):
+            assert (pulse == next_pulse) is (told == next_told)
+            changes += pulse != next_pulse
+    assert 100 < changes < sum(map(len, seen.values())) / 2, "mostly there is nothing new"
 
 
 def test_faults_of_all_kinds_are_felt() -> None:

@@ -9,19 +9,21 @@ from typing import Any
 import pyarrow as pa
 
 from sunshower.errors import SparkError
-from sunshower.spark_integration.port import BatchInfo, Step
+from sunshower.spark_integration.port import BatchInfo, JobReport, Step
 from sunshower.spark_integration.steps import Spark
 
 
 @dataclass
 class ScriptedTicket:
-    """Answers when `ready`: with `error` if there is one, else with what the transform returns."""
+    """Answers when `ready`: with `error` if there is one, else with what the transform returns,
+    once the writers have it."""
 
     step: Step
     tables: Sequence[pa.Table]
     batch: BatchInfo
     ready: bool
     error: SparkError | None = None
+    cancelled: bool = False
 
     def done(self) -> bool:
         return self.ready
@@ -30,7 +32,15 @@ class ScriptedTicket:
         if self.error is not None:
             raise self.error
         result: pa.Table | None = self.step.transform(*self.tables, self.batch)
+        for write in self.step.writers:
+            write(result, self.batch)
         return result
+
+    def report(self) -> JobReport:
+        return JobReport(self.batch.id, self.batch.attempt, 0.0, 0.1, 1.0, self.batch.rows, 0, 0, 0)
+
+    def cancel(self) -> None:
+        self.cancelled = True
 
 
 @dataclass

@@ -136,7 +136,10 @@ def test_inputs_are_acked_when_spark_has_finished_and_not_before() -> None:
         ("emit", (Total("a", 4.0), [A, B, C])),
         ("emit", (Total("b", 2.0), [A, B, C])),
     ]
-    assert driven.bolt.figures() == {"waiting": 0, "at spark": 0, "batches": 1, "rows": 3}
+    figures = driven.bolt.figures()
+    assert [figures[one] for one in ("waiting", "at spark", "batches", "rows")] == [0, 0, 1, 3]
+    assert (figures["spark batches"], figures["spark rows in"]) == (1, 3)
+    assert [report.rows_in for report in driven.bolt.result()] == [3]
 
 
 def test_a_step_without_out_acks_all_the_same() -> None:

@@ -9,7 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sunshower.errors import SparkLost, SparkTimeout, SparkUnavailable, TransformFailed
+from sunshower.errors import (
+    SparkError,
+    SparkLost,
+    SparkTimeout,
+    SparkUnavailable,
+    TransformFailed,
+)
 from sunshower.spark_integration import host as module
 from sunshower.spark_integration.host import Host, Job
 from sunshower.spark_integration.port import BatchInfo, Step
@@ -20,9 +26,14 @@ WITHIN_S = 30.0
 class FakeContext:
     def __init__(self) -> None:
         self.cancelled = threading.Event()
+        self.said: list[tuple[object, ...]] = []
 
-    def setJobGroup(self, *_: object) -> None: ...  # noqa: N802
-    def setLocalProperty(self, *_: object) -> None: ...  # noqa: N802
+    def setJobGroup(self, *group: object) -> None:  # noqa: N802
+        self.said.append(group[1:])
+
+    def setLocalProperty(self, *named: object) -> None:  # noqa: N802
+        self.said.append(named)
+
     def cancelJobGroup(self, group: str) -> None:  # noqa: N802
         self.cancelled.set()
 
@@ -174,5 +185,60 @@ def test_whatever_a_transform_raises_its_job_ends_and_the_slot_goes_on() -> None
     host = Host(Opening(), 1)
     with pytest.raises(TransformFailed, match="SystemExit: away"):
         host.submit(job(leaving)).result()
+    assert host.submit(job(nothing)).result() is None
+    host.stop()
+
+
+def test_topologies_are_pools_and_spark_is_told_what_a_job_is_of() -> None:
+    opening = Opening()
+    host = Host(opening, 1)
+    of_one = Job(Step(nothing), [pa.table({})], BatchInfo("7", 3, 2, topology="sales"))
+    host.submit(of_one).result()
+    host.submit(job(nothing)).result()
+    pool = "spark.scheduler.pool"
+    assert opening.lives[0].sparkContext.said == [
+        ("sales: nothing, batch 7, attempt 2", True),
+        (pool, "sales"),
+        ("nothing, batch 7, attempt 0", True),
+        (pool, None),
+    ]
+    host.stop()
+
+
+def test_what_a_job_took_is_told_also_where_spark_says_nothing() -> None:
+    host = Host(Opening(), 1)
+    told = host.submit(job(nothing))
+    told.result()
+    report = told.report()
+    assert report is not None
+    assert (report.batch, report.rows_in, report.rows_out, report.jobs) == ("7", 3, 0, ())
+    assert min(report.wait_s, report.hand_over_s, report.job_s) >= 0
+    failed = host.submit(job(dying))
+    with pytest.raises(SparkLost):
+        failed.result()
+    assert failed.report() is None
+    host.stop()
+
+
+def test_a_job_that_nobody_waits_for_is_ended_and_one_that_waits_does_not_begin() -> None:
+    opening, began, go_on = Opening(), threading.Event(), threading.Event()
+    host = Host(opening, 1)
+
+    def long(df: Any, batch: BatchInfo) -> None:
+        began.set()
+        go_on.wait(WITHIN_S)
+
+    def refusing(df: Any, batch: BatchInfo) -> None:
+        raise AssertionError("it was given up before")
+
+    running, waiting = host.submit(job(long)), host.submit(job(refusing))
+    began.wait(WITHIN_S)
+    waiting.cancel()
+    running.cancel()
+    assert opening.lives[0].sparkContext.cancelled.is_set()
+    for one in (running, waiting):
+        with pytest.raises(SparkError, match="batch 7 was given up"):
+            one.result()
+    go_on.set()
     assert host.submit(job(nothing)).result() is None
     host.stop()

@@ -10,11 +10,11 @@ import pytest
 
 from sunshower.errors import SparkLost, TransformFailed
 from sunshower.records import Schema
-from sunshower.spark_integration.operator import SparkOperator
+from sunshower.spark_integration.operator import Gathered, SparkOperator
 from sunshower.spark_integration.port import BatchInfo
 from sunshower.topologies.components import Context
 from sunshower.trident.attempts import Attempt
-from sunshower.trident.stages.port import Operator
+from sunshower.trident.stages.port import Waiting
 from tests.spark.scripted import Scripted
 from tests.trident.one_process import Runner, given, seen
 
@@ -35,12 +35,14 @@ A, B, C = Sale("a", 1.0), Sale("b", 2.0), Sale("c", 3.0)
 
 
 def run(place: Scripted, out: Any = Sale) -> list[Any]:
-    operator: Operator = SparkOperator(place.step(tenfold, out), [Schema.of(Sale)])
+    operator = SparkOperator(place.step(tenfold, out), [Schema.of(Sale)])
     operator.prepare(Context("t", "s", 1, 0, 1))
     batch, emitted = operator.start(ATTEMPT), []
     operator.process(batch, 0, [("a", 1.0), ("b", 2.0)], emitted.append)
     operator.process(batch, 0, [C], emitted.append)
     operator.process(batch, 0, [], emitted.append)
+    while not operator.ready(batch, ATTEMPT):
+        pass
     operator.finish(batch, ATTEMPT, emitted.append)
     operator.cleanup()
     assert place.closed == 1
@@ -61,16 +63,50 @@ def test_a_step_that_only_writes_emits_nothing_and_commits() -> None:
     assert not SparkOperator(place.step(tenfold), [Schema.of(Sale)]).commits
 
 
-def test_whoever_asks_whether_it_is_ready_need_not_wait() -> None:
-    place = Scripted(ready=False)
+def begun(place: Scripted) -> tuple[SparkOperator, Gathered]:
     operator = SparkOperator(place.step(tenfold, Sale), [Schema.of(Sale)])
     operator.prepare(Context("t", "s", 1, 0, 1))
     batch = operator.start(ATTEMPT)
     operator.process(batch, 0, [A, B, C], list)
     assert not operator.ready(batch, ATTEMPT)
+    return operator, batch
+
+
+def test_it_is_ready_when_spark_is_and_its_task_does_not_wait() -> None:
+    place = Scripted(ready=False)
+    operator, batch = begun(place)
+    assert isinstance(operator, Waiting)
+    assert not operator.ready(batch, ATTEMPT)
     place.tickets[0].ready = True
     assert operator.ready(batch, ATTEMPT)
     assert len(place.tickets) == 1
+
+
+def test_a_batch_that_nobody_waits_for_is_given_up() -> None:
+    place = Scripted(ready=False)
+    operator, batch = begun(place)
+    operator.give_up(batch)
+    assert place.tickets[0].cancelled
+    operator.give_up(operator.start(ATTEMPT))
+    place = Scripted(ready=False)
+    operator, batch = begun(place)
+    place.tickets[0].ready = True
+    operator.give_up(batch)
+    assert not place.tickets[0].cancelled
+
+
+def test_what_spark_did_is_seen_in_figures_and_results() -> None:
+    place = Scripted(ready=False)
+    operator, batch = begun(place)
+    assert operator.figures()["spark batches"] == 0
+    assert "spark job seconds" not in operator.figures()
+    place.tickets[0].ready = True
+    operator.ready(batch, ATTEMPT)
+    figures = operator.figures()
+    assert (figures["spark batches"], figures["spark rows in"]) == (1, 3)
+    assert (figures["spark job seconds"], figures["spark mean job seconds"]) == (1.0, 1.0)
+    assert [(one.batch, one.attempt) for one in operator.result()] == [("7", 2)]
+    assert place.tickets[0].batch.topology == "t"
 
 
 def test_a_batch_that_was_lost_with_spark_is_handed_over_again_and_one_that_failed_is_not() -> None:

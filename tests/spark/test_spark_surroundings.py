@@ -7,9 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from sunshower.errors import ConfigError, SparkLost, SparkUnavailable, TransformFailed
+from sunshower.errors import (
+    ConfigError,
+    SparkLost,
+    SparkUnavailable,
+    TransformFailed,
+    WriteFailed,
+)
 from sunshower.spark_integration import environment
-from sunshower.spark_integration.blame import blamed
+from sunshower.spark_integration.blame import blamed, not_written
 from sunshower.spark_integration.environment import java_home, prepare
 from sunshower.spark_integration.local import LocalSpark
 from sunshower.spark_integration.on_ray import RayDPSpark
@@ -153,3 +159,15 @@ def test_whatever_a_dead_java_says_the_job_is_lost_and_not_wrong() -> None:
     error = blamed(raised(ConnectionRefusedError("[Errno 111]")), "totals", alive=False)
     assert isinstance(error, SparkLost)
     assert "Spark died while it ran totals (ConnectionRefusedError: [Errno 111])" in str(error)
+    error = blamed(WriteFailed("broken pipe"), "totals", alive=False)
+    assert isinstance(error, SparkLost)
+
+
+DISK = JAVA.replace("java.lang.RuntimeException: no price", "java.io.IOException: No space left")
+
+
+def test_a_file_that_cannot_be_written_is_told_from_a_job_that_went_wrong() -> None:
+    assert not_written(RuntimeError(DISK)) == "IOException: No space left"
+    assert not_written(PermissionError(13, "denied")) == "PermissionError: [Errno 13] denied"
+    others = (RuntimeError(JAVA), RuntimeError(PYTHON), ConnectionResetError(), ValueError("x"))
+    assert [not_written(one) for one in others] == ["", "", "", ""]

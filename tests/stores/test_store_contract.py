@@ -261,6 +261,36 @@ def test_who_lost_its_session_withdraws_nothing_of_others(store: Store) -> None:
 
 
 @every_store
+def test_a_node_is_put_whether_it_is_there_or_not_and_only_beside_one_that_is(
+    store: Store,
+) -> None:
+    tree, path, beside = store.open(), f"{store.root}/a/b", f"{store.root}/beside"
+    tree.put(path, b"1")
+    tree.put(path, b"2")
+    assert tree.get(path) == Node(b"2", 1)
+    for name in (path, f"{store.root}/new"):
+        with pytest.raises(NoNode, match=f"{beside} is not there"):
+            tree.put(name, b"3", beside)
+    assert tree.children(store.root) == ["a"]
+    tree.create(beside, ephemeral=True)
+    tree.put(path, b"4", beside)
+    tree.put(f"{store.root}/c/d", b"5", beside)
+    assert (tree.get(path), tree.get(f"{store.root}/c/d")) == (Node(b"4", 2), Node(b"5", 0))
+
+
+@every_store
+def test_beside_a_node_that_is_gone_nothing_is_withdrawn(store: Store) -> None:
+    tree = store.open()
+    for name in ("mine", "beside"):
+        tree.create(f"{store.root}/{name}", ephemeral=True)
+    tree.withdraw(f"{store.root}/mine", f"{store.root}/other")
+    assert tree.children(store.root) == ["beside", "mine"]
+    tree.withdraw(f"{store.root}/none", f"{store.root}/beside")
+    tree.withdraw(f"{store.root}/mine", f"{store.root}/beside")
+    assert tree.children(store.root) == ["beside"]
+
+
+@every_store
 def test_an_ephemeral_node_has_no_children(store: Store) -> None:
     tree = store.open()
     tree.create(store.root, ephemeral=True)

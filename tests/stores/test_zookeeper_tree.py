@@ -13,8 +13,9 @@ from sunshower.dev.ports import Ports
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.errors import NodeExists, StoreUnreachable, WrongVersion
 from sunshower.stores import zookeeper_client
-from sunshower.stores.tree import Node
+from sunshower.stores.tree import Node, Session
 from sunshower.stores.zookeeper import ZooKeeperTree
+from tests.stores.expiring import expire
 from tests.stores.test_store_contract import Hears
 
 ME = ("me", "secret")
@@ -150,4 +151,31 @@ def test_a_write_of_somebody_else_is_not_taken_for_ones_own(
         tree.set(root, b"mine", 0)
     assert other.get(root) == Node(b"first", 1, ephemeral=True)
     tree.close()
+    other.close()
+
+
+def test_a_session_that_ends_within_a_withdrawal_removes_nothing_of_others(
+    zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = f"/{uuid.uuid4().hex}"
+    slow, other = ZooKeeperTree(zookeeper.connect), ZooKeeperTree(zookeeper.connect)
+    slow.create(f"{root}/claim", ephemeral=True)
+    slow.create(f"{root}/slow", ephemeral=True)
+    first = slow.client.client_id
+    begin, told = slow.client.transaction, Hears()
+    slow.listen(told)
+
+    def late() -> object:
+        if slow.client.client_id == first:  # the node is ours, and in a moment it is not
+            expire(zookeeper, slow)
+            while told.next() is not Session.CONNECTED or slow.client.client_id == first:
+                pass
+            other.create(f"{root}/claim", ephemeral=True)
+        return begin()
+
+    monkeypatch.setattr(slow.client, "transaction", late)
+    slow.withdraw(f"{root}/claim", f"{root}/slow")
+    assert slow.client.client_id != first
+    assert other.children(root) == ["claim"]
+    slow.close()
     other.close()

@@ -17,6 +17,7 @@ from sunshower.trident.places import InMemory
 from sunshower.trident.planner import plan_group
 from sunshower.trident.spouts.port import SpoutKind
 from sunshower.trident.stages.plan import Feed, Group, Input, Output, Stage
+from sunshower.trident.stages.port import Waiting
 from sunshower.trident.states.port import Place, StateKind
 from sunshower.trident.streams import BatchStream
 
@@ -123,6 +124,10 @@ class Task:
                 self.feed(read.feeds, rows)
         for index, node in enumerate(self.stage.nodes):
             emit = partial(self.give, index, node.feeds)
+            while isinstance(node.operator, Waiting) and not node.operator.ready(
+                self.batches[index], attempt
+            ):
+                pass
             node.operator.finish(self.batches[index], attempt, emit)
 
     def give(self, node: int | None, feeds: Sequence[Feed], rows: Sequence[Any]) -> None:

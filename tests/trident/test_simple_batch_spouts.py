@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from sunshower.errors import ConfigError, IncompleteBatch, TopologyError
-from sunshower.topologies.components import Spout, SpoutCollector
+from sunshower.topologies.components import Spout
 from sunshower.topologies.sources import Records, TextFiles
 from sunshower.topologies.topology import Topology
 from sunshower.trident.spouts.adapting import as_trident_spout
@@ -174,14 +174,15 @@ def test_a_plain_spout_that_has_lost_records_says_so() -> None:
         drive.emit(1, 1)
 
 
-class Asked(Spout[Word]):
-    def next_tuple(self, out: SpoutCollector[Any]) -> None: ...
+class Tables(Spout[Word]):
+    def tables(self) -> Iterator[None]:
+        yield None
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (Asked(), r"Asked has no records\(\)"),
+        (Tables(), r"Tables has no records\(\)"),
         (Counted, "the class Counted makes no batches"),
         (7, "7 makes no batches: give an instance of a BatchSpout"),
         (Topology("t"), "makes no batches"),

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
+
+import pytest
 
 from sunshower import Line, Topology
 from sunshower.clock import ManualClock
-from sunshower.errors import FailedBatch
+from sunshower.errors import ClusterError, FailedBatch
 from sunshower.runtime.inline import run_inline
-from sunshower.trident import Bounds, InMemory, MemoryState, Skip, TextFileBatches, batches, count
+from sunshower.runtime.plan import Layout
+from sunshower.simulation.cluster import SimCluster
+from sunshower.trident import (
+    Bounds,
+    FixedBatchSpout,
+    InMemory,
+    MemoryState,
+    Skip,
+    TextFileBatches,
+    batches,
+    count,
+)
 
 
 def test_a_batch_that_is_incomplete_is_put_aside_and_the_next_ones_count(tmp_path: Path) -> None:
@@ -38,3 +52,36 @@ def test_a_batch_that_is_incomplete_is_put_aside_and_the_next_ones_count(tmp_pat
     (gone,) = (letter for letter in letters if not letter["record"])
     assert "bytes 0 to 4: these are not the 4 bytes" in gone["reason"]
     assert (gone["exception"], gone["attempts"], gone["message_id"]) == ("IncompleteBatch", 3, 1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_attempts_count_over_the_lives_of_the_coordinator(seed: int, tmp_path: Path) -> None:
+    tries: list[str] = []
+
+    def fail(line: Line) -> Line:
+        if line.text == "bad":
+            tries.append(line.text)
+            raise FailedBatch("it is bad")
+        return line
+
+    topology = Topology("lines", sweep_grace_s=0.2, restart_backoff_s=0.05, deaths_max=99)
+    state, skip = MemoryState(), Skip(attempts=4, dead_letters=tmp_path / "letters.jsonl")
+    spout = FixedBatchSpout([Line("good"), Line("bad"), Line("good")], 1, type=Line)
+    lines = batches(topology, "lines", spout, store=InMemory(), skip=skip)
+    lines.map(fail).group_by("text").persistent_aggregate(state, count())
+    run = SimCluster(seed, check=True).submit(topology.graph(), Layout.ISOLATE)
+    (master,) = run.plan.tasks_of("$mastercoord-lines")
+    killed = 0
+    while killed < 3:
+        run.wait(0.05)
+        if len(tries) > killed:
+            run.wait(0.2)  # the coordinator hears of it
+            killed = len(tries)
+            with suppress(ClusterError):
+                run.kill_worker(master.worker)
+    assert run.wait(300.0)
+    run.stop()
+    assert dict(state.items()) == {"good": 2}
+    assert len(tries) == 4
+    letters = map(json.loads, (tmp_path / "letters.jsonl").read_text().splitlines())
+    assert {(one["record"]["text"], one["attempts"]) for one in letters} == {("bad", 4)}

@@ -9,8 +9,10 @@ from functools import partial
 import pytest
 
 from sunshower.errors import StaleAttempt, StateMismatch, StoreUnreachable
+from sunshower.failures import Cause, Failure
 from sunshower.stores.memory_tree import MemoryForest, MemoryTree
 from sunshower.stores.tree import Tree
+from sunshower.trident.letters import packed
 from sunshower.trident.stored import CoordinatorMemory
 
 ROOT = "/transactional"
@@ -51,6 +53,21 @@ def test_a_new_life_goes_on_with_the_very_same_attempts(forest: MemoryForest) ->
     memory.begin({6: 1, 7: 3, 8: 0})
     again = opened(forest)
     assert (again.current, again.attempts, again.epoch) == (7, {7: 3, 8: 0}, 2)
+
+
+def test_how_often_batches_have_failed_is_kept_until_they_are_committed(
+    forest: MemoryForest,
+) -> None:
+    memory = opened(forest)
+    memory.begin({1: 2, 2: 1}, {1: 2, 2: 1})
+    memory.skip(2, packed(Failure(Cause.EXCEPTION, reason="odd"), 5))
+    again = opened(forest)
+    assert (again.failures, list(again.skipped)) == ({1: 2}, [2])
+    again.committed(1)
+    assert opened(forest).failures == {}
+    MemoryTree(forest).set(f"{A}/skipped", b'{"2": 0}')
+    with pytest.raises(StateMismatch, match="failures by batch"):
+        opened(forest)
 
 
 def test_of_several_spouts_the_highest_counts_and_all_are_told(forest: MemoryForest) -> None:

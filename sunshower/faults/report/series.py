@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sunshower.faults.batches import batches_of
 from sunshower.faults.history import Band, History, Rows
 from sunshower.faults.report.attempts import F64, ends, firsts, places
 from sunshower.runtime.history import What
@@ -28,6 +29,7 @@ class Series:
     pending: I64  # the most there were at one time
     p50_s: F64  # from a message's first emission until it was complete; NaN: none was
     p99_s: F64
+    batches_per_s: F64  # that were committed, of stream programs
     failures: Mapping[str, I64]  # by cause, the most frequent first
     bands: tuple[Band, ...]  # by begin
 
@@ -54,6 +56,7 @@ def make_series(history: History, seconds: float | None = None) -> Series:
         _pending(edges_s, emitted.at_s, ends(emitted, (completed, failed))),
         p50_s,
         p99_s,
+        _counts(edges_s, _committed(history)) / widths_s,
         _failures(edges_s, failed.at_s, list(map(str, failed.details))),
         history.faults,
     )
@@ -63,6 +66,12 @@ def bins(seconds: float, events: int) -> F64:
     """The edges of equal bins from 0 to `seconds`: the more events there are, the finer."""
     count = min(max(events // _EVENTS_PER_BIN, _BINS_MIN), _BINS_MAX)
     return np.linspace(0.0, max(seconds, 1e-3), count + 1)
+
+
+def _committed(history: History) -> F64:
+    """When each batch was committed."""
+    times_s = [one.committed_s for one in batches_of(history) if one.committed_s is not None]
+    return np.array(times_s, np.float64)
 
 
 def _bin_of(edges_s: F64, at_s: F64) -> I64:

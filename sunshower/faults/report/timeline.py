@@ -1,4 +1,4 @@
-"""The time line of one run: faults above throughput, pending, latency, replays and failures."""
+"""The time line of one run: faults above throughput, pending, latency, replays, failures."""
 
 from __future__ import annotations
 
@@ -113,11 +113,18 @@ def covered(bands: Sequence[Band], end_s: float) -> list[tuple[float, float]]:
 
 def _paint(series: Series) -> Figure:
     rows = lanes(series.bands)
-    panels = (_throughput, _pending, _latency, _replays, _failures)
-    filled = (True, True, bool(series.completed_per_s.any()), bool(series.replays_per_s.any()))
+    panels: list[tuple[Callable[[Axes, Series], None], bool]] = [  # and whether there is much in it
+        (_throughput, True),
+        (_pending, True),
+        (_latency, bool(series.completed_per_s.any())),
+        (_replays, bool(series.replays_per_s.any())),
+    ]
+    if series.batches_per_s.any():  # of stream programs alone
+        panels.append((_batches, True))
+    panels.append((_failures, bool(series.failures)))
     lines = max((lane.label.count("\n") + 1 for lane in rows), default=1)
     heights = [max(1, len(rows)) * (_LANE_IN if lines == 1 else _TWO_LINES_IN)]
-    heights += [_PANEL_IN if some else _LANE_IN for some in (*filled, bool(series.failures))]
+    heights += [_PANEL_IN if some else _LANE_IN for _, some in panels]
     letters = max((width_of(row.label) for row in rows), default=0)
     figure, axes = _stack(
         heights,
@@ -125,7 +132,7 @@ def _paint(series: Series) -> Figure:
         below_in=-(-len(_causes(series)) // _LEGEND_COLUMNS) * _LEGEND_IN,
     )
     _faults(axes[0], rows, series.seconds)
-    for ax, panel in zip(axes[1:], panels, strict=True):
+    for ax, (panel, _) in zip(axes[1:], panels, strict=True):
         panel(ax, series)
         _shade(ax, series)
         ax.grid(axis="y", color=PALE, linewidth=0.8)
@@ -258,6 +265,11 @@ def _marks(known: I64) -> list[int]:
 def _replays(ax: Axes, series: Series) -> None:
     ax.set_title("replays (messages a second)")
     _hill(ax, series.edges_s, series.replays_per_s, PURPLE)
+
+
+def _batches(ax: Axes, series: Series) -> None:
+    ax.set_title("batches committed (a second)")
+    _hill(ax, series.edges_s, series.batches_per_s, GREEN)
 
 
 def _failures(ax: Axes, series: Series) -> None:

@@ -7,6 +7,7 @@ PartitionedSpout          AdaptedPartitionedSpout     transactional
 OpaquePartitionedSpout    AdaptedPartitionedSpout     opaque
 TextFiles                 TextFileBatches             transactional
 Spout with records()      PlainSpout                  non-transactional
+Spout with next_tuple     PolledSpout                 non-transactional
 
 Storm: org.apache.storm.trident.TridentTopology.newStream
 """
@@ -17,12 +18,16 @@ from typing import Any
 
 from sunshower.errors import TopologyError
 from sunshower.topologies.components import Spout
+from sunshower.topologies.graph import Level
+from sunshower.topologies.signatures import spout_signature
 from sunshower.topologies.sources import TextFiles
+from sunshower.topologies.streams import Grouped, Stream
 from sunshower.trident.spouts.batch_spout import AdaptedBatchSpout, BatchSpout
 from sunshower.trident.spouts.opaque import OpaqueEmitter
 from sunshower.trident.spouts.partition_tasks import AdaptedPartitionedSpout
 from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout, PartitionedSpout
 from sunshower.trident.spouts.plain import PlainSpout
+from sunshower.trident.spouts.polled import PolledSpout
 from sunshower.trident.spouts.port import SpoutKind, TridentSpout
 from sunshower.trident.spouts.text import TextFileBatches
 from sunshower.trident.spouts.transactional import TransactionalEmitter
@@ -40,15 +45,23 @@ def as_trident_spout(spout: Any) -> TridentSpout:
         case TextFiles() if type(spout) is TextFiles and spout.encoding != "declared":
             lines = TextFileBatches(*spout.files, encoding=spout.encoding, errors=spout.errors)
             return AdaptedPartitionedSpout(lines, TransactionalEmitter)
+        case Spout() if spout_signature(spout, type(spout).__name__).level is Level.NEXT_TUPLE:
+            return PolledSpout(spout)
         case Spout():
             return AdaptedPartitionedSpout(PlainSpout(spout), TransactionalEmitter)
     if not isinstance(spout, type) and _is_trident_spout(spout):
         found: TridentSpout = spout
         return found
+    if isinstance(spout, Stream | Grouped):
+        raise TopologyError(
+            f"a stream of ordinary tuples ({spout if isinstance(spout, Stream) else spout.stream}) "
+            "has no batches that could be repeated: give the spout that it comes from, and let "
+            ".each do what its bolts do"
+        )
     called = f"the class {spout.__name__}" if isinstance(spout, type) else repr(spout)
     raise TopologyError(
         f"{called:.200} makes no batches: give an instance of a BatchSpout, a PartitionedSpout, an "
-        "OpaquePartitionedSpout, a TridentSpout, or a Spout with records()"
+        "OpaquePartitionedSpout, a TridentSpout, or a Spout with records() or next_tuple"
     )
 
 

@@ -1,6 +1,6 @@
 """A spout of an ordinary topology as a batch spout: so many of its records are a batch.
 
-Storm: org.apache.storm.trident.spout.RichSpoutBatchExecutor (which asks nextTuple)
+Storm: org.apache.storm.trident.spout.RichSpoutBatchExecutor (which asks nextTuple: polled.py)
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class PlainSpout(PartitionedSpout):
         signature = spout_signature(spout, name)
         if signature.level is not Level.RECORDS:
             raise TopologyError(
-                f"{name} has no records(), of which batches could be made: write it, or a "
-                "BatchSpout, a PartitionedSpout or an OpaquePartitionedSpout"
+                f"{name} has no records(), of which batches could be made: write it, or next_tuple "
+                "(for a PolledSpout), a BatchSpout, a PartitionedSpout or an OpaquePartitionedSpout"
             )
         self.emits = spout.emits if spout.emits is not None else signature.emits
         self.kind = SpoutKind.TRANSACTIONAL if repeats else SpoutKind.NON_TRANSACTIONAL

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from sunshower.records import Schema
 from sunshower.stores.tree import Tree
 from sunshower.trident.spouts.port import TridentSpout
-from sunshower.trident.stages.port import Operator
+from sunshower.trident.stages.port import Operator, Waiting, publishing
 
 
 class Feed(NamedTuple):
@@ -61,6 +61,7 @@ class Output:
     target: str
     schema: Schema
     sharing: Sharing
+    counted: bool = True  # the target is told how many parts there are; not where rows leave
 
 
 @dataclass(frozen=True)
@@ -83,12 +84,23 @@ class Stage:
     source: Source | None = None
     inputs: tuple[Input, ...] = ()
     outputs: tuple[Output, ...] = ()
+    leaves: bool = False  # an ordinary bolt, declared already, which takes rows out of batches
 
     @property
     def commits(self) -> bool:
         """Whether it has a part in the commit phase of its own accord."""
         own = self.source is not None and self.source.spout.commits
         return own or any(node.operator.commits for node in self.nodes)
+
+    @property
+    def hears_of_success(self) -> bool:
+        """Whether it is to be told which batches are committed."""
+        return self.source is not None or any(publishing(node.operator) for node in self.nodes)
+
+    @property
+    def waits(self) -> bool:
+        """Whether one of its operators waits for somebody else's work."""
+        return any(isinstance(node.operator, Waiting) for node in self.nodes)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from sunshower.stores.incarnation import incarnation
 from sunshower.stores.tree import Tree
+from sunshower.trident.stored import current_batch
 
 
 @dataclass(frozen=True)
@@ -25,3 +26,8 @@ class CountedIn:
         """Another one for batches that are counted anew. Raises StoreUnreachable."""
         with closing(self.store()) as tree:
             return incarnation(tree, self.folders)
+
+    def current(self) -> int:
+        """The batch that is committed next: all before it are. Raises StoreUnreachable."""
+        with closing(self.store()) as tree:
+            return current_batch(tree, self.folders)

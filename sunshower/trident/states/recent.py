@@ -7,19 +7,20 @@ the old one, and the old one goes. Storm: org.apache.storm.trident.state.map.Cac
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Generic, TypeVar
 
-from sunshower.trident.states.values import Stored
+T = TypeVar("T")
 
 
-class Recent:
+class Recent(Generic[T]):
     """`keys_max` keys at most, as long as nobody else writes."""
 
     def __init__(self, keys_max: int) -> None:
         self._room = max(1, keys_max // 2)
-        self._young: dict[str, Stored] = {}
-        self._old: dict[str, Stored] = {}
+        self._young: dict[str, T] = {}
+        self._old: dict[str, T] = {}
 
-    def find(self, texts: Iterable[str]) -> dict[str, Stored]:
+    def find(self, texts: Iterable[str]) -> dict[str, T]:
         """Those of the keys that are known."""
         young, old = self._young, self._old
         found = {}
@@ -29,7 +30,7 @@ class Recent:
                 found[text] = stored
         return found
 
-    def keep(self, written: Mapping[str, Stored], changed: Iterable[str]) -> None:
+    def keep(self, written: Mapping[str, T], changed: Iterable[str]) -> None:
         """These were written just now; of others that have changed, nothing is known any more."""
         for text in changed:
             self._young.pop(text, None)

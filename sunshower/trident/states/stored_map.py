@@ -11,7 +11,7 @@ Storm: org.apache.storm.trident.state.map.OpaqueMap, TransactionalMap, CachedBat
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from sunshower.errors import BatchError, FailedBatch, StaleAttempt, Unserialisable, WrongVersion
 from sunshower.stores.backing import Backing
@@ -22,7 +22,9 @@ from sunshower.trident.states.recent import Recent
 from sunshower.trident.states.texts import UNCHANGING, text_of, texts_of_keys, values_of
 from sunshower.trident.states.values import (
     NOTHING,
+    Kept,
     Stored,
+    Written,
     found_by,
     is_done,
     is_later,
@@ -31,20 +33,7 @@ from sunshower.trident.states.values import (
 )
 
 _NULL = "null"
-_RECENT_MAX = 100_000  # keys; of each some 300 bytes
-
-
-class _Written(NamedTuple):
-    """A key that this batch has written."""
-
-    value: Any  # as it was given; it may have been changed since, unless it is UNCHANGING
-    text: str
-    found: Any  # before the batch, if it is opaque; likewise
-    before: str  # that, as JSON
-
-    def read(self) -> Any:
-        """As a later batch will find it."""
-        return self.value if type(self.value) in UNCHANGING else values_of([self.text])[0]
+_RECENT_MAX = 100_000  # keys; of each some 400 bytes
 
 
 class StoredMap:
@@ -55,9 +44,9 @@ class StoredMap:
         self._owner = owner
         self._kind = owner.kind
         self._attempt: Attempt | None = None  # while a batch is written
-        self._found: dict[str, Stored] = {}  # what this batch has read
-        self._written: dict[str, _Written] = {}
-        self._recent = Recent(_RECENT_MAX)
+        self._found: dict[str, Kept] = {}  # what this batch has read
+        self._written: dict[str, Written] = {}
+        self._recent: Recent[Written] = Recent(_RECENT_MAX)
         self._look()
 
     def begin_commit(self, attempt: Attempt) -> None:
@@ -79,18 +68,20 @@ class StoredMap:
         texts = self._texts(keys)
         self._fetch(texts)
         found, written, opaque = self._found, self._written, self._kind is StateKind.OPAQUE
-        values = []
+        stamp, before, values = self._stamp, _NULL, []
         for key, text, update in zip(keys, texts, updates, strict=True):
             stored = found[text]
-            if text in written or stored.txid >= txid:
+            if text in written or stored[0] >= txid:
                 values.append(self._update_again(key, text, update))
                 continue
-            old = stored.value
-            before = text_of(old) if opaque else _NULL  # first: an update may change what it gets
+            old = stored[1]
+            if opaque:  # first: an update may change what it gets
+                before = stored.text if type(stored) is Written else text_of(old)
             new = update(old)
             made = str(new) if type(new) is int else self._text_of(key, new)
-            # A third of the time of _Written(…).
-            written[text] = tuple.__new__(_Written, (new, made, old, before))
+            # A third of the time of Written(…).
+            one = (stamp, new, old if opaque else None, made, before)
+            written[text] = tuple.__new__(Written, one)
             values.append(new if type(new) in UNCHANGING else written[text].read())
         return values
 
@@ -100,8 +91,8 @@ class StoredMap:
         if self._kind is StateKind.OPAQUE:
             self._fetch(texts)
         for key, text, value in zip(keys, texts, values, strict=True):
-            found, before = self._before(text)
-            self._written[text] = _Written(value, self._text_of(key, value), found, before)
+            before = self._before(text)
+            self._written[text] = self._new(key, value, before)
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
         self.multi_put(keys, [None] * len(keys))
@@ -200,17 +191,25 @@ class StoredMap:
         """Of a key that this batch, or an earlier attempt at it, has written."""
         if text not in self._written and is_done(self._kind, self._found[text], self._begun().txid):
             return self._found[text].value
-        found, before = self._before(text)
-        value = update(self._now(text))
-        self._written[text] = made = _Written(value, self._text_of(key, value), found, before)
+        before = self._before(text)  # first: an update may change what it gets
+        self._written[text] = made = self._new(key, update(self._now(text)), before)
         return made.read()
+
+    def _new(self, key: Key, value: Any, before: tuple[Any, str]) -> Written:
+        found, found_text = before
+        return Written(self._stamp, value, found, self._text_of(key, value), found_text)
 
     def _before(self, text: str) -> tuple[Any, str]:
         """What was there before this batch, and the same as JSON; null where it is not kept."""
         if text in self._written:
-            return self._written[text].found, self._written[text].before
+            return self._written[text].before, self._written[text].before_text
         found = self._now(text) if self._kind is StateKind.OPAQUE else None
         return found, text_of(found)
+
+    @property
+    def _stamp(self) -> int:
+        """The txid that is stored with what this batch writes."""
+        return self._begun().txid if self._kind is not StateKind.NON_TRANSACTIONAL else 0
 
     def _text_of(self, key: Key, value: Any) -> str:
         try:
@@ -229,7 +228,7 @@ class StoredMap:
         kind, txid = self._kind, attempt.txid
         for text, new in self._written.items():
             gone = new.text == _NULL and kind is StateKind.NON_TRANSACTIONAL
-            changes[text] = None if gone else packed(kind, txid, new.text, new.before)
+            changes[text] = None if gone else packed(kind, txid, new.text, new.before_text)
         journal = self._new_journal(again=again)
         mark = self._owner.mark(attempt, journal)
         self._sure = False  # until it is known what has become of it
@@ -238,19 +237,19 @@ class StoredMap:
         except WrongVersion as error:
             raise self._overtaken(attempt) from error
         self._word, self._last, self._journal, self._sure = mark.word, attempt, journal, True
-        self._remember(changes, txid)
+        self._remember(changes)
 
-    def _remember(self, changes: Mapping[str, str | None], txid: int) -> None:
+    def _remember(self, changes: Mapping[str, str | None]) -> None:
         """Nobody else can have written between two batches of ours: the mark would tell."""
-        if self._kind is StateKind.NON_TRANSACTIONAL:
-            txid = 0
-        opaque = self._kind is StateKind.OPAQUE
-        known: dict[str, Stored] = {}
-        for text, (value, _, found, _) in self._written.items():
-            if type(value) in UNCHANGING and type(found) in UNCHANGING:
-                before = found if opaque else None
-                known[text] = tuple.__new__(Stored, (txid, value, before))
-        self._recent.keep(known, changes.keys() - known.keys())
+        known, plain = self._written, UNCHANGING
+        if any(type(one[1]) not in plain or type(one[2]) not in plain for one in known.values()):
+            known = {
+                text: one
+                for text, one in known.items()
+                if type(one.value) in plain and type(one.before) in plain
+            }
+        others = changes.keys() - known.keys() if len(changes) > len(known) else ()
+        self._recent.keep(known, others)
 
     def _undone(self, txid: int) -> dict[str, str | None]:
         """What earlier attempts at this batch have written, and this one has not, as it was."""

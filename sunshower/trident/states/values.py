@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from sunshower.trident.states.port import StateKind
+from sunshower.trident.states.texts import UNCHANGING, values_of
 
 _LENGTH = {StateKind.TRANSACTIONAL: 2, StateKind.OPAQUE: 3}
 
@@ -30,6 +31,23 @@ class Stored(NamedTuple):
 
 
 NOTHING = Stored(0, None, None)
+
+
+class Written(NamedTuple):
+    """A key that this batch has written; and for the next one, what is stored."""
+
+    txid: int
+    value: Any  # as it was given; it may have been changed since, unless it is UNCHANGING
+    before: Any  # what was found before the batch, if it is opaque; likewise
+    text: str  # the value as JSON
+    before_text: str
+
+    def read(self) -> Any:
+        """As a later batch will find it."""
+        return self.value if type(self.value) in UNCHANGING else values_of([self.text])[0]
+
+
+Kept: TypeAlias = Stored | Written
 
 
 def unpacked(kind: StateKind, found: Sequence[Any]) -> list[Stored]:
@@ -55,18 +73,18 @@ def packed(kind: StateKind, txid: int, value: str, before: str) -> str:
     return f"[{txid},{value}]" if kind is StateKind.TRANSACTIONAL else value
 
 
-def is_later(stored: Stored, txid: int) -> bool:
+def is_later(stored: Kept, txid: int) -> bool:
     """Whether a later batch has written it: then `txid` has no business there."""
     return stored.txid > txid
 
 
-def found_by(kind: StateKind, stored: Stored, txid: int) -> Any:
+def found_by(kind: StateKind, stored: Kept, txid: int) -> Any:
     """The value that batch `txid` finds, as long as it has not written it itself."""
     if kind is StateKind.OPAQUE and stored.txid == txid:
         return stored.before
     return stored.value
 
 
-def is_done(kind: StateKind, stored: Stored, txid: int) -> bool:
+def is_done(kind: StateKind, stored: Kept, txid: int) -> bool:
     """Whether an update by batch `txid` has been made by an earlier attempt, and stays."""
     return kind is StateKind.TRANSACTIONAL and stored.txid == txid

@@ -19,6 +19,7 @@ from sunshower.faults.report.series import make_series
 from sunshower.faults.report.sweep import Point, point, sweep_chart
 from sunshower.faults.report.timeline import covered, height_of, lanes, timeline
 from sunshower.faults.report.words import width_of
+from sunshower.runtime.history import What
 from tests.faults.report.samples import history, outcome
 from tests.faults.scripts import Script
 
@@ -72,6 +73,22 @@ def test_charts_of_one_page_do_not_share_ids() -> None:
     for chart, known in zip(charts, ids, strict=True):
         used = re.findall(r'(?:url\(#|href="#)([^")]+)', chart.element)
         assert set(used) <= known
+
+
+def test_batches_have_a_panel_of_their_own_where_there_are_some() -> None:
+    script = Script().emitted(1).wait(2)
+    for txid in range(1, 30):
+        facts = {"txid": txid, "attempt": 0, "epoch": 1}
+        script.add(What.NOTED, 1, detail=("batch begun", facts)).wait(0.2)
+        script.add(What.NOTED, 1, detail=("batch committed", facts))
+    with_some, without = (
+        timeline(make_series(one)) for one in (script.completed(1).history(), three_events())
+    )
+    check(with_some)
+    heights = [
+        float(re.findall(r'viewBox="0 0 \S+ (\S+)"', one.svg)[0]) for one in (with_some, without)
+    ]
+    assert heights[0] > heights[1]
 
 
 def test_faults_with_the_same_words_share_a_row() -> None:

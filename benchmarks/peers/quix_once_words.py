@@ -1,0 +1,77 @@
+"""Quix Streams counts the words of a topic exactly once, in its state; run by `running.py`.
+
+group-by      a state for each word: the words travel through a topic of Kafka
+by-partition  a state for each partition of the input: four counts, which nobody adds up
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+import uuid
+from typing import Any
+
+from quixstreams import Application, State
+
+ADDRESS, NAME, WANTED, HOW = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+
+
+class Words:
+    """Counts the words of all messages; tells how many when they are committed."""
+
+    def __init__(self) -> None:
+        self.done = self.split_up = self.words = 0
+        self.begun_s = 0.0
+
+    def split(self, value: bytes) -> list[str]:
+        if not self.begun_s:
+            self.begun_s = time.monotonic()
+        found = value.decode().split()
+        self.done += 1
+        self.split_up += len(found)
+        return found
+
+    def count(self, word: str, state: State) -> None:
+        state.set("n", state.get("n", 0) + 1)
+        self.words += 1
+        self.look()
+
+    def both(self, value: bytes, state: State) -> None:
+        for word in self.split(value):
+            state.set(word, state.get(word, 0) + 1)
+            self.words += 1
+        self.look()
+
+    def look(self) -> None:
+        if self.done == WANTED and self.words == self.split_up:
+            found = {"begun_s": self.begun_s, "ended_s": time.monotonic(), "done": self.done}
+            told = json.dumps(found | {"words": self.words})
+            os.write(1, f"{told}\n".encode())
+            os._exit(0)  # before its last commit, which is a present
+
+
+def key_of(word: Any) -> Any:
+    return word
+
+
+app = Application(
+    broker_address=ADDRESS,
+    consumer_group=f"bench-{uuid.uuid4().hex[:8]}",
+    auto_offset_reset="earliest",
+    processing_guarantee="exactly-once",
+    commit_interval=1.0,
+    loglevel=logging.ERROR,
+)
+words = Words()
+messages = app.dataframe(app.topic(NAME, value_deserializer="bytes", key_deserializer="str"))
+if HOW == "group-by":
+    texts = dict.fromkeys(("value_serializer", "key_serializer"), "str")
+    texts |= dict.fromkeys(("value_deserializer", "key_deserializer"), "str")
+    grouped = messages.apply(words.split, expand=True).group_by(key_of, name="word", **texts)
+    grouped.update(words.count, stateful=True)
+else:
+    messages.update(words.both, stateful=True)
+app.run()

@@ -1,0 +1,127 @@
+"""Exactly once: words beside at least once, Spark and Quix; batches of nothing; memory in the end.
+
+The counts are in SQLite, and so is how far the batches are: on the disk, when a batch is committed.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from benchmarks import kafka, word_count
+from benchmarks.clusters import Arena
+from benchmarks.corpus import write_files
+from benchmarks.figures import Key, Ratio
+from benchmarks.measure import Entry, Match, Sample, Tell
+from benchmarks.peers import running
+from benchmarks.processes import run_together
+from benchmarks.spark_words import Setup
+from benchmarks.trident_runs import commit_all, empty_batches, growth
+from benchmarks.trident_topologies import nothing, words_in_files, words_in_kafka
+from sunshower.trident.states.port import StateKind
+
+RECORDS = 10_000  # lines in a batch, of each of two tasks
+MESSAGES = 20_000  # likewise, of Kafka
+FILES = 40
+SHARE = 100  # Quix counts the words of one message in so many
+LONGER = 10  # times as many words, for the memory
+_NAME, _UNIT, _MILLION = "trident", "M words/s", 1e6
+
+
+def words(arena: Arena, lines: Path, count: int, seconds: float, tell: Tell) -> Match:
+    """Words in files; batches of nothing; and the memory of ten times as many words."""
+    tell(f"writing the words into {FILES} files, and {LONGER} times as many into others")
+    folder = write_files(arena.folder, count, FILES)
+    longer = write_files(arena.folder, count, FILES, LONGER)
+    plain = word_count.rows(arena, lines, count)
+    kinds = (StateKind.OPAQUE, StateKind.TRANSACTIONAL)
+    opaque, transactional = (_files(arena, folder, count, kind) for kind in kinds)
+    sparks = [_spark(arena, Setup(files), folder, count) for files in (4, FILES)]
+    empty = [_empty(arena, kind, what, seconds) for kind in kinds for what in ("wall", "cpu")]
+    memory = Entry(
+        Key(_NAME, "sunshower", "memory-growth", "MiB"),
+        partial(_growth, arena, longer, count * LONGER),
+    )
+    return Match(
+        "trident",
+        [opaque, plain, transactional, *sparks, *empty, memory],
+        [
+            _ratio("pack-opaque", "at-least-once", opaque, plain),
+            _ratio("pack-transactional", "at-least-once", transactional, plain),
+            _ratio("pack-opaque", "spark", opaque, sparks[0]),
+            _ratio("pack-opaque", "spark-one-batch", opaque, sparks[1]),
+        ],
+    )
+
+
+def kafka_words(arena: Arena, topic: kafka.Topic, few: kafka.Topic, tell: Tell) -> Match:
+    """Words in a topic; Quix, which is slower, counts those of another one with `few` of them."""
+    interpreter = running.python(tell)
+    ours = Entry(Key(_NAME, "sunshower", "kafka-opaque", _UNIT), partial(_kafka, arena, topic))
+    plain = kafka.counting(arena, topic)
+    peers = [
+        Entry(Key(_NAME, "quix", how, _UNIT), partial(_quix, interpreter, how, few))
+        for how in ("group-by", "by-partition")
+    ]
+    return Match(
+        "trident-kafka",
+        [ours, plain, *peers],
+        [
+            _ratio("kafka-opaque", "at-least-once", ours, plain),
+            _ratio("kafka-opaque", "quix", ours, peers[0]),
+            _ratio("kafka-opaque", "quix-by-partition", ours, peers[1]),
+        ],
+    )
+
+
+def _ratio(variant: str, peer: str, ours: Entry, theirs: Entry) -> Ratio:
+    return Ratio(f"{_NAME}/{variant}/{peer}", ours.key, theirs.key)
+
+
+def _files(arena: Arena, lines: Path, count: int, kind: StateKind) -> Entry:
+    def run() -> Sample:
+        with arena.fresh_folder() as folder:
+            gate = arena.gate()
+            topology = words_in_files(gate, lines, folder, RECORDS, kind)
+            return commit_all(arena, topology, gate, folder, kind).expect(count).sample(_MILLION)
+
+    return Entry(Key(_NAME, "sunshower", f"pack-{kind.value}", _UNIT), run)
+
+
+def _kafka(arena: Arena, topic: kafka.Topic) -> Sample:
+    with arena.fresh_folder() as folder:
+        gate = arena.gate()
+        topology = words_in_kafka(gate, topic.settings(), topic.name, folder, MESSAGES)
+        return commit_all(arena, topology, gate, folder).expect(topic.words).sample(_MILLION)
+
+
+def _empty(arena: Arena, kind: StateKind, what: str, seconds: float) -> Entry:
+    def run() -> Sample:
+        with arena.fresh_folder() as folder:
+            gate = arena.gate()
+            topology = nothing(gate, folder, kind)
+            return Sample(empty_batches(arena, topology, gate, seconds)[what])
+
+    return Entry(Key(_NAME, "sunshower", f"empty-{kind.value}-{what}", "ms"), run)
+
+
+def _growth(arena: Arena, lines: Path, count: int) -> Sample:
+    with arena.fresh_folder() as folder:
+        gate = arena.gate()
+        topology = words_in_files(gate, lines, folder, RECORDS)
+        return growth(arena, topology, gate, folder, count)
+
+
+def _spark(arena: Arena, setup: Setup, lines: Path, count: int) -> Entry:
+    def run() -> Sample:
+        with arena.fresh_folder() as folder:
+            job = partial(setup.count_words, lines, folder)
+            return run_together([job], folder).expect(count).sample(_MILLION)
+
+    return Entry(Key(_NAME, "spark", setup.name, _UNIT), run)
+
+
+def _quix(interpreter: Path, how: str, topic: kafka.Topic) -> Sample:
+    place = (topic.address, topic.name)
+    found = running.count_words(interpreter, "quix_once", how, *place, topic.messages, topic.words)
+    return found.sample(_MILLION)

@@ -1,0 +1,116 @@
+"""Runs of batches on Ray: until all is committed, with a look at memory, or for some seconds.
+
+Time begins when a task is first asked for a batch, and ends when all have heard that the last one
+is committed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks import machine
+from benchmarks.clusters import Arena, wait, worker_pids
+from benchmarks.gate import Gate
+from benchmarks.measure import BenchmarkError, Outcome, Sample
+from benchmarks.trident_topologies import BEGUN, SOURCE, SUCCEEDED, state_of
+from sunshower import Topology
+from sunshower.actors.run import RayRun
+from sunshower.runtime.metrics import Snapshot, TaskStats
+from sunshower.runtime.plan import Layout
+from sunshower.trident.states.port import StateKind
+
+_MASTER = f"$mastercoord-{SOURCE}"
+_SETTLE_S = 1.0
+_MIB = float(1 << 20)
+
+
+def commit_all(
+    arena: Arena,
+    topology: Topology,
+    gate: Gate,
+    folder: Path,
+    kind: StateKind = StateKind.OPAQUE,
+    look: Callable[[list[int]], None] | None = None,
+) -> Outcome:
+    """Run to the end. `done`: the words in the state. `look` is called ten times a second."""
+    with _ready(arena, topology) as run:
+        pids = worker_pids(run)
+        before_s = machine.cpu_s(pids)
+        gate.open()
+        wait(lambda: (look and look(pids), run.finished())[1])
+        after_s = machine.cpu_s(pids)
+        snapshot = run.snapshot()
+    figures = _master(snapshot).figures
+    if figures["attempts failed"] or figures["batches skipped"]:
+        raise BenchmarkError(f"batches of {topology.id} have failed: {figures}")
+    emitters = [task.figures for task in snapshot.tasks() if task.component == SOURCE]
+    return Outcome(
+        min(figures[BEGUN] for figures in emitters),
+        max(figures[SUCCEEDED] for figures in emitters),
+        sum(count for _, count in state_of(folder, kind).items()),
+        None if None in (before_s, after_s) else after_s - before_s,
+        {"batches": figures["batches committed"], "batch_s": figures["mean seconds"]},
+    )
+
+
+def growth(arena: Arena, topology: Topology, gate: Gate, folder: Path, done: int) -> Sample:
+    """By how much more memory the workers have at most in the second half of a run than in the
+    first, in MiB."""
+    seen: list[float] = []
+    commit_all(
+        arena, topology, gate, folder, look=lambda pids: seen.append(machine.resident(pids) / _MIB)
+    ).expect(done)
+    half = len(seen) // 2
+    if half < 2:
+        raise BenchmarkError(f"a run of {len(seen)} looks is too short to see memory grow")
+    first, second = max(seen[:half]), max(seen[half:])
+    return Sample(second - first, more={"peak_mib": second, "start_mib": seen[0]})
+
+
+def empty_batches(arena: Arena, topology: Topology, gate: Gate, seconds: float) -> dict[str, float]:
+    """What a batch takes, in milliseconds: `wall`, and `cpu` of all workers together, beyond what
+    they use while there are no batches at all."""
+    with _ready(arena, topology) as run:
+        pids = worker_pids(run)
+        time.sleep(_SETTLE_S)
+        idle_s = _used(pids, seconds)
+        gate.open()
+        time.sleep(_SETTLE_S)
+        before = _batches(run)
+        busy_s = _used(pids, seconds)
+        after = _batches(run)
+    count, took_s = after[0] - before[0], after[1] - before[1]
+    if count < 3:
+        raise BenchmarkError(f"{count:g} batches in {seconds:g} s are too few for a figure")
+    return {"wall": took_s / count * 1e3, "cpu": (busy_s - idle_s) / count * 1e3}
+
+
+@contextmanager
+def _ready(arena: Arena, topology: Topology) -> Iterator[RayRun]:
+    """A run whose master has opened its store, and waits at the gate."""
+    with arena.running(topology, Layout.PACK) as run:
+        wait(lambda: "txid" in run.snapshot().figures(_MASTER))
+        yield run
+
+
+def _master(snapshot: Snapshot) -> TaskStats:
+    return next(task for task in snapshot.tasks() if task.component == _MASTER)
+
+
+def _batches(run: RayRun) -> tuple[float, float]:
+    """How many are committed, and the seconds that all of them took."""
+    figures = _master(run.snapshot()).figures
+    count = figures["batches committed"]
+    return count, count * figures["mean seconds"]
+
+
+def _used(pids: list[int], seconds: float) -> float:
+    before_s = machine.cpu_s(pids)
+    time.sleep(seconds)
+    after_s = machine.cpu_s(pids)
+    if before_s is None or after_s is None:
+        raise BenchmarkError("this machine does not tell what processor time a process has used")
+    return after_s - before_s

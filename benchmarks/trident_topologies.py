@@ -1,0 +1,145 @@
+"""What is measured of batches: words counted exactly once, and batches without any rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gate import Gate
+from sunshower import Topology
+from sunshower.kafka.batches import BatchOptions, KafkaOpaque
+from sunshower.kafka.formats import Text
+from sunshower.kafka.starting import First
+from sunshower.trident import InSqlite, SqliteState, batches, count
+from sunshower.trident.spouts.adapting import as_trident_spout
+from sunshower.trident.spouts.bounds import Bounds, Room
+from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout, PartitionedSpout
+from sunshower.trident.spouts.text import TextFileBatches
+from sunshower.trident.states.port import StateKind
+
+SOURCE = "source"
+BEGUN, SUCCEEDED = "begun at", "succeeded at"
+MAX_BATCHES = 3
+
+
+class Gated:
+    """A source of batches that begins none before the gate opens, and notes when it was asked for
+    the first one (what it needs to connect and to read counts), and when the last was committed."""
+
+    def __init__(self, spout: Any, gate: Gate) -> None:
+        self._spout, self._gate = as_trident_spout(spout), gate
+        self.emits, self.kind = self._spout.emits, self._spout.kind
+        self.commits, self.parallelism_max = self._spout.commits, self._spout.parallelism_max
+
+    def coordinator(self, *about: Any) -> Any:
+        return _Coordinator(self._spout.coordinator(*about), self._gate)
+
+    def emitter(self, *about: Any) -> Any:
+        return _Emitter(self._spout.emitter(*about))
+
+
+class _Wrapping:
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class _Coordinator(_Wrapping):
+    def __init__(self, inner: Any, gate: Gate) -> None:
+        super().__init__(inner)
+        self._gate = gate
+
+    def is_ready(self, txid: int) -> bool:
+        return self._gate.is_open and bool(self._inner.is_ready(txid))
+
+
+class _Emitter(_Wrapping):
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
+        self._times: dict[str, float] = {}
+
+    def emit_batch(self, *about: Any) -> None:
+        self._times.setdefault(BEGUN, time.monotonic())
+        self._inner.emit_batch(*about)
+
+    def success(self, attempt: Any) -> None:
+        self._times[SUCCEEDED] = time.monotonic()
+        self._inner.success(attempt)
+
+    def figures(self) -> Mapping[str, float]:
+        return {**self._inner.figures(), **self._times}
+
+
+class _Never:
+    """Two partitions that never have anything."""
+
+    emits = ("text",)
+
+    def partitions(self) -> Sequence[str]:
+        return ["0", "1"]
+
+    def emit_new(self, partition: str, last: Any, room: Room) -> Any:
+        return {"at": 0}
+
+
+class NeverOpaque(_Never, OpaquePartitionedSpout):
+    pass
+
+
+class NeverTransactional(_Never, PartitionedSpout):
+    pass
+
+
+def split_line(line: Any) -> Iterator[tuple[str]]:
+    for word in line[0].split():
+        yield (word,)
+
+
+def split_value(record: Any) -> Iterator[tuple[str]]:
+    for word in record[4].split():
+        yield (word,)
+
+
+def words_in_files(
+    gate: Gate, lines: Path, folder: Path, records: int, kind: StateKind = StateKind.OPAQUE
+) -> Topology:
+    """All files of the folder `lines`, `records` lines in a batch of each of two tasks."""
+    spout = TextFileBatches(lines / "*.txt", bounds=Bounds(records=records))
+    return _counting(spout, gate, folder, kind, split_line)
+
+
+def words_in_kafka(
+    gate: Gate, settings: Mapping[str, Any], topic: str, folder: Path, records: int
+) -> Topology:
+    """All messages that are in a topic now."""
+    options = BatchOptions(
+        first=First.EARLIEST, until_end=True, bounds=Bounds(records=records, bytes=64 << 20)
+    )
+    spout = KafkaOpaque(settings, topics=[topic], value=Text(), options=options)
+    return _counting(spout, gate, folder, StateKind.OPAQUE, split_value)
+
+
+def nothing(gate: Gate, folder: Path, kind: StateKind) -> Topology:
+    """The word count, of a source that never has a line: an opaque or a transactional one."""
+    spout = NeverOpaque() if kind is StateKind.OPAQUE else NeverTransactional()
+    return _counting(spout, gate, folder, StateKind.OPAQUE, split_line)
+
+
+def state_of(folder: Path, kind: StateKind = StateKind.OPAQUE) -> SqliteState:
+    """Where such a topology keeps its counts."""
+    return SqliteState(folder / "counts.db", kind)
+
+
+def _counting(spout: Any, gate: Gate, folder: Path, kind: StateKind, split: Any) -> Topology:
+    topology = Topology("exactly-once")
+    store = InSqlite(folder / "batches.db")
+    lines = batches(
+        topology, SOURCE, Gated(spout, gate), parallelism=2, store=store, max_batches=MAX_BATCHES
+    )
+    words = lines.each(split, fields=("word",))
+    words.group_by("word").persistent_aggregate(state_of(folder, kind), count(), parallelism=2)
+    return topology

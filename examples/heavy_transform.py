@@ -1,0 +1,98 @@
+"""Sales that Spark joins and ranks, batch by batch, into a table in which each is once.
+
+    sunshower run examples/heavy_transform.py
+    sqlite3 heavy.db "SELECT key, value ->> 1 AS n FROM count ORDER BY n DESC LIMIT 5"
+
+It needs the extra `spark`. Files of sales, made where there are none, are read in batches; lines
+that are none are left out. Spark joins each batch with a table of pages, ranks it by category and
+hour, and writes it as Parquet: `heavy/sales` can be read by any `spark.read.parquet`, also
+meanwhile, and holds committed batches alone. The best sale of each hour comes back as a stream, and
+is counted by page in `heavy.db`. Kill it, or a worker of it, as often as you like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from sunshower import Line, Topology
+from sunshower.spark_integration.port import BatchInfo
+from sunshower.spark_integration.steps import spark
+from sunshower.spark_integration.tables import table
+from sunshower.trident import Bounds, InSqlite, SqliteState, TextFileBatches, batches, count
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+FOLDER, FILES, LINES = Path("heavy"), 4, 5_000
+CATEGORIES = ["books", "games", "music", "tools"]
+PAGES = pa.table(
+    {
+        "page": [f"p{number}" for number in range(40)],
+        "category": [CATEGORIES[number % 4] for number in range(40)],
+    }
+)
+
+
+class Sale(NamedTuple):
+    id: int
+    hour: int
+    page: str
+    price: float
+
+
+class Ranked(NamedTuple):
+    id: int
+    hour: int
+    page: str
+    price: float
+    category: str
+    rank: int
+
+
+def make_files() -> None:
+    """The same sales wherever they are made; every hundredth line is none."""
+    (FOLDER / "input").mkdir(parents=True, exist_ok=True)
+    for part in range(FILES):
+        chance, file = Random(part), FOLDER / f"input/sales-{part}.txt"
+        if file.exists():
+            continue
+        draft = file.with_suffix(".draft")
+        with draft.open("w") as out:
+            for number in range(LINES):
+                page, price = chance.randrange(40), chance.randrange(100, 10_000) / 100
+                sale = f"{part * LINES + number} {number * 24 // LINES} p{page} {price}"
+                out.write(f"{sale if number % 100 else '???'}\n")
+        draft.rename(file)
+
+
+def parse(line: Line) -> Iterator[Sale]:
+    words = line.text.split()
+    if len(words) == 4:
+        yield Sale(int(words[0]), int(words[1]), words[2], float(words[3]))
+
+
+def rank(sales: DataFrame, batch: BatchInfo) -> DataFrame:
+    from pyspark.sql import Window
+    from pyspark.sql.functions import desc, row_number
+
+    order = Window.partitionBy("category", "hour").orderBy(desc("price"), "id")
+    return sales.join(batch.tables["pages"], "page").withColumn("rank", row_number().over(order))
+
+
+def is_best(sale: Ranked) -> bool:
+    return sale.rank == 1
+
+
+make_files()
+topology = Topology("heavy-transform", message_timeout_s=120)  # Spark starts meanwhile
+files = TextFileBatches(FOLDER / "input/sales-*.txt", bounds=Bounds(records=2_500))
+lines = batches(topology, "lines", files, store=InSqlite("heavy_batches.db"), max_batches=2)
+sales = lines.shuffle(parallelism=2).each(parse)
+step = spark(rank, out=Ranked, tables={"pages": PAGES}).write(table(FOLDER / "sales"))
+best = sales.apply(step).filter(is_best)
+best.group_by("page").persistent_aggregate(SqliteState("heavy.db"), count())

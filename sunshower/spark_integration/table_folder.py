@@ -1,0 +1,212 @@
+"""A folder of committed batches: each is there as a whole, under its txid, or not at all.
+
+    FOLDER/txid=7/part-….parquet, _batch.json     batch 7, committed
+    FOLDER/_sunshower/table.json                  whose table this is
+    FOLDER/_sunshower/staged/8/2-4f1c…/           attempt 2 of batch 8, until that is decided
+
+    written ──its record, `_batch.json`──▶ staged ──batch 8 is committed──▶ renamed to txid=8
+
+The record comes last, so what has one is whole. Of a batch that is committed the highest attempt
+that is staged is the committed one: attempts only grow, and none begins after it. The renaming is
+the whole commit here; who dies before it leaves it to a successor, and who comes after it finds it
+done. Readers pass over names that begin with `_`, as Spark, pyarrow and pandas do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sunshower.errors import StateMismatch, StoreUnreachable
+
+_OURS, _RECORD, _NAME = "_sunshower", "_batch.json", "txid="
+
+
+@dataclass(frozen=True)
+class Written:
+    """What is known of a batch in a table. `application` and `jobs` are those of Spark."""
+
+    txid: int
+    attempt: int
+    rows: int
+    files: int
+    bytes: int
+    seconds: float  # that Spark has taken for it
+    application: str = ""
+    jobs: tuple[int, ...] = ()
+
+
+def batches_in(folder: str | Path) -> list[Written]:
+    """The committed batches of a table, by txid. Raises StateMismatch, StoreUnreachable."""
+    with _told(Path(folder)):
+        found = [_record(_shown(Path(folder), txid)) for txid in _txids(Path(folder), _NAME)]
+    return [one for one in found if one is not None]
+
+
+def staging(folder: Path, txid: int, attempt: int) -> Path:
+    """Where to write an attempt; nothing is there, also if it is made twice."""
+    return folder / _OURS / "staged" / str(txid) / f"{attempt}-{uuid.uuid4().hex[:8]}"
+
+
+def stage(where: Path, written: Written) -> None:
+    """All files of an attempt are there: keep them, and its record. Raises OSError."""
+    for file in where.iterdir():
+        _sync(file)
+    _create(where / _RECORD, asdict(written))
+
+
+class TableFolder:
+    """A table, as the task that writes it has it open. `current` is the batch committed next.
+
+    `topology` and `batches`, the counting of its txids, are whose it is. Raises StateMismatch for
+    a folder that is somebody else's, StoreUnreachable for one that cannot be written.
+    """
+
+    def __init__(self, folder: Path, topology: str, batches: str, current: int) -> None:
+        self._folder = folder
+        with _told(folder):
+            first = self._claim({"topology": topology, "batches": batches}, current)
+            shown = _txids(folder, _NAME)
+        if shown and shown[-1] >= current:
+            raise StateMismatch(
+                f"{folder} has batch {shown[-1]}, and by the store of the batches {current} is "
+                "still to be committed: an older copy of the store? Give the right one back, or "
+                "give the table another folder"
+            )
+        self._next = shown[-1] + 1 if shown else first
+        self.publish(current - 1)
+
+    def publish(self, last: int) -> None:
+        """Show the batches up to this one, which are committed.
+
+        Raises StateMismatch for one that is not here, StoreUnreachable.
+        """
+        if last < self._next:
+            return
+        with _told(self._folder):
+            while self._next <= last:
+                self._show(self._next)
+                self._next += 1
+            _sync(self._folder)
+            staged = self._folder / _OURS / "staged"
+            for txid in _txids(staged):
+                if txid <= last:  # also what came late, of a task that was thought dead
+                    shutil.rmtree(staged / str(txid), ignore_errors=True)
+
+    def _show(self, txid: int) -> None:
+        target, staged = _shown(self._folder, txid), self._staged(txid)
+        if target.exists():
+            return
+        if staged is None:
+            raise StateMismatch(
+                f"{self._folder}: batch {txid} is committed, and not here: the program has run "
+                "without this table, or files of it were removed. Give the table another folder, "
+                "or remove this one as a whole, to begin with the next batch"
+            )
+        try:
+            staged.rename(target)
+        except OSError:  # a former life of this task, or a later one, has done it
+            if not target.exists():
+                raise
+
+    def _staged(self, txid: int) -> Path | None:
+        """The highest attempt at a batch that is whole."""
+        above = self._folder / _OURS / "staged" / str(txid)
+        whole = [path.parent for path in above.glob(f"*/{_RECORD}")]
+        return max(whole, key=lambda path: int(path.name.partition("-")[0]), default=None)
+
+    def _claim(self, owner: dict[str, Any], current: int) -> int:
+        """Make it ours, or find that it is. Returns its first batch."""
+        path = self._folder / _OURS / "table.json"
+        if not path.exists():
+            self._check_empty()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _create(path, {**owner, "first": current})
+        found = _read(path)
+        for what, ours in owner.items():
+            if found.get(what) != ours:
+                raise StateMismatch(
+                    f"{self._folder} is the table of {what} {found.get(what)!r}, and this is "
+                    f"{ours!r}: set that back (batches: the spout's id, and its store), give the "
+                    "table another folder, or remove this one as a whole to begin anew"
+                )
+        return int(found["first"])
+
+    def _check_empty(self) -> None:
+        there = sorted(self._folder.iterdir()) if self._folder.exists() else []
+        if foreign := [one.name for one in there if not one.name.startswith((".", _OURS))]:
+            raise StateMismatch(
+                f"{self._folder} has {foreign[0]!r} in it, and is no table of batches: give the "
+                "table a folder of its own"
+            )
+
+
+def _shown(folder: Path, txid: int) -> Path:
+    return folder / f"{_NAME}{txid}"
+
+
+def _txids(folder: Path, before: str = "") -> list[int]:
+    """Of the entries that have such a number as their name, lowest first."""
+    names = [one.name for one in folder.iterdir()] if folder.exists() else []
+    numbers = [name.removeprefix(before) for name in names if name.startswith(before)]
+    return sorted(int(number) for number in numbers if number.isdecimal())
+
+
+def _record(folder: Path) -> Written | None:
+    """None: it was removed meanwhile."""
+    try:
+        found = _read(folder / _RECORD)
+        return Written(**{**found, "jobs": tuple(found["jobs"])})
+    except FileNotFoundError:
+        return None
+    except (TypeError, KeyError) as error:
+        raise StateMismatch(f"{folder / _RECORD} is no record of a batch: {error}") from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise StateMismatch(f"{path} is not what was written there: remove its folder as a whole")
+    return found
+
+
+def _create(path: Path, values: dict[str, Any]) -> None:
+    """A file that is there as a whole or not at all; who is first stays."""
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    draft.write_text(json.dumps(values))
+    _sync(draft)
+    with suppress(FileExistsError):
+        os.link(draft, path)
+    draft.unlink()
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    """What is there outlives a loss of power."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _told(folder: Path) -> Iterator[None]:
+    """The system's errors as ours."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnreachable(
+            f"the table in {folder}: {error.strerror or error} ({error.filename}). All processes "
+            "of the topology and of Spark must be able to write there"
+        ) from error

@@ -1,0 +1,164 @@
+"""A spout with `next_tuple` as a batch spout: what it emits now, up to some bounds, is a batch.
+
+    <user path>/ended      5      the spout has finished, and after this batch there are no rows
+
+Storm: org.apache.storm.trident.spout.RichSpoutBatchExecutor
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+from sunshower.errors import BadEmit, TopologyError
+from sunshower.failures import Cause, Failure
+from sunshower.stores.tree import Tree, parent
+from sunshower.topologies.components import DEFAULT, Context, Spout
+from sunshower.topologies.graph import Level
+from sunshower.topologies.signatures import spout_signature
+from sunshower.trident.attempts import Attempt
+from sunshower.trident.nodes import decode, encode
+from sunshower.trident.spouts.bounds import Bounds, Room
+from sunshower.trident.spouts.port import Rows, SpoutKind
+from sunshower.trident.spouts.unplanned import BaseCoordinator, BaseEmitter
+
+
+class PolledSpout:
+    """The default stream of a spout with `next_tuple`, in one task. See the port `TridentSpout`.
+
+    Message ids are acked when their batch is committed. When it fails they are failed; then a spout
+    that says `replay = False` is asked anew, and of others the same rows are emitted once more.
+    What was open when the task died is asked for anew, wherever `open` begins then. So states that
+    it feeds are not exact. Its `tick` is not called. Raises TopologyError for other spouts.
+    """
+
+    kind = SpoutKind.NON_TRANSACTIONAL
+    commits = False
+    parallelism_max = 1
+
+    def __init__(self, spout: Spout[Any], *, bounds: Bounds | None = None) -> None:
+        name = type(spout).__name__
+        signature = spout_signature(spout, name)
+        if signature.level is not Level.NEXT_TUPLE:
+            raise TopologyError(f"{name} has no next_tuple, which could be asked for batches")
+        self.emits = spout.emits if spout.emits is not None else signature.emits
+        self._spout, self._bounds = spout, bounds or Bounds()
+
+    def coordinator(self, tree: Tree, path: str, context: Context) -> _Coordinator:
+        return _Coordinator(tree, f"{parent(path)}/user/ended")
+
+    def emitter(self, tree: Tree, path: str, context: Context) -> _Emitter:
+        return _Emitter(deepcopy(self._spout), self._bounds, tree, f"{path}/ended", context)
+
+
+class _Coordinator(BaseCoordinator):
+    def __init__(self, tree: Tree, ended: str) -> None:
+        self._tree, self._ended = tree, ended
+
+    def is_last(self, metadata: Any) -> bool:
+        node = self._tree.get(self._ended)
+        return node is not None and bool(metadata["txid"] >= decode(node, self._ended))
+
+
+class _Emitted(NamedTuple):
+    record: Any
+    message_id: Any
+
+
+class _Collector:
+    """The SpoutCollector that `next_tuple` is handed."""
+
+    def __init__(self, spout: str) -> None:
+        self.waiting: deque[_Emitted] = deque()
+        self.finished = False
+        self._spout = spout
+
+    def emit(self, record: Any, message_id: Any = None, *, stream: str = DEFAULT) -> None:
+        if stream != DEFAULT:
+            raise BadEmit(
+                f"{self._spout} emits {record!r} on stream {stream!r}; batches are made of its "
+                "default stream alone"
+            )
+        self.waiting.append(_Emitted(record, message_id))
+
+    def emit_direct(
+        self, task: int, record: Any, message_id: Any = None, *, stream: str = DEFAULT
+    ) -> None:
+        raise BadEmit(f"{self._spout} emits {record!r} to task {task}; rows of batches have none")
+
+    def finish(self) -> None:
+        self.finished = True
+
+
+class _Emitter(BaseEmitter):
+    def __init__(
+        self, spout: Spout[Any], bounds: Bounds, tree: Tree, ended: str, context: Context
+    ) -> None:
+        self._spout, self._bounds, self._clock = spout, bounds, context.clock
+        self._tree, self._ended = tree, ended
+        self._kept: dict[int, list[_Emitted]] = {}  # the batches in progress
+        self._out = _Collector(type(spout).__name__)
+        spout.open(context)
+        spout.activate()
+
+    def emit_batch(self, attempt: Attempt, metadata: Any, rows: Rows) -> None:
+        txid = attempt.txid
+        if txid in self._kept:
+            self._fail(self._kept[txid])
+            if not self._spout.replay:
+                del self._kept[txid]
+        if txid not in self._kept:
+            self._kept[txid] = self._poll()
+        self._tell_end(txid)
+        rows.emit([one.record for one in self._kept[txid]])
+
+    def success(self, attempt: Attempt) -> None:
+        for txid in sorted(txid for txid in self._kept if txid <= attempt.txid):
+            for one in self._kept.pop(txid):
+                if one.message_id is not None:
+                    self._spout.ack(one.message_id)
+
+    def close(self) -> None:
+        self._spout.close()
+
+    def figures(self) -> Mapping[str, float]:
+        return self._spout.figures()
+
+    def _poll(self) -> list[_Emitted]:
+        found: list[_Emitted] = []
+        room, waiting = Room(self._bounds, self._clock), self._out.waiting
+        try:
+            while len(found) < self._bounds.records and room.seconds:
+                if not waiting and not self._out.finished:
+                    self._spout.next_tuple(self._out)
+                if not waiting:
+                    break
+                while waiting and len(found) < self._bounds.records:
+                    found.append(waiting.popleft())
+        except BaseException:
+            waiting.extendleft(reversed(found))  # they are in the next attempt
+            raise
+        return found
+
+    def _fail(self, kept: list[_Emitted]) -> None:
+        why = Failure(Cause.FAILED, reason="its batch is emitted again")
+        for one in kept:
+            if one.message_id is not None:
+                self._spout.fail(one.message_id, why)
+
+    def _tell_end(self, txid: int) -> None:
+        """Keep after which batch there are no more rows, before any of this one leave."""
+        later = any(rows for kept, rows in self._kept.items() if kept > txid)
+        at_end = self._out.finished and not (self._out.waiting or later)
+        node = self._tree.get(self._ended)
+        if node is None:
+            if at_end:
+                self._tree.create(self._ended, encode(txid, self._ended))
+            return
+        known = decode(node, self._ended)
+        if not at_end and known <= txid:  # a former life's, or a former run's
+            self._tree.delete(self._ended)
+        elif at_end and known > txid:
+            self._tree.set(self._ended, encode(txid, self._ended))

@@ -1,0 +1,60 @@
+"""The example of both ways on Ray and Spark, while workers are killed: a plain program's rows."""
+
+from __future__ import annotations
+
+import runpy
+import time
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import pyarrow.dataset
+import pytest
+
+from sunshower.runtime.plan import Layout
+from sunshower.spark_integration.table_folder import batches_in
+from sunshower.trident import SqliteState
+from tests.spark.conftest import obtain
+
+if TYPE_CHECKING:
+    from sunshower.actors.cluster import RayCluster
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples/heavy_transform.py"
+KILLS = 3
+
+
+def plain(folder: Path) -> list[tuple[int, str, float]]:
+    """What a program without batches finds in the files."""
+    lines = [text for file in folder.glob("*.txt") for text in file.read_text().splitlines()]
+    fields = [line.split() for line in lines if line != "???"]
+    return sorted((int(id), page, float(price)) for id, _, page, price in fields)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_whoever_is_killed_the_table_has_the_rows_of_a_plain_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_cluster: RayCluster
+) -> None:
+    obtain()
+    monkeypatch.chdir(tmp_path)
+    table, chance = Path("heavy/sales"), Random(8)
+    run = ray_cluster.submit(runpy.run_path(str(EXAMPLE))["topology"].graph(), Layout.PACK)
+    try:
+        killed, end_s = 0, time.monotonic() + 500
+        while time.monotonic() < end_s and not run.wait(0.1):
+            if killed < KILLS and len(list(table.glob("txid=*"))) > killed:
+                run.kill_worker(chance.choice(run.plan.workers))
+                killed += 1
+        assert run.finished(), run.snapshot()
+        assert killed == KILLS
+    finally:
+        run.stop()
+    found = pyarrow.dataset.dataset(table, partitioning="hive").to_table().to_pylist()
+    assert sorted((row["id"], row["page"], row["price"]) for row in found) == plain(
+        Path("heavy/input")
+    )
+    kept = batches_in(table)
+    assert sum(one.rows for one in kept) == len(found)
+    assert all(one.jobs for one in kept)
+    best = [row["page"] for row in found if row["rank"] == 1]
+    assert dict(SqliteState("heavy.db").items()) == {page: best.count(page) for page in set(best)}

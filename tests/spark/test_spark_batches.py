@@ -1,0 +1,165 @@
+"""Programs of batches whose heavy step is Spark's: as a plain program, whatever is killed."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from sunshower import Topology
+from sunshower.errors import TopologyFailed
+from sunshower.runtime.inline import run_inline
+from sunshower.spark_integration.local import LocalSpark
+from sunshower.spark_integration.port import BatchInfo, Gateway, JobReport, Place
+from sunshower.spark_integration.steps import Spark, parquet, spark
+from sunshower.trident import (
+    BatchStream,
+    FixedBatchSpout,
+    InMemory,
+    MemoryState,
+    Skip,
+    batches,
+    sum_,
+)
+
+WITHIN_S = 240.0
+
+
+class Sale(NamedTuple):
+    page: str
+    cents: int
+
+
+class Total(NamedTuple):
+    page: str
+    cents: int
+
+
+SALES = [Sale(f"p{number % 3}", number) for number in range(1200)]
+PLAIN: Counter[str] = Counter()
+for sale in SALES:
+    PLAIN[sale.page] += sale.cents
+
+
+def totals(sales: Any, batch: BatchInfo) -> Any:
+    return sales.groupBy("page").sum("cents").withColumnRenamed("sum(cents)", "cents")
+
+
+def two_together(sales: Any, batch: BatchInfo) -> Any:
+    """Batch 1 waits for batch 2."""
+    if batch.txid is not None and batch.txid <= 2:
+        _together.wait(WITHIN_S)
+    return totals(sales, batch)
+
+
+_together = threading.Barrier(2)  # of the process that the transforms run in
+
+
+def begun(topology: Topology, **options: Any) -> BatchStream[Sale]:
+    spout = FixedBatchSpout(SALES, 300, type=Sale)
+    return batches(topology, "sales", spout, store=InMemory(), **options)
+
+
+def ran(step: Spark, **options: Any) -> tuple[dict[Any, Any], list[JobReport]]:
+    """What is in the state at the end, and what was told of the jobs."""
+    topology, state = Topology("sales", message_timeout_s=300), MemoryState()
+    made = begun(topology, **options).apply(step).named("spark")
+    made.group_by("page").persistent_aggregate(state, sum_("cents"))
+    finished = run_inline(topology.graph())
+    ((reports,),) = finished.results["spark"]
+    return dict(state.items()), reports
+
+
+def test_a_program_of_batches_comes_to_what_a_plain_one_does_two_batches_at_a_time(
+    place: Place, gateway: Gateway
+) -> None:
+    state, reports = ran(spark(two_together, out=Total, where=place), max_batches=2)
+    assert state == PLAIN
+    assert sorted(report.batch for report in reports) == ["1", "2", "3", "4"]
+    assert {(report.rows_in, report.rows_out) for report in reports} == {(300, 3)}
+    assert all(report.jobs for report in reports)
+    assert len({job for report in reports for job in report.jobs}) >= 4
+    assert all(report.hand_over_s > 0 and report.job_s > 0 for report in reports)
+    assert {(report.spilled_bytes, report.ui) for report in reports} == {(0, None)}
+
+
+@dataclass(frozen=True)
+class KillingOnce:
+    """A transform whose rows are computed by a process that kills the Java it belongs to."""
+
+    marker: str
+
+    def __call__(self, sales: Any, batch: BatchInfo) -> Any:
+        from pyspark.sql.functions import udf
+
+        marker = Path(self.marker)
+
+        def cents(amount: int) -> int:
+            import psutil
+
+            if not marker.exists():
+                marker.touch()
+                java = next(one for one in psutil.Process().parents() if one.name() == "java")
+                java.kill()
+            return amount
+
+        return totals(sales.withColumn("cents", udf(cents, "bigint")("cents")), batch)
+
+
+def test_the_java_of_an_executor_is_killed_in_the_middle_of_a_job(
+    place: Place, gateway: Gateway, tmp_path: Path
+) -> None:
+    """On this machine it is that of the driver as well."""
+    step = spark(KillingOnce(str(tmp_path / "killed")), out=Total, where=place)
+    state, _ = ran(step, max_batches=2)
+    assert (tmp_path / "killed").exists()
+    assert state == PLAIN
+
+
+def test_a_place_that_cannot_be_written_is_named(
+    place: Place, gateway: Gateway, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    folder = str(tmp_path / "file" / "totals")
+    topology = Topology("sales", message_timeout_s=300)
+    step = spark(totals, where=place).write(parquet(folder))
+    begun(topology, skip=Skip(attempts=1)).apply(step)
+    with pytest.raises(TopologyFailed) as caught:
+        run_inline(topology.graph())
+    said = str(caught.value)
+    assert f"WriteFailed: totals: batch 1 could not be written by parquet({folder!r})" in said
+    assert "\tat " not in said
+
+
+@dataclass(frozen=True)
+class OnFullDisk:
+    """A writer whose Java may write no file of more than a few bytes meanwhile."""
+
+    folder: str
+
+    def __call__(self, result: Any, batch: BatchInfo) -> None:
+        import psutil
+
+        java = psutil.Process(result.sparkSession.sparkContext._gateway.proc.pid)
+        before = java.rlimit(psutil.RLIMIT_FSIZE)
+        java.rlimit(psutil.RLIMIT_FSIZE, (16, before[1]))
+        try:
+            parquet(self.folder)(result, batch)
+        finally:
+            java.rlimit(psutil.RLIMIT_FSIZE, before)
+
+
+def test_a_disk_without_room_is_told_as_such(
+    place: Place, gateway: Gateway, tmp_path: Path
+) -> None:
+    if not isinstance(place, LocalSpark):
+        pytest.skip("executors are no children of whoever writes")
+    topology = Topology("sales", message_timeout_s=300)
+    step = spark(totals, where=place).write(OnFullDisk(str(tmp_path / "totals")))
+    begun(topology, skip=Skip(attempts=1)).apply(step)
+    with pytest.raises(TopologyFailed, match=r"could not be written by OnFullDisk.*File too large"):
+        run_inline(topology.graph())

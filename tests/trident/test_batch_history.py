@@ -1,0 +1,132 @@
+"""What becomes of each attempt at a batch stands in the history of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from sunshower import Context, Topology
+from sunshower.errors import ClusterError
+from sunshower.faults.batches import BatchAttempt, batch_figures, batches_of
+from sunshower.faults.history import History, task_names
+from sunshower.faults.lines import from_lines, to_lines
+from sunshower.faults.report.series import make_series
+from sunshower.runtime.history import What
+from sunshower.simulation.cluster import SimCluster
+from sunshower.simulation.run import SimRun
+from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, Skip, batches, count
+from tests.faults.scripts import Script
+
+
+def whole(row: Sequence[int]) -> bool:
+    return len(row) == 1
+
+
+class Odd:
+    """Raises once, for the row 6."""
+
+    def prepare(self, context: Context) -> None:
+        self.raised = False
+
+    def __call__(self, row: Sequence[int]) -> bool:
+        if row[0] == 6 and not self.raised:
+            self.raised = True
+            raise ValueError("that is odd")
+        return True
+
+
+def program(predicate: Any, **options: Any) -> SimRun:
+    topology = Topology("t", sweep_grace_s=0.2, restart_backoff_s=0.05)
+    spout = FixedBatchSpout([(n,) for n in range(10)], 4, fields=("n",))
+    rows = batches(topology, "rows", spout, store=InMemory(), **options)
+    rows.filter(predicate).persistent_aggregate(MemoryState(), count())
+    return SimCluster(3, check=True).submit(topology.graph(), sample=1)
+
+
+def history_of(run: SimRun) -> History:
+    return History(run.history(), task_names(run.plan))
+
+
+def ends(attempts: Sequence[BatchAttempt]) -> list[tuple[int, int, int, str]]:
+    named = {True: "committed", False: ""}
+    return [
+        (one.txid, one.attempt, one.rows, one.why or named[one.committed_s is not None])
+        for one in attempts
+    ]
+
+
+def test_an_attempt_that_fails_is_told_with_its_cause_and_the_next_one_commits() -> None:
+    run = program(Odd())
+    assert run.wait(60.0)
+    history = history_of(run)
+    found = batches_of(history)
+    odd = "exception in rows[0]: ValueError: that is odd"
+    assert ends(found[:4]) == [
+        (1, 0, 4, "committed"),
+        (2, 0, 0, odd),  # not all of it was emitted
+        (2, 1, 4, "committed"),
+        (3, 0, 2, "committed"),
+    ]
+    for one in found:
+        if one.committed_s is not None:
+            assert one.processed_s is not None
+            assert one.begun_s <= one.processed_s <= one.committed_s
+    figures = batch_figures(history)
+    assert figures["batches committed"] == figures["batch attempts"] - 1
+    assert figures["batch attempts failed"] == 1
+    assert 0 < figures["batch_p50_s"] <= figures["batch_p99_s"]
+    again = batches_of(from_lines(to_lines(history)))
+    assert ends(again) == ends(found)
+    assert [one.begun_s for one in again] == [round(one.begun_s, 6) for one in found]
+
+
+def test_a_batch_that_is_put_aside_has_no_rows_in_its_last_attempt(tmp_path: Any) -> None:
+    def never(row: Sequence[int]) -> bool:
+        if row[0] == 6:
+            raise ValueError("that is odd")
+        return True
+
+    run = program(never, skip=Skip(attempts=2, dead_letters=tmp_path / "dead.jsonl"))
+    assert run.wait(60.0)
+    noted = [e.detail for e in run.history() if e.what is What.NOTED]
+    skipped = [
+        facts["txid"] for event, facts in noted if event == "batch committed" and facts["skipped"]
+    ]
+    assert skipped == [2]
+    failed = [one.attempt for one in batches_of(history_of(run)) if one.failed_s is not None]
+    assert failed == [0, 1]
+    run.stop()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_each_batch_commits_once_whoever_is_killed(seed: int) -> None:
+    run = program(whole, max_batches=2, interval_s=0.3)
+    for killed in range(2):
+        run.wait(0.3 + 0.1 * seed)
+        with suppress(ClusterError):  # it has just died
+            run.kill_worker(run.plan.workers[(seed + killed) % len(run.plan.workers)])
+    assert run.wait(300.0)
+    committed = [one.txid for one in batches_of(history_of(run)) if one.committed_s is not None]
+    assert committed == sorted(set(committed))
+    assert committed[:3] == [1, 2, 3]
+
+
+def test_a_run_without_batches_has_no_figures_of_them() -> None:
+    history = Script().whole(0).history()
+    assert batches_of(history) == []
+    assert batch_figures(history) == {}
+    assert not make_series(history).batches_per_s.any()
+
+
+def test_batches_are_in_the_series_of_a_report() -> None:
+    script = Script()
+    for txid in range(1, 11):
+        facts = {"txid": txid, "attempt": 0, "epoch": 1}
+        script.add(What.NOTED, 1, detail=("batch begun", facts)).wait(0.5)
+        script.add(What.NOTED, 1, detail=("batch committed", facts))
+    series = make_series(script.history())
+    bins_s = series.edges_s[1:] - series.edges_s[:-1]
+    assert (series.batches_per_s * bins_s).sum() == pytest.approx(10)

@@ -1,0 +1,159 @@
+"""Rows leave their batches to ordinary bolts: at least once, and before the batch is done."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import pytest
+
+from sunshower import Bolt, Records, Topology
+from sunshower.clock import ManualClock
+from sunshower.errors import ClusterError, DuplicateComponent, TopologyError
+from sunshower.runtime.inline import run_inline
+from sunshower.runtime.plan import Layout
+from sunshower.simulation.cluster import SimCluster
+from sunshower.trident import BatchStream, FixedBatchSpout, InMemory, MemoryState, batches, count
+
+POEM = "the sun was shining on the sea shining with all his might and this was odd"
+WORDS = POEM.split()
+SETTINGS = {"sweep_grace_s": 0.2, "lane_retry_s": 0.1, "restart_backoff_s": 0.05, "deaths_max": 99}
+
+
+class Word(NamedTuple):
+    word: str
+
+
+def words_of(topology: Topology, **options: Any) -> BatchStream[Any]:
+    spout = FixedBatchSpout([Word(word) for word in WORDS], 4, type=Word)
+    return batches(topology, "words", spout, store=InMemory(), **options)
+
+
+def run(topology: Topology) -> None:
+    run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
+
+
+def watching(seen: list[Any]) -> Callable[[Any], None]:
+    def watch(record: Any) -> None:
+        seen.append(record)
+
+    return watch
+
+
+def test_each_row_is_a_tuple_of_an_ordinary_bolt() -> None:
+    topology, seen, lengths = Topology("t"), list[Any](), list[Any]()
+    words = words_of(topology)
+    first = words.records("first").fields("word").bolt("seen", watching(seen), parallelism=2)
+    assert first.component == "seen"
+
+    def length(word: Word) -> Iterator[tuple[str, int]]:
+        yield word.word, len(word.word)
+
+    measured = words.shuffle(parallelism=2).records("again", parallelism=2).shuffle()
+    measured.bolt("length", length, fields=("word", "length")).shuffle().bolt(
+        "lengths", watching(lengths)
+    )
+    run(topology)
+    assert Counter(seen) == Counter(map(Word, WORDS))
+    assert all(type(one) is Word for one in seen)
+    assert Counter(lengths) == Counter((word, len(word)) for word in WORDS)
+
+
+def test_a_batch_is_done_when_its_rows_are_acked() -> None:
+    topology, seen, state = Topology("t"), list[Any](), MemoryState()
+    rows_then: list[int] = []
+    words = words_of(topology, max_batches=2)
+    words.records("left").shuffle().bolt("seen", watching(seen))
+    total = words.persistent_aggregate(state, count())
+    total.new_values.peek(lambda value: rows_then.append(len(seen) - value[-1]))
+    run(topology)
+    assert len(rows_then) == 4
+    assert min(rows_then) >= 0, "a batch was committed before all of its rows were seen"
+
+
+def test_new_values_leave_when_their_batch_is_committed() -> None:
+    topology, seen = Topology("t"), list[Any]()
+    total = words_of(topology).persistent_aggregate(MemoryState(), count())
+    both = total.new_values.merge(total.new_values.filter(lambda value: value[0] > 4))
+    both.records("totals").global_().bolt("seen", watching(seen))
+    run(topology)
+    assert sorted(seen) == [(4,), (8,), (8,), (12,), (12,), (16,), (16,)]
+
+
+def test_batches_stand_beside_ordinary_spouts_and_bolts() -> None:
+    topology, seen, state = Topology("t"), list[Any](), MemoryState()
+    words = words_of(topology)
+    words.group_by("word").persistent_aggregate(state, count())
+    ordinary = topology.spout("ordinary", Records([Word("ray")] * 5, type=Word))
+    inputs = [words.records("left").shuffle(), ordinary.shuffle()]
+    topology.bolt("seen", watching(seen), inputs)
+    run(topology)
+    assert Counter(seen) == Counter(map(Word, [*WORDS, *["ray"] * 5]))
+    assert dict(state.items()) == Counter(WORDS)
+
+
+def test_a_bolt_that_raises_has_the_whole_batch_again_and_states_count_once() -> None:
+    topology, seen, state = Topology("t"), list[Any](), MemoryState()
+
+    def once_odd(word: Word) -> None:
+        seen.append(word.word)
+        if word.word == "might" and seen.count("might") == 1:
+            raise ValueError("that is odd")
+
+    words = words_of(topology)
+    words.records("left").shuffle().bolt("seen", once_odd)
+    words.group_by("word").persistent_aggregate(state, count())
+    run(topology)
+    again = Counter(WORDS[8:12])
+    assert Counter(seen) == Counter(WORDS) + again
+    assert dict(state.items()) == Counter(WORDS)
+
+
+class Tell(Bolt[Word, None]):
+    """Its instances die; what they have said stays."""
+
+    def __init__(self, seen: list[str]) -> None:
+        self.tell = seen.append
+
+    def __deepcopy__(self, memo: Any) -> Tell:
+        return self
+
+    def process(self, record: Word) -> None:
+        self.tell(record.word)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whoever_is_killed_each_row_arrives_and_counts_once(seed: int) -> None:
+    topology, seen, state = Topology("t", **SETTINGS), list[str](), MemoryState()
+    words = words_of(topology, max_batches=1 + seed % 2, interval_s=0.5)
+    words.shuffle(parallelism=2).records("left", parallelism=2).shuffle().bolt("tell", Tell(seen))
+    words.group_by("word").persistent_aggregate(state, count(), parallelism=2)
+    sim = SimCluster(seed, check=True).submit(topology.graph(), Layout.ISOLATE)
+    for killed in range(3):
+        sim.wait(0.4 + 0.13 * ((seed + killed) % 7))
+        task = sim.plan.tasks_of(("left", "tell", "words-2")[(seed + killed) % 3])[0]
+        with suppress(ClusterError):  # it has just died
+            sim.kill_worker(task.worker)
+    assert sim.wait(600.0)
+    assert sim.snapshot().restarts
+    assert Counter(seen) >= Counter(WORDS)
+    assert dict(state.items()) == Counter(WORDS)
+
+
+def test_what_cannot_leave_or_enter_is_refused() -> None:
+    topology = Topology("t")
+    words = words_of(topology)
+    bad: Any = words
+    with pytest.raises(TopologyError, match=r"BatchStream is not an input; .*\.records"):
+        topology.bolt("seen", watching([]), [bad])
+    ordinary: Any = topology.spout("ordinary", Records([Word("sun")], type=Word))
+    for source in (ordinary, ordinary.shuffle()):
+        with pytest.raises(TopologyError, match=r"no batches .* give the spout that it comes from"):
+            batches(topology, "more", source)
+    words.records("left")
+    with pytest.raises(DuplicateComponent, match="'left'"):
+        words.records("left")
+    with pytest.raises(TopologyError, match="parallelism is 0"):
+        words.records("right", parallelism=0)
