@@ -10,8 +10,8 @@ NAMES = (
     "idle",
     "kafka",
     "kafka-words",
-    "spark",
-    "spark-kafka",
     "trident",
     "trident-kafka",
+    "spark",  # whose sessions stay
+    "spark-kafka",
 )
