@@ -5,34 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from benchmarks.clusters import Arena
-    from benchmarks.measure import Match, Tell
+from benchmarks.names import NAMES
 
 RESULTS = Path(__file__).parent / "results"
-NAMES = (
-    "ledger",
-    "simulation",
-    "word-count",
-    "word-count-classes",
-    "constants",
-    "history",
-    "idle",
-    "kafka",
-    "kafka-words",
-    "spark",
-    "spark-kafka",
-    "trident",
-    "trident-kafka",
-)
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
@@ -80,6 +60,7 @@ def main() -> int:
 
     from benchmarks import machine
     from benchmarks.figures import report
+    from benchmarks.matches import Shared, matches
     from benchmarks.measure import BenchmarkError, play
     from benchmarks.tables import tables
     from benchmarks.targets import TARGETS
@@ -96,7 +77,7 @@ def main() -> int:
     place = {**machine.describe(), "settings": settings}
     try:
         with ExitStack() as stack:
-            for match in matches(options, stack, tell):
+            for match in matches(Shared(options, stack, tell)):
                 series += play(match, options.repeat, options.patience, tell)
                 ratios += match.ratios
     except (BenchmarkError, SunshowerError) as error:
@@ -108,78 +89,6 @@ def main() -> int:
     path = write(found, RESULTS / ("latest.json" if whole else "partial.json"))
     console.print(f"Written to benchmarks/results/{path.name}")
     return 0
-
-
-def matches(options: argparse.Namespace, stack: ExitStack, tell: Tell) -> Iterator[Match]:
-    """The matches that were asked for, one after the other; Ray is started when one needs it."""
-    from benchmarks import (
-        constants,
-        history,
-        idle,
-        kafka,
-        ledger,
-        simulation,
-        spark,
-        spark_kafka,
-        trident,
-        word_count,
-    )
-    from benchmarks.clusters import Arena
-    from benchmarks.corpus import write_lines
-    from sunshower.dev.kafka import Kafka
-    from sunshower.dev.servers import Upkeep
-    from sunshower.spark_integration.environment import java_for_executors
-
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sunshower-")))
-
-    @cache
-    def arena() -> Arena:
-        tell("starting Ray")
-        java_for_executors()  # Ray starts those of Spark
-        return stack.enter_context(Arena(folder))
-
-    @cache
-    def lines() -> Path:
-        tell(f"drawing {options.words:,} words")
-        return write_lines(folder, options.words)
-
-    @cache
-    def server() -> Kafka:
-        tell("starting a Kafka")
-        return stack.enter_context(Kafka(1, Upkeep(short_lived=False)))
-
-    @cache
-    def topic(name: str = "lines", share: int = 1) -> kafka.Topic:
-        messages = options.messages // share
-        tell(f"filling a topic of Kafka with {messages:,} messages")
-        return kafka.Topic(server(), lines(), messages, name)
-
-    @cache
-    def local_spark() -> spark.Bench:
-        return spark.local(stack)
-
-    makers: dict[str, Callable[[], Match]] = {
-        "ledger": lambda: ledger.match(options.windows),
-        "simulation": lambda: simulation.match(options.simulated),
-        "word-count": lambda: word_count.rows_and_columns(arena(), lines(), options.words, tell),
-        "word-count-classes": lambda: word_count.classes(arena(), lines(), options.words, tell),
-        "constants": lambda: constants.match(arena(), options.seconds),
-        "history": lambda: history.match(arena(), options.seconds),
-        "idle": lambda: idle.match(arena(), options.idle_seconds),
-        "kafka": lambda: kafka.reading(arena(), topic()),
-        "kafka-words": lambda: kafka.words(arena(), topic(), tell),
-        "spark": lambda: spark.match(
-            arena(), local_spark(), options.batches // options.repeat, stack
-        ),
-        "spark-kafka": lambda: spark_kafka.match(local_spark(), topic()),
-        "trident": lambda: trident.words(arena(), lines(), options.words, options.seconds, tell),
-        "trident-kafka": lambda: trident.kafka_words(
-            arena(), topic(), topic("few", trident.SHARE), tell
-        ),
-    }
-    for name in NAMES:
-        if name in options.only:
-            yield makers[name]()
 
 
 def write(found: dict[str, Any], path: Path) -> Path:

@@ -94,5 +94,5 @@ files = TextFileBatches(FOLDER / "input/sales-*.txt", bounds=Bounds(records=2_50
 lines = batches(topology, "lines", files, store=InSqlite("heavy_batches.db"), max_batches=2)
 sales = lines.shuffle(parallelism=2).each(parse)
 step = spark(rank, out=Ranked, tables={"pages": PAGES}).write(table(FOLDER / "sales"))
-best = sales.apply(step).filter(is_best)
+best = sales.apply(step).named("ranked").filter(is_best)
 best.group_by("page").persistent_aggregate(SqliteState("heavy.db"), count())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -63,6 +64,8 @@ class Minimum:
 def start_job() -> None:
     """Prepare a process for its work: it is quiet, and ends with the one that has started it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to all; one decides
+    gc.freeze()  # and seldom, as in a worker: 6 % more seeds
+    gc.set_threshold(100_000, 20, 50)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     parent = parent_process()
     assert parent is not None, "a job is a process of its own"

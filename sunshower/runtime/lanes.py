@@ -81,6 +81,8 @@ class Lane:
     @property
     def retry_s(self) -> float | None:
         """When to look again at a lane that is down for a while."""
+        if self._up_again_s is None:  # as nearly always
+            return None
         return self._up_again_s if self.ready or self.content else None
 
     def up(self, now: float) -> bool:

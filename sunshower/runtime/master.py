@@ -283,7 +283,7 @@ class Master:
 
     @property
     def _arrived(self) -> bool:
-        return set(self._stats) == set(self.plan.workers) <= set(self.lives)
+        return self._stats.keys() == set(self.plan.workers) <= self.lives.keys()
 
     def _facts(self, now: float) -> Facts:
         workers = self._stats.values()
@@ -292,15 +292,15 @@ class Master:
         since_s = self._flow_since_s
         if self._ticks:  # which never end
             since_s = now if self._done_since_s is None else self._done_since_s
-        still = sent == executed or now - since_s >= _SETTLE_S
-        empty = self._arrived and still and all(worker.idle for worker in workers)
+        still, arrived = sent == executed or now - since_s >= _SETTLE_S, self._arrived
+        empty = arrived and still and all(worker.idle for worker in workers)
         at_rest = all(worker.at_rest for worker in workers)
         done = empty and self._spouts_done()
         if done and (self.plan.graph.config.tracked or now - since_s >= _SETTLE_S):
             self._done_lives = self.lives  # else what travels unseen may have made it look so
         return Facts(
-            joined=set(self.plan.workers) <= set(self.lives),
-            arrived=self._arrived,
+            joined=arrived or set(self.plan.workers) <= self.lives.keys(),
+            arrived=arrived,
             quiet=empty and at_rest and not any(task.counts.pending for task in tasks),
             done=done or (bool(self._done_lives) and self._done_lives == self.lives),
         )

@@ -108,9 +108,10 @@ class Outlets:
         Dead letters are few, so their receiver's window stays small, and says nothing about the
         rest. (Measured: with it, one dead letter cost a spout a third of its rate, for good.)
         """
-        windows = [channel.window for channel in self._metered if channel.credited]
-        in_use = [channel.window for channel in self._metered if channel.credited and channel.used]
-        return max(1, min(in_use or windows, default=_NO_LIMIT))
+        windows = [channel.window for channel in self._metered if channel.credited and channel.used]
+        if not windows:
+            windows = [channel.window for channel in self._metered if channel.credited]
+        return max(1, min(windows, default=_NO_LIMIT))
 
     def outlet(self, stream: str) -> Outlet:
         """The stream by name. Raises BadEmit, listing what exists."""

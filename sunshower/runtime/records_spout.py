@@ -133,21 +133,23 @@ class RecordsSpoutTask(BulkSpoutTask):
 
     @property
     def _fresh_room(self) -> int:
-        return 0 if self.behind else super()._fresh_room
+        return 0 if self._position.behind and not self.exhausted else super()._fresh_room
 
     def emit(self, now: float, limit: int) -> int:
         if self._reports.tracked:
             limit = min(limit, self.pending.room)
         replays, wanted = self.replays.share_out(now, limit, self._fresh_room)
         fresh = [] if self.exhausted else self._draw(wanted)
+        if not fresh and self._broken is None:
+            if wanted:
+                self._position.wait(now, self._config.message_timeout_s)
+            self._stop_at_end()
+            if not self.replays.line:  # the source has nothing yet
+                return 0
         if len(fresh) < wanted:  # the source has nothing now
             replays = limit - len(fresh)
         drawn = self._advance(len(fresh))
-        if wanted and not fresh and self._broken is None:
-            self._position.wait(now, self._config.message_timeout_s)
         self._stop_at_end()
-        if not (fresh or self.replays.line or self._broken):  # the source has nothing yet
-            return 0
         numbers: I64 = np.arange(drawn.start, drawn.stop)
         attempts: Any = 1
         if self.replays.haunted:

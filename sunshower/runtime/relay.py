@@ -32,6 +32,8 @@ class Relay:
 
     def dispatch(self) -> None:
         """Send off what the tasks here have reported since the last time."""
+        if not self._wired.reports.waiting:
+            return
         for task, report in self._wired.reports.take().items():
             if task in self._wired.ackers:
                 self.report(task, report)

@@ -62,36 +62,36 @@ class Reports:
     def __init__(self, shards: Shards | None) -> None:
         self._shards = shards
         self.tracked = shards is not None  # whether there are ackers at all
-        self._waiting: defaultdict[int, ShardReport] = defaultdict(ShardReport)
+        self.waiting: defaultdict[int, ShardReport] = defaultdict(ShardReport)  # by acker task
 
     def start(self, roots: U64, xors: U64) -> None:
         """A spout task emitted these roots, each with edges that XOR to `xors`."""
         if self._shards is not None and len(roots):
             for task, which in self._shards.split(roots):
-                self._waiting[task].starts.append((roots[which], xors[which]))
+                self.waiting[task].starts.append((roots[which], xors[which]))
 
     def ack(self, roots: U64, xors: U64) -> None:
         """A bolt is done with inputs of these roots; see edges.py for `xors`."""
         if self._shards is not None and len(roots):
             roots, xors = fold(roots, xors)
             for task, which in self._shards.split(roots):
-                self._waiting[task].acks.append((roots[which], xors[which]))
+                self.waiting[task].acks.append((roots[which], xors[which]))
 
     def fail(self, roots: U64, failure: Failure) -> None:
         """A part of each of these trees cannot be processed."""
         if self._shards is not None and len(roots):
             for task, which in self._shards.split(roots):
-                self._waiting[task].fails.extend((root, failure) for root in roots[which].tolist())
+                self.waiting[task].fails.extend((root, failure) for root in roots[which].tolist())
 
     def ask(self, roots: U64) -> None:
         """A spout task wants to know when each of these trees was last heard of."""
         if self._shards is not None and len(roots):
             for task, which in self._shards.split(roots):
-                self._waiting[task].asks.append(roots[which])
+                self.waiting[task].asks.append(roots[which])
 
     def take(self) -> dict[int, ShardReport]:
         """Acker task → what is for it; nothing waits here afterwards."""
-        waiting = self._waiting
+        waiting = self.waiting
         if waiting:
-            self._waiting = defaultdict(ShardReport)
+            self.waiting = defaultdict(ShardReport)
         return waiting

@@ -90,7 +90,7 @@ class Retries:
     @property
     def lowest(self) -> float:
         """The lowest message number in line; ∞ if there is none."""
-        return min(self.numbers, default=math.inf)
+        return min(self.numbers, default=math.inf) if self else math.inf
 
     @property
     def numbers(self) -> list[int]:

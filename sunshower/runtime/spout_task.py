@@ -212,7 +212,7 @@ class SpoutTask(Supervised):
 
     def complete(self, roots: U64, now: float) -> None:
         """The ackers say that these trees are done."""
-        reached = self._fresh_room <= 0
+        reached = self._congestion is not None and self._fresh_room <= 0
         released = self.pending.release(roots)
         self._acked += len(released.roots)
         if self.scribe is not None and len(released.roots):

@@ -26,6 +26,13 @@ _OURS = {  # the ranges say it, or else records would be missing in silence
     *("startingtimestamp", "endingtimestamp", "startingoffsetsbytimestamp"),
     *("endingoffsetsbytimestamp", "failondataloss", "kafka.bootstrap.servers"),
 }
+_CLIENT = {
+    "kafka.isolation.level": "read_committed",
+    # After each poll Spark asks for the bounds of the partition, and what was fetched ahead is lost
+    # with it. So a poll is to have all of a fetch, and a fetch is to be large.
+    "kafka.max.poll.records": "200000",
+    "kafka.max.partition.fetch.bytes": str(16 << 20),
+}
 _NONE = (  # of a batch without a range: the columns that Spark's source has
     "cast(null as binary) key, cast(null as binary) value, '' topic, 0 partition, 0L offset, "
     "timestamp'1970-01-01' timestamp, 0 timestampType"
@@ -85,8 +92,7 @@ class KafkaRows:
 
     def _read(self, session: SparkSession, ranges: Mapping[str, str]) -> DataFrame:
         ours = {"kafka.bootstrap.servers": self.servers, "failOnDataLoss": "true"}
-        committed = {"kafka.isolation.level": "read_committed"}
-        options = {**committed, **self.options, **ours, **ranges}
+        options = {**_CLIENT, **self.options, **ours, **ranges}
         return session.read.format("kafka").options(**options).load()
 
     def _none(self, session: SparkSession) -> DataFrame:

@@ -1,0 +1,97 @@
+"""The matches by their names, and what they share; each part is started when one needs it."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache, cached_property
+from pathlib import Path
+
+from benchmarks import (
+    constants,
+    history,
+    idle,
+    kafka,
+    ledger,
+    simulation,
+    spark,
+    spark_kafka,
+    trident,
+    word_count,
+)
+from benchmarks.clusters import Arena
+from benchmarks.corpus import write_lines
+from benchmarks.measure import Match, Tell
+from benchmarks.names import NAMES
+from sunshower.dev.kafka import Kafka
+from sunshower.dev.servers import Upkeep
+from sunshower.spark_integration.environment import java_for_executors
+
+
+class Shared:
+    """One Ray, one Kafka, one Spark, one input for all matches of a run; `stack` ends them."""
+
+    def __init__(self, options: argparse.Namespace, stack: ExitStack, tell: Tell) -> None:
+        self.options, self.stack, self.tell = options, stack, tell
+        self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sunshower-")))
+        self.topic = cache(self._topic)
+
+    @cached_property
+    def arena(self) -> Arena:
+        self.tell("starting Ray")
+        java_for_executors()  # Ray starts those of Spark
+        return self.stack.enter_context(Arena(self.folder))
+
+    @cached_property
+    def lines(self) -> Path:
+        self.tell(f"drawing {self.options.words:,} words")
+        return write_lines(self.folder, self.options.words)
+
+    @cached_property
+    def server(self) -> Kafka:
+        self.tell("starting a Kafka")
+        return self.stack.enter_context(Kafka(1, Upkeep(short_lived=False)))
+
+    @cached_property
+    def local_spark(self) -> spark.Bench:
+        return spark.local(self.stack)
+
+    def _topic(self, name: str = "lines", share: int = 1) -> kafka.Topic:
+        messages = self.options.messages // share
+        self.tell(f"filling a topic of Kafka with {messages:,} messages")
+        return kafka.Topic(self.server, self.lines, messages, name)
+
+
+def matches(shared: Shared) -> Iterator[Match]:
+    """Those that were asked for, one after the other."""
+    options, tell = shared.options, shared.tell
+    makers: dict[str, Callable[[], Match]] = {
+        "ledger": lambda: ledger.match(options.windows),
+        "simulation": lambda: simulation.match(options.simulated),
+        "word-count": lambda: word_count.rows_and_columns(
+            shared.arena, shared.lines, options.words, tell
+        ),
+        "word-count-classes": lambda: word_count.classes(
+            shared.arena, shared.lines, options.words, tell
+        ),
+        "constants": lambda: constants.match(shared.arena, options.seconds),
+        "history": lambda: history.match(shared.arena, options.seconds),
+        "idle": lambda: idle.match(shared.arena, options.idle_seconds),
+        "kafka": lambda: kafka.reading(shared.arena, shared.topic()),
+        "kafka-words": lambda: kafka.words(shared.arena, shared.topic(), tell),
+        "spark": lambda: spark.match(
+            shared.arena, shared.local_spark, options.batches // options.repeat, shared.stack
+        ),
+        "spark-kafka": lambda: spark_kafka.match(shared.local_spark, shared.topic()),
+        "trident": lambda: trident.words(
+            shared.arena, shared.lines, options.words, options.seconds, tell
+        ),
+        "trident-kafka": lambda: trident.kafka_words(
+            shared.arena, shared.topic(), shared.topic("few", trident.SHARE), tell
+        ),
+    }
+    for name in NAMES:
+        if name in options.only:
+            yield makers[name]()

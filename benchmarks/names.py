@@ -1,0 +1,17 @@
+"""What `--only` may name, in the order in which it is measured."""
+
+NAMES = (
+    "ledger",
+    "simulation",
+    "word-count",
+    "word-count-classes",
+    "constants",
+    "history",
+    "idle",
+    "kafka",
+    "kafka-words",
+    "trident",
+    "trident-kafka",
+    "spark",  # whose sessions stay
+    "spark-kafka",
+)
