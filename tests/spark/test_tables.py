@@ -15,11 +15,13 @@ from pyarrow import parquet
 from sunshower import Topology
 from sunshower.clock import ManualClock
 from sunshower.errors import ClusterError, ConfigError, DuplicateComponent, TopologyError
+from sunshower.records import Schema
 from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.spark_integration import tables
 from sunshower.spark_integration.bolt import SparkBatchBolt
+from sunshower.spark_integration.operator import SparkOperator
 from sunshower.spark_integration.port import BatchInfo
 from sunshower.spark_integration.table_folder import batches_in
 from sunshower.spark_integration.tables import Table, table
@@ -66,12 +68,14 @@ def numbers_of(folder: Path) -> list[int]:
     return sorted(number for numbers in seen(folder).values() for number in numbers)
 
 
-def program(spout: Any, folder: Path, after: Any = None, **options: Any) -> Topology:
+def program(
+    spout: Any, folder: Path, after: Any = None, place: Scripted | None = None, **options: Any
+) -> Topology:
     """Numbers go into a table; `after` is called with each row that goes on."""
     topology = Topology("numbers", **SETTINGS)
     store = options.pop("store", InMemory())
     read = batches(topology, "numbers", spout, store=store, **options)
-    made = read.apply(Scripted().step(same, Row).write(FileTable(folder)))
+    made = read.apply((place or Scripted()).step(same, Row).write(FileTable(folder)))
     if after is not None:
         made.peek(after)
     return topology
@@ -144,10 +148,20 @@ def test_a_later_run_goes_on_with_the_table(tmp_path: Path) -> None:
         assert numbers_of(folder) == [*range(TOTAL)]
 
 
-def test_batches_are_written_side_by_side_but_other_writers_wait_for_their_turn() -> None:
-    from sunshower.records import Schema
-    from sunshower.spark_integration.operator import SparkOperator
+def test_batches_are_written_side_by_side(tmp_path: Path) -> None:
+    place = Scripted(ready=False)
+    topology = program(Numbers(TOTAL, 5), tmp_path, place=place, max_batches=3)
+    run = SimCluster(1, check=True).submit(topology.graph(), Layout.PACK)
+    run.wait(3.0)
+    assert [ticket.batch.txid for ticket in place.tickets] == [1, 2, 3]
+    place.ready = True
+    for ticket in place.tickets:
+        ticket.ready = True
+    assert run.wait(300.0)
+    assert numbers_of(tmp_path) == [*range(TOTAL)]
 
+
+def test_other_writers_wait_for_their_turn() -> None:
     step, inputs = Scripted().step(same, Row), [Schema.of(Row)]
     assert not SparkOperator(step.write(table("a")), inputs).commits
     both = SparkOperator(step.write(table("a")).write(same), inputs)
