@@ -79,6 +79,7 @@ def test_a_program_of_batches_comes_to_what_a_plain_one_does_two_batches_at_a_ti
 ) -> None:
     state, reports = ran(spark(two_together, out=Total, where=place), max_batches=2)
     assert state == PLAIN
+    reports = [report for report in reports if report.rows_in]  # the end may be heard of later
     assert sorted(report.batch for report in reports) == ["1", "2", "3", "4"]
     assert {(report.rows_in, report.rows_out) for report in reports} == {(300, 3)}
     assert all(report.jobs for report in reports)
