@@ -40,11 +40,13 @@ SunshowerError                 one paragraph: the thing, the place, the way out
 │   ├── StaleGeneration        a commit for partitions that have changed hands
 │   └── BadOffset              what is kept as an offset is none
 ├── SparkError                 Spark, or what it was given to do, did not do it
-│   ├── SparkUnavailable       no session: Java, a package, processors or memory are missing
+│   ├── SparkUnavailable       there is no session, or none yet: processors or memory are missing
+│   │   └── SparkMissing       Java, a package or jars are not there, and do not come by waiting
 │   ├── SparkLost              the session died under a job; the job may be handed over again
 │   ├── SparkTimeout           a job that took longer than it was given
 │   ├── RangeGone              records of Kafka that Spark was to read are not there any more
 │   ├── TransformFailed        the user's transform raised; the message has its own traceback
+│   ├── WriteFailed            its result could not be written: the disk, or its rights
 │   └── ResultMismatch         what came of a transform is not what was declared of it
 ├── InjectedError              what a fault of an experiment raises in user code's place
 └── TopologyFailed             a running topology gave up; carries the failure that ended it
@@ -220,7 +222,11 @@ class SparkError(SunshowerError):
 
 
 class SparkUnavailable(SparkError):
-    """There is no session: Java, a package, processors or memory are missing."""
+    """There is no session, or none yet: processors or memory are missing."""
+
+
+class SparkMissing(SparkUnavailable):
+    """Java, a package or jars are not there, and do not come by waiting."""
 
 
 class SparkLost(SparkError):

@@ -57,7 +57,8 @@ SPARK_KAFKA = Release(
     "spark-sql-kafka-3.5.7",
     ("org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.7",),
     without=(  # pyspark brings these
-        *("org.apache.hadoop:", "com.google.code.findbugs:", "commons-logging:"),
+        *("org.apache.spark:spark-tags", "org.scala-lang:", "org.apache.hadoop:"),
+        *("com.google.code.findbugs:", "commons-logging:"),
         *("com.github.luben:", "org.lz4:", "org.xerial.snappy:", "org.slf4j:"),
     ),
 )

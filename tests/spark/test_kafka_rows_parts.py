@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sunshower.errors import ConfigError, RangeGone, RecordMismatch, SparkUnavailable
+from sunshower.errors import ConfigError, RangeGone, RecordMismatch, SparkMissing
 from sunshower.kafka.ranges import OffsetRange
 from sunshower.records import Schema
 from sunshower.spark_integration.blame import blamed
@@ -75,7 +75,7 @@ def test_offsets_that_are_gone_have_an_error_of_their_own() -> None:
 
 
 def test_a_jar_that_is_not_there_is_told_before_spark_starts() -> None:
-    with pytest.raises(SparkUnavailable, match=r"no file /no/such\.jar, which jars=\(…\) names"):
+    with pytest.raises(SparkMissing, match=r"no file /no/such\.jar, which jars=\(…\) names"):
         with_jars(["/no/such.jar"])
     assert with_jars([]) == {}
     assert with_jars([__file__, __file__]) == {"spark.jars": f"{__file__},{__file__}"}

@@ -10,6 +10,7 @@ import pytest
 from sunshower.errors import (
     ConfigError,
     SparkLost,
+    SparkMissing,
     SparkUnavailable,
     TransformFailed,
     WriteFailed,
@@ -43,7 +44,7 @@ def test_a_cluster_without_room_is_told_the_sum(free: dict[str, float]) -> None:
 
 
 def test_executors_need_a_java_that_ray_finds(tmp_path: Path) -> None:
-    with pytest.raises(SparkUnavailable, match="before Ray is started"):
+    with pytest.raises(SparkMissing, match="before Ray is started"):
         check_java(str(tmp_path))
     (tmp_path / "java").touch(mode=0o755)
     check_java(str(tmp_path))
@@ -61,7 +62,7 @@ def test_java_is_where_java_home_says_or_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(SparkUnavailable, match=r"there is no bin/java in it\. Unset it"):
+    with pytest.raises(SparkMissing, match=r"there is no bin/java in it\. Unset it"):
         java_home()
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
@@ -70,11 +71,11 @@ def test_java_is_where_java_home_says_or_refused(
 
 
 def test_what_is_missing_is_said_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SparkUnavailable, match=r"no_such_spark is missing: pip install"):
+    with pytest.raises(SparkMissing, match=r"no_such_spark is missing: pip install"):
         prepare("no_such_spark")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(environment.importlib.util, "find_spec", {}.get)
-    with pytest.raises(SparkUnavailable, match="there is none: pip install"):
+    with pytest.raises(SparkMissing, match="there is none: pip install"):
         java_home()
 
 

@@ -111,6 +111,8 @@ def test_a_later_run_with_the_same_store_goes_on_where_the_first_ended() -> None
         (Failure(Cause.REBALANCED), False),
         (Failure(Cause.FAILED, reason="a later attempt has begun"), False),
         (Failure(Cause.EXCEPTION, exception="StoreUnreachable"), False),
+        (Failure(Cause.EXCEPTION, exception="SparkUnavailable"), False),
+        (Failure(Cause.EXCEPTION, exception="SparkMissing"), True),
     ],
 )
 def test_whom_a_failure_blames(failure: Failure, counts: bool) -> None:
