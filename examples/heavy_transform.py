@@ -89,7 +89,7 @@ def is_best(sale: Ranked) -> bool:
 
 
 make_files()
-topology = Topology("heavy-transform", message_timeout_s=120)  # Spark starts meanwhile
+topology = Topology("heavy-transform")
 files = TextFileBatches(FOLDER / "input/sales-*.txt", bounds=Bounds(records=2_500))
 lines = batches(topology, "lines", files, store=InSqlite("heavy_batches.db"), max_batches=2)
 sales = lines.shuffle(parallelism=2).each(parse)
