@@ -153,8 +153,9 @@ def _pace(task: Task) -> Pace | None:
 
 
 def _prepared(task: Task, seed: int) -> Prepared:
+    pace = _pace(task)  # first: its run imports the file, too
     topology = _topology(task.target)
-    one = swarm(lambda: topology, seed, messages_max=task.messages, pace=_pace(task))
+    one = swarm(lambda: topology, seed, messages_max=task.messages, pace=pace)
     return prepare(one, seed)
 
 

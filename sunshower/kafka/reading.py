@@ -378,7 +378,7 @@ class Reading:
         self.ahead = [m for m in self.ahead if (m.topic(), m.partition()) != name]
 
 
-OUT_OF_RANGE = {"_AUTO_OFFSET_RESET", "OFFSETOUT_OF_RANGE"}
+OUT_OF_RANGE = {"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"}
 EVENTS = OUT_OF_RANGE | {
     *("_PARTITION_EOF", "_MAX_POLL_EXCEEDED", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT"),
     *("LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "COORDINATOR_NOT_AVAILABLE"),

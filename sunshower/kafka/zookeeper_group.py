@@ -303,6 +303,8 @@ class ZooKeeperGroup:
         for partition, thread in [*self._nodes.items()]:
             if self._mine.get(partition) != thread:
                 self._tree.withdraw(self._owner(partition), self.member())
+                if self._tree.get(self.member()) is None:  # then nothing was removed, perhaps
+                    self._remains.add(self._owner(partition))
                 del self._nodes[partition]
 
     def _claim(self, owner: Owner, now_s: float) -> None:

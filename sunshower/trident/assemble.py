@@ -51,21 +51,22 @@ def assemble(topology: Topology, group: Group) -> None:
         )
     spouts = {source.id: source.spout for source in sources}
     timing = (group.max_batches, group.interval_s, group.skip)
-    plan = Plan(group.id, spouts, group.store, group.root, *timing)
+    own = {coordinator_id(id) for id in spouts} | {one.id for one in group.stages if not one.leaves}
+    plan = Plan(group.id, spouts, group.store, group.root, *timing, frozenset(own))
     master = topology.spout(master_id(group.id), MasterSpout(plan), fields=())
     for source in sources:
-        own = SpoutCoordinatorBolt(source.id, source.spout, group.store, group.root)
+        bolt = SpoutCoordinatorBolt(source.id, source.spout, group.store, group.root)
         words = [master.stream(BATCH).global_(), master.stream(SUCCESS).global_()]
-        topology.bolt(coordinator_id(source.id), own, words, fields=())
+        topology.bolt(coordinator_id(source.id), bolt, words, fields=())
     found = phases(group.stages)
     for stage in group.stages:
         if stage.leaves:
             continue
         emitting = _emitting(group, stage, where)
         kind = WaitingBatchBolt if stage.waits else BatchBolt
-        bolt = kind(group.id, stage, found[stage.id], group.max_batches, emitting)
+        worker = kind(group.id, stage, found[stage.id], group.max_batches, emitting)
         topology.bolt(
-            stage.id, bolt, (), stage.parallelism, fields=(), streams=_streams(group, stage)
+            stage.id, worker, (), stage.parallelism, fields=(), streams=_streams(group, stage)
         )
     for stage in group.stages:
         _connect(topology, group, stage, master)

@@ -10,7 +10,7 @@ Storm: org.apache.storm.trident.topology.MasterBatchCoordinator
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -35,12 +35,14 @@ _TOLD_AGAIN_S = 6.0  # a store that is away: longer than errors in a row are cou
 _AWAY = frozenset(error.__name__ for error in (*AWAY, SparkUnavailable))
 
 
-def is_to_blame(failure: Failure) -> bool:
+def is_to_blame(failure: Failure, own: Collection[str]) -> bool:
     """Whether a failure counts as an attempt of the batch, as it would of a tuple: see failures.py.
 
-    What our own bolts fail is late or torn by a death, and what is away is waited for.
+    What the group's `own` bolts fail is late or torn by a death, and what is away is waited for.
     """
-    if failure.cause is Cause.FAILED or failure.exception in _AWAY:
+    if failure.cause is Cause.FAILED and (not failure.component or failure.component in own):
+        return False
+    if failure.exception in _AWAY:
         return False
     return failure.blames_tuple
 
@@ -56,6 +58,7 @@ class Plan:
     max_batches: int
     interval_s: float
     skip: Skip
+    bolts: frozenset[str]  # its own; others may be in the tree of a batch, too
 
 
 class MasterSpout(Spout[Any]):
@@ -118,7 +121,7 @@ class MasterSpout(Spout[Any]):
 
     def fail(self, message_id: Any, failure: Failure) -> None:
         attempt: Attempt = message_id
-        counts = is_to_blame(failure)
+        counts = is_to_blame(failure, self._plan.bolts)
         if attempt.epoch != self._memory.epoch or not self._machine.failed(
             *attempt[:2], self._clock.now(), counts=counts
         ):

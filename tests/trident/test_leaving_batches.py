@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sunshower import Bolt, Records, Topology
+from sunshower import Bolt, Collector, Records, Topology, Tuple
 from sunshower.clock import ManualClock
-from sunshower.errors import ClusterError, DuplicateComponent, TopologyError
+from sunshower.errors import ClusterError, DuplicateComponent, TopologyError, TopologyFailed
 from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
@@ -109,6 +109,23 @@ def test_a_bolt_that_raises_has_the_whole_batch_again_and_states_count_once() ->
     again = Counter(WORDS[8:12])
     assert Counter(seen) == Counter(WORDS) + again
     assert dict(state.items()) == Counter(WORDS)
+
+
+class Refuses(Bolt[Word, None]):
+    """Fails one word, as KafkaBolt does what the broker refuses."""
+
+    def execute(self, tuple: Tuple[Word], out: Collector[None]) -> None:
+        if tuple.record.word == "might":
+            out.fail(tuple, "that is too large")
+        else:
+            out.ack(tuple)
+
+
+def test_a_row_that_an_ordinary_bolt_always_fails_halts_its_batches() -> None:
+    topology = Topology("t")
+    words_of(topology).records("left").shuffle().bolt("refuses", Refuses())
+    with pytest.raises(TopologyFailed, match="that is too large"):
+        run(topology)
 
 
 class Tell(Bolt[Word, None]):

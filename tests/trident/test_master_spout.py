@@ -110,13 +110,15 @@ def test_a_later_run_with_the_same_store_goes_on_where_the_first_ended() -> None
         (Failure(Cause.ACTOR_DIED), False),
         (Failure(Cause.REBALANCED), False),
         (Failure(Cause.FAILED, reason="a later attempt has begun"), False),
+        (Failure(Cause.FAILED, "counts", 0, reason="a later attempt has begun"), False),
+        (Failure(Cause.FAILED, "kafka", 0, reason="the message is too large"), True),
         (Failure(Cause.EXCEPTION, exception="StoreUnreachable"), False),
         (Failure(Cause.EXCEPTION, exception="SparkUnavailable"), False),
         (Failure(Cause.EXCEPTION, exception="SparkMissing"), True),
     ],
 )
 def test_whom_a_failure_blames(failure: Failure, counts: bool) -> None:
-    assert is_to_blame(failure) is counts
+    assert is_to_blame(failure, {"counts"}) is counts
 
 
 def test_a_group_that_rests_goes_on_and_one_that_moves_too() -> None:
