@@ -61,6 +61,7 @@ class KafkaRanges(_KafkaBatches, PartitionedSpout):
         )
         self.emits = OffsetRange
         self._latest: dict[Partition, int] = {}
+        self._asked_s: dict[str, float] = {}  # when each was asked last: the next is another one
 
     def emit_all_new(self, last: Mapping[str, Any], room: Room) -> dict[str, Any]:
         """Where each partition goes on, and how far the batch has room for it."""
@@ -111,13 +112,13 @@ class KafkaRanges(_KafkaBatches, PartitionedSpout):
         """What a batch has of these; those of which nobody tells now are left out."""
         found, waiting = dict[Partition, Extent](), dict[Partition, int]()
         until_s = self._clock.now() + _ASKING_S
-        for partition in sorted(starts, key=lambda one: self._unanswered_s.get(name_of(one), 0.0)):
+        for partition in sorted(starts, key=lambda one: self._asked_s.get(name_of(one), 0.0)):
             if self._clock.now() >= until_s:
                 break
+            self._asked_s[name_of(partition)] = self._clock.now()
             try:
                 found[partition], waiting[partition] = self._look(partition, starts[partition])
             except KafkaUnreachable as error:
-                self._unanswered_s[name_of(partition)] = self._clock.now()
                 _LOG.warning("%s is read later: %s", partition, error)
         return {
             one: replace(found[one], end=found[one].end + count)

@@ -26,9 +26,17 @@ _FILES = re.compile(
 )
 
 
+def said(error: BaseException) -> str:
+    """What an exception says. Those of Java are asked there, and that may be gone."""
+    try:
+        return str(error)
+    except Exception:
+        return "its Java is gone"
+
+
 def not_written(error: BaseException) -> str:
     """Why a file could not be written, of what a writer has raised; empty if that was not it."""
-    text = str(error)
+    text = said(error)
     if isinstance(error, SparkError) or _PYTHON.search(text):
         return ""
     if isinstance(error, OSError) and not isinstance(error, ConnectionError):
@@ -43,7 +51,7 @@ def blamed(error: BaseException, what: str, alive: bool) -> SparkError:
         return error
     if not alive:
         return SparkLost(f"Spark died while it ran {what} ({_first(error)}); a new one is started")
-    text = str(error)
+    text = said(error)
     if found := _GONE.search(text):
         return RangeGone(
             f"{what} was to read what Kafka has removed: {found[0].rstrip('. ')}. Retention was "
@@ -77,5 +85,5 @@ def _without_java(text: str) -> str:
 
 
 def _first(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
+    lines = said(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}"

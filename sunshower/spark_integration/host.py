@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from sunshower.errors import SparkError, SparkLost, SparkTimeout, SparkUnavailable
-from sunshower.spark_integration.blame import blamed
+from sunshower.spark_integration.blame import blamed, said
 from sunshower.spark_integration.line import Line
 from sunshower.spark_integration.port import BatchInfo, JobReport, Step
 from sunshower.spark_integration.reports import spark_said
@@ -168,7 +168,7 @@ class Host:
             raise
         except Exception as error:
             if session is None:
-                raise SparkUnavailable(f"Spark does not start: {error}") from error
+                raise SparkUnavailable(f"Spark does not start: {said(error)}") from error
             raise blamed(error, "its first words", session.alive()) from error
 
     def give_up(self, slot: Slot, session: Session, job: Job, group: str) -> None:
@@ -231,10 +231,11 @@ class Slot:
             job.settle(error=blamed(error, str(job.step), session.alive()))
         finally:
             limit.cancel()
+            job.settle(error=SparkLost(f"{job.step} has ended without a word"))
 
     def _run(self, job: Job, runner: Runner, context: Any, group: str) -> None:
         began_s = time.perf_counter()
-        result = runner.run(job.step, job.tables, job.batch)
+        result = runner.run(job.step, job.tables, job.batch, job.done)
         took_s = time.perf_counter() - began_s
         job.done_by = JobReport(
             job.batch.id,

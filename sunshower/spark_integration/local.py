@@ -99,11 +99,16 @@ class LocalSession:
         ours = {"spark.driver.memory": place.memory, "spark.sql.shuffle.partitions": str(cores)}
         for name, value in {**SETTINGS, **ours, **with_jars(place.jars), **place.settings}.items():
             builder = builder.config(name, value)
-        self.spark: Any = builder.getOrCreate()
-        if self.owned:
-            self.spark.sparkContext.setLogLevel("OFF")  # what matters is raised
-        self._java = self.spark.sparkContext._gateway.proc
-        warm(self)
+        try:
+            self.spark: Any = builder.getOrCreate()
+            if self.owned:
+                self.spark.sparkContext.setLogLevel("OFF")  # what matters is raised
+            self._java = self.spark.sparkContext._gateway.proc
+            warm(self)
+        except BaseException:
+            if self.owned:
+                end_half_open()
+            raise
 
     def alive(self) -> bool:
         return self._java.poll() is None and self.spark.sparkContext._jsc is not None
@@ -122,6 +127,14 @@ def warm(session: Session) -> None:
     """The first job of a session takes seconds: let it be one that nobody waits for."""
     frame = session.hand_over(session.spark, pa.table({"key": [0], "value": [0.0]}))
     collect(frame.groupBy("key").sum("value"))
+
+
+def end_half_open() -> None:
+    """End what is there of a session that did not open: else the next one would go on with it."""
+    from pyspark import SparkContext
+
+    if SparkContext._gateway is not None:
+        end_java(SparkContext._gateway.proc)
 
 
 def end_java(java: Any) -> None:

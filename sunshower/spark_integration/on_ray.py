@@ -30,6 +30,9 @@ from sunshower.spark_integration.running import from_bytes, to_bytes
 
 _NAMESPACE = "sunshower"
 _STOP_S = 30.0
+_ANOTHER = (
+    "all that share a session give it the same settings and jars; give this one a name of its own"
+)
 _STEPS_MAX = 64  # that an actor keeps unpacked
 
 
@@ -80,7 +83,7 @@ class RayGateway:
         found = prepare("raydp", "pyspark")
         found["PATH"] = f"{found['JAVA_HOME']}/bin{os.pathsep}${{PATH}}"  # of the actor's node
         shared = {"name": f"spark/{place.name}", "lifetime": "detached", "get_if_exists": True}
-        self._private = place.name is None
+        self._place, self._private = place, place.name is None
         self._actor: Any = (
             ray.remote(GatewayActor)
             .options(
@@ -105,7 +108,9 @@ class RayGateway:
         # In the middle of a restart a call fails: this one waits for one that is made again.
         there = self._actor.there.options(max_task_retries=-1).remote()
         number = uuid.uuid4().hex
-        job = self._actor.run.remote(self._steps[id(step)][1], packed, batch, number, there)
+        job = self._actor.run.remote(
+            self._steps[id(step)][1], packed, batch, number, self._place, there
+        )
         return RayTicket(job, partial(self._actor.cancel.remote, number))
 
     def close(self) -> None:
@@ -176,9 +181,18 @@ class GatewayActor:
             job.cancel()
 
     def run(
-        self, step: bytes, tables: Sequence[bytes], batch: BatchInfo, number: str, _: None
+        self,
+        step: bytes,
+        tables: Sequence[bytes],
+        batch: BatchInfo,
+        number: str,
+        place: RayDPSpark,
+        _: None,
     ) -> tuple[str, bytes | str | None, JobReport | None]:
         """A job, to its end: ("", its rows, …) or (a kind of SparkError, what it says, None)."""
+        if place != self._place:
+            said = f"{self._place} is there, and {place} has its name: {_ANOTHER}"
+            return "SparkError", said, None
         with self._lock:
             self._busy += 1
             self._idle.cancel()

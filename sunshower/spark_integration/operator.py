@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from sunshower.errors import SparkLost
+from sunshower.errors import SparkLost, SunshowerError
 from sunshower.records import Schema
 from sunshower.spark_integration.port import BatchInfo, JobReport, Ticket
 from sunshower.spark_integration.reports import Seen
@@ -16,12 +17,14 @@ from sunshower.spark_integration.schema import Columns
 from sunshower.spark_integration.tables import Tables
 from sunshower.topologies.components import Context
 from sunshower.trident.attempts import Attempt
+from sunshower.trident.opening import AWAY
 from sunshower.trident.stages.port import Emit, Rows
 from sunshower.trident.states.counted import CountedIn
 
 if TYPE_CHECKING:
     from sunshower.spark_integration.steps import Spark
 
+_LOG = logging.getLogger("sunshower.spark")
 _LOST_MAX = 3  # how often a batch is handed over again because Spark died
 
 
@@ -56,13 +59,16 @@ class SparkOperator:
     def prepare(self, context: Context) -> None:
         """Open a way to Spark; it starts beside the rest of the topology."""
         self._topology = context.topology
+        self._broken: SunshowerError | None = None
         self._seen = Seen()
         self._tables.open(context.topology, self.counted)
         self._gateway = self._spark.where.open()
         self._gateway.start()
 
     def start(self, attempt: Attempt) -> Gathered:
-        """Nothing has come of it yet."""
+        """Nothing has come of it yet. Raises what was wrong with a table when it was last shown."""
+        if self._broken is not None:
+            raise self._broken
         return Gathered([[] for _ in self._columns])
 
     def process(self, batch: Gathered, source: int, rows: Rows, emit: Emit) -> None:
@@ -84,6 +90,7 @@ class SparkOperator:
             if batch.lost == _LOST_MAX:
                 raise
             batch.lost += 1
+            batch.ticket.cancel()  # on a cluster it may live on
             batch.ticket = self._submit(batch, attempt)
             return False
         self._seen.add(batch.ticket.report())
@@ -109,7 +116,12 @@ class SparkOperator:
 
     def succeeded(self, txid: int) -> None:
         """Show the batches up to this one."""
-        self._tables.publish(txid)
+        try:
+            self._tables.publish(txid)
+        except AWAY as error:  # the next word stands for this one
+            _LOG.warning("batch %d is shown later: %s", txid, error)
+        except SunshowerError as error:
+            self._broken = error
 
     def cleanup(self) -> None:
         """Spark is not needed any more."""

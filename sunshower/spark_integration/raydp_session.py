@@ -13,7 +13,7 @@ import ray
 
 from sunshower.errors import ConfigError, SparkMissing, SparkUnavailable
 from sunshower.spark_integration.environment import SETTINGS, prepare, with_jars
-from sunshower.spark_integration.local import end_java, warm
+from sunshower.spark_integration.local import end_half_open, end_java, warm
 from sunshower.spark_integration.running import to_bytes
 
 if TYPE_CHECKING:
@@ -77,16 +77,22 @@ class RayDPSession:
             "spark.sql.shuffle.partitions": str(2 * cores),
             "spark.ray.raydp_spark_master.actor.resource.CPU": "0",
         }
-        self.spark: Any = raydp.init_spark(
-            f"sunshower-{uuid.uuid4().hex[:8]}",  # RayDP's master is an actor of this name
-            place.executors,
-            place.cores,
-            place.memory,
-            configs={**SETTINGS, **ours, **with_jars(place.jars), **place.settings},
-        )
-        self.spark.sparkContext.setLogLevel("OFF")
-        self._java = self.spark.sparkContext._gateway.proc
-        warm(self)
+        try:
+            self.spark: Any = raydp.init_spark(
+                f"sunshower-{uuid.uuid4().hex[:8]}",  # RayDP's master is an actor of this name
+                place.executors,
+                place.cores,
+                place.memory,
+                configs={**SETTINGS, **ours, **with_jars(place.jars), **place.settings},
+            )
+            self.spark.sparkContext.setLogLevel("OFF")
+            self._java = self.spark.sparkContext._gateway.proc
+            warm(self)
+        except BaseException:
+            with suppress(Exception):
+                raydp.stop_spark()
+            end_half_open()
+            raise
 
     def hand_over(self, session: Any, table: pa.Table) -> Any:
         """A normal table as a DataFrame that the executors read out of Ray's object store.

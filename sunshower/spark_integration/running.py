@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from sunshower.errors import ResultMismatch, WriteFailed
+from sunshower.errors import ResultMismatch, SparkError, WriteFailed
 from sunshower.spark_integration.blame import not_written
 from sunshower.spark_integration.normal import normalise
 from sunshower.spark_integration.port import BatchInfo, Static, Step, Writer
@@ -72,8 +72,15 @@ class Runner:
         self._tables: dict[int, tuple[Static, Any]] = {}  # static ones, by identity
         self.hand_over_s = 0.0  # of the last job
 
-    def run(self, step: Step, tables: Sequence[pa.Table], batch: BatchInfo) -> pa.Table | None:
-        """The result of a step. Raises what the transform does, and ResultMismatch."""
+    def run(
+        self,
+        step: Step,
+        tables: Sequence[pa.Table],
+        batch: BatchInfo,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> pa.Table | None:
+        """The result of a step. Raises what the transform does, and ResultMismatch; SparkError when
+        the job `is_over` before it has written all: Spark itself can end no more than its tasks."""
         began_s = time.perf_counter()
         frames = [self._frame(step, place, table) for place, table in enumerate(tables)]
         self.hand_over_s = time.perf_counter() - began_s
@@ -81,7 +88,13 @@ class Runner:
         for name, frame in (*zip(step.names, frames, strict=True), *static.items()):
             frame.createOrReplaceTempView(name)
         batch = replace(batch, tables=static)
+        self._is_over = is_over
+        self._go_on(step, batch)
         return self._finish(step, step.transform(*frames, batch), batch)
+
+    def _go_on(self, step: Step, batch: BatchInfo) -> None:
+        if self._is_over():
+            raise SparkError(f"{step}: batch {batch.id} was given up")
 
     def _frame(self, step: Step, place: int, table: pa.Table) -> Any:
         if step.reads is not None and not place:
@@ -113,6 +126,7 @@ class Runner:
                 result.unpersist()
 
     def _write(self, step: Step, writer: Writer, result: DataFrame, batch: BatchInfo) -> None:
+        self._go_on(step, batch)
         try:
             writer(result, batch)
         except Exception as error:
@@ -122,7 +136,8 @@ class Runner:
             name = getattr(writer, "__name__", None) or str(writer)
             raise WriteFailed(
                 f"{step}: batch {batch.id} could not be written by {name}: {why}. See whether the "
-                "place is there, may be written, and has room"
+                "place is there, may be written, and has room; or whether what Spark reads for it "
+                "has gone: it computes when it writes"
             ) from None
 
     def _static(self, table: Static) -> Any:

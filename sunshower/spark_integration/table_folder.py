@@ -14,6 +14,7 @@ done. Readers pass over names that begin with `_`, as Spark, pyarrow and pandas 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -24,8 +25,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sunshower.errors import StateMismatch, StoreUnreachable
+from sunshower.errors import StateMismatch, StoreUnreachable, WriteFailed
 
+# What does not pass by waiting.
+_FOR_GOOD = {
+    *(errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.EROFS, errno.ENAMETOOLONG),
+    errno.ELOOP,
+}
 _OURS, _RECORD, _NAME = "_sunshower", "_batch.json", "txid="
 
 
@@ -44,7 +50,8 @@ class Written:
 
 
 def batches_in(folder: str | Path) -> list[Written]:
-    """The committed batches of a table, by txid. Raises StateMismatch, StoreUnreachable."""
+    """The committed batches of a table, by txid. Raises StateMismatch, StoreUnreachable,
+    WriteFailed."""
     with _told(Path(folder)):
         found = [_record(_shown(Path(folder), txid)) for txid in _txids(Path(folder), _NAME)]
     return [one for one in found if one is not None]
@@ -206,7 +213,8 @@ def _told(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreUnreachable(
+        kind = WriteFailed if error.errno in _FOR_GOOD else StoreUnreachable
+        raise kind(
             f"the table in {folder}: {error.strerror or error} ({error.filename}). All processes "
             "of the topology and of Spark must be able to write there"
         ) from error

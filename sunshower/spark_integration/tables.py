@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyarrow import parquet
 
-from sunshower.errors import ConfigError, ResultMismatch
+from sunshower.errors import ConfigError, ResultMismatch, WriteFailed
 from sunshower.spark_integration.port import BatchInfo, Writer
 from sunshower.spark_integration.table_folder import TableFolder, Written, stage, staging
 from sunshower.trident.opening import AWAY
@@ -54,6 +54,11 @@ class Table:
         where, began = staging(self.folder, batch.txid, batch.attempt), time.monotonic()
         done_by = self.save(result, where)
         files = sorted(where.glob("*.parquet"))
+        if not files:  # Spark makes one of no rows, too
+            raise WriteFailed(
+                f"{self}: Spark has written batch {batch.txid}, and nothing of it is here: its "
+                "executors must write to the same folder, on a file system that all share"
+            )
         stage(
             where,
             Written(

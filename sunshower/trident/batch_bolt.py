@@ -117,6 +117,8 @@ class BatchBolt(Bolt[Any, Any]):
         """Nothing, likewise."""
 
     def cleanup(self) -> None:
+        for batch in self._batches.values():
+            self._operators.give_up(batch.states)
         self._operators.cleanup()
         if self._emitting is not None and self._opening.is_open:
             self._emitting.close()
@@ -161,7 +163,7 @@ class BatchBolt(Bolt[Any, Any]):
             self._done_up_to(attempt.txid, out)
             if self._emitting is not None:
                 self._emitting.succeeded(attempt)
-            self._operators.succeeded(attempt.txid)
+        self._operators.succeeded(attempt.txid)  # a word that was overtaken is true as well
 
     def _done_up_to(self, last: int, out: Collector[Any]) -> None:
         """The batches up to this one are committed, so nothing more is to come of them."""

@@ -16,7 +16,7 @@ from sunshower.runtime.usercode import RAISED
 from sunshower.topologies.components import Collector, Context, Tuple
 from sunshower.trident.batch_bolt import Batch, BatchBolt
 
-_RENEW_S = 2.0  # what waits for longer has its timeout reset
+_RENEW_S = 0.3  # what waits for longer has its timeout reset
 
 
 class WaitingBatchBolt(BatchBolt):

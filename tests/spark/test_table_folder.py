@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sunshower.errors import StateMismatch, StoreUnreachable
+from sunshower.errors import StateMismatch, WriteFailed
 from sunshower.spark_integration import table_folder
 from sunshower.spark_integration.table_folder import (
     TableFolder,
@@ -213,7 +213,7 @@ def test_older_batches_may_be_removed(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_told_with_its_name(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreUnreachable, match=r"table in .*/file/table: Not a directory"):
+    with pytest.raises(WriteFailed, match=r"table in .*/file/table: Not a directory"):
         opened(tmp_path / "file" / "table", 1)
 
 

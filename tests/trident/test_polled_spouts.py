@@ -10,13 +10,14 @@ import pytest
 
 from sunshower import Context, Failure, Spout, SpoutCollector, Topology
 from sunshower.clock import ManualClock
-from sunshower.errors import BadEmit, ClusterError, TopologyError
+from sunshower.errors import BadEmit, ClusterError, StaleAttempt, TopologyError
 from sunshower.runtime.inline import run_inline
 from sunshower.simulation.cluster import SimCluster
 from sunshower.topologies.sources import Counter as CounterSpout
 from sunshower.trident import Bounds, InMemory, MemoryState, PlainSpout, PolledSpout, batches, count
+from sunshower.trident.attempts import Attempt
 from sunshower.trident.spouts.port import SpoutKind
-from tests.trident.emitting import Drive
+from tests.trident.emitting import Drive, Taken
 
 
 class Word(NamedTuple):
@@ -135,6 +136,37 @@ def test_a_new_life_asks_anew_and_forgets_the_end_of_the_former_one() -> None:
     assert not drive.is_last(2)
     assert text(drive.batch(3)) == "y"
     assert drive.is_last(3)
+
+
+def test_a_former_life_that_comes_late_does_not_end_the_stream() -> None:
+    queue = Ends("abcdef")
+    drive = Drive(polled(queue))
+    (former,) = drive.emitters
+    assert text(drive.emit(1)) == "abc"
+    drive.restart()
+    assert text(drive.emit(1, 1)) == "abc"
+    with pytest.raises(StaleAttempt, match="another life"):
+        former.emit_batch(Attempt(2, 0, 1), None, Taken())  # it reads to the end of its queue
+    assert not drive.is_last(1)
+
+
+class Deaf(Queue):
+    def ack(self, message_id: int) -> None:
+        super().ack(message_id)
+        raise OSError("the channel is closed")
+
+    def fail(self, message_id: int, failure: Failure) -> None:
+        super().fail(message_id, failure)
+        raise OSError("the channel is closed")
+
+
+def test_what_ack_and_fail_raise_stops_nobody() -> None:
+    queue = Deaf("abcdef", replay=False)
+    drive = Drive(polled(queue))
+    assert [text(drive.emit(1)), text(drive.emit(1, 1))] == ["abc", "def"]
+    drive.success(1)
+    assert queue.failed == [0, 1, 2]
+    assert queue.acked == [3, 4, 5]
 
 
 class Breaks(Queue):

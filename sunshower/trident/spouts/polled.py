@@ -1,18 +1,21 @@
 """A spout with `next_tuple` as a batch spout: what it emits now, up to some bounds, is a batch.
 
-    <user path>/ended      5      the spout has finished, and after this batch there are no rows
+    <user path>/ended      5      the spout has finished, and after this batch there are no rows;
+                           0      it has not. Each life of the task makes the node its own
 
 Storm: org.apache.storm.trident.spout.RichSpoutBatchExecutor
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-from sunshower.errors import BadEmit, TopologyError
+from sunshower.errors import BadEmit, NodeExists, StaleAttempt, TopologyError, WrongVersion
 from sunshower.failures import Cause, Failure
 from sunshower.stores.tree import Tree, parent
 from sunshower.topologies.components import DEFAULT, Context, Spout
@@ -23,6 +26,8 @@ from sunshower.trident.nodes import decode, encode
 from sunshower.trident.spouts.bounds import Bounds, Room
 from sunshower.trident.spouts.port import Rows, SpoutKind
 from sunshower.trident.spouts.unplanned import BaseCoordinator, BaseEmitter
+
+_LOG = logging.getLogger("sunshower")
 
 
 class PolledSpout:
@@ -59,7 +64,7 @@ class _Coordinator(BaseCoordinator):
 
     def is_last(self, metadata: Any) -> bool:
         node = self._tree.get(self._ended)
-        return node is not None and bool(metadata["txid"] >= decode(node, self._ended))
+        return node is not None and 0 < decode(node, self._ended) <= metadata["txid"]
 
 
 class _Emitted(NamedTuple):
@@ -100,6 +105,10 @@ class _Emitter(BaseEmitter):
         self._tree, self._ended = tree, ended
         self._kept: dict[int, list[_Emitted]] = {}  # the batches in progress
         self._out = _Collector(type(spout).__name__)
+        self._said, not_yet = 0, encode(0, ended)
+        with suppress(NodeExists):
+            tree.create(ended, not_yet)
+        self._version = tree.set(ended, not_yet)  # a former life writes no more
         spout.open(context)
         spout.activate()
 
@@ -118,7 +127,7 @@ class _Emitter(BaseEmitter):
         for txid in sorted(txid for txid in self._kept if txid <= attempt.txid):
             for one in self._kept.pop(txid):
                 if one.message_id is not None:
-                    self._spout.ack(one.message_id)
+                    self._say(self._spout.ack, one.message_id)
 
     def close(self) -> None:
         self._spout.close()
@@ -146,19 +155,29 @@ class _Emitter(BaseEmitter):
         why = Failure(Cause.FAILED, reason="its batch is emitted again")
         for one in kept:
             if one.message_id is not None:
-                self._spout.fail(one.message_id, why)
+                self._say(self._spout.fail, one.message_id, why)
+
+    def _say(self, tell: Callable[..., None], *about: Any) -> None:
+        """What the spout raises at that concerns no batch."""
+        try:
+            tell(*about)
+        except Exception:
+            _LOG.exception("%s of %s", tell.__name__, type(self._spout).__name__)
 
     def _tell_end(self, txid: int) -> None:
         """Keep after which batch there are no more rows, before any of this one leave."""
         later = any(rows for kept, rows in self._kept.items() if kept > txid)
         at_end = self._out.finished and not (self._out.waiting or later)
-        node = self._tree.get(self._ended)
-        if node is None:
-            if at_end:
-                self._tree.create(self._ended, encode(txid, self._ended))
-            return
-        known = decode(node, self._ended)
-        if not at_end and known <= txid:  # a former life's, or a former run's
-            self._tree.delete(self._ended)
-        elif at_end and known > txid:
-            self._tree.set(self._ended, encode(txid, self._ended))
+        ended = self._said
+        if not at_end and ended <= txid:
+            ended = 0
+        elif at_end and (not ended or ended > txid):
+            ended = txid
+        if ended != self._said:
+            try:
+                self._version = self._tree.set(
+                    self._ended, encode(ended, self._ended), self._version
+                )
+            except WrongVersion as error:
+                raise StaleAttempt(f"{self._ended}: another life of this task has begun") from error
+            self._said = ended
