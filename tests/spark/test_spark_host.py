@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import wait
 from typing import Any
 
@@ -46,6 +47,7 @@ class FakeSession:
     def __init__(self) -> None:
         self.spark, self.sparkContext = self, FakeContext()
         self.dead = self.stopped = self.forgotten = False
+        self.on_view: Callable[[], Any] = list
 
     def newSession(self) -> FakeSession:  # noqa: N802
         return self
@@ -53,7 +55,9 @@ class FakeSession:
     def hand_over(self, session: Any, table: pa.Table) -> Any:
         return self
 
-    def createOrReplaceTempView(self, name: str) -> None: ...  # noqa: N802
+    def createOrReplaceTempView(self, name: str) -> None:  # noqa: N802
+        self.on_view()
+
     def alive(self) -> bool:
         return not self.dead
 
@@ -104,6 +108,44 @@ def test_jobs_share_a_session_and_a_dead_one_is_replaced() -> None:
     ]
     host.stop()
     assert opening.lives[1].stopped
+
+
+class Unspeakable(Exception):
+    """As one of Java's, when Java is gone."""
+
+    def __str__(self) -> str:
+        raise AssertionError
+
+
+def test_an_error_that_cannot_be_said_settles_its_job_too() -> None:
+    def failing(df: Any, batch: BatchInfo) -> None:
+        raise Unspeakable
+
+    host = Host(Opening(Unspeakable()), 1)
+    with pytest.raises(SparkUnavailable, match="its Java is gone"):
+        host.submit(job(nothing)).result()
+    with pytest.raises(TransformFailed, match="its Java is gone"):
+        host.submit(job(failing)).result()
+    host.stop()
+
+
+def test_what_is_given_up_while_it_is_handed_over_is_not_transformed() -> None:
+    called: list[BatchInfo] = []
+    opening = Opening()
+    host = Host(opening, 1)
+    assert host.submit(job(nothing)).result() is None
+
+    def transform(df: Any, batch: BatchInfo) -> None:
+        called.append(batch)
+
+    given_up, session = job(transform), opening.lives[0]
+    session.on_view = given_up.cancel
+    with pytest.raises(SparkError, match="given up"):
+        host.submit(given_up).result()
+    session.on_view = list
+    assert host.submit(job(nothing)).result() is None  # the slot has done with the one before
+    assert not called
+    host.stop()
 
 
 def test_a_session_that_does_not_open_is_told_and_tried_again() -> None:

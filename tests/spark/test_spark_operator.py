@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sunshower.errors import SparkLost, TransformFailed
+from sunshower.errors import SparkLost, StateMismatch, StoreUnreachable, TransformFailed
 from sunshower.records import Schema
 from sunshower.spark_integration.operator import Gathered, SparkOperator
 from sunshower.spark_integration.port import BatchInfo
@@ -61,6 +61,26 @@ def test_a_step_that_only_writes_emits_nothing_and_commits() -> None:
     step = place.step(tenfold).write(tenfold)
     assert SparkOperator(step, [Schema.of(Sale)]).commits
     assert not SparkOperator(place.step(tenfold), [Schema.of(Sale)]).commits
+
+
+class Untellable:
+    """Tables that cannot show a batch now, or never."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = [*errors]
+
+    def publish(self, txid: int) -> None:
+        raise self.errors.pop(0)
+
+
+def test_a_table_that_cannot_show_a_batch_is_told_by_the_next_one_unless_it_passes() -> None:
+    operator, _ = begun(Scripted(ready=False))
+    operator._tables = Untellable(StoreUnreachable("away"), StateMismatch("a hole"))  # type: ignore[assignment]
+    operator.succeeded(1)
+    operator.start(ATTEMPT)
+    operator.succeeded(2)
+    with pytest.raises(StateMismatch, match="a hole"):
+        operator.start(ATTEMPT)
 
 
 def begun(place: Scripted) -> tuple[SparkOperator, Gathered]:

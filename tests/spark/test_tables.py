@@ -14,7 +14,13 @@ from pyarrow import parquet
 
 from sunshower import Topology
 from sunshower.clock import ManualClock
-from sunshower.errors import ClusterError, ConfigError, DuplicateComponent, TopologyError
+from sunshower.errors import (
+    ClusterError,
+    ConfigError,
+    DuplicateComponent,
+    TopologyError,
+    WriteFailed,
+)
 from sunshower.records import Schema
 from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout
@@ -166,6 +172,19 @@ def test_other_writers_wait_for_their_turn() -> None:
     assert not SparkOperator(step.write(table("a")), inputs).commits
     both = SparkOperator(step.write(table("a")).write(same), inputs)
     assert (both.commits, both.publishes) == (True, True)
+
+
+class Elsewhere(FileTable):
+    """As one whose folder is not that of the executors."""
+
+    def save(self, result: Any, where: Path) -> tuple[str, tuple[int, ...]]:
+        where.mkdir(parents=True)
+        return "no-spark", ()
+
+
+def test_a_batch_that_was_written_elsewhere_is_not_an_empty_one(tmp_path: Path) -> None:
+    with pytest.raises(WriteFailed, match="nothing of it is here"):
+        Elsewhere(tmp_path)(pa.table({"number": [1]}), BatchInfo("1", 1, 0, 1))
 
 
 def test_wrong_declarations_of_tables_are_refused(tmp_path: Path) -> None:
