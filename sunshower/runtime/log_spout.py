@@ -37,6 +37,7 @@ from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter
 _POLL_S = 0.5  # how often at least the spout is polled, also where there is no room
 _AFTER_READING = 2  # the attempt that an unreadable record's dead letter is: the first was reading
 _AGAIN_MAX = 4096  # numbers of which the records are asked for at a time …
+_GIVES_WAY_S = 1.0  # they come to the end of the line when nothing of them has come for so long
 _FOUND_MAX = 1024  # … and records that wait to be emitted again, where none are kept
 _GONE = "its part of the log has changed hands"
 _NOTHING: Polled[Any] = Polled(np.zeros(0, np.int64), ())
@@ -48,6 +49,7 @@ class LogSpoutTask(BulkSpoutTask):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._poll_by_s = math.inf  # until it is open
+        self._came_s = 0.0  # when something was found again, or nothing was missing
         self._ahead = _NOTHING  # polled, and not emitted: an experiment let the source raise
         self._ended = self._is_open = False
         self._mixed = False  # what was drawn last may go to several streams
@@ -205,6 +207,12 @@ class LogSpoutTask(BulkSpoutTask):
             self._broken = raised
             return
         self._check(found)
+        if len(found.numbers) or found.unreadable or len(line.absent) <= _AGAIN_MAX:
+            self._came_s = now
+        elif now - self._came_s >= _GIVES_WAY_S:  # what others wait for may be there
+            self._came_s = now
+            for number in numbers.tolist():
+                line.absent[number] = line.absent.pop(number)
         for number, record in zip(found.numbers.tolist(), found.records, strict=True):
             line.found(number, record)
         lost = [one for one in found.unreadable if line.absent.pop(one.number, None)]

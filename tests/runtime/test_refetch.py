@@ -135,6 +135,23 @@ def test_many_that_fail_together_come_back_a_part_at_a_time() -> None:
     assert max(reader.ready) <= 1024
 
 
+def test_what_does_not_come_keeps_nobody_waiting() -> None:
+    class Leaderless(Reader):
+        """Partition 0 cannot be read again before all of partition 1 is."""
+
+        def refetch(self, numbers: NDArray[np.int64], limit: int) -> Polled[Item]:
+            there = numbers[numbers >> SHIFT == 1] if self.log.committed[1] < 50 else numbers
+            return super().refetch(there, limit)
+
+    log = Log(items(5_000), items(50))
+    refuses = Sink(**{f"n{number}": 1 for number in range(5_000)})
+    reader = Leaderless(log, refetches=True)
+    retry = Retry(attempts=3, initial_s=0.1, jitter=0.0)
+    lives = Lives(topology(log, refuses, reader=reader, retry=retry, spout_pending=8_192))
+    finished(lives, log)
+    assert log.committed == [5_000, 50]
+
+
 def test_what_is_gone_to_another_task_is_not_asked_for_any_more() -> None:
     class Late(Reader):
         def refetch(self, numbers: NDArray[np.int64], limit: int) -> Polled[Item]:
