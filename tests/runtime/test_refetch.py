@@ -144,7 +144,7 @@ def test_what_does_not_come_keeps_nobody_waiting() -> None:
             return super().refetch(there, limit)
 
     log = Log(items(5_000), items(50))
-    refuses = Sink(**{f"n{number}": 1 for number in range(5_000)})
+    refuses = Sink(**{f"n{number}": 2 if number < 50 else 1 for number in range(5_000)})
     reader = Leaderless(log, refetches=True)
     retry = Retry(attempts=3, initial_s=0.1, jitter=0.0)
     lives = Lives(topology(log, refuses, reader=reader, retry=retry, spout_pending=8_192))
