@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import psutil
 
 
-def java_left(grace_s: float = 30.0) -> list[str]:
-    """The commands of those that have not ended after `grace_s`."""
-    there = [one for one in psutil.Process().children(recursive=True) if _is_java(one)]
+def javas() -> list[psutil.Process]:
+    """Those that run now."""
+    return [one for one in psutil.Process().children(recursive=True) if _is_java(one)]
+
+
+def java_left(before: Collection[psutil.Process] = (), grace_s: float = 30.0) -> list[str]:
+    """The commands of those that were not there `before`, and have not ended after `grace_s`."""
+    there = [one for one in javas() if one not in before]
     _, alive = psutil.wait_procs(there, timeout=grace_s)
     return [" ".join(one.cmdline())[-120:] for one in alive]
 

@@ -13,7 +13,7 @@ from sunshower.runtime.plan import Layout
 from sunshower.spark_integration.steps import spark
 from sunshower.trident import FixedBatchSpout, InSqlite, SqliteState, batches, sum_
 from tests.spark.conftest import LOCAL, obtain
-from tests.spark.javas import java_left
+from tests.spark.javas import java_left, javas
 from tests.spark.test_spark_batches import PLAIN, SALES, Sale, Total, totals
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @pytest.mark.spark
 def test_the_worker_that_owns_the_batch_is_killed(ray_cluster: RayCluster, tmp_path: Path) -> None:
     obtain()
+    before = javas()  # of sessions that other tests share
     topology, state = Topology("sales", message_timeout_s=300), SqliteState(tmp_path / "totals.db")
     spout = FixedBatchSpout(SALES, 100, type=Sale)
     store = InSqlite(tmp_path / "batches.db")
@@ -42,4 +43,4 @@ def test_the_worker_that_owns_the_batch_is_killed(ray_cluster: RayCluster, tmp_p
     finally:
         run.stop()
     assert dict(state.items()) == PLAIN
-    assert java_left() == []
+    assert java_left(before) == []

@@ -36,7 +36,7 @@ def test_a_connection_on_which_nothing_is_answered_is_given_up_before_the_sessio
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(StoreUnreachable, match="time-out"):
-            ZooKeeperTree(address, session_timeout_s=60, answer_within_s=2)
+            ZooKeeperTree(address, session_timeout_s=60, answer_within_s=6)
         silent.settimeout(1)
         for _ in range(3):
             silent.accept()[0].close()
