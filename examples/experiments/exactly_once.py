@@ -96,6 +96,8 @@ class SameCounts:
         (file,) = FOLDER.glob("*.counts.db")
         wanted = Counter(word for line in lines() for word in line.split())
         found = dict(SqliteState(file).items())
+        for done_with in FOLDER.iterdir():  # the next repeat has files of its own
+            done_with.unlink()
         wrong = {
             word: (found.get(word), times)
             for word, times in wanted.items()
@@ -110,8 +112,6 @@ class SameCounts:
 
 def topology() -> Topology:
     topic = filled()
-    for former in FOLDER.iterdir():
-        former.unlink()
     spout = KafkaOpaque(
         {"bootstrap.servers": broker().bootstrap, "group.id": topic},
         topics=[topic],
@@ -121,7 +121,8 @@ def topology() -> Topology:
         options=BatchOptions(bounds=Bounds(records=150), until_end=True),
     )
     topology = Topology("exactly-once")
-    store, state = InSqlite(FOLDER / "batches.db"), SqliteState(FOLDER / f"{topic}.counts.db")
+    store = InSqlite(FOLDER / f"{topic}.batches.db")
+    state = SqliteState(FOLDER / f"{topic}.counts.db")
     read = batches(
         topology, "lines", spout, parallelism=2, store=store, max_batches=3, interval_s=0.2
     )
