@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 _LOG = logging.getLogger("sunshower.kafka")
-_REST_S = 0.2
-_ASKING_S = 5.0  # in one batch, where partitions begin
+REST_S = 0.2
+ASKING_S = 5.0  # in one batch, where partitions begin
 _LATER = 1  # times as long as a question took that had no answer, until the next is asked
 _BY_ANYONE = (First.UNCOMMITTED_EARLIEST, First.UNCOMMITTED_LATEST)
 
@@ -80,8 +80,8 @@ class BatchOptions:
             )
 
 
-class _KafkaBatches(Partitioned):
-    """What both have in common; `source` is as for KafkaSpout."""
+class KafkaBatches(Partitioned):
+    """What all spouts of batches out of Kafka have in common; `source` is as for KafkaSpout."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class _KafkaBatches(Partitioned):
         self._connect()
         starts = self._starts(last)
         if not starts:
-            self._clock.sleep(min(room.seconds, _REST_S))  # before the next batch asks again
+            self._clock.sleep(min(room.seconds, REST_S))  # before the next batch asks again
         self._fetching.seek({one: extent.end for one, extent in starts.items()})
         until = {one: e.until for one, e in starts.items() if e.until is not None}
         taken = self._fetching.take(room, until)
@@ -232,7 +232,7 @@ class _KafkaBatches(Partitioned):
         which no time is left.
         """
         found: dict[Partition, Extent] = {}
-        until_s = self._clock.now() + _ASKING_S
+        until_s = self._clock.now() + ASKING_S
         for name in sorted(last, key=lambda name: self._unanswered_s.get(name, 0.0)):
             if (start := self._start(name, last[name], until_s)) is not None:
                 found[partition_of(name)] = start
@@ -312,12 +312,12 @@ class _KafkaBatches(Partitioned):
         _LOG.warning("%s: offsets %d to %d are skipped: they are gone", partition, first, end - 1)
 
 
-class KafkaOpaque(_KafkaBatches, OpaquePartitionedSpout):
+class KafkaOpaque(KafkaBatches, OpaquePartitionedSpout):
     """Batches whose records may be others when they are emitted again; each is in one batch that
     is committed. What retention removes fails none of them."""
 
 
-class KafkaTransactional(_KafkaBatches, PartitionedSpout):
+class KafkaTransactional(KafkaBatches, PartitionedSpout):
     """Batches that have the same records each time."""
 
     def emit_all_again(self, metadata: Mapping[str, Any], room: Room) -> None:

@@ -7,17 +7,19 @@ first and the last offset of each partition, of what transactions have committed
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sunshower.errors import IncompleteBatch, KafkaUnreachable
-from sunshower.kafka.batches import _ASKING_S, _LOG, _REST_S, BatchOptions, _KafkaBatches
+from sunshower.kafka.batches import ASKING_S, REST_S, BatchOptions, KafkaBatches
 from sunshower.kafka.extents import Extent, name_of, partition_of
 from sunshower.kafka.partitions import Partition
 from sunshower.trident.spouts.bounds import Bounds, Room
 from sunshower.trident.spouts.partitioned import PartitionedSpout
 
+_LOG = logging.getLogger("sunshower.kafka")
 _BOUNDS = Bounds(records=1_000_000)
 
 
@@ -31,7 +33,7 @@ class OffsetRange(NamedTuple):
     end: int
 
 
-class KafkaRanges(_KafkaBatches, PartitionedSpout):
+class KafkaRanges(KafkaBatches, PartitionedSpout):
     """Emits an OffsetRange for each partition that has something new; transactional: a batch that
     is emitted again has the same ranges.
 
@@ -70,7 +72,7 @@ class KafkaRanges(_KafkaBatches, PartitionedSpout):
         while room.seconds and all(extent.end == starts[one].end for one, extent in found.items()):
             if found and self.options.until_end:
                 break  # what was there is in batches
-            self._clock.sleep(min(room.seconds, _REST_S))
+            self._clock.sleep(min(room.seconds, REST_S))
             found = self._extents(starts, room)
         for partition, extent in sorted(found.items()):
             self._emit_range(partition, extent, room)
@@ -111,7 +113,7 @@ class KafkaRanges(_KafkaBatches, PartitionedSpout):
     def _extents(self, starts: Mapping[Partition, Extent], room: Room) -> dict[Partition, Extent]:
         """What a batch has of these; those of which nobody tells now are left out."""
         found, waiting = dict[Partition, Extent](), dict[Partition, int]()
-        until_s = self._clock.now() + _ASKING_S
+        until_s = self._clock.now() + ASKING_S
         for partition in sorted(starts, key=lambda one: self._asked_s.get(name_of(one), 0.0)):
             if self._clock.now() >= until_s:
                 break

@@ -37,8 +37,8 @@ from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter
 _POLL_S = 0.5  # how often at least the spout is polled, also where there is no room
 _AFTER_READING = 2  # the attempt that an unreadable record's dead letter is: the first was reading
 _AGAIN_MAX = 4096  # numbers of which the records are asked for at a time …
-_GIVES_WAY_S = 1.0  # they come to the end of the line when nothing of them has come for so long
 _FOUND_MAX = 1024  # … and records that wait to be emitted again, where none are kept
+_GIVES_WAY_S = 1.0  # when none of those has come for so long, others are asked for first
 _GONE = "its part of the log has changed hands"
 _NOTHING: Polled[Any] = Polled(np.zeros(0, np.int64), ())
 

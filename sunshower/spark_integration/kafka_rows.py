@@ -63,6 +63,7 @@ class KafkaRows:
                 )
 
     def check(self, columns: pa.Schema) -> None:
+        """Raise RecordMismatch for an input that has no ranges of offsets."""
         missing = [
             one.name for one in _RANGE if one.name not in columns.names or one not in [*columns]
         ]

@@ -115,7 +115,7 @@ class SparkOperator:
         return self._seen.last
 
     def succeeded(self, txid: int) -> None:
-        """Show the batches up to this one."""
+        """Show the batches up to this one. What is away is told later, what is wrong by `start`."""
         try:
             self._tables.publish(txid)
         except AWAY as error:  # the next word stands for this one

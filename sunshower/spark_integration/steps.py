@@ -155,8 +155,9 @@ class Saved:
     folder: str | None = None
 
     def __str__(self) -> str:
-        where = f"{self.format}({self.folder!r})"
-        return where if self.folder is not None else f"saved_as({self.format!r}, …)"
+        if self.folder is None:
+            return f"saved_as({self.format!r}, …)"
+        return f"{self.format}({self.folder!r})"
 
     def __call__(self, result: DataFrame, batch: BatchInfo) -> None:
         """Write a batch."""

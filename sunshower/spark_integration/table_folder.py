@@ -73,7 +73,8 @@ class TableFolder:
     """A table, as the task that writes it has it open. `current` is the batch committed next.
 
     `topology` and `batches`, the counting of its txids, are whose it is. Raises StateMismatch for
-    a folder that is somebody else's, StoreUnreachable for one that cannot be written.
+    a folder that is somebody else's, StoreUnreachable for one that cannot be written now, and
+    WriteFailed for one that never can be.
     """
 
     def __init__(self, folder: Path, topology: str, batches: str, current: int) -> None:
@@ -93,7 +94,7 @@ class TableFolder:
     def publish(self, last: int) -> None:
         """Show the batches up to this one, which are committed.
 
-        Raises StateMismatch for one that is not here, StoreUnreachable.
+        Raises StateMismatch for one that is not here, StoreUnreachable, WriteFailed.
         """
         if last < self._next:
             return

@@ -95,7 +95,7 @@ class Tables:
         self._folders: list[TableFolder] = []
 
     def open(self, topology: str, counted: CountedIn | None) -> None:
-        """Show what was committed while nobody was here. Raises StateMismatch, StoreUnreachable."""
+        """Show what was committed while nobody was here. Raises as TableFolder."""
         if not self.tables:
             return
         assert counted is not None, "a table is part of a program of batches"
@@ -103,7 +103,7 @@ class Tables:
         self._folders = [TableFolder(one.folder, *about) for one in self.tables]
 
     def publish(self, txid: int) -> None:
-        """The batches up to this one are committed. Raises StateMismatch, StoreUnreachable."""
+        """The batches up to this one are committed. Raises as TableFolder.publish."""
         for folder in self._folders:
             folder.publish(txid)
 

@@ -64,9 +64,9 @@ def assemble(topology: Topology, group: Group) -> None:
             continue
         emitting = _emitting(group, stage, where)
         kind = WaitingBatchBolt if stage.waits else BatchBolt
-        worker = kind(group.id, stage, found[stage.id], group.max_batches, emitting)
+        executor = kind(group.id, stage, found[stage.id], group.max_batches, emitting)
         topology.bolt(
-            stage.id, worker, (), stage.parallelism, fields=(), streams=_streams(group, stage)
+            stage.id, executor, (), stage.parallelism, fields=(), streams=_streams(group, stage)
         )
     for stage in group.stages:
         _connect(topology, group, stage, master)
