@@ -68,6 +68,7 @@ def in_postgres(name: str) -> tuple[Any, Exception]:
         (in_redis, ("ResponseError", "wrong number of arguments"), True),
         (in_redis, ("DataError",), True),
         (in_redis, ("ResponseError", "MISCONF Redis is configured to"), False),
+        (in_redis, ("AuthenticationError",), True),
         (in_redis, ("ReadOnlyError",), False),
         (in_redis, ("OutOfMemoryError",), False),
         (in_redis, ("ConnectionError",), False),
@@ -80,7 +81,7 @@ def in_postgres(name: str) -> tuple[Any, Exception]:
         (in_postgres, ("AdminShutdown",), False),
         (in_postgres, ("QueryCanceled",), False),
         (in_postgres, ("DeadlockDetected",), False),
-        (in_postgres, ("InsufficientPrivilege",), False),
+        (in_postgres, ("InsufficientPrivilege",), True),
     ],
     ids=lambda given: getattr(given, "__name__", str(given)),
 )
