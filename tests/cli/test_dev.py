@@ -82,12 +82,14 @@ def test_a_kafka_comes_up_once_and_leaves_nothing(
     assert "kafka: waiting for 1 of 1 brokers to answer …" in said.err
     unit = up(sunshower, capsys)["kafka"]
     assert brokers_seen_from(unit["address"]) == {1}
-    assert sunshower("dev", "up", "kafka") == 0
-    assert "kafka-4.3.1 is up already, and stays as it is" in capsys.readouterr().out
+    assert sunshower("dev", "up", "all", "--port", 0) == 0
+    said = capsys.readouterr()
+    assert "zookeeper-3.9.5 is up." in said.out
+    assert "kafka-4.3.1 is up already, and stays as it is" in said.out
     assert sunshower("dev", "status") == 0
     assert "kafka-4.3.1 answers" in capsys.readouterr().out
     assert sunshower("dev", "down", "zookeeper") == 0
-    assert up(sunshower, capsys)["kafka"] == unit
+    assert up(sunshower, capsys) == {"kafka": unit}
     assert sunshower("dev", "down", "kafka") == 0
     assert gone(unit["keeper"])
     assert {file.name for file in units.state().iterdir()} == {"lock"}
