@@ -22,6 +22,7 @@ TARGETS = (
     Target("kafka/at-least-once/never-committed", at_least=0.95),
     Target("kafka_words/pack-rows/faust", at_least=3),
     Target("kafka_words/pack-rows/quix", at_least=3),
+    Target("kafka_words/pack-columns/quix", at_least=3),
     Target("spark/ray/bare", at_most=1.3),
     Target("spark/local/bare", at_most=1.3),
     Target("spark/sunshower/memory-growth-local", at_most=16),

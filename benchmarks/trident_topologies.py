@@ -99,11 +99,6 @@ def split_line(line: Any) -> Iterator[tuple[str]]:
         yield (word,)
 
 
-def split_value(record: Any) -> Iterator[tuple[str]]:
-    for word in record[4].split():
-        yield (word,)
-
-
 def words_in_files(
     gate: Gate, lines: Path, folder: Path, records: int, kind: StateKind = StateKind.OPAQUE
 ) -> Topology:
@@ -119,8 +114,8 @@ def words_in_kafka(
     options = BatchOptions(
         first=First.EARLIEST, until_end=True, bounds=Bounds(records=records, bytes=64 << 20)
     )
-    spout = KafkaOpaque(settings, topics=[topic], value=Text(), options=options)
-    return _counting(spout, gate, folder, StateKind.OPAQUE, split_value)
+    spout = KafkaOpaque(settings, topics=[topic], value=Text(), fields=("value",), options=options)
+    return _counting(spout, gate, folder, StateKind.OPAQUE, split_line)
 
 
 def nothing(gate: Gate, folder: Path, kind: StateKind) -> Topology:
