@@ -34,6 +34,7 @@ TARGETS = (
     Target("trident/sunshower/empty-opaque-cpu", at_most=10),
     Target("trident/sunshower/empty-transactional-wall", at_most=10),
     Target("trident/sunshower/empty-transactional-cpu", at_most=10),
+    Target("trident/sunshower/empty-opaque-one-worker-wall", at_most=10),
     Target("trident/sunshower/memory-growth", at_most=16),
     Target("trident/kafka-opaque/at-least-once", at_least=0.5),
     Target("trident/kafka-opaque/quix", at_least=3),
