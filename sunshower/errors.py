@@ -23,8 +23,8 @@ SunshowerError                 one paragraph: the thing, the place, the way out
 │   ├── NodeExists             a node that was to be created is there already
 │   ├── NoNode                 a node that is not there
 │   ├── WrongVersion           a node that somebody else has changed meanwhile
-│   └── StoreUnreachable       a store that does not answer, or lets nobody in
-│       └── StoreForbidden     … because another name, password or certificate is wanted
+│   ├── StoreUnreachable       a store that does not answer                           (Away)
+│   └── StoreForbidden         a store that wants another name, password or certificate
 ├── BatchError                 a batch, or what is stored of it, is not what it should be
 │   ├── FailedBatch            user code gives a batch up: it is tried again
 │   │   └── ReportedFailedBatch … and wants that to be told
@@ -36,18 +36,19 @@ SunshowerError                 one paragraph: the thing, the place, the way out
 ├── KafkaError                 Kafka, or who shares its partitions, refused something
 │   ├── UnknownTopic           a topic or partition that is not there
 │   ├── NotAuthorised          a credential or a right that is missing
-│   ├── KafkaUnreachable       no broker answers
+│   ├── KafkaUnreachable       no broker answers                                      (Away)
 │   ├── StaleGeneration        a commit for partitions that have changed hands
 │   └── BadOffset              what is kept as an offset is none
 ├── SparkError                 Spark, or what it was given to do, did not do it
-│   ├── SparkUnavailable       there is no session, or none yet: processors or memory are missing
-│   │   └── SparkMissing       Java, a package or jars are not there, and do not come by waiting
+│   ├── SparkUnavailable       no session, or none yet: no processors, no memory      (Away)
+│   ├── SparkMissing           Java, a package or jars are not there, and do not come by waiting
 │   ├── SparkLost              the session died under a job; the job may be handed over again
 │   ├── SparkTimeout           a job that took longer than it was given
 │   ├── RangeGone              records of Kafka that Spark was to read are not there any more
 │   ├── TransformFailed        the user's transform raised; the message has its own traceback
 │   ├── WriteFailed            its result could not be written: the disk, or its rights
 │   └── ResultMismatch         what came of a transform is not what was declared of it
+├── Away                       a mark beside the others: what is away is waited for
 ├── InjectedError              what a fault of an experiment raises in user code's place
 └── TopologyFailed             a running topology gave up; carries the failure that ended it
 """
@@ -60,6 +61,11 @@ from typing import Any
 
 class SunshowerError(Exception):
     """Root of the tree: catch this to catch everything sunshower raises on purpose."""
+
+
+class Away(SunshowerError):
+    """A mark, inherited beside another error: something else is away (a store, a broker, Spark),
+    and is waited for. For a batch it is no attempt. Errors of your own may have it, too."""
 
 
 class TopologyError(SunshowerError):
@@ -150,11 +156,11 @@ class WrongVersion(StoreError):
     """A node that somebody else has changed since it was read."""
 
 
-class StoreUnreachable(StoreError):
-    """A store that does not answer, or does not let this client in."""
+class StoreUnreachable(StoreError, Away):
+    """A store that does not answer."""
 
 
-class StoreForbidden(StoreUnreachable):
+class StoreForbidden(StoreError):
     """A store that wants another name, password or certificate."""
 
 
@@ -205,7 +211,7 @@ class NotAuthorised(KafkaError):
     """A credential that Kafka does not accept, or a right that it does not give."""
 
 
-class KafkaUnreachable(KafkaError):
+class KafkaUnreachable(KafkaError, Away):
     """No broker answers; the message names the address."""
 
 
@@ -221,11 +227,11 @@ class SparkError(SunshowerError):
     """Spark, or what it was given to do, did not do it."""
 
 
-class SparkUnavailable(SparkError):
+class SparkUnavailable(SparkError, Away):
     """There is no session, or none yet: processors or memory are missing."""
 
 
-class SparkMissing(SparkUnavailable):
+class SparkMissing(SparkError):
     """Java, a package or jars are not there, and do not come by waiting."""
 
 

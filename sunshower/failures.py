@@ -38,6 +38,7 @@ class Failure:
     traceback: str = ""
     worker: int = -1  # where the task ran
     attempt: int = 1  # filled in by the spout: 1 is the first time the tuple was emitted
+    away: bool = False  # the exception tells of something that is waited for: errors.Away
 
     def __str__(self) -> str:
         number = f"[{self.task}]" if self.task >= 0 else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -15,9 +16,9 @@ from sunshower.cli.interrupts import Interrupts
 from sunshower.cli.laboratory import Laboratory
 from sunshower.cli.orders import Order, in_words, now, plan_of, plan_of_all
 from sunshower.cli.parameters import Variant
-from sunshower.cli.reports import write_group_report
+from sunshower.cli.reports import write_group_report, write_unfinished
 from sunshower.cli.screen import Screen
-from sunshower.errors import ExperimentError
+from sunshower.errors import ExperimentError, SunshowerError
 from sunshower.faults.experiment import Experiment, prepare
 
 
@@ -42,7 +43,8 @@ class Campaign:
     def conduct(self, root: Path, modules: Iterable[ModuleType], command: str) -> RunFolder:
         """Make all runs; returns their folder below `root`. `command`: what asks for all of them.
 
-        Raises what a run raises; of several, the report says then what was done so far.
+        Raises what a single run raises; of several it is that run's outcome. Who interrupts them
+        has a report of what was done so far.
         """
         with Laboratory(self._order, self._screen, modules) as laboratory, Interrupts():
             time = datetime.now().astimezone()
@@ -67,11 +69,21 @@ class Campaign:
         ended: dict[str, Any] = {"stopped": "interrupted"}
         try:
             for number in range(len(self._chosen)):
-                self._one(laboratory, member(group, number + 1), number)
+                self._try(laboratory, member(group, number + 1), number)
             ended = {"ended": now()}
         finally:
             group.write(PLAN, {**group.plan, **ended})
             write_group_report(group)
+
+    def _try(self, laboratory: Laboratory, folder: RunFolder, number: int) -> None:
+        try:
+            self._one(laboratory, folder, number)
+        except Exception as error:
+            if not folder.is_over:
+                write_unfinished(folder)
+            trace = "" if isinstance(error, SunshowerError) else f"\n{traceback.format_exc()}"
+            told = f"{self._title(number)}: {type(error).__name__}: {error}{trace}"
+            self._screen.say(escape(told.rstrip()))
 
     def _title(self, number: int) -> str:
         words = in_words(self._chosen[number], self._order.swept)

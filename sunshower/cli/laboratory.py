@@ -105,7 +105,7 @@ def _keep(
     folder: RunFolder, prepared: Prepared, watched: WatchedCluster, error: BaseException
 ) -> None:
     """Write down that a run did not come to its end, and what is left of it."""
-    said = str(error) if isinstance(error, SunshowerError) else type(error).__name__
+    said = str(error) if isinstance(error, SunshowerError) else f"{type(error).__name__}: {error}"
     reason = "interrupted" if isinstance(error, KeyboardInterrupt) else said
     folder.write(PLAN, {**folder.plan, "stopped": reason})
     run = watched.run

@@ -58,6 +58,15 @@ def remake(folder: RunFolder) -> Outcome:
     return outcome
 
 
+def write_unfinished(folder: RunFolder) -> None:
+    """Results and report of a run that an error has ended, from what there is: UNKNOWN."""
+    history, doubt = _history(folder)
+    history = history or History((), {}, cut=doubt)
+    outcome = _unfinished(folder, history)
+    folder.write(RESULTS, outcome.to_fields())
+    write_report(folder, outcome, history)
+
+
 def remake_all(group: RunFolder) -> None:
     """Make the reports of several runs again; those of which there is nothing are left out."""
     for one in group.runs:
@@ -103,6 +112,7 @@ def _row(run: RunFolder) -> dict[str, Any]:
         "seed": outcome.seed,
         "parameters": outcome.parameters,
         "verdict": outcome.verdict,
+        "error": outcome.error,
         "figures": outcome.figures,
     }
 
@@ -128,7 +138,7 @@ def _unfinished(folder: RunFolder, history: History) -> Outcome:
         plan["parameters"],
         (Finding("end", Verdict.UNKNOWN, (f"the run did not come to its end: {stopped}",)),),
         recoveries(history),
-        figures_of(history),
+        figures_of(history) if history.entries else {},
         history.seconds,
         plan["versions"],
         error=stopped,

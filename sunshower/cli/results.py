@@ -61,7 +61,9 @@ def group_table(group: RunFolder) -> RenderableType:
             *("" if value is None else figure(value) for value in (one.replays, one.duplicates)),
         )
     said = counted([one.verdict for _, one in points], "run")
-    return Group(table, Text.assemble(_said(group), f"  {said}"))
+    errors = [(folder, one.error) for folder, one in points if one.error]
+    unfinished = [Text(f"{run}: {error}", style="yellow") for run, error in errors]
+    return Group(table, *unfinished, Text.assemble(_said(group), f"  {said}"))
 
 
 def runs_table(runs: Sequence[RunFolder]) -> Table:

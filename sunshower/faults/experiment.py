@@ -40,7 +40,7 @@ class Experiment:
     layout: Layout = Layout.ISOLATE
     hurt_s: float | None = None  # the plan is cut off here, and all that is on ends
     seconds_max: float = 120.0  # a run that is not finished by then is stuck
-    sample: int = 1  # of every so manieth tree the edges are kept
+    sample: int = 1  # of every so manieth tree the edges are kept; 1: each tree can be judged
     messages: int | Callable[..., int] | None = None  # in the source; None: as `numbers` says
     messages_max: int | None = None  # drain the source after so many: it has no end of its own
     simulated: bool = True  # False: it needs what no simulator has, such as a broker

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from sunshower.errors import ProtocolError, SunshowerError, TopologyFailed
+from sunshower.errors import Away, ProtocolError, SunshowerError, TopologyFailed
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.plan import Task
 
@@ -92,12 +92,11 @@ def failure_of(task: Task, error: BaseException) -> Failure:
         type(error).__qualname__,
         "".join(told.format()),
         task.worker,
+        away=isinstance(error, Away),
     )
 
 
 def no_way(task: Task, error: BaseException) -> Failure:
     """The same where the way of a record out of the task could not be chosen."""
     found = failure_of(task, error)
-    reason = f"a grouping of its output raised {found.reason}"
-    place = (found.cause, found.component, found.task)
-    return Failure(*place, reason, found.exception, found.traceback, found.worker)
+    return replace(found, reason=f"a grouping of its output raised {found.reason}")

@@ -13,6 +13,7 @@ from sunshower.errors import (
     ConfigError,
     SparkError,
     SparkLost,
+    SparkMissing,
     SparkUnavailable,
     Unserialisable,
 )
@@ -198,13 +199,13 @@ class SparkBatchBolt(Bolt[Any, Any]):
         return True
 
     def _finish(self, given: Given) -> None:
-        """Settle a batch. Raises SparkUnavailable, when it has failed: that is to be seen, and the
-        next batch asks for a session anew."""
+        """Settle a batch. Raises SparkUnavailable or SparkMissing, when it has failed: that is to
+        be seen, and the next batch asks for a session anew."""
         try:
             table = given.ticket.result()
             records = [] if table is None or self._out is None else self._out.records(table)
             self._check_edges(given, len(records))
-        except SparkUnavailable as error:
+        except (SparkUnavailable, SparkMissing) as error:
             self._fail(given, error)
             raise
         except SparkLost as error:

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 from pyarrow import parquet
 
-from sunshower.errors import ConfigError, ResultMismatch, WriteFailed
+from sunshower.errors import Away, ConfigError, ResultMismatch, WriteFailed
 from sunshower.spark_integration.port import BatchInfo, Writer
 from sunshower.spark_integration.table_folder import TableFolder, Written, stage, staging
-from sunshower.trident.opening import AWAY
 from sunshower.trident.states.counted import CountedIn
 
 if TYPE_CHECKING:
@@ -110,5 +109,5 @@ class Tables:
     def close(self) -> None:
         """The topology stops: nobody may be left to tell of the last batch."""
         if self._counted is not None:
-            with suppress(*AWAY):  # then the next start shows it
+            with suppress(Away):  # then the next start shows it
                 self.publish(self._counted.current() - 1)

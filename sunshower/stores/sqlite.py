@@ -26,6 +26,10 @@ def errors(file: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError) as error:
+        if file.is_dir():
+            raise StoreError(f"{file} is a folder; give a file, such as {file}/store.db") from error
+        if isinstance(error, FileExistsError | NotADirectoryError):
+            raise StoreError(f"{file} is below what is no folder: {error}") from error
         code = getattr(error, "sqlite_errorcode", None)
         if (code is not None and code & 0xFF in _FOR_GOOD) or isinstance(error, sqlite3.DataError):
             raise StoreError(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sunshower.errors import ConfigError, StoreUnreachable
+from sunshower.errors import ConfigError, StoreError, StoreUnreachable
 
 # Again after 0.05 s, twice as long each time up to 2 s, and each by up to 40 % more or less.
 _RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.4, "max_delay": 2.0}
@@ -56,10 +56,10 @@ class LastWord(logging.Handler):
 
 
 def connect(access: Access) -> tuple[Any, LastWord]:
-    """A client of kazoo's that is connected. Raises StoreUnreachable, and ConfigError for what can
-    be no address or no certificate."""
+    """A client of kazoo's that is connected. Raises StoreUnreachable, StoreError without kazoo, and
+    ConfigError for what can be no address or no certificate."""
     if not importlib.util.find_spec("kazoo"):
-        raise StoreUnreachable(
+        raise StoreError(
             "kazoo, the client of ZooKeeper, is missing: pip install 'sunshower[zookeeper]'"
         )
     last = LastWord()

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from sunshower.errors import ReportedFailedBatch, SparkUnavailable, TopologyFailed
+from sunshower.errors import Away, ReportedFailedBatch, TopologyFailed
 from sunshower.failures import Cause, Failure
 from sunshower.stores.tree import Tree
 from sunshower.topologies.components import Context, Spout, SpoutCollector
@@ -23,7 +23,7 @@ from sunshower.trident.attempts import BATCH, COMMIT, SUCCESS, Attempt, Word
 from sunshower.trident.coordinator import Advance, Begin, Commit, MasterCoordinator, Step
 from sunshower.trident.letters import packed
 from sunshower.trident.nodes import decode
-from sunshower.trident.opening import AWAY, Opening
+from sunshower.trident.opening import Opening
 from sunshower.trident.resting import Rest
 from sunshower.trident.spouts.port import Coordinator, TridentSpout
 from sunshower.trident.stages.plan import Skip
@@ -31,8 +31,6 @@ from sunshower.trident.stored import CoordinatorMemory, coordinator_path, meta_p
 from sunshower.trident.timing import Timing
 
 _TOLD_AGAIN_S = 6.0  # a store that is away: longer than errors in a row are counted for
-# What a store or a broker that is away raises in user code is nobody's attempt: it is waited for.
-_AWAY = frozenset(error.__name__ for error in (*AWAY, SparkUnavailable))
 
 
 def is_to_blame(failure: Failure, own: Collection[str]) -> bool:
@@ -42,9 +40,7 @@ def is_to_blame(failure: Failure, own: Collection[str]) -> bool:
     """
     if failure.cause is Cause.FAILED and (not failure.component or failure.component in own):
         return False
-    if failure.exception in _AWAY:
-        return False
-    return failure.blames_tuple
+    return failure.blames_tuple and not failure.away
 
 
 @dataclass(frozen=True)
@@ -108,7 +104,7 @@ class MasterSpout(Spout[Any]):
         try:
             self._opening.check()
             self._go_on(out, self._is_ready)
-        except AWAY:
+        except Away:
             if self._clock.now() >= self._quiet_until_s:
                 self._quiet_until_s = self._clock.now() + _TOLD_AGAIN_S
                 raise
@@ -130,7 +126,7 @@ class MasterSpout(Spout[Any]):
         machine = self._machine
         if counts:
             self._causes[attempt.txid] = failure
-            with suppress(*AWAY):  # then it is kept when the next attempt begins
+            with suppress(Away):  # then it is kept when the next attempt begins
                 self._keep_failures(attempt.txid)
         if machine.gave_up:
             raise TopologyFailed(self._end(attempt, failure))
@@ -172,7 +168,7 @@ class MasterSpout(Spout[Any]):
             return
         try:
             self._go_on(self._out, lambda _: False)
-        except AWAY:
+        except Away:
             return  # next_tuple tries it again
 
     def _go_on(self, out: SpoutCollector[Any], may_begin: Callable[[int], bool]) -> None:

@@ -11,16 +11,15 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from sunshower.clock import Clock
-from sunshower.errors import KafkaUnreachable, StoreForbidden, StoreUnreachable
+from sunshower.errors import Away
 
-AWAY = (StoreUnreachable, KafkaUnreachable)
 _AGAIN_S = 0.5  # an attempt may take its time, and there are many tuples
 
 
 class Opening:
-    """Of one task: `attempt` is called until it raises no StoreUnreachable or KafkaUnreachable.
+    """Of one task: `attempt` is called until it raises no Away.
 
-    What else it raises, and that a store lets nobody in, is an error of the task's.
+    What else it raises is an error of the task's.
     """
 
     def __init__(self, attempt: Callable[[], None], clock: Clock) -> None:
@@ -29,20 +28,18 @@ class Opening:
         self._clock = clock
         self._away: Exception | None = None  # as of the last attempt
         self._again_s = 0.0
-        with suppress(*AWAY):
+        with suppress(Away):
             self.check()
 
     def check(self) -> None:
-        """Raise StoreUnreachable or KafkaUnreachable if it cannot be opened yet."""
+        """Raise Away if it cannot be opened yet."""
         if self.is_open:
             return
         if self._away is not None and self._clock.now() < self._again_s:
             raise self._away.with_traceback(None)
         try:
             self._attempt()
-        except StoreForbidden:
-            raise
-        except AWAY as error:
+        except Away as error:
             self._away, self._again_s = error, self._clock.now() + _AGAIN_S
             raise
         self.is_open, self._away = True, None

@@ -79,6 +79,26 @@ INTERRUPTED = (
     )
 """
 )
+TROUBLED = (
+    HEAD
+    + """
+    from sunshower.errors import ServerError
+
+    class Trouble:
+        for_s = 0.0
+        def check(self, plan): ...
+        def begin(self, *_):
+            raise {error}
+
+    experiment = Experiment(
+        name="troubled",
+        topology=lambda: small(100),
+        plan=lambda other: at(0.2, Trouble() if other == 2 else kill(component("relay"))),
+        checkers=(AtLeastOnce(),),
+        parameters={"other": 1},
+    )
+"""
+)
 
 
 def latest(root: Path, name: str) -> Path:

@@ -16,7 +16,7 @@ from sunshower.faults.history import History
 from sunshower.faults.lines import to_lines
 from sunshower.faults.outcome import Outcome, Verdict
 from tests.cli.conftest import Write
-from tests.cli.laboratory import INTERRUPTED, latest, read
+from tests.cli.laboratory import INTERRUPTED, TROUBLED, latest, read
 from tests.conftest import Sunshower
 from tests.faults.report.samples import history, outcome
 
@@ -234,6 +234,40 @@ def test_an_interrupted_sweep_reports_on_what_was_done(
 
 
 # ---- several runs -------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_run_of_several_that_ends_with_an_error_is_unknown_and_the_others_go_on(
+    write: Write, sunshower: Sunshower, capsys: Capture, make: Make, tmp_path: Path
+) -> None:
+    code = TROUBLED.replace("{error}", "ServerError('no broker')")
+    assert sunshower("experiment", "run", write(code), "--sweep", "other=1,2,3") == 1
+    printed = capsys.readouterr()
+    assert "run 2 of 3: other=2, seed 0: ServerError: no broker" in printed.err
+    assert "Traceback" not in printed.err
+    assert "002: no broker" in printed.out
+    assert "Of 3 runs: 2 HOLDS, 1 UNKNOWN." in printed.out
+    group = latest(tmp_path, "troubled")
+    assert [run["error"] for run in read(group, "summary.json")["runs"]] == [
+        None,
+        "no broker",
+        None,
+    ]
+    assert read(group / "002", "plan.json")["stopped"] == "no broker"
+    assert "did not come to its end: no broker" in (group / "002" / "report.html").read_text()
+    assert "no broker" in (group / "report.html").read_text()
+
+
+@pytest.mark.slow
+def test_an_error_that_nobody_foresaw_is_told_with_its_traceback(
+    write: Write, sunshower: Sunshower, capsys: Capture, make: Make, tmp_path: Path
+) -> None:
+    code = TROUBLED.replace("{error}", "OSError('gone')")
+    assert sunshower("experiment", "run", write(code), "--sweep", "other=2,3") == 1
+    printed = capsys.readouterr()
+    assert "in begin" in printed.err
+    assert "001: OSError: gone" in printed.out
+    assert "Of 2 runs: 1 HOLDS, 1 UNKNOWN." in printed.out
 
 
 @pytest.mark.slow

@@ -30,6 +30,16 @@ def test_a_file_that_is_none_of_sqlites(tmp_path: Path, open_one: Callable[[Path
     assert not isinstance(told.value, StoreUnreachable)
 
 
+@pytest.mark.parametrize("open_one", [lambda file: SqliteBacking(file, HOME), SqliteTree])
+def test_a_place_where_no_file_can_be(tmp_path: Path, open_one: Callable[[Path], Any]) -> None:
+    (tmp_path / "file").touch()
+    wrong = {tmp_path: "a folder; give a file", tmp_path / "file/x.db": "below what is no folder"}
+    for place, said in wrong.items():
+        with pytest.raises(StoreError, match=said) as told:
+            open_one(place)
+        assert not isinstance(told.value, StoreUnreachable)
+
+
 def test_a_table_that_was_dropped_and_a_lock_that_stays(tmp_path: Path) -> None:
     file = tmp_path / "counts.db"
     with (
@@ -68,6 +78,7 @@ def in_postgres(name: str) -> tuple[Any, Exception]:
         (in_redis, ("ResponseError", "wrong number of arguments"), True),
         (in_redis, ("DataError",), True),
         (in_redis, ("ResponseError", "MISCONF Redis is configured to"), False),
+        (in_redis, ("AuthenticationError",), True),
         (in_redis, ("ReadOnlyError",), False),
         (in_redis, ("OutOfMemoryError",), False),
         (in_redis, ("ConnectionError",), False),
@@ -80,7 +91,7 @@ def in_postgres(name: str) -> tuple[Any, Exception]:
         (in_postgres, ("AdminShutdown",), False),
         (in_postgres, ("QueryCanceled",), False),
         (in_postgres, ("DeadlockDetected",), False),
-        (in_postgres, ("InsufficientPrivilege",), False),
+        (in_postgres, ("InsufficientPrivilege",), True),
     ],
     ids=lambda given: getattr(given, "__name__", str(given)),
 )

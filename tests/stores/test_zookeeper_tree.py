@@ -11,7 +11,7 @@ from kazoo.exceptions import ConnectionLoss
 
 from sunshower.dev.ports import Ports
 from sunshower.dev.zookeeper import ZooKeeper
-from sunshower.errors import NodeExists, StoreUnreachable, WrongVersion
+from sunshower.errors import NodeExists, StoreForbidden, StoreUnreachable, WrongVersion
 from sunshower.stores import zookeeper_client
 from sunshower.stores.tree import Node, Session
 from sunshower.stores.zookeeper import ZooKeeperTree
@@ -81,9 +81,9 @@ def test_nodes_with_a_password_are_for_those_who_know_it(zookeeper: ZooKeeper) -
     mine.create(root, b"secret")
     assert twin.set(root, b"changed") == 1
     for stranger in strangers:
-        with pytest.raises(StoreUnreachable, match="another name and password"):
+        with pytest.raises(StoreForbidden, match="another name and password"):
             stranger.get(root)
-        with pytest.raises(StoreUnreachable, match="another name and password"):
+        with pytest.raises(StoreForbidden, match="another name and password"):
             stranger.set(root, b"")
     for tree in trees:
         tree.close()

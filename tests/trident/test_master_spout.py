@@ -13,8 +13,14 @@ import pytest
 from sunshower import Context
 from sunshower.clock import ManualClock
 from sunshower.errors import (
+    Away,
     FailedBatch,
+    KafkaUnreachable,
     ReportedFailedBatch,
+    SourceError,
+    SparkMissing,
+    SparkUnavailable,
+    StoreForbidden,
     StoreUnreachable,
     TopologyError,
     TopologyFailed,
@@ -32,16 +38,22 @@ from tests.trident.group_rig import Hook, Numbers, NumbersCoordinator, Rig
 from tests.trident.group_steps import Steps, Watched
 
 
+class TapeUnreachable(SourceError, Away):
+    """An error of a user's own."""
+
+
 class Poison(Hook):
     """One step raises in one batch, `times` times."""
 
-    def __init__(self, step: str, txid: int, times: int = 1_000_000) -> None:
-        self.step, self.txid, self.times = step, txid, times
+    def __init__(
+        self, step: str, txid: int, times: int = 1_000_000, error: type[Exception] = ValueError
+    ) -> None:
+        self.step, self.txid, self.times, self.error = step, txid, times, error
 
     def __call__(self, step: str, attempt: Attempt, context: Context | None) -> None:
         if (step, attempt.txid) == (self.step, self.txid) and self.times > 0:
             self.times -= 1
-            raise ValueError(f"no batch {self.txid}")
+            raise self.error(f"no batch {self.txid}")
 
 
 def run(rig: Rig) -> None:
@@ -112,13 +124,33 @@ def test_a_later_run_with_the_same_store_goes_on_where_the_first_ended() -> None
         (Failure(Cause.FAILED, reason="a later attempt has begun"), False),
         (Failure(Cause.FAILED, "counts", 0, reason="a later attempt has begun"), False),
         (Failure(Cause.FAILED, "kafka", 0, reason="the message is too large"), True),
-        (Failure(Cause.EXCEPTION, exception="StoreUnreachable"), False),
-        (Failure(Cause.EXCEPTION, exception="SparkUnavailable"), False),
-        (Failure(Cause.EXCEPTION, exception="SparkMissing"), True),
+        (Failure(Cause.EXCEPTION, away=True), False),
     ],
 )
 def test_whom_a_failure_blames(failure: Failure, counts: bool) -> None:
     assert is_to_blame(failure, {"counts"}) is counts
+
+
+@pytest.mark.parametrize(
+    ("step", "error"),
+    zip(
+        STEPS, [StoreUnreachable, KafkaUnreachable, SparkUnavailable, TapeUnreachable], strict=True
+    ),
+)
+def test_what_is_away_is_waited_for_and_no_attempt(step: str, error: type[Exception]) -> None:
+    hook = Poison(step, 3, times=5, error=error)
+    rig = Rig(Numbers(20, 3, hook), hook, skip=Skip(attempts=2))
+    sim = SimCluster(4, check=True).submit(rig.topology().graph(), Layout.ISOLATE)
+    assert sim.wait(120.0), sim._describe()
+    rig.check()
+    assert hook.times == 0
+
+
+@pytest.mark.parametrize("error", [StoreForbidden, SparkMissing])
+def test_what_does_not_come_by_waiting_ends_the_topology(error: type[Exception]) -> None:
+    hook = Poison("in the middle", 3, error=error)
+    with pytest.raises(TopologyFailed, match=f"failed 2 times.*{error.__name__}: no batch 3"):
+        run(Rig(Numbers(20, 3, hook), hook, skip=Skip(attempts=2)))
 
 
 def test_a_group_that_rests_goes_on_and_one_that_moves_too() -> None:

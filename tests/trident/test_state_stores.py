@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sunshower.errors import ConfigError, StateMismatch, StoreUnreachable
+from sunshower.errors import Away, ConfigError, StateMismatch, StoreError, StoreUnreachable
 from sunshower.stores.zookeeper import ZooKeeperTree
 from sunshower.trident.attempts import Attempt
 from sunshower.trident.states.factories import KeptState, SqliteState
@@ -195,5 +195,6 @@ def test_a_client_that_is_missing_is_told(
     factory: KeptState, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(StoreUnreachable, match=rf"pip install 'sunshower\[{extra}\]'"):
+    with pytest.raises(StoreError, match=rf"pip install 'sunshower\[{extra}\]'") as told:
         factory.make(Place("words", "counts", 0, 1))
+    assert not isinstance(told.value, Away), "it does not come by waiting"

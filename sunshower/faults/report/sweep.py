@@ -45,6 +45,7 @@ class Point:
     throughput: float | None  # completed messages a second
     replays: float | None = None  # as the figures of the run have them, all three
     duplicates: float | None = None
+    error: str | None = None  # why it did not come to its end
 
 
 def point(outcome: Outcome, swept: Sequence[str]) -> Point:
@@ -59,6 +60,7 @@ def point(outcome: Outcome, swept: Sequence[str]) -> Point:
         outcome.figures.get("throughput"),
         outcome.figures.get("replays"),
         outcome.figures.get("duplicates"),
+        outcome.error,
     )
 
 
