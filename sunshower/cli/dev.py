@@ -115,13 +115,14 @@ def down(what: What = "all") -> None:
     from sunshower.dev import units
 
     with units.alone():
-        for name in reversed(PORTS) if what == "all" else [what]:
-            if unit := units.find(name):
-                units.end(unit)
-                kept = f" Its data is in {unit.folder}." if unit.kept else ""
-                typer.echo(f"{unit.release} is down.{kept}")
-            elif what != "all":
-                typer.echo(f"{name} is not up.")
+        names = list(reversed(PORTS)) if what == "all" else [what]
+        found = [unit for name in names if (unit := units.find(name))]
+        for unit in found:
+            units.end(unit)
+            kept = f" Its data is in {unit.folder}." if unit.kept else ""
+            typer.echo(f"{unit.release} is down.{kept}")
+    if not found:
+        typer.echo("Nothing is up." if what == "all" else f"{what} is not up.")
 
 
 @dev.command()
@@ -157,7 +158,8 @@ def _bring_up(name: str, wish: Wish, console: Console) -> Unit:
                 f"{unit.release} was started, and does not answer at {', '.join(gone)} (its logs: "
                 f"{', '.join(unit.logs)}). End it first: sunshower dev down {name}"
             )
-        typer.echo(f"{unit.release} is up already; `sunshower dev down {name}` ends it.")
+        ending = f"`sunshower dev down {name}` ends it"
+        typer.echo(f"{unit.release} is up already, and stays as it is; {ending}.")
         _tell(unit)
         return unit
     with console.status(f"Starting {name} …") as line:

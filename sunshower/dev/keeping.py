@@ -25,7 +25,11 @@ class Keeping:
     """
 
     def __init__(self, folder: Path, *, remove: bool, grace_s: float = 30.0) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        """Raises ServerError for a folder that cannot be made."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ServerError(f"{folder} cannot be a server's folder: {error.strerror}") from error
         arguments = [str(folder) if remove else "", "0" if remove else str(grace_s)]
         with (folder / "keeper.log").open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own script

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from sunshower.errors import ConfigError, KafkaUnreachable, UnknownTopic
-from sunshower.kafka.metadata import as_ours
+from sunshower.errors import ConfigError, UnknownTopic
+from sunshower.kafka.metadata import as_ours, need_client, no_client
 from sunshower.kafka.partitions import Partition
 
 if TYPE_CHECKING:
@@ -37,10 +36,7 @@ class Consumer:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         check_settings(settings)
-        if not importlib.util.find_spec("confluent_kafka"):
-            raise KafkaUnreachable(
-                "confluent_kafka, the client of Kafka, is missing: pip install 'sunshower[kafka]'"
-            )
+        need_client()
         from confluent_kafka import Consumer, KafkaException
 
         self.address = str(settings["bootstrap.servers"])
@@ -60,7 +56,7 @@ class Consumer:
         try:
             self.client: Client = Consumer({**usual, **settings, **_FIXED})
         except (KafkaException, TypeError) as error:
-            raise ConfigError(f"these settings make no client of Kafka: {error.args[0]}") from error
+            raise no_client(error) from error
         self.consume: Callable[[int, float], list[Message]] = self.client.consume
 
     def assign(self, offsets: Mapping[Partition, int]) -> None:

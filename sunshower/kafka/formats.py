@@ -37,6 +37,18 @@ class Bytes(Format):
         return None
 
 
+def format_of(part: str, given: object) -> Format:
+    """Bytes, unless another one is `given`. Raises ConfigError for what is no format."""
+    if given is None:
+        return Bytes()
+    if isinstance(given, Format):
+        return given
+    told = getattr(given, "__name__", repr(given))
+    raise ConfigError(
+        f"{part}={told} is no format; give one such as {part}=Text(), or Json(Sale) for records"
+    )
+
+
 @dataclass(frozen=True)
 class Text(Format):
     """Text in UTF-8, unless another encoding is said."""

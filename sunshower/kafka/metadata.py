@@ -41,10 +41,7 @@ class KafkaDirectory:
     """
 
     def __init__(self, settings: Mapping[str, object], *, answer_within_s: float = WITHIN_S):
-        if not importlib.util.find_spec("confluent_kafka"):
-            raise KafkaUnreachable(
-                "confluent_kafka, the client of Kafka, is missing: pip install 'sunshower[kafka]'"
-            )
+        need_client()
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
@@ -55,7 +52,7 @@ class KafkaDirectory:
             whole: dict[str, Any] = {**_QUIET, **settings, "error_cb": self._told.append}
             self._client = AdminClient(whole)
         except (KafkaException, TypeError) as error:
-            raise ConfigError(f"these settings make no client of Kafka: {error.args[0]}") from error
+            raise no_client(error) from error
 
     def topics(self) -> frozenset[str]:
         return frozenset(self._ask().topics) - INTERNAL_TOPICS
@@ -122,6 +119,21 @@ class KafkaDirectory:
 
     def _ours(self, error: object) -> KafkaError:
         return as_ours(error, "the list of topics", self._address)
+
+
+def need_client() -> None:
+    """Raise KafkaError where the client is not installed: it does not come by waiting."""
+    if not importlib.util.find_spec("confluent_kafka"):
+        raise KafkaError(
+            "confluent_kafka, the client of Kafka, is missing: pip install 'sunshower[kafka]'"
+        )
+
+
+def no_client(error: Exception) -> ConfigError:
+    """For settings that the client itself refuses."""
+    said = error.args[0]
+    told = said.str() if hasattr(said, "str") else said
+    return ConfigError(f"these settings make no client of Kafka: {told}")
 
 
 def as_ours(error: object, what: str, address: str) -> KafkaError:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sunshower.clock import Clock, SystemClock
 from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable
 from sunshower.kafka.messages import Header, Message
-from sunshower.kafka.metadata import KafkaDirectory, as_ours
+from sunshower.kafka.metadata import KafkaDirectory, as_ours, need_client
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError as Refusal
@@ -150,10 +149,7 @@ def make_client(
 
     Raises as Producer.
     """
-    if not importlib.util.find_spec("confluent_kafka"):
-        raise KafkaUnreachable(
-            "confluent_kafka, the client of Kafka, is missing: pip install 'sunshower[kafka]'"
-        )
+    need_client()
     if not settings.get("bootstrap.servers"):
         raise ConfigError(
             'the settings lack bootstrap.servers, such as {"bootstrap.servers": "127.0.0.1:9092"}'

@@ -19,7 +19,7 @@ import numpy as np
 
 from sunshower.errors import ConfigError, KafkaError
 from sunshower.kafka.consumer import Consumer, check_settings
-from sunshower.kafka.formats import Bytes, Format
+from sunshower.kafka.formats import Format, format_of
 from sunshower.kafka.lag import Standing, figures
 from sunshower.kafka.lots import Lot
 from sunshower.kafka.options import Guarantee, KafkaOptions, Post
@@ -81,7 +81,8 @@ class KafkaSpout(LogSpout[Any]):
         self.replay = self.options.guarantee is Guarantee.AT_LEAST_ONCE
         self.refetches = self.options.refetch
         self._commits_first = self.options.guarantee is Guarantee.AT_MOST_ONCE
-        self.reads = (value or Bytes(), key or Bytes(), translate, _checked(fields, translate))
+        formats = (format_of("value", value), format_of("key", key))
+        self.reads = (*formats, translate, _checked(fields, translate))
         self.emits = emits or self.reads[3] or self.reads[0].record_type
         if self.emits is None and translate is None:
             self.emits = KafkaRecord

@@ -182,9 +182,10 @@ class Replays:
                 else "Mend the bolt or the record, allow more attempts, or put such records aside: "
                 'retry=Retry(dead_letters="dead.jsonl")'
             )
+            often = f" {times} times, the last time" if times > 1 else ":"
             raise TopologyFailed(
-                f"{_what(blame)} {told(message_id)} of spout {spout!r} failed {times} times, "
-                f"the last time {failure}. {advice}.{tail}"
+                f"{_what(blame)} {told(message_id)} of spout {spout!r} failed{often} {failure}. "
+                f"{advice}.{tail}"
             )
         record = self._keeper.values(replay)
         letter = dead_letter(spout, message_id, record, failure, times)

@@ -69,6 +69,8 @@ def test_a_zookeeper_comes_up_keeps_its_data_and_goes_down(
         assert "zookeeper-3.9.5 is down. Its data is in" in capsys.readouterr().out
         assert gone(unit["keeper"])
         assert up(sunshower, capsys) == {}
+    assert sunshower("dev", "down") == 0
+    assert "Nothing is up." in capsys.readouterr().out
 
 
 def test_a_kafka_comes_up_once_and_leaves_nothing(
@@ -81,7 +83,7 @@ def test_a_kafka_comes_up_once_and_leaves_nothing(
     unit = up(sunshower, capsys)["kafka"]
     assert brokers_seen_from(unit["address"]) == {1}
     assert sunshower("dev", "up", "kafka") == 0
-    assert "kafka-4.3.1 is up already" in capsys.readouterr().out
+    assert "kafka-4.3.1 is up already, and stays as it is" in capsys.readouterr().out
     assert sunshower("dev", "status") == 0
     assert "kafka-4.3.1 answers" in capsys.readouterr().out
     assert sunshower("dev", "down", "zookeeper") == 0
@@ -133,6 +135,16 @@ def test_a_port_that_is_taken_is_named_with_the_way_out(
         said = refused(sunshower, capsys, "up", "zookeeper", "--port", port, status=1)
     assert f"port {port} is taken: zookeeper-3.9.5 cannot listen there." in said
     assert "Choose another: sunshower dev up zookeeper --port N (0: any free one)." in said
+    assert up(sunshower, capsys) == {}
+
+
+def test_a_folder_that_cannot_be_made_is_named(
+    sunshower: Sunshower, capsys: pytest.CaptureFixture[str], tmp_path: Path, releases: None
+) -> None:
+    (tmp_path / "file").touch()
+    command = ("up", "zookeeper", "--port", 0, "--folder", tmp_path / "file" / "data")
+    said = refused(sunshower, capsys, *command, status=1)
+    assert said.endswith("file/data/zookeeper cannot be a server's folder: Not a directory")
     assert up(sunshower, capsys) == {}
 
 

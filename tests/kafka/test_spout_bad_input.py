@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from sunshower import Retry
 from sunshower.dev.kafka import Kafka
-from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable, UnknownTopic
-from sunshower.kafka.formats import Avro
+from sunshower.errors import Away, ConfigError, KafkaError, KafkaUnreachable, UnknownTopic
+from sunshower.kafka.formats import Avro, Json
 from sunshower.kafka.options import KafkaOptions, by_broker_group
 from sunshower.kafka.partitions import Partition
 from sunshower.kafka.spout import KafkaSpout
@@ -21,6 +21,10 @@ from tests.kafka.topics import new_topic
 BASE = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
 WITHIN_S = 10.0
 HERE = Context("t", "in", 1, 0, 1)
+
+
+class Sale(NamedTuple):
+    item: str
 
 
 def opened(settings: dict[str, Any], **more: Any) -> KafkaError:
@@ -73,6 +77,21 @@ def test_fields_that_no_message_has_are_refused(fields: Any) -> None:
         KafkaSpout(BASE, topics=["a"], fields=fields)
 
 
+@pytest.mark.parametrize("wrong", [{"value": Json}, {"key": Sale}, {"value": "json"}])
+def test_what_is_no_format_is_refused(wrong: dict[str, Any]) -> None:
+    part, given = next(iter(wrong.items()))
+    told = getattr(given, "__name__", "'json'")
+    with pytest.raises(ConfigError, match=rf"{part}={told} is no format; give one such as {part}="):
+        KafkaSpout(BASE, topics=["a"], **wrong)
+
+
+def test_a_client_that_is_missing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    error = opened(BASE, topics=["a"])
+    assert "pip install 'sunshower[kafka]'" in str(error)
+    assert not isinstance(error, Away)
+
+
 @pytest.mark.parametrize("wrong", [{"commit_s": 0}, {"uncommitted_max": 0}, {"behind_max": -1}])
 def test_options_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
@@ -98,7 +117,7 @@ def test_an_address_where_nobody_answers() -> None:
 def test_a_setting_that_the_client_does_not_know(kafka: Kafka) -> None:
     settings = {**BASE, "bootstrap.servers": kafka.bootstrap, "fetch.wait": 3}
     error = opened(settings, topics=["a"])
-    assert 'No such configuration property: "fetch.wait"' in str(error)
+    assert str(error).endswith('no client of Kafka: No such configuration property: "fetch.wait"')
 
 
 def test_avro_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

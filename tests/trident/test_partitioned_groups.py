@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sunshower.errors import FailedBatch, StaleAttempt
+from sunshower.errors import FailedBatch, StaleAttempt, StateMismatch
 from sunshower.stores.memory_tree import MemoryForest, MemoryTree
 from sunshower.trident.attempts import Attempt
 from sunshower.trident.spouts.numbers import OpaqueRowBatches, RowBatches, items
@@ -178,6 +178,17 @@ def test_a_repeated_attempt_of_a_transactional_batch_has_the_same_partitions() -
     read.listed = {"t@4"}
     assert drive.order(1) == first
     assert drive.order(2)["partitions"] == ["t@4", None, None]
+
+
+@BOTH
+@pytest.mark.parametrize("found", [3, [], {"txid": 1}])
+def test_partitions_that_are_none_are_refused_with_their_node(kind: type[Any], found: Any) -> None:
+    drive = Drive(kind(logs()))
+    drive.metadata[1] = found
+    with pytest.raises(StateMismatch, match=r"/coordinator/meta/1 holds .*, which is not like"):
+        drive.order(2)
+    with pytest.raises(StateMismatch, match=r"/coordinator/meta/1 holds .*, which is not like"):
+        drive.order(1)
 
 
 def test_what_an_earlier_attempt_wrote_of_a_partition_that_vanished_does_not_stand() -> None:

@@ -19,6 +19,7 @@ from typing import Any
 from sunshower.errors import TopologyError
 from sunshower.stores.tree import Tree, parent
 from sunshower.topologies.components import Context
+from sunshower.trident.nodes import mismatch
 from sunshower.trident.spouts.partitioned import Partitioned
 from sunshower.trident.spouts.port import SpoutKind
 from sunshower.trident.spouts.shelf import NOTHING, Shelf
@@ -33,6 +34,10 @@ def places(before: Sequence[str | None], there: Collection[str]) -> list[str | N
         if name is None and new:
             kept[at] = new.pop(0)
     return [*kept, *new]
+
+
+def _is_one(metadata: Any) -> bool:
+    return isinstance(metadata, dict) and isinstance(metadata.get("partitions"), list)
 
 
 def own(metadata: Any, context: Context) -> list[str]:
@@ -61,12 +66,15 @@ class PartitionsCoordinator(BaseCoordinator):
     def __init__(self, spout: Partitioned, tree: Tree, path: str, context: Context) -> None:
         self._spout = deepcopy(spout)
         self._spout.open(context)
-        self._tree, self._emitters = tree, f"{parent(path)}/user"
+        self._tree, self._emitters, self._metas = tree, f"{parent(path)}/user", f"{path}/meta"
         self._ended: set[tuple[str, str]] = set()  # runs and partitions
         self._is_new = True  # no batch has been begun in this life
         self._ends = type(spout).is_end is not Partitioned.is_end
 
     def initialize(self, txid: int, previous: Any, current: Any) -> Any:
+        at, before = (txid - 1, previous) if current is None else (txid, current)
+        if before is not None and not _is_one(before):
+            raise mismatch(f"{self._metas}/{at}", before, 'like {"txid": 7, "partitions": ["a"]}')
         if current is not None and self._spout.kind is SpoutKind.TRANSACTIONAL:
             return current
         there = self._spout.partitions()
@@ -75,7 +83,6 @@ class PartitionsCoordinator(BaseCoordinator):
                 f"{type(self._spout).__name__}.partitions() returns {[*there]!r:.200}; each "
                 "partition needs a name, and no two the same one"
             )
-        before = current or previous
         listed = before["partitions"] if before else []
         gone = [name for name in listed if name and name not in there] if current else []
         kept = places(listed, {*there, *gone})
