@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,11 +32,22 @@ class Archive:
         """What it is told to make the archive, beside the class path. Call `made` afterwards."""
         written = classes.read_bytes()
         classes.write_bytes(written[: written.rfind(b"\n") + 1])  # the server is still at it
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         return [
             *("-Xshare:dump", f"-XX:SharedClassListFile={classes}"),
             f"-XX:SharedArchiveFile={self._part}",
         ]
+
+    @contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Whether it is to be made by whoever asks: it is not there, and nobody else is at it."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.with_suffix(".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield not self.path.exists()
 
     def made(self, good: bool) -> None:
         """Put it where it belongs, whole."""

@@ -22,6 +22,7 @@ from sunshower.errors import ServerError
 READY_WITHIN_S = 240.0  # 5 s on a free machine; three brokers on a very busy one took 64 s
 END_WITHIN_S = 60.0
 _TAIL_LINES = 12
+_ARCHIVING = "classes"
 _TRIES = 3
 _TAKEN = b"Address already in use"
 _JVM = (
@@ -173,17 +174,16 @@ class Servers:
 
     def _archive_classes(self, archive: Archive) -> None:
         """From what the server that was started last has used. Without one, starts are slow."""
-        if archive.path.exists():
-            return
-        self._look("archiving the classes, once: the next start takes about half the time")
-        classes = self._classes([*self._pids][-1])
-        good = False
-        with contextlib.suppress(OSError, ServerError):
-            self._execute("classes", *archive.making(classes), "-cp", self._class_path)
-            self._run(["classes"])
-            good = True
-        with contextlib.suppress(OSError):
-            archive.made(good)
+        last = self._classes([*self._pids][-1])
+        with contextlib.suppress(OSError), archive.alone() as wanted:
+            if wanted:
+                self._look("archiving the classes, once: the next start takes about half the time")
+                self._execute(_ARCHIVING, *archive.making(last), "-cp", self._class_path)
+                try:
+                    archive.made(self._kept().wait(_ARCHIVING, READY_WITHIN_S) == 0)
+                    del self._pids[_ARCHIVING]
+                except ServerError:  # a very busy machine; the next start tries again
+                    self._signal(_ARCHIVING, signal.SIGKILL)
         for file in self.folder.glob("*.classes"):
             file.unlink()
 
