@@ -6,6 +6,8 @@ PYTHON ?=
 ARGS ?=
 SEEDS ?= 1000
 BIN := .venv/bin
+# Where images set this, every process of every topology would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 # The file pins what pip builds with, too; `-c` would not reach there.
 PIP := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 

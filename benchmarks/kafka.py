@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Sequence
 from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
@@ -67,58 +68,62 @@ class Topic:
 
 
 def reading(arena: Arena, topic: Topic) -> Match:
-    """KafkaSpout → nothing, committing every second, never, and without a guarantee."""
+    """KafkaSpout → nothing, the values alone: committing every second, never, and without a
+    guarantee; and with all that a KafkaRecord has."""
 
-    def ours(variant: str, **options: object) -> Entry:
+    def ours(variant: str, fields: Sequence[str] = ("value",), **options: object) -> Entry:
         key = Key(_NAME, "sunshower", f"pack-null-{variant}", "M messages/s")
-        return Entry(key, partial(_null, arena, topic, options))
+        return Entry(key, partial(_null, arena, topic, fields, options))
 
     committing = ours("at-least-once")
+    whole = ours("whole-records", ())
     silent = ours("never-committed", commit_s=_NEVER_S)
     careless = ours("no-guarantee", guarantee=Guarantee.NONE)
     loop = Entry(Key(_NAME, "loop", "consume", "M messages/s"), partial(_bare, arena, topic))
     return Match(
         "kafka",
-        [committing, loop, silent, careless],
+        [committing, loop, silent, careless, whole],
         [
             Ratio(f"{_NAME}/at-least-once/loop", committing.key, loop.key),
+            Ratio(f"{_NAME}/whole-records/loop", whole.key, loop.key),
             Ratio(f"{_NAME}/at-least-once/never-committed", committing.key, silent.key),
         ],
     )
 
 
-def counting(arena: Arena, topic: Topic) -> Entry:
-    """Our count of the words of all messages."""
-    key = Key("kafka_words", "sunshower", "pack-rows", "M words/s")
-    return Entry(key, partial(_words, arena, topic))
+def counting(arena: Arena, topic: Topic, variant: str = "rows") -> Entry:
+    """Our count of the words of all messages, by `rows` or `columns`."""
+    key = Key("kafka_words", "sunshower", f"pack-{variant}", "M words/s")
+    return Entry(key, partial(_words, arena, topic, variant))
 
 
 def words(arena: Arena, topic: Topic, tell: Tell) -> Match:
     """Counting words from the topic; the peers, who are slower, count a share of them."""
     interpreter = running.python(tell)
     unit = "M words/s"
-    ours = counting(arena, topic)
+    ours = [counting(arena, topic, variant) for variant in ("rows", "columns")]
     peers = [
         Entry(Key("kafka_words", peer, how, unit), partial(_peer, interpreter, peer, how, topic))
         for peer, how in (("faust", "agent"), ("quix", "expand"), ("quix", "one-function"))
     ]
     names = ("faust", "quix", "quix-one-function")
     ratios = [
-        Ratio(f"kafka_words/pack-rows/{name}", ours.key, peer.key)
+        Ratio(f"kafka_words/{own.key.variant}/{name}", own.key, peer.key)
+        for own in ours
         for name, peer in zip(names, peers, strict=True)
     ]
-    return Match("kafka-words", [ours, *peers], ratios)
+    return Match("kafka-words", [*ours, *peers], ratios)
 
 
-def _null(arena: Arena, topic: Topic, options: dict[str, object]) -> Sample:
+def _null(arena: Arena, topic: Topic, fields: Sequence[str], options: dict[str, object]) -> Sample:
     gate = arena.gate()
-    topology = kafka_null(gate, topic.settings(), topic.name, topic.messages, options)
+    topology = kafka_null(gate, topic.settings(), topic.name, topic.messages, fields, options)
     return arena.run(topology, gate, Layout.PACK).expect(topic.messages).sample(MILLION)
 
 
-def _words(arena: Arena, topic: Topic) -> Sample:
+def _words(arena: Arena, topic: Topic, variant: str) -> Sample:
     gate = arena.gate()
-    topology = kafka_words(gate, topic.settings(), topic.name, topic.messages)
+    topology = kafka_words(gate, topic.settings(), topic.name, topic.messages, variant)
     return arena.run(topology, gate, Layout.PACK).expect(topic.words).sample(MILLION)
 
 

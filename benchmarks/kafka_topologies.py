@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from benchmarks.gate import POLL_S, Gate
-from benchmarks.topologies import CountTuples, Sink
-from sunshower import Context, Topology
+from benchmarks.topologies import CountColumns, CountTuples, Sink
+from sunshower import Context, Derived, Topology, batch
 from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.topologies.logs import Polled
@@ -24,8 +27,9 @@ class GatedKafka(KafkaSpout):
         topic: str,
         messages: int,
         options: KafkaOptions | None = None,
+        fields: Sequence[str] = ("value",),
     ) -> None:
-        super().__init__(settings, topics=[topic], options=options)
+        super().__init__(settings, topics=[topic], fields=fields, options=options)
         self._gate, self._left = gate, messages
         self._begun_s: float | None = None
         self._is_ready = False
@@ -64,25 +68,45 @@ class Nothing(Sink):
 
 
 def split_value(record: Any) -> Iterator[tuple[bytes]]:
-    for word in record[4].split():
+    for word in record[0].split():
         yield (word,)
 
 
+@batch
+def split_values(messages: pa.Table) -> Derived:
+    texts = pc.utf8_trim_whitespace(messages["value"].combine_chunks().cast(pa.string()))
+    words = pc.utf8_split_whitespace(texts)
+    rows = pa.table({"word": pc.list_flatten(words)})
+    return Derived(rows, pc.list_parent_indices(words).to_numpy())
+
+
 def kafka_null(
-    gate: Gate, settings: Mapping[str, Any], topic: str, messages: int, options: dict[str, Any]
+    gate: Gate,
+    settings: Mapping[str, Any],
+    topic: str,
+    messages: int,
+    fields: Sequence[str],
+    options: dict[str, Any],
 ) -> Topology:
     """One spout and one bolt, in one worker."""
     topology = Topology("kafka-null", idle_poll_s=POLL_S, workers=1)
-    source = GatedKafka(gate, settings, topic, messages, KafkaOptions(**options))
+    source = GatedKafka(gate, settings, topic, messages, KafkaOptions(**options), fields)
     topology.spout("source", source).local_or_shuffle().bolt("sink", Nothing, fields=())
     return topology
 
 
-def kafka_words(gate: Gate, settings: Mapping[str, Any], topic: str, messages: int) -> Topology:
-    """Two of each, in two workers; words travel, the rest stays where it is read."""
-    topology = Topology("kafka-words", idle_poll_s=POLL_S)
+def kafka_words(
+    gate: Gate, settings: Mapping[str, Any], topic: str, messages: int, variant: str
+) -> Topology:
+    """Two of each, in two workers; words travel, the rest stays where it is read.
+
+    `rows`: a call for each message, and for each word; `columns`: for each Arrow table.
+    """
+    split, count = {"rows": (split_value, CountTuples), "columns": (split_values, CountColumns)}[
+        variant
+    ]
+    topology = Topology(f"kafka-words-{variant}", idle_poll_s=POLL_S)
     source = topology.spout("source", GatedKafka(gate, settings, topic, messages), parallelism=2)
-    near = source.local_or_shuffle()
-    parts = near.bolt("split", split_value, parallelism=2, fields=("word",))
-    parts.fields("word").bolt("sink", CountTuples, parallelism=2, fields=())
+    parts = source.local_or_shuffle().bolt("split", split, parallelism=2, fields=("word",))
+    parts.fields("word").bolt("sink", count, parallelism=2, fields=())
     return topology

@@ -39,13 +39,14 @@ def words(arena: Arena, lines: Path, count: int, seconds: float, tell: Tell) -> 
     opaque, transactional = (_files(arena, folder, count, kind) for kind in kinds)
     sparks = [_spark(arena, Setup(files), folder, count) for files in (4, FILES)]
     empty = [_empty(arena, kind, what, seconds) for kind in kinds for what in ("wall", "cpu")]
+    alone = [_empty(arena, kinds[0], what, seconds, workers=1) for what in ("wall", "cpu")]
     memory = Entry(
         Key(_NAME, "sunshower", "memory-growth", "MiB"),
         partial(_growth, arena, longer, count * LONGER),
     )
     return Match(
         "trident",
-        [opaque, plain, transactional, *sparks, *empty, memory],
+        [opaque, plain, transactional, *sparks, *empty, *alone, memory],
         [
             _ratio("pack-opaque", "at-least-once", opaque, plain),
             _ratio("pack-transactional", "at-least-once", transactional, plain),
@@ -96,14 +97,15 @@ def _kafka(arena: Arena, topic: kafka.Topic) -> Sample:
         return commit_all(arena, topology, gate, folder).expect(topic.words).sample(_MILLION)
 
 
-def _empty(arena: Arena, kind: StateKind, what: str, seconds: float) -> Entry:
+def _empty(arena: Arena, kind: StateKind, what: str, seconds: float, workers: int = 2) -> Entry:
     def run() -> Sample:
         with arena.fresh_folder() as folder:
             gate = arena.gate()
-            topology = nothing(gate, folder, kind)
+            topology = nothing(gate, folder, kind, workers)
             return Sample(empty_batches(arena, topology, gate, max(seconds, _EMPTY_S))[what])
 
-    return Entry(Key(_NAME, "sunshower", f"empty-{kind.value}-{what}", "ms"), run)
+    where = "-one-worker" if workers == 1 else ""
+    return Entry(Key(_NAME, "sunshower", f"empty-{kind.value}{where}-{what}", "ms"), run)
 
 
 def _growth(arena: Arena, lines: Path, count: int) -> Sample:

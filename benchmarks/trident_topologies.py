@@ -99,11 +99,6 @@ def split_line(line: Any) -> Iterator[tuple[str]]:
         yield (word,)
 
 
-def split_value(record: Any) -> Iterator[tuple[str]]:
-    for word in record[4].split():
-        yield (word,)
-
-
 def words_in_files(
     gate: Gate, lines: Path, folder: Path, records: int, kind: StateKind = StateKind.OPAQUE
 ) -> Topology:
@@ -119,14 +114,14 @@ def words_in_kafka(
     options = BatchOptions(
         first=First.EARLIEST, until_end=True, bounds=Bounds(records=records, bytes=64 << 20)
     )
-    spout = KafkaOpaque(settings, topics=[topic], value=Text(), options=options)
-    return _counting(spout, gate, folder, StateKind.OPAQUE, split_value)
+    spout = KafkaOpaque(settings, topics=[topic], value=Text(), fields=("value",), options=options)
+    return _counting(spout, gate, folder, StateKind.OPAQUE, split_line)
 
 
-def nothing(gate: Gate, folder: Path, kind: StateKind) -> Topology:
+def nothing(gate: Gate, folder: Path, kind: StateKind, workers: int = 2) -> Topology:
     """The word count, of a source that never has a line: an opaque or a transactional one."""
     spout = NeverOpaque() if kind is StateKind.OPAQUE else NeverTransactional()
-    return _counting(spout, gate, folder, StateKind.OPAQUE, split_line)
+    return _counting(spout, gate, folder, StateKind.OPAQUE, split_line, workers)
 
 
 def state_of(folder: Path, kind: StateKind = StateKind.OPAQUE) -> SqliteState:
@@ -134,8 +129,10 @@ def state_of(folder: Path, kind: StateKind = StateKind.OPAQUE) -> SqliteState:
     return SqliteState(folder / "counts.db", kind)
 
 
-def _counting(spout: Any, gate: Gate, folder: Path, kind: StateKind, split: Any) -> Topology:
-    topology = Topology("exactly-once")
+def _counting(
+    spout: Any, gate: Gate, folder: Path, kind: StateKind, split: Any, workers: int = 2
+) -> Topology:
+    topology = Topology("exactly-once", workers=workers)
     store = InSqlite(folder / "batches.db")
     lines = batches(
         topology, SOURCE, Gated(spout, gate), parallelism=2, store=store, max_batches=MAX_BATCHES

@@ -7,7 +7,6 @@ from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sunshower.errors import BadEmit
@@ -82,6 +81,8 @@ class ColumnKeys:
 
     def find(self, column: pa.Array) -> NDArray[np.uint16]:
         """The index of the task of each key, shape (len(column),)."""
+        import pyarrow.compute as pc  # every worker would wait for it, and few hash columns
+
         if self._known is None or len(self._known) > _KEYS_MAX or self._known.type != column.type:
             self._known, self._indices = column.slice(0, 0), self._indices[:0]
         places = pc.index_in(column, value_set=self._known)

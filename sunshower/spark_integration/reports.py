@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import Any
 
 from sunshower.spark_integration.port import JobReport
 
 _KEPT = 100  # reports of one task
+_LOOKED_AT = 64  # of the last writes and queries of a session; more do not end side by side
 _BUS_MS = 1000  # Spark counts beside the work; it is done with that soon after
 
 
@@ -65,12 +66,35 @@ def spark_said(context: Any, group: str) -> dict[str, Any]:
     return found
 
 
+def files_written(session: Any, jobs: Collection[int]) -> int | None:
+    """How many files the tasks of these jobs have written: Spark's own sum of what those told
+    whose work counts, so tasks that were repeated are in it once. None: it cannot be learnt."""
+    with suppress(Exception):
+        session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_BUS_MS)
+        store = session._jsparkSession.sharedState().statusStore()
+        first = max(store.executionsCount() - _LOOKED_AT, 0)
+        done = list(_items(store.executionsList(first, _LOOKED_AT)))
+        for one in reversed(done):
+            if any(one.jobs().contains(job) for job in jobs):
+                values = store.executionMetrics(one.executionId())
+                known = [values.get(id) for id in _counters(one)]
+                told = [int(value.get().replace(",", "")) for value in known if value.isDefined()]
+                return sum(told) if told else None
+    return None
+
+
+def _counters(execution: Any) -> Iterator[int]:
+    for one in _items(execution.metrics()):
+        if one.name() == "number of written files":
+            yield one.accumulatorId()
+
+
 def _spilled(store: Any, job: int) -> int:
-    stages = list(_stages(store.job(job)))
+    stages = list(_items(store.job(job).stageIds()))
     return sum(int(store.lastStageAttempt(one).diskBytesSpilled()) for one in stages)
 
 
-def _stages(job: Any) -> Iterator[int]:
-    ids = job.stageIds()
-    for index in range(ids.size()):
-        yield ids.apply(index)
+def _items(sequence: Any) -> Iterator[Any]:
+    """Of one of Scala's."""
+    for index in range(sequence.size()):
+        yield sequence.apply(index)

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyarrow import parquet
 
 from sunshower.errors import Away, ConfigError, ResultMismatch, WriteFailed
 from sunshower.spark_integration.port import BatchInfo, Writer
+from sunshower.spark_integration.reports import files_written
 from sunshower.spark_integration.table_folder import TableFolder, Written, stage, staging
 from sunshower.trident.states.counted import CountedIn
 
@@ -39,6 +40,15 @@ def table(folder: str | PurePath) -> Table:
 
 
 @dataclass(frozen=True)
+class Saved:
+    """What Spark says that it has written."""
+
+    application: str
+    jobs: tuple[int, ...]  # of the batch
+    files: int | None  # None: it does not say
+
+
+@dataclass(frozen=True)
 class Table:
     """A writer that stages attempts; Tables shows those that are committed."""
 
@@ -51,12 +61,13 @@ class Table:
         """Write an attempt to where no reader looks."""
         assert batch.txid is not None, "bolts outside of a program of batches refuse tables"
         where, began = staging(self.folder, batch.txid, batch.attempt), time.monotonic()
-        done_by = self.save(result, where)
+        saved = self.save(result, where)
         files = sorted(where.glob("*.parquet"))
-        if not files:  # Spark makes one of no rows, too
+        if len(files) < (saved.files or 1):  # Spark makes one of no rows, too
             raise WriteFailed(
-                f"{self}: Spark has written batch {batch.txid}, and nothing of it is here: its "
-                "executors must write to the same folder, on a file system that all share"
+                f"{self}: Spark has written {saved.files or 'the'} files of batch {batch.txid}, "
+                f"and {len(files)} of them are here: its executors must write to the same folder, "
+                "on a file system that all share"
             )
         stage(
             where,
@@ -67,22 +78,30 @@ class Table:
                 len(files),
                 sum(file.stat().st_size for file in files),
                 round(time.monotonic() - began, 3),
-                *done_by,
+                saved.application,
+                saved.jobs,
             ),
         )
 
-    def save(self, result: DataFrame, where: Path) -> tuple[str, tuple[int, ...]]:
-        """Its rows as Parquet files in a new folder; Spark's application, and this batch's jobs."""
+    def save(self, result: DataFrame, where: Path) -> Saved:
+        """Its rows as Parquet files in a new folder."""
         if taken := [name for name in result.columns if name.casefold() == "txid"]:
             raise ResultMismatch(
                 f"{self}: there is a column {taken[0]!r}, and txid is the batch's number in this "
                 "table: rename it"
             )
-        result.write.options(**_NO_MARK).parquet(f"file:{where}")
         context = result.sparkSession.sparkContext
-        group = context.getLocalProperty("spark.jobGroup.id")
-        jobs = context.statusTracker().getJobIdsForGroup(group) if group else ()
-        return str(context.applicationId), tuple(sorted(jobs))
+        before = _jobs(context)
+        result.write.options(**_NO_MARK).parquet(f"file:{where}")
+        jobs = _jobs(context)
+        files = files_written(result.sparkSession, jobs - before)
+        return Saved(str(context.applicationId), tuple(sorted(jobs)), files)
+
+
+def _jobs(context: Any) -> set[int]:
+    """Those of the batch, up to now."""
+    group = context.getLocalProperty("spark.jobGroup.id")
+    return set(context.statusTracker().getJobIdsForGroup(group)) if group else set()
 
 
 class Tables:

@@ -43,6 +43,7 @@ class _Watch:
 
 class SqliteTree:
     """See the port. Changes are noticed within 50 ms; a thread looks, and keeps the session alive.
+    Where nothing is watched, it wakes up for the session alone.
 
     A session ends when its process is not heard of for `session_timeout_s`.
     """
@@ -60,8 +61,8 @@ class SqliteTree:
         self._lock = threading.Lock()
         self._watches: list[_Watch] = []
         self._listeners = Listeners()
-        self._closed = threading.Event()
-        self._lost = False
+        self._wake = threading.Event()
+        self._closed = self._lost = False
         self.session = ""
         with self._errors():
             self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -129,15 +130,17 @@ class SqliteTree:
         with self._reading() as db:
             watch.seen = _look(db, path)
         self._watches.append(watch)
+        self._wake.set()
         return watch
 
     def listen(self, told: Told) -> Listener:
         return self._listeners.add(told)
 
     def close(self) -> None:
-        if self._closed.is_set():
+        if self._closed:
             return
-        self._closed.set()
+        self._closed = True
+        self._wake.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()
         with self._writing() as db:
@@ -152,7 +155,12 @@ class SqliteTree:
             mine = self._open()
         beat_s = self._session_timeout_s / _BEATS
         due_s, seen = time.monotonic() + beat_s, -1
-        while not self._closed.wait(_LOOK_EVERY_S):
+        while True:
+            wait_s = max(due_s - time.monotonic(), 0.0)
+            self._wake.wait(min(wait_s, _LOOK_EVERY_S) if self._watches else wait_s)
+            self._wake.clear()
+            if self._closed:
+                break
             with suppress(StoreError), self._errors():
                 if time.monotonic() >= due_s:
                     due_s = time.monotonic() + beat_s
@@ -173,6 +181,7 @@ class SqliteTree:
         sql = "UPDATE sessions SET until = ? WHERE id = ?"
         if not db.execute(sql, (until, self.session)).rowcount:
             self._lost, self.session = True, uuid.uuid4().hex
+            self._wake.set()
             db.execute("INSERT INTO sessions VALUES (?, ?)", (self.session, until))
 
     def _tell_of_session(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import pytest
@@ -205,7 +206,9 @@ def test_a_message_that_cannot_be_read_fails_its_batch_or_becomes_what_is_said(
     with driven(spout(kafka, topic, value=Json())) as drive:
         said = rf"{topic}\[0\], offset 1 cannot be read: .*JSONDecodeError.*unreadable="
         with pytest.raises(FailedBatch, match=said):
-            drive.emit(1)
+            next(
+                filter(None, map(drive.batch, count(1)))
+            )  # a busy broker may have nothing at first
     told: list[Any] = []
 
     def put_aside(record: Any, reason: str) -> Any:
@@ -213,7 +216,8 @@ def test_a_message_that_cannot_be_read_fails_its_batch_or_becomes_what_is_said(
         return record._replace(value=-1)
 
     with driven(spout(kafka, topic, value=Json(), unreadable=put_aside)) as drive:
-        assert [row.value for row in drive.batch(1)] == [1, -1, 3]
+        rows = next(filter(None, map(drive.batch, count(1))))
+        assert [row.value for row in rows] == [1, -1, 3]
         assert told == [(1, b"no json")]
         assert drive.emitters[0].figures()["unreadable"] == 1
 

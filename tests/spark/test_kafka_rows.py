@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -35,6 +37,46 @@ class Sum(NamedTuple):
 def sums(records: Any, batch: BatchInfo) -> Any:
     found = records.selectExpr("string(partition) key", "int(string(value)) number")
     return found.groupBy("key").agg({"number": "sum"}).withColumnRenamed("sum(number)", "total")
+
+
+@dataclass(frozen=True)
+class Subscribed:
+    """What a user's own code would do who subscribes to a topic, in the session of a step."""
+
+    servers: str
+    topic: str
+
+    @property
+    def options(self) -> dict[str, str]:
+        named = {"kafka.bootstrap.servers": self.servers, "subscribe": self.topic}
+        return {**named, "startingOffsets": "earliest"}
+
+    def __call__(self, session: Any) -> Any:
+        return session.read.format("kafka").options(**self.options).load()
+
+    def follow(self, session: Any, into: Path) -> Any:
+        """A stream of Spark's own, to the end of what is there, and all that it has written."""
+        stream = session.readStream.format("kafka").options(**self.options).load().writeStream
+        stream = stream.format("parquet").option("checkpointLocation", f"{into}-checkpoint")
+        stream.trigger(availableNow=True).start(str(into)).awaitTermination()
+        return session.read.parquet(str(into))
+
+
+@dataclass(frozen=True)
+class BothWays:
+    """A transform that sums what a static table of a topic has, and a stream that follows it."""
+
+    subscribed: Subscribed
+    into: Path
+
+    def __call__(self, df: Any, batch: BatchInfo) -> Any:
+        followed = self.subscribed.follow(df.sparkSession, self.into)
+        found = {"table": batch.tables["topic"], "stream": followed}
+        sums = [
+            frame.selectExpr(f"'{name}' key", "sum(int(string(value))) total")
+            for name, frame in found.items()
+        ]
+        return sums[0].unionAll(sums[1])
 
 
 @pytest.fixture
@@ -87,6 +129,19 @@ def test_batches_without_a_range_and_several_ranges_of_a_partition_are_read_too(
     assert _run(gateway, step, RANGES.table([])) == []
     pieces = [OffsetRange(topic, 1, first, first + 5) for first in (0, 5, 10)]
     assert _run(gateway, step, RANGES.table(pieces)) == [Sum("1", sum(range(1000, 1015)))]
+
+
+@pytest.mark.parametrize("place", ["local"], indirect=True)  # all of it is Spark's own
+def test_who_subscribes_in_the_session_of_a_step_reads_all_records_too(
+    kafka: Kafka, topic: str, gateway: Gateway, tmp_path: Path
+) -> None:
+    subscribed = Subscribed(kafka.bootstrap, topic)
+    step = Step(BothWays(subscribed, tmp_path / "followed"), Sum, tables={"topic": subscribed})
+    for more in ([], [b"5", b"6"]):  # a static table has what is there when its batch runs
+        fill(kafka.bootstrap, topic, more)
+        total = sum(int(one.value() or b"") for one in read_all(kafka.bootstrap, topic))
+        found = _run(gateway, step, RANGES.table([]))
+        assert found == [Sum("stream", total), Sum("table", total)]
 
 
 def _run(gateway: Gateway, step: Step, ranges: pa.Table) -> list[Any]:

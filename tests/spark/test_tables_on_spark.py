@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import pyarrow.dataset
 import pytest
 
-from sunshower.errors import ResultMismatch, SparkError
+from sunshower.errors import ResultMismatch, SparkError, WriteFailed
 from sunshower.spark_integration.port import BatchInfo, Gateway, Step
 from sunshower.spark_integration.schema import Columns
 from sunshower.spark_integration.table_folder import TableFolder, batches_in
-from sunshower.spark_integration.tables import table
+from sunshower.spark_integration.tables import Saved, Table, table
 
 
 class Sale(NamedTuple):
@@ -93,6 +93,30 @@ def test_readers_see_committed_batches_alone_at_once_and_as_a_stream(
     assert [(one.txid, one.attempt, one.rows) for one in kept] == [(1, 1, 2), (2, 0, 1)]
     assert all(one.jobs and one.application and one.seconds for one in kept)
     assert not set(kept[0].jobs) & set(kept[1].jobs)
+
+
+def in_three(df: Any, batch: BatchInfo) -> Any:
+    return df.repartition(3)
+
+
+class Losing(Table):
+    """As one whose folder not all executors share: what one of them has written is elsewhere."""
+
+    def save(self, result: Any, where: Path) -> Saved:
+        saved = super().save(result, where)
+        min(where.glob("*.parquet")).unlink()
+        return saved
+
+
+def test_a_batch_of_which_a_part_was_written_elsewhere_is_not_committed(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    opened, sales = TableFolder(tmp_path, "t", "b", current=1), [Sale("a", 1.0)] * 9
+    with pytest.raises(WriteFailed, match="written 3 files of batch 1, and 2 of them are here"):
+        run(gateway, Step(in_three, Sale, writers=(Losing(tmp_path),)), *sales)
+    run(gateway, Step(in_three, writers=(table(tmp_path),)), *sales, attempt=1)
+    opened.publish(1)
+    assert [(one.attempt, one.rows, one.files) for one in batches_in(tmp_path)] == [(1, 9, 3)]
 
 
 def test_a_table_that_cannot_be_written_fails_the_batch_with_its_reason(

@@ -1,0 +1,71 @@
+"""Java's archive of classes: made at the first start, used from the next on, and a mere gain."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sunshower.dev import classes
+from sunshower.dev.classes import archive_of
+from sunshower.dev.jars import ZOOKEEPER, class_path
+from sunshower.dev.java import find_java
+from sunshower.dev.servers import Upkeep, silent
+from sunshower.dev.zookeeper import ZooKeeper
+
+ONCE = "archiving the classes, once: the next start takes about half the time"
+
+
+@pytest.fixture(autouse=True)
+def _none_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classes, "folder", lambda: tmp_path / "archives")
+
+
+def is_used(path: Path, server: ZooKeeper) -> bool:
+    return str(path) in Path(f"/proc/{server.pid}/maps").read_text()
+
+
+def test_the_first_start_makes_it_and_the_second_uses_it(releases: None, tmp_path: Path) -> None:
+    told: list[str] = []
+    upkeep = Upkeep(folder=tmp_path / "data", keep=True, look=told.append)
+    with ZooKeeper(upkeep) as first:
+        (path,) = (tmp_path / "archives").glob("*.jsa")
+        assert path.name.startswith("zookeeper-3.9.5-")
+        assert not is_used(path, first)
+    assert ONCE in told
+    assert not list((tmp_path / "data").glob("*.classes"))
+    told.clear()
+    with ZooKeeper(upkeep) as second:
+        assert is_used(path, second)
+    assert ONCE not in told
+
+
+def test_a_java_that_cannot_make_it_runs_without_and_is_asked_once(
+    releases: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "poor"
+    java = home / "bin/java"
+    java.parent.mkdir(parents=True)
+    refuses = 'case "$*" in *-Xshare:dump*) exit 1;; esac'
+    java.write_text(f'#!/bin/sh\n{refuses}\nexec {find_java()} "$@"\n')
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    told: list[str] = []
+    for _ in range(2):
+        with ZooKeeper(Upkeep(look=told.append)) as server:
+            assert server.pid
+    assert told.count(ONCE) == 1
+    (path,) = (tmp_path / "archives").glob("*.jsa")
+    assert path.stat().st_size == 0
+
+
+def test_other_jars_have_another_archive(releases: None, tmp_path: Path) -> None:
+    java, jars = find_java(), class_path(ZOOKEEPER, silent)
+    more = tmp_path / "more.jar"
+    more.write_bytes(b"")
+    before = archive_of(ZOOKEEPER, java, os.pathsep.join([jars, str(more)])).path
+    assert before == archive_of(ZOOKEEPER, java, os.pathsep.join([jars, str(more)])).path
+    more.write_bytes(b"changed")
+    after = archive_of(ZOOKEEPER, java, os.pathsep.join([jars, str(more)])).path
+    assert len({before, after, archive_of(ZOOKEEPER, java, jars).path}) == 3
