@@ -133,9 +133,12 @@ def test_whom_a_failure_blames(failure: Failure, counts: bool) -> None:
 
 @pytest.mark.parametrize(
     ("step", "error"),
-    zip(
-        STEPS, [StoreUnreachable, KafkaUnreachable, SparkUnavailable, TapeUnreachable], strict=True
-    ),
+    [
+        (STEPS[0], StoreUnreachable),
+        (STEPS[1], KafkaUnreachable),
+        (STEPS[2], SparkUnavailable),
+        (STEPS[3], TapeUnreachable),
+    ],
 )
 def test_what_is_away_is_waited_for_and_no_attempt(step: str, error: type[Exception]) -> None:
     hook = Poison(step, 3, times=5, error=error)
