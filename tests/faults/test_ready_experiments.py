@@ -39,7 +39,7 @@ Runs = list[tuple[Mapping[str, Any], Outcome]]
 
 
 # What these depend on, no simulator has.
-REAL = {"exactly_once", "heavy_transform", "kill_the_broker"}
+REAL = {"disturbed_kafka", "exactly_once", "heavy_transform", "kill_the_broker"}
 
 
 def experiment_of(name: str) -> Experiment:

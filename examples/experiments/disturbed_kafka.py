@@ -1,0 +1,177 @@
+"""Disturbed Kafka: leaders move, brokers go away, partitions are added, ZooKeeper dies.
+
+    sunshower experiment run examples/experiments/disturbed_kafka.py --cluster ray
+
+It needs the extras `kafka` and `servers`. Three real brokers have the numbers, all of them each
+partition; a real ZooKeeper has the offsets, at Storm's path. Each run has one fault, for a while:
+
+    leader      the broker that leads partition 0 is killed; another one takes over
+    brokers     all three are killed
+    partitions  two more are added, with the last numbers in them
+    zookeeper   nothing can be committed
+
+Look for: every number in the sink, no timeout, and what is emitted while ZooKeeper is away.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from functools import cache, partial
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from sunshower import Bolt, Context, Number, Topology
+from sunshower.dev.kafka import Kafka
+from sunshower.dev.zookeeper import ZooKeeper
+from sunshower.faults import (
+    AtLeastOnce,
+    Experiment,
+    History,
+    NoPrematureAck,
+    Recovers,
+    Step,
+    Weighed,
+    What,
+    at,
+    outage,
+)
+from sunshower.faults.facts import Facts
+from sunshower.kafka.in_zookeeper import StormOffsets
+from sunshower.kafka.options import KafkaOptions
+from sunshower.kafka.spout import KafkaSpout
+from sunshower.kafka.translating import Received
+
+TOTAL, LATE = 4_000, 400
+BROKERS = (1, 2, 3)
+FAULTS = ("leader", "brokers", "partitions", "zookeeper")
+_SETTINGS = {"queued.max.messages.kbytes": 16, "fetch.message.max.bytes": 8_192}
+
+
+@cache
+def brokers() -> Kafka:
+    """Real ones, which end with this process."""
+    return Kafka(len(BROKERS)).start()
+
+
+@cache
+def zookeeper() -> ZooKeeper:
+    return ZooKeeper().start()
+
+
+class Source:
+    """A new topic of two partitions, with all numbers but the `late` ones."""
+
+    def __init__(self, late: int) -> None:
+        self.name, self.late = f"numbers-{uuid.uuid4().hex[:8]}", late
+        self.where = {"bootstrap.servers": brokers().bootstrap, "log_level": 0}
+        self.admin = AdminClient(self.where)
+        topic = NewTopic(self.name, 2, replication_factor=len(BROKERS))
+        self.admin.create_topics([topic])[self.name].result(60)
+        self.send(0, TOTAL - late)
+
+    def send(self, first: int, end: int, partition: int = -1) -> None:
+        producer = Producer(self.where)
+        for value in range(first, end):
+            producer.produce(self.name, b"%0100d" % value, partition=partition)
+        assert producer.flush(60) == 0, "the brokers do not take the numbers"
+
+    def grow(self) -> None:
+        """Two partitions more; the last one has the late numbers."""
+        self.admin.create_partitions([NewPartitions(self.name, 4)])[self.name].result(60)
+        self.send(TOTAL - self.late, TOTAL, 3)
+
+    def leader(self) -> int:
+        topic = self.admin.list_topics(self.name, timeout=60).topics[self.name]
+        return int(topic.partitions[0].leader)
+
+
+_source: list[Source] = []  # of the run that is made now
+_killed: list[int] = []  # brokers that are away
+
+
+def number(message: Received) -> Number:
+    return Number(int(message.value))
+
+
+class Slow(Bolt[Number, None]):
+    """Takes its time, and says what it has seen."""
+
+    def prepare(self, context: Context) -> None:
+        self.context = context
+
+    def process(self, record: Number) -> None:
+        self.context.clock.sleep(0.002)
+        self.context.wrote(record.value)
+
+
+class AllSeen:
+    """Every number of the topic came to the sink."""
+
+    name = "all-seen"
+
+    def check(self, history: History, facts: Facts) -> Weighed:
+        seen = {key for key, _ in history.rows(What.WROTE).details}
+        missing = sorted(set(range(TOTAL)) - seen)
+        said = f"{len(missing)} numbers were never seen, such as {missing[:3]}"
+        return Weighed(f"{len(seen)} of {TOTAL} numbers were seen", broken=[said] * bool(missing))
+
+
+def topology(fault: str) -> Topology:
+    source = Source(LATE if fault == "partitions" else 0)
+    _source[:] = [source]
+    offsets = StormOffsets(zookeeper().connect, "/kafka-storm", source.name)
+    options = KafkaOptions(offsets=offsets, commit_s=0.5, refresh_s=1.0)
+    settings = {**source.where, "group.id": source.name, **_SETTINGS}
+    topology = Topology("from-kafka", spout_pending=100)
+    spout = KafkaSpout(
+        settings, topics=[source.name], translate=number, emits=Number, options=options
+    )
+    topology.spout("numbers", spout).fields("value").bolt("sink", Slow, parallelism=1)
+    return topology
+
+
+def begin(fault: str) -> None:
+    match fault:
+        case "leader":
+            kill(_source[0].leader())
+        case "brokers":
+            kill(*BROKERS)
+        case "partitions":
+            _source[0].grow()
+        case "zookeeper":
+            zookeeper().kill()
+
+
+def end(fault: str) -> None:
+    if fault == "zookeeper":
+        zookeeper().restart()
+    if _killed:
+        brokers().restart(*_killed)
+        _killed.clear()
+
+
+def kill(*those: int) -> None:
+    for broker in those:
+        brokers().kill(broker)
+        _killed.append(broker)
+
+
+def plan(fault: str, away_s: float) -> Iterator[Step]:
+    if fault not in FAULTS:
+        raise ValueError(f"fault is {fault!r}; it must be one of {', '.join(FAULTS)}")
+    yield from at(3.0, outage(fault, partial(begin, fault), partial(end, fault), for_s=away_s))
+
+
+experiment = Experiment(
+    name="disturbed-kafka",
+    about="What Kafka and ZooKeeper do to a topology that reads: one fault a run.",
+    topology=topology,
+    plan=plan,
+    checkers=[AtLeastOnce(), NoPrematureAck(), AllSeen(), Recovers(60)],
+    parameters={"fault": "leader", "away_s": 4.0},
+    sweep={"fault": [*FAULTS]},
+    messages_max=TOTAL,
+    simulated=False,
+)
