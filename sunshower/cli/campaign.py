@@ -79,11 +79,20 @@ class Campaign:
         try:
             self._one(laboratory, folder, number)
         except Exception as error:
+            self._tell(number, error)
             if not folder.is_over:
-                write_unfinished(folder)
-            trace = "" if isinstance(error, SunshowerError) else f"\n{traceback.format_exc()}"
-            told = f"{self._title(number)}: {type(error).__name__}: {error}{trace}"
-            self._screen.say(escape(told.rstrip()))
+                self._finish(folder, number)
+
+    def _finish(self, folder: RunFolder, number: int) -> None:
+        try:
+            write_unfinished(folder)
+        except Exception as error:  # the others go on all the same
+            self._tell(number, error)
+
+    def _tell(self, number: int, error: Exception) -> None:
+        trace = "" if isinstance(error, SunshowerError) else f"\n{traceback.format_exc()}"
+        told = f"{self._title(number)}: {type(error).__name__}: {error}{trace}"
+        self._screen.say(escape(told.rstrip()))
 
     def _title(self, number: int) -> str:
         words = in_words(self._chosen[number], self._order.swept)

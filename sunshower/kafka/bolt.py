@@ -152,7 +152,7 @@ class KafkaBolt(Bolt[Any, None]):
         if error is None:
             self._hands.ack(tuple)
         else:
-            self._hands.fail(tuple, f"{type(error).__name__}: {error}")
+            self._hands.fail(tuple, error)
 
     def _begin_anew(self, fatal: KafkaError) -> None:
         """The client has given up for good: what is open fails, and is emitted again."""

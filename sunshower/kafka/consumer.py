@@ -29,7 +29,7 @@ _FIXED = {
 
 
 class Consumer:
-    """Raises ConfigError for settings that make no consumer, KafkaUnreachable without its package.
+    """Raises ConfigError for settings that make no consumer, KafkaError without its package.
 
     `settings` are librdkafka's; bootstrap.servers and group.id must be among them.
     """

@@ -37,7 +37,7 @@ _NO_HEADERS: list[Header] = []
 class Producer:
     """Sends messages, and says of each what has become of it.
 
-    Raises ConfigError for settings that make no producer, KafkaUnreachable without its package.
+    Raises ConfigError for settings that make no producer, KafkaError without its package.
     """
 
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:

@@ -157,4 +157,4 @@ class TransactionalKafkaBolt(Bolt[Any, None]):
             if error is None:
                 self._hands.ack(one)
             else:
-                self._hands.fail(one, f"{type(error).__name__}: {error}")
+                self._hands.fail(one, error)

@@ -31,7 +31,8 @@ _NAME_BYTES_MAX = 63  # PostgreSQL cuts off the rest, and two states would have 
 
 
 def connect(dsn: str, answer_within_s: float) -> Any:
-    """A connection, with a transaction for each statement. Raises StoreUnreachable."""
+    """A connection, with a transaction for each statement. Raises StoreUnreachable, and StoreError
+    without psycopg."""
     if not importlib.util.find_spec("psycopg"):
         raise StoreError("psycopg, its client, is missing: pip install 'sunshower[postgres]'")
     import psycopg

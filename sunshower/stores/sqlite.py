@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ def errors(file: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError) as error:
-        if file.is_dir():
+        if os.path.isdir(file):  # where Path.is_dir raises, this is False
             raise StoreError(f"{file} is a folder; give a file, such as {file}/store.db") from error
         if isinstance(error, FileExistsError | NotADirectoryError):
             raise StoreError(f"{file} is below what is no folder: {error}") from error

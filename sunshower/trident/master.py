@@ -105,8 +105,7 @@ class MasterSpout(Spout[Any]):
             self._opening.check()
             self._go_on(out, self._is_ready)
         except Away:
-            if self._clock.now() >= self._quiet_until_s:
-                self._quiet_until_s = self._clock.now() + _TOLD_AGAIN_S
+            if self._may_tell():
                 raise
 
     def ack(self, message_id: Any) -> None:
@@ -126,12 +125,13 @@ class MasterSpout(Spout[Any]):
         machine = self._machine
         if counts:
             self._causes[attempt.txid] = failure
-            with suppress(Away):  # then it is kept when the next attempt begins
+            with suppress(Exception if machine.gave_up else Away):  # else with the next attempt
                 self._keep_failures(attempt.txid)
         if machine.gave_up:
             raise TopologyFailed(self._end(attempt, failure))
         self._answer()
-        if failure.exception == ReportedFailedBatch.__name__:  # an error of this task's, noted
+        reported = failure.exception == ReportedFailedBatch.__name__
+        if reported or (failure.away and self._may_tell()):  # an error of this task's, noted
             raise ReportedFailedBatch(f"batch {attempt.txid}, attempt {attempt.attempt}: {failure}")
 
     def deactivate(self) -> None:
@@ -157,6 +157,14 @@ class MasterSpout(Spout[Any]):
         for coordinator in self._coordinators.values():
             coordinator.close()
         self._tree.close()
+
+    def _may_tell(self) -> bool:
+        """Whether it is time to tell again that something is away."""
+        now = self._clock.now()
+        if now < self._quiet_until_s:
+            return False
+        self._quiet_until_s = now + _TOLD_AGAIN_S
+        return True
 
     def _is_ready(self, txid: int) -> bool:
         return any(one.is_ready(txid) for one in self._coordinators.values())
