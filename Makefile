@@ -25,8 +25,10 @@ test: .venv/.dev  ## run all tests
 ifeq ($(strip $(ARGS)),)
 	@echo "Running the tests that need one process, on all processors …"
 	@$(BIN)/python -m pytest -n auto --dist worksteal -m "not ray and not servers and not spark"
-	@echo "Running the tests on a real Ray and real servers …"
-	@$(BIN)/python -m pytest -m "(ray or servers) and not spark"
+	@echo "Running the tests on a real Ray …"
+	@$(BIN)/python -m pytest -m "ray and not spark"
+	@echo "Running the tests on real servers, which mostly wait: two files at a time …"
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "servers and not ray and not spark"
 	@echo "Running the tests on a real Spark …"
 	@$(BIN)/python -m pytest -m spark
 else

@@ -23,7 +23,6 @@ FIXTURES = {
     *("zookeeper", "kafka", "kafka_secured", "kafka_cluster", "kafka_zk", "releases"),
     *("redis", "postgres"),
 }
-EXPENSIVE = ("kafka_cluster", "zookeeper", "kafka_secured")  # several processes, or certificates
 
 
 def obtain(*releases: Release) -> None:
@@ -129,12 +128,6 @@ def _package(name: str) -> Any:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Whoever asks for one is marked, so that `-m 'not servers'` leaves all of them out.
-
-    With `--dist loadgroup` those of the same expensive servers run in one process, others by file.
-    """
-    wanted = FIXTURES & {*getattr(item, "fixturenames", ())}
-    if wanted:
+    """Whoever asks for one is marked, so that `-m 'not servers'` leaves all of them out."""
+    if FIXTURES & {*getattr(item, "fixturenames", ())}:
         item.add_marker(pytest.mark.servers)
-        shared = next((name for name in EXPENSIVE if name in wanted), str(item.path))
-        item.add_marker(pytest.mark.xdist_group(shared))

@@ -1,4 +1,4 @@
-"""The commands for a running cluster, each in a process of its own, as somebody would type them."""
+"""The commands for a running cluster: a whole life in processes of their own, the rest in this."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sunshower.runtime.lifecycle import State
 from tests.cli.conftest import Write
 from tests.conftest import Sunshower
 from tests.house.reading import ROOT
@@ -60,6 +61,28 @@ def command(ray_cluster: RayCluster) -> Iterator[Command]:
         ray_cluster.find(topology).stop()
 
 
+@pytest.fixture
+def here(
+    command: Command, ray_cluster: RayCluster, sunshower: Sunshower, capsys: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Command:  # fmt: skip
+    """The same in this process, which saves the start of another one."""
+    import ray
+
+    monkeypatch.setenv("COLUMNS", "150")
+    address = ray.get_runtime_context().gcs_address
+
+    def run(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
+        capsys.readouterr()
+        found = sunshower(*arguments, "--address", address)
+        said = capsys.readouterr()
+        assert found == status, said.err
+        assert "Traceback" not in said.err
+        return subprocess.CompletedProcess(arguments, found, said.out, said.err)
+
+    return run
+
+
 def file(write: Write, folder: Path, total: str = "") -> Path:
     """A topology with a neighbour: code that no worker can import by name."""
     (folder / "spelling.py").write_text("def double(n):\n    return 2 * n\n")
@@ -68,7 +91,7 @@ def file(write: Write, folder: Path, total: str = "") -> Path:
 
 @pytest.mark.ray
 def test_a_topology_lives_on_a_cluster_from_submit_to_kill(
-    command: Command, write: Write, tmp_path: Path
+    command: Command, ray_cluster: RayCluster, write: Write, tmp_path: Path
 ) -> None:
     def status() -> dict[str, Any]:
         found: dict[str, Any] = json.loads(command("status", "numbers", "--json").stdout)
@@ -83,8 +106,12 @@ def test_a_topology_lives_on_a_cluster_from_submit_to_kill(
 
     assert "numbers is active" in command("activate", "numbers").stdout
     assert "inactive" not in command("list").stdout
-    while not (found := status())["components"]["drop"]["executed"]:
-        assert found["state"] == "active"
+    run = ray_cluster.find("numbers")
+    while not run.snapshot().component("drop").executed:
+        assert run.snapshot().state == State.ACTIVE
+    found = status()
+    assert found["state"] == "active"
+    assert found["components"]["drop"]["executed"]
     assert found["components"]["count"]["parallelism"] == 2
     assert [len(worker["tasks"]) for worker in found["workers"]] == [4, 4]
 
@@ -103,25 +130,23 @@ def test_a_topology_lives_on_a_cluster_from_submit_to_kill(
 
 @pytest.mark.ray
 def test_what_has_finished_is_listed_until_it_is_killed(
-    command: Command, write: Write, tmp_path: Path
+    here: Command, write: Write, tmp_path: Path
 ) -> None:
     path = file(write, tmp_path, total="500")
-    command("submit", path)
-    while "finished" not in (said := command("list").stdout):
+    here("submit", path)
+    while "finished" not in (said := here("list").stdout):
         assert "numbers" in said
     assert "1,000" in said or "500" in said
-    complaint = command("deactivate", "numbers", status=1).stderr
+    complaint = here("deactivate", "numbers", status=1).stderr
     assert "'numbers' is finished" in complaint
     assert "possible are: drain, kill" in complaint
-    assert "is there already" in command("submit", path, status=1).stderr
-    assert "nothing was finished" in command("kill", "numbers", "--now").stdout
-    assert "No topology is there" in command("list").stdout
+    assert "is there already" in here("submit", path, status=1).stderr
+    assert "nothing was finished" in here("kill", "numbers", "--now").stdout
+    assert "No topology is there" in here("list").stdout
 
 
 @pytest.mark.ray
-def test_a_topology_that_gave_up_says_why_until_it_is_killed(
-    command: Command, write: Write
-) -> None:
+def test_a_topology_that_gave_up_says_why_until_it_is_killed(here: Command, write: Write) -> None:
     path = write("""
         def invert(number: Number) -> None:
             1 / number.value
@@ -129,19 +154,19 @@ def test_a_topology_that_gave_up_says_why_until_it_is_killed(
         topology = Topology("inverses", attempts_max=2)
         topology.spout("numbers", Counter(3)).shuffle().bolt("invert", invert)
     """)
-    command("submit", path, "--inactive")
-    command("activate", "inverses")
-    while "failed" not in command("status", "inverses", "--json").stdout.partition("restarts")[0]:
+    here("submit", path, "--inactive")
+    here("activate", "inverses")
+    while "failed" not in here("status", "inverses", "--json").stdout.partition("restarts")[0]:
         pass
-    assert "ZeroDivisionError" in command("status", "inverses").stdout
-    assert "ZeroDivisionError" in command("activate", "inverses", status=1).stderr
-    assert "inverses is gone" in command("kill", "inverses").stdout
+    assert "ZeroDivisionError" in here("status", "inverses").stdout
+    assert "ZeroDivisionError" in here("activate", "inverses", status=1).stderr
+    assert "inverses is gone" in here("kill", "inverses").stdout
 
 
 @pytest.mark.ray
-def test_a_name_that_nobody_knows(command: Command) -> None:
+def test_a_name_that_nobody_knows(here: Command) -> None:
     for word in ("status", "activate", "deactivate", "kill", "rebalance"):
-        complaint = command(word, "nobody", status=1).stderr
+        complaint = here(word, "nobody", status=1).stderr
         assert "there is no topology 'nobody' on this cluster; none is there" in complaint
 
 

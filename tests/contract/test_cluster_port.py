@@ -135,13 +135,13 @@ def test_history_tells_of_every_kind_by_time(submit: Submit) -> None:
 
 
 def test_without_a_sample_no_history_is_kept(submit: Submit) -> None:
-    run = submit(chain(Paced(TOTAL, 0.1)), sample=None)
+    run = submit(chain(Paced(TOTAL, 0.1)), Layout.PACK, sample=None)
     assert run.wait(PATIENCE_S)
     assert run.history() == []
 
 
 def test_what_user_code_refuses_for_good_ends_the_topology(submit: Submit) -> None:
-    run = submit(chain(bolt=refuse, attempts_max=2))
+    run = submit(chain(bolt=refuse, attempts_max=2), Layout.PACK)
     with pytest.raises(TopologyFailed, match="no sevens"):
         run.wait(PATIENCE_S)
     with pytest.raises(TopologyFailed, match="no sevens"):
@@ -226,7 +226,7 @@ def test_a_machine_that_dies_takes_all_on_it_along_and_nothing_is_lost(submit: S
 
 
 def test_a_machine_that_is_not_there_cannot_be_killed(submit: Submit) -> None:
-    run = submit(chain())
+    run = submit(chain(), Layout.PACK)
     with pytest.raises(ClusterError, match="nowhere"):
         run.kill_node("nowhere")
 
@@ -327,7 +327,7 @@ def test_kill_says_what_was_done_and_is_the_end(submit: Submit) -> None:
 
 
 def test_what_is_not_possible_is_refused_and_says_what_is(submit: Submit) -> None:
-    run = submit(chain(Paced(TOTAL, 0.1)))
+    run = submit(chain(Paced(TOTAL, 0.1)), Layout.PACK)
     assert run.wait(PATIENCE_S)
     for refused in (run.activate, run.deactivate, run.rebalance):
         with pytest.raises(LifecycleError, match=r"is finished.*possible are: drain, kill"):
@@ -335,7 +335,7 @@ def test_what_is_not_possible_is_refused_and_says_what_is(submit: Submit) -> Non
 
 
 def test_who_stops_twice_stops_once_and_cannot_ask_any_more(submit: Submit) -> None:
-    run = submit(chain())
+    run = submit(chain(), Layout.PACK)
     run.stop()
     run.stop()
     for asked in (run.snapshot, run.finished, run.wait, run.activate, run.drain, run.kill_master):
@@ -346,9 +346,9 @@ def test_who_stops_twice_stops_once_and_cannot_ask_any_more(submit: Submit) -> N
 
 
 def test_a_name_is_taken_until_its_topology_is_stopped(submit: Submit) -> None:
-    run = submit(chain())
+    run = submit(chain(), Layout.PACK)
     with pytest.raises(ClusterError, match="'chain' is there already"):
-        submit(chain())
-    submit(chain(name="other")).stop()
+        submit(chain(), Layout.PACK)
+    submit(chain(name="other"), Layout.PACK).stop()
     run.stop()
-    submit(chain(Paced(TOTAL, 0.1))).wait(PATIENCE_S)
+    submit(chain(Paced(TOTAL, 0.1)), Layout.PACK).wait(PATIENCE_S)

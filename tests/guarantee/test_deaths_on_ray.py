@@ -82,7 +82,7 @@ def test_death_of_a_whole_worker(ray_cluster: RayCluster, tmp_path: Path) -> Non
 def test_calls_reach_a_successor_that_has_said_hello(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
-    with running(ray_cluster, tmp_path, Layout.ISOLATE) as run:
+    with running(ray_cluster, tmp_path, Layout.PACK) as run:
         victim = worker_of(run.plan, "work")
         actor = ray.get_actor(worker_name(run.id, victim), namespace=NAMESPACE)
         ray.get(actor.peers.remote({}, []))
