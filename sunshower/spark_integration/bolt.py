@@ -103,7 +103,8 @@ class SparkBatchBolt(Bolt[Any, Any]):
         self._since_s = self._clock.now()
         self._renew_at_s = self._since_s + _RENEW_S
         self._given: list[Given] = []
-        self._name = f"{context.component}-{context.index}-{uuid.uuid4().hex[:8]}"
+        self._task = f"{context.component}-{context.index}"
+        self._name = f"{self._task}-{uuid.uuid4().hex[:8]}"
         self._batches = self._rows = 0
         self._topology, self._seen = context.topology, Seen()
         self._gateway = self.step.where.open()
@@ -175,7 +176,7 @@ class SparkBatchBolt(Bolt[Any, Any]):
                 return
             tables = self._tables(tuples)
         id = f"{self._name}-{self._batches}"
-        batch = BatchInfo(id, len(tuples), topology=self._topology)
+        batch = BatchInfo(id, len(tuples), topology=self._topology, task=self._task)
         self._batches += 1
         self._given.append(Given(tuples, tables, batch, self._submit(tables, batch)))
 

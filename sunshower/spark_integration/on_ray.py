@@ -27,6 +27,7 @@ from sunshower.spark_integration.environment import java_for_executors, prepare
 from sunshower.spark_integration.host import Host, Job
 from sunshower.spark_integration.port import BatchInfo, JobReport, Step, Ticket
 from sunshower.spark_integration.running import from_bytes, to_bytes
+from sunshower.spark_integration.under_way import UnderWay
 
 _NAMESPACE = "sunshower"
 _STOP_S = 30.0
@@ -72,7 +73,7 @@ class RayDPSpark:
 
 
 class RayGateway:
-    """A client of the gateway actor."""
+    """A client of the gateway actor: one task of a topology, in one of its lives."""
 
     def __init__(self, place: RayDPSpark) -> None:
         if not ray.is_initialized():
@@ -84,6 +85,7 @@ class RayGateway:
         found["PATH"] = f"{found['JAVA_HOME']}/bin{os.pathsep}${{PATH}}"  # of the actor's node
         shared = {"name": f"spark/{place.name}", "lifetime": "detached", "get_if_exists": True}
         self._place, self._private = place, place.name is None
+        self._life = uuid.uuid4().hex
         self._actor: Any = (
             ray.remote(GatewayActor)
             .options(
@@ -109,7 +111,7 @@ class RayGateway:
         there = self._actor.there.options(max_task_retries=-1).remote()
         number = uuid.uuid4().hex
         job = self._actor.run.remote(
-            self._steps[id(step)][1], packed, batch, number, self._place, there
+            self._steps[id(step)][1], packed, batch, (number, self._life), self._place, there
         )
         return RayTicket(job, partial(self._actor.cancel.remote, number))
 
@@ -163,7 +165,7 @@ class GatewayActor:
         self._place = place
         self._host = Host(lambda: RayDPSession(place), place.in_flight)
         self._steps: dict[bytes, Step] = {}
-        self._jobs: dict[str, Job] = {}  # under way
+        self._under_way = UnderWay()
         self._lock = threading.Lock()
         self._busy = 0
         self._idle = self._timer()
@@ -177,19 +179,19 @@ class GatewayActor:
 
     def cancel(self, number: str) -> None:
         """Nobody waits for a job any more."""
-        if job := self._jobs.get(number):
-            job.cancel()
+        self._under_way.cancel(number)
 
     def run(
         self,
         step: bytes,
         tables: Sequence[bytes],
         batch: BatchInfo,
-        number: str,
+        asked: tuple[str, str],
         place: RayDPSpark,
         _: None,
     ) -> tuple[str, bytes | str | None, JobReport | None]:
-        """A job, to its end: ("", its rows, …) or (a kind of SparkError, what it says, None)."""
+        """A job, to its end: ("", its rows, …) or (a kind of SparkError, what it says, None).
+        `asked`: the number of the job, and the life of the task that has handed it over."""
         if place != self._place:
             said = f"{self._place} is there, and {place} has its name: {_ANOTHER}"
             return "SparkError", said, None
@@ -198,7 +200,7 @@ class GatewayActor:
             self._idle.cancel()
         try:
             job = Job(self._unpacked(step), [from_bytes(table) for table in tables], batch)
-            self._jobs[number] = job
+            self._under_way.add(asked[0], job, asked[1])
             result = self._host.submit(job).result()
             return "", None if result is None else to_bytes(result), job.report()
         except SparkLost:
@@ -206,7 +208,7 @@ class GatewayActor:
         except SparkError as error:
             return type(error).__name__, str(error), None
         finally:
-            self._jobs.pop(number, None)
+            self._under_way.remove(asked[0])
             with self._lock:
                 self._busy -= 1
                 if not self._busy:

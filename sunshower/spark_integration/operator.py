@@ -58,6 +58,7 @@ class SparkOperator:
     def prepare(self, context: Context) -> None:
         """Open a way to Spark; it starts beside the rest of the topology."""
         self._topology = context.topology
+        self._task = f"{context.component}-{context.index}"
         self._broken: SunshowerError | None = None
         self._seen = Seen()
         self._tables.open(context.topology, self.counted)
@@ -134,6 +135,11 @@ class SparkOperator:
         ]
         rows = sum(map(len, batch.records))
         info = BatchInfo(
-            str(attempt.txid), rows, attempt.attempt, attempt.txid, topology=self._topology
+            str(attempt.txid),
+            rows,
+            attempt.attempt,
+            attempt.txid,
+            topology=self._topology,
+            task=self._task,
         )
         return self._gateway.submit(self._spark.step, tables, info)

@@ -29,7 +29,8 @@ class BatchInfo:
 
     `id` is unique: of a Trident batch its txid, the same in every attempt; of any other a new one
     in each. `tables` are the static ones of the step, as DataFrames. Topologies share Spark's
-    processors fairly: each is a pool of its own, in which batches go one after the other.
+    processors fairly: each is a pool of its own, in which batches go one after the other. `task`
+    has handed it over: a component, and the index of its task.
     """
 
     id: str
@@ -38,6 +39,7 @@ class BatchInfo:
     txid: int | None = None
     tables: Mapping[str, Any] = field(default_factory=dict)
     topology: str = ""
+    task: str = ""
 
 
 class Reads(Protocol):

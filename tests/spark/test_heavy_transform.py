@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from sunshower.errors import ClusterError
 from sunshower.runtime.plan import Layout
-from sunshower.spark_integration.table_folder import batches_in
+from sunshower.spark_integration.table_folder import TableFolder, batches_in
 from sunshower.trident import SqliteState
 from tests.spark.conftest import obtain
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/heavy_transform.py"
+EXPERIMENT = EXAMPLE.parent / "experiments/heavy_transform.py"
 KILLS = 3
 
 
@@ -61,3 +63,18 @@ def test_whoever_is_killed_the_table_has_the_rows_of_a_plain_program(
     assert all(one.jobs for one in kept)
     best = [row["page"] for row in found if row["rank"] == 1]
     assert dict(SqliteState("heavy.db").items()) == {page: best.count(page) for page in set(best)}
+
+
+def test_each_repeat_of_the_experiment_has_files_of_its_own() -> None:
+    found = runpy.run_path(str(EXPERIMENT))
+    try:
+        assert found["written"]() is None
+        for _ in range(2):  # all repeats are declared before the first of them runs
+            found["topology"]()
+        first, second = found["FOLDER"].iterdir()
+        for own in (second, first):
+            assert len([*own.glob("heavy/input/*.txt")]) == 4
+            TableFolder(own / "heavy/sales", "t", "b", current=1)
+            assert found["written"]() == own / "heavy"
+    finally:
+        shutil.rmtree(found["FOLDER"])
