@@ -25,15 +25,16 @@ class Archive:
     def options(self, classes: Path) -> list[str]:
         """What the command `java` is told: use the archive, or write down what would be in it."""
         if self.path.exists():
-            return [f"-XX:SharedArchiveFile={self.path}"]
+            return [f"-XX:SharedArchiveFile={self.path}"] if self.path.stat().st_size else []
         return [f"-XX:DumpLoadedClassList={classes}"]
 
     def making(self, classes: Path) -> list[str]:
         """What it is told to make the archive, beside the class path. Call `made` afterwards."""
         written = classes.read_bytes()
-        classes.write_bytes(written[: written.rfind(b"\n") + 1])  # the server is still at it
+        whole = classes.with_name(f"whole-{classes.name}")  # the server is still at the other
+        whole.write_bytes(written[: written.rfind(b"\n") + 1])
         return [
-            *("-Xshare:dump", f"-XX:SharedClassListFile={classes}"),
+            *("-Xshare:dump", f"-XX:SharedClassListFile={whole}"),
             f"-XX:SharedArchiveFile={self._part}",
         ]
 

@@ -53,7 +53,8 @@ def _read(consumer: Consumer, partitions: tuple[Partition, ...], count: int) -> 
     consumer.assign(starts)
     ends = {*partitions}  # not reached yet; the client may tell of one again
     while ends:
-        messages = consumer.consume(10_000, timeout=_WITHIN_S)
+        # What is there is taken first: else the client waits for so many, or all of the time.
+        messages = consumer.consume(10_000, timeout=0.0) or consumer.consume(1, timeout=_WITHIN_S)
         if not messages:
             raise KafkaUnreachable(
                 f"the ends of {partitions[0].topic!r} cannot be read: no answer for "

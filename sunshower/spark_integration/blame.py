@@ -7,7 +7,15 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from sunshower.errors import RangeGone, SparkError, SparkLost, TransformFailed, WriteFailed
+from sunshower.errors import (
+    Away,
+    RangeGone,
+    SparkError,
+    SparkLost,
+    SparkUnavailable,
+    TransformFailed,
+    WriteFailed,
+)
 
 _OURS = str(Path(__file__).parent)
 _THEIRS = re.compile(r"[/\\](pyspark|py4j|raydp)[/\\]")
@@ -51,6 +59,8 @@ def blamed(error: BaseException, what: str, alive: bool) -> SparkError:
         return error
     if not alive:
         return SparkLost(f"Spark died while it ran {what} ({_first(error)}); a new one is started")
+    if isinstance(error, Away):
+        return SparkUnavailable(f"{what} waits: {type(error).__name__}: {error}")
     text = said(error)
     if found := _GONE.search(text):
         return RangeGone(

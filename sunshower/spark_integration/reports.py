@@ -77,7 +77,7 @@ def files_written(session: Any, jobs: Collection[int]) -> int | None:
         for one in reversed(done):
             if any(one.jobs().contains(job) for job in jobs):
                 values = store.executionMetrics(one.executionId())
-                known = [values.get(id) for id in _counters(one)]
+                known = [values.get(id) for id in {*_counters(one)}]  # plans that adapt repeat them
                 told = [int(value.get().replace(",", "")) for value in known if value.isDefined()]
                 return sum(told) if told else None
     return None

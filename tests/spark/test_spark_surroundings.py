@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sunshower.errors import (
+    Away,
     ConfigError,
     SparkLost,
     SparkMissing,
@@ -162,6 +163,16 @@ def test_whatever_a_dead_java_says_the_job_is_lost_and_not_wrong() -> None:
     assert "Spark died while it ran totals (ConnectionRefusedError: [Errno 111])" in str(error)
     error = blamed(WriteFailed("broken pipe"), "totals", alive=False)
     assert isinstance(error, SparkLost)
+
+
+class CatalogUnreachable(Away):
+    """An error of a user's own."""
+
+
+def test_what_the_users_code_waits_for_is_waited_for() -> None:
+    error = blamed(raised(CatalogUnreachable("no answer")), "totals", alive=True)
+    assert isinstance(error, Away)
+    assert str(error) == "totals waits: CatalogUnreachable: no answer"
 
 
 DISK = JAVA.replace("java.lang.RuntimeException: no price", "java.io.IOException: No space left")

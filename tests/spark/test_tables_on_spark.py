@@ -99,6 +99,20 @@ def in_three(df: Any, batch: BatchInfo) -> Any:
     return df.repartition(3)
 
 
+def above_average(df: Any, batch: BatchInfo) -> Any:
+    """Spark's plan adapts, without a shuffle: a subquery, and groups that are in one place."""
+    df.createOrReplaceTempView("sales")
+    dear = df.sparkSession.sql("SELECT * FROM sales WHERE price >= (SELECT avg(price) FROM sales)")
+    return dear.coalesce(1)
+
+
+def test_a_plan_that_adapts_is_counted_once(gateway: Gateway, tmp_path: Path) -> None:
+    opened, sales = TableFolder(tmp_path, "t", "b", current=1), [Sale("a", 1.0), Sale("b", 3.0)]
+    run(gateway, Step(above_average, writers=(table(tmp_path),)), *sales)
+    opened.publish(1)
+    assert [(one.rows, one.files) for one in batches_in(tmp_path)] == [(1, 1)]
+
+
 class Losing(Table):
     """As one whose folder not all executors share: what one of them has written is elsewhere."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -12,6 +14,7 @@ import pytest
 
 from sunshower.errors import StoreError, StoreUnreachable
 from sunshower.stores.backing import Home, Mark
+from sunshower.stores.sqlite import errors
 from sunshower.stores.sqlite_backing import SqliteBacking
 from sunshower.stores.sqlite_backing import homes as sqlite_homes
 from sunshower.stores.sqlite_tree import SqliteTree
@@ -38,6 +41,17 @@ def test_a_place_where_no_file_can_be(tmp_path: Path, open_one: Callable[[Path],
         with pytest.raises(StoreError, match=said) as told:
             open_one(place)
         assert not isinstance(told.value, StoreUnreachable)
+
+
+def test_a_disk_that_does_not_answer_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "input/output error")
+
+    monkeypatch.setattr(os, "stat", silent)
+    with pytest.raises(StoreUnreachable, match="disk I/O"), errors(tmp_path / "counts.db"):
+        raise sqlite3.OperationalError("disk I/O error")
 
 
 def test_a_table_that_was_dropped_and_a_lock_that_stays(tmp_path: Path) -> None:

@@ -156,6 +156,30 @@ def test_what_does_not_come_by_waiting_ends_the_topology(error: type[Exception])
         run(Rig(Numbers(20, 3, hook), hook, skip=Skip(attempts=2)))
 
 
+class ShutOut(Poison):
+    """From when it has raised, the store lets nobody write how often batches have failed."""
+
+    def __call__(self, step: str, attempt: Attempt, context: Context | None) -> None:
+        if step == "before skipped" and self.times < 1_000_000:
+            raise StoreForbidden("another password is wanted")
+        super().__call__(step, attempt, context)
+
+
+def test_what_gives_up_ends_also_where_that_cannot_be_kept() -> None:
+    hook = ShutOut("in the middle", 3)
+    with pytest.raises(TopologyFailed, match="ValueError: no batch 3"):
+        run(Rig(Numbers(20, 3, hook), hook, Watched(hook), skip=Skip(attempts=1)))
+
+
+def test_what_is_away_in_a_function_is_told() -> None:
+    hook = Poison("in the middle", 3, times=5, error=TapeUnreachable)
+    sim = SimCluster(3, check=True).submit(Rig(Numbers(20, 3, hook), hook).topology().graph())
+    assert sim.wait(120.0), sim._describe()
+    told = [one.text for task in sim.snapshot().tasks() for one in task.health.last]
+    assert any("TapeUnreachable: no batch 3" in text for text in told)
+    assert len(told) < 5, "now and then"
+
+
 def test_a_group_that_rests_goes_on_and_one_that_moves_too() -> None:
     steps = Steps()
     rig = Rig(Numbers(60, 2, steps), steps, Watched(steps), max_batches=3)
@@ -314,7 +338,7 @@ def test_a_batch_that_is_given_up_is_reported_if_that_is_wanted(error: type[Fail
         assert errors == []
 
 
-class Away(Watched):
+class NotYet(Watched):
     """A store that cannot be opened at first."""
 
     times = 30
@@ -328,7 +352,7 @@ class Away(Watched):
 
 def test_a_store_that_is_away_when_tasks_open_is_waited_for() -> None:
     steps = Steps()
-    rig = Rig(Numbers(20, 3, steps), steps, Away(steps))
+    rig = Rig(Numbers(20, 3, steps), steps, NotYet(steps))
     sim = SimCluster(4, check=True).submit(rig.topology().graph())
     assert sim.wait(120.0), sim._describe()
     rig.check()
