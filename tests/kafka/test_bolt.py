@@ -160,8 +160,8 @@ def test_what_cannot_be_delivered_in_time_fails_with_the_cause(kafka: Kafka) -> 
         driven.until(lambda hands: hands.failed)
     ((record, reason),) = driven.hands.failed
     assert record == Total("a", 1)
-    assert reason.startswith("KafkaUnreachable: ")
-    assert topic in reason
+    assert isinstance(reason, KafkaUnreachable)
+    assert topic in str(reason)
     driven.take(Total("b", 2))
     driven.until(lambda hands: hands.acked)
 
@@ -181,7 +181,7 @@ def test_a_record_that_is_too_large_fails_alone(kafka: Kafka) -> None:
     driven = Driven(bolt(kafka, topic, value="word", settings={"linger.ms": 0}))
     driven.take(Total("x" * 3000, 1))
     driven.until(lambda hands: hands.failed)
-    assert "larger than" in driven.hands.failed[0][1]
+    assert "larger than" in str(driven.hands.failed[0][1])
     with pytest.raises(KafkaError, match="larger than"):  # beyond what the client takes itself
         driven.take(Total("x" * 2_000_000, 1))
     driven.take(Total("small", 2))
