@@ -88,7 +88,7 @@ experiment = Experiment(
     topology=topology,
     plan=plan,
     checkers=[SameRows(), NoPrematureAck()],
-    parameters={"kills": 3, "every_s": 30.0},
+    parameters={"kills": 3, "every_s": 8.0},
     seconds_max=600,
     simulated=False,
 )
