@@ -61,7 +61,7 @@ def test_every_command_of_the_page_does_what_it_says(
 ) -> None:
     """`dev up` and `down` have tests of their own; here the test's broker stands for theirs."""
     (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
-    source, _ = blocks("python")  # the second one has a test of its own
+    source, *_ = blocks("python")  # the others have tests of their own
     name = source.partition("\n")[0].removeprefix("# ")
     (tmp_path / name).write_text(source, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
