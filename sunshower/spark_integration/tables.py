@@ -40,7 +40,7 @@ def table(folder: str | PurePath) -> Table:
 
 
 @dataclass(frozen=True)
-class Saved:
+class Staged:
     """What Spark says that it has written."""
 
     application: str
@@ -83,7 +83,7 @@ class Table:
             ),
         )
 
-    def save(self, result: DataFrame, where: Path) -> Saved:
+    def save(self, result: DataFrame, where: Path) -> Staged:
         """Its rows as Parquet files in a new folder."""
         if taken := [name for name in result.columns if name.casefold() == "txid"]:
             raise ResultMismatch(
@@ -95,7 +95,7 @@ class Table:
         result.write.options(**_NO_MARK).parquet(f"file:{where}")
         jobs = _jobs(context)
         files = files_written(result.sparkSession, jobs - before)
-        return Saved(str(context.applicationId), tuple(sorted(jobs)), files)
+        return Staged(str(context.applicationId), tuple(sorted(jobs)), files)
 
 
 def _jobs(context: Any) -> set[int]:

@@ -26,7 +26,7 @@ _HOME = re.compile(r"\{(.*)/(\d+)\}:mark", re.DOTALL)
 
 
 def connect(url: str, answer_within_s: float) -> Any:
-    """A client. It connects when it is first used."""
+    """A client. It connects when it is first used. Raises StoreError without redis."""
     if not importlib.util.find_spec("redis"):
         raise StoreError("redis, its client, is missing: pip install 'sunshower[redis]'")
     from redis import Redis

@@ -125,7 +125,8 @@ class MasterSpout(Spout[Any]):
         machine = self._machine
         if counts:
             self._causes[attempt.txid] = failure
-            with suppress(Exception if machine.gave_up else Away):  # else with the next attempt
+            # What is away now keeps it when the next attempt begins; who gives up says so anyway.
+            with suppress(Exception if machine.gave_up else Away):
                 self._keep_failures(attempt.txid)
         if machine.gave_up:
             raise TopologyFailed(self._end(attempt, failure))

@@ -30,7 +30,7 @@ from sunshower.spark_integration.bolt import SparkBatchBolt
 from sunshower.spark_integration.operator import SparkOperator
 from sunshower.spark_integration.port import BatchInfo
 from sunshower.spark_integration.table_folder import batches_in
-from sunshower.spark_integration.tables import Saved, Table, table
+from sunshower.spark_integration.tables import Staged, Table, table
 from sunshower.trident import InMemory, InSqlite, batches
 from sunshower.trident.spouts.port import SpoutKind
 from tests.spark.scripted import Scripted
@@ -49,10 +49,10 @@ def no_power_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
 class FileTable(Table):
     """A table that is written without Spark."""
 
-    def save(self, result: Any, where: Path) -> Saved:
+    def save(self, result: Any, where: Path) -> Staged:
         where.mkdir(parents=True)
         parquet.write_table(result, where / "part.parquet")
-        return Saved("no-spark", (), 1)
+        return Staged("no-spark", (), 1)
 
 
 def same(rows: pa.Table, batch: BatchInfo) -> pa.Table:
@@ -177,9 +177,9 @@ def test_other_writers_wait_for_their_turn() -> None:
 class Elsewhere(FileTable):
     """As one whose folder is not that of the executors, and where Spark does not say more."""
 
-    def save(self, result: Any, where: Path) -> Saved:
+    def save(self, result: Any, where: Path) -> Staged:
         where.mkdir(parents=True)
-        return Saved("no-spark", (), None)
+        return Staged("no-spark", (), None)
 
 
 def test_a_batch_that_was_written_elsewhere_is_not_an_empty_one(tmp_path: Path) -> None:

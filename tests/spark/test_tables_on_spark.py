@@ -13,7 +13,7 @@ from sunshower.errors import ResultMismatch, SparkError, WriteFailed
 from sunshower.spark_integration.port import BatchInfo, Gateway, Step
 from sunshower.spark_integration.schema import Columns
 from sunshower.spark_integration.table_folder import TableFolder, batches_in
-from sunshower.spark_integration.tables import Saved, Table, table
+from sunshower.spark_integration.tables import Staged, Table, table
 
 
 class Sale(NamedTuple):
@@ -116,7 +116,7 @@ def test_a_plan_that_adapts_is_counted_once(gateway: Gateway, tmp_path: Path) ->
 class Losing(Table):
     """As one whose folder not all executors share: what one of them has written is elsewhere."""
 
-    def save(self, result: Any, where: Path) -> Saved:
+    def save(self, result: Any, where: Path) -> Staged:
         saved = super().save(result, where)
         min(where.glob("*.parquet")).unlink()
         return saved
