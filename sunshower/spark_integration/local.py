@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +16,8 @@ from sunshower.spark_integration.environment import SETTINGS, prepare, with_jars
 from sunshower.spark_integration.host import Host, Job, Session
 from sunshower.spark_integration.port import BatchInfo, Step, Ticket
 from sunshower.spark_integration.running import collect, hand_over
+
+_END_S = 10.0  # for Java's own end
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,7 @@ def end_half_open() -> None:
 
 def end_java(java: Any) -> None:
     """End a driver's Java, if it runs, and let pyspark forget it: it keeps its way there in
-    classes, and would ask the dead one again."""
+    classes, and would ask the dead one again. It removes its temporary folders, if it still can."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -148,8 +151,10 @@ def end_java(java: Any) -> None:
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = None
     SparkSession.builder._options.clear()
-    if java.poll() is None:
-        java.kill()
-    java.wait()
     with suppress(OSError):
-        java.stdin.close()
+        java.stdin.close()  # which it takes as a word to end
+    try:
+        java.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        java.kill()
+        java.wait()

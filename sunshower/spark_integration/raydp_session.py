@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import ray
+from ray.exceptions import RayError
 
 from sunshower.errors import ConfigError, SparkMissing, SparkUnavailable
 from sunshower.spark_integration.environment import SETTINGS, prepare, with_jars
@@ -23,6 +25,8 @@ _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _OVERHEAD = 0.1  # what Spark adds to an executor's memory, at least
 _OVERHEAD_BYTES_MIN = 384 << 20
 _CHUNK_ROWS = 131_072  # of a table, to one task of Spark
+_MASTER = "spark.ray.raydp_spark_master.actor.resource"
+_LOOK_S = 5.0  # whether the cluster still has what a session needs
 
 
 def memory_bytes(text: str) -> int:
@@ -71,15 +75,19 @@ class RayDPSession:
         check_room(place, ray.available_resources(), ray.cluster_resources())
         import raydp
 
+        name = f"sunshower-{uuid.uuid4().hex[:8]}"
         cores = place.executors * place.cores
         ours = {
             "spark.driver.memory": place.driver_memory,
             "spark.sql.shuffle.partitions": str(2 * cores),
-            "spark.ray.raydp_spark_master.actor.resource.CPU": "0",
+            f"{_MASTER}.CPU": "0",
+            # On this node: the driver's Java finds Ray by what the master says of its own.
+            f"{_MASTER}.node:{ray.util.get_node_ip_address()}": "0.001",
         }
+        self._ended = threading.Event()
         try:
             self.spark: Any = raydp.init_spark(
-                f"sunshower-{uuid.uuid4().hex[:8]}",  # RayDP's master is an actor of this name
+                name,
                 place.executors,
                 place.cores,
                 place.memory,
@@ -88,11 +96,13 @@ class RayDPSession:
             self.spark.sparkContext.setLogLevel("OFF")
             self._java = self.spark.sparkContext._gateway.proc
             warm(self)
+            master = ray.get_actor(f"{name}{raydp.spark.ray_cluster_master.RAYDP_SPARK_MASTER_SUFFIX}")
         except BaseException:
             with suppress(Exception):
                 raydp.stop_spark()
             end_half_open()
             raise
+        threading.Thread(target=self._watch, args=(place, master), daemon=True).start()
 
     def hand_over(self, session: Any, table: pa.Table) -> Any:
         """A normal table as a DataFrame that the executors read out of Ray's object store.
@@ -112,14 +122,28 @@ class RayDPSession:
         return self._java.poll() is None and self.spark.sparkContext._jsc is not None
 
     def forget(self) -> None:
+        self._ended.set()
         end_java(self._java)
 
     def stop(self) -> None:
         import raydp
 
+        self._ended.set()
         with suppress(Exception):
             raydp.stop_spark()
         self.forget()
+
+    def _watch(self, place: RayDPSpark, master: Any) -> None:
+        """End Java when machines are lost that it cannot do without: RayDP's master, whose
+        executors go with it, or more than leaves room for those. Jobs would wait without end."""
+        while not self._ended.wait(_LOOK_S):
+            try:
+                ray.get(master.get_host.remote())
+                check_room(place, total := ray.cluster_resources(), total)
+            except (RayError, SparkUnavailable):
+                if not self._ended.is_set():
+                    self._java.kill()
+                return
 
 
 def _gib(amount: float) -> str:
