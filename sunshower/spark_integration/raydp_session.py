@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import threading
@@ -15,7 +16,7 @@ from ray.exceptions import RayError
 
 from sunshower.errors import ConfigError, SparkMissing, SparkUnavailable
 from sunshower.spark_integration.environment import SETTINGS, prepare, with_jars
-from sunshower.spark_integration.local import end_half_open, end_java, warm
+from sunshower.spark_integration.local import answers, end_half_open, end_java, warm
 from sunshower.spark_integration.running import to_bytes
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class RayDPSession:
         check_java(os.environ["PATH"].removeprefix(ours_first))
         check_room(place, ray.available_resources(), ray.cluster_resources())
         import raydp
+        from raydp.spark.ray_cluster_master import RAYDP_SPARK_MASTER_SUFFIX
 
         name = f"sunshower-{uuid.uuid4().hex[:8]}"
         cores = place.executors * place.cores
@@ -85,6 +87,7 @@ class RayDPSession:
             f"{_MASTER}.node:{ray.util.get_node_ip_address()}": "0.001",
         }
         self._ended = threading.Event()
+        _let_masters_live_apart()
         try:
             self.spark: Any = raydp.init_spark(
                 name,
@@ -96,13 +99,13 @@ class RayDPSession:
             self.spark.sparkContext.setLogLevel("OFF")
             self._java = self.spark.sparkContext._gateway.proc
             warm(self)
-            master = ray.get_actor(f"{name}{raydp.spark.ray_cluster_master.RAYDP_SPARK_MASTER_SUFFIX}")
+            self._master = ray.get_actor(f"{name}{RAYDP_SPARK_MASTER_SUFFIX}")
         except BaseException:
             with suppress(Exception):
                 raydp.stop_spark()
             end_half_open()
             raise
-        threading.Thread(target=self._watch, args=(place, master), daemon=True).start()
+        threading.Thread(target=self._watch, args=(place,), daemon=True).start()
 
     def hand_over(self, session: Any, table: pa.Table) -> Any:
         """A normal table as a DataFrame that the executors read out of Ray's object store.
@@ -119,11 +122,7 @@ class RayDPSession:
         return frame
 
     def alive(self) -> bool:
-        return self._java.poll() is None and self.spark.sparkContext._jsc is not None
-
-    def forget(self) -> None:
-        self._ended.set()
-        end_java(self._java)
+        return answers(self._java, self.spark.sparkContext)
 
     def stop(self) -> None:
         import raydp
@@ -131,19 +130,41 @@ class RayDPSession:
         self._ended.set()
         with suppress(Exception):
             raydp.stop_spark()
-        self.forget()
+        with suppress(Exception):  # of a dead Java RayDP does not come so far
+            ray.kill(self._master)
+        end_java(self._java)
 
-    def _watch(self, place: RayDPSpark, master: Any) -> None:
+    def _watch(self, place: RayDPSpark) -> None:
         """End Java when machines are lost that it cannot do without: RayDP's master, whose
         executors go with it, or more than leaves room for those. Jobs would wait without end."""
         while not self._ended.wait(_LOOK_S):
             try:
-                ray.get(master.get_host.remote())
+                ray.get(self._master.get_host.remote())
                 check_room(place, total := ray.cluster_resources(), total)
             except (RayError, SparkUnavailable):
                 if not self._ended.is_set():
                     self._java.kill()
                 return
+
+
+def _let_masters_live_apart() -> None:
+    """RayDP's master calls an actor of Java by the same name in each session, so a namespace could
+    have one session alone: give each a namespace of its own."""
+    from raydp.spark import ray_cluster
+
+    theirs: Any = ray_cluster.RayDPSparkMaster.__ray_actor_class__
+    if hasattr(theirs, "apart"):
+        return
+
+    class Master(theirs):  # type: ignore[misc]
+        apart = True
+
+        def _generate_ray_configs(self) -> str:
+            actor = ray.get_runtime_context().get_actor_id()
+            told = json.loads(super()._generate_ray_configs())
+            return json.dumps(told | {"ray.job.namespace": f"raydp-{actor}"})
+
+    ray_cluster.RayDPSparkMaster = ray.remote(Master)
 
 
 def _gib(amount: float) -> str:
