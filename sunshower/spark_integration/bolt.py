@@ -89,7 +89,7 @@ class SparkBatchBolt(Bolt[Any, Any]):
         Columns.of(schema.type, f"SparkBatchBolt(spark({self.step.step}))")
         if schema not in self._schemas:
             self._schemas.append(schema)
-        self.step.check_inputs(len(self._schemas))
+        self.step.check_inputs([Columns.of(one.type) for one in self._schemas])
 
     def prepare(self, context: Context) -> None:
         """Open a way to Spark; it starts beside the rest of the topology."""

@@ -61,7 +61,6 @@ class Step:
     tables: Mapping[str, Static] = field(default_factory=dict)
     writers: tuple[Writer, ...] = ()
     timeout_s: float = 600.0
-    names: tuple[str, ...] = ("batch",)  # of the inputs, as views for SQL
     reads: Reads | None = None  # what the rows of the first input stand for; None: for themselves
 
     def __str__(self) -> str:

@@ -64,7 +64,7 @@ def from_bytes(packed: bytes) -> pa.Table:
 
 
 class Runner:
-    """Runs one job after the other in a session of its own, so that views do not collide."""
+    """Runs one job after the other in a session of its own, so that names do not collide."""
 
     def __init__(self, session: SparkSession, hand_over: HandOver) -> None:
         self._session = session.newSession()
@@ -85,8 +85,6 @@ class Runner:
         frames = [self._frame(step, place, table) for place, table in enumerate(tables)]
         self.hand_over_s = time.perf_counter() - began_s
         static = {name: self._static(table) for name, table in step.tables.items()}
-        for name, frame in (*zip(step.names, frames, strict=True), *static.items()):
-            frame.createOrReplaceTempView(name)
         batch = replace(batch, tables=static)
         self._is_over = is_over
         self._go_on(step, batch)

@@ -47,16 +47,14 @@ class FakeSession:
     def __init__(self) -> None:
         self.spark, self.sparkContext = self, FakeContext()
         self.dead = self.stopped = self.forgotten = False
-        self.on_view: Callable[[], Any] = list
+        self.on_hand_over: Callable[[], Any] = list
 
     def newSession(self) -> FakeSession:  # noqa: N802
         return self
 
     def hand_over(self, session: Any, table: pa.Table) -> Any:
+        self.on_hand_over()
         return self
-
-    def createOrReplaceTempView(self, name: str) -> None:  # noqa: N802
-        self.on_view()
 
     def alive(self) -> bool:
         return not self.dead
@@ -139,10 +137,10 @@ def test_what_is_given_up_while_it_is_handed_over_is_not_transformed() -> None:
         called.append(batch)
 
     given_up, session = job(transform), opening.lives[0]
-    session.on_view = given_up.cancel
+    session.on_hand_over = given_up.cancel
     with pytest.raises(SparkError, match="given up"):
         host.submit(given_up).result()
-    session.on_view = list
+    session.on_hand_over = list
     assert host.submit(job(nothing)).result() is None  # the slot has done with the one before
     assert not called
     host.stop()
