@@ -172,6 +172,10 @@ class SparkBatchBolt(Bolt[Any, Any]):
         """Nothing, likewise."""
 
     def cleanup(self) -> None:
+        """Spark is to stop what nobody waits for."""
+        for given in self._given:
+            if given.ticket is not None:
+                given.ticket.cancel()
         self._gateway.close()
 
     def _hand_over(self) -> None:
@@ -225,6 +229,7 @@ class SparkBatchBolt(Bolt[Any, Any]):
             if given.lost > _LOST_MAX:
                 self._fail(given, error)
             else:
+                ticket.cancel()  # on a cluster it may live on
                 self._submit(given)
         except SparkError as error:
             self._fail(given, error)

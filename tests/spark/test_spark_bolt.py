@@ -183,6 +183,16 @@ def test_a_batch_that_was_lost_with_spark_is_handed_over_again() -> None:
     assert driven.tick() == driven.tick() == []
     assert driven.tick()[-1] == ("ack", A)
     assert len({ticket.batch.id for ticket in place.tickets}) == 1
+    assert [one.cancelled for one in place.tickets] == [True, True, False]  # it may live on
+
+
+def test_what_is_at_spark_when_a_topology_ends_is_stopped_there() -> None:
+    place = Scripted(ready=False)
+    driven = Driven(place, rows_max=1)
+    driven.take(A, B)
+    driven.bolt.cleanup()
+    assert [one.cancelled for one in place.tickets] == [True, True]
+    assert place.closed == 1
 
 
 def test_a_batch_that_spark_dies_of_again_and_again_fails() -> None:
