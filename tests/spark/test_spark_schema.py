@@ -246,6 +246,8 @@ def test_a_result_must_have_the_declared_columns() -> None:
         columns.conform(pa.table({"y": [1]}))
     with pytest.raises(ResultMismatch, match=r"a column 'y' that One does not have.*select\('x'\)"):
         columns.conform(pa.table({"x": [1], "y": [1]}))
+    with pytest.raises(ResultMismatch, match=r"two columns 'x'.*a\.join\(b, 'x'\), or leave one"):
+        columns.conform(pa.table([[1], [1]], names=["x", "x"]))
     with pytest.raises(ResultMismatch, match=r"One\.x is int64, and the column is string"):
         columns.conform(pa.table({"x": ["1"]}))
     with pytest.raises(ResultMismatch, match=r"One\.x is null in 1 of 2 rows"):
