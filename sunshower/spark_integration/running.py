@@ -80,7 +80,8 @@ class Runner:
         is_over: Callable[[], bool] = lambda: False,
     ) -> pa.Table | None:
         """The result of a step. Raises what the transform does, and ResultMismatch; SparkError when
-        the job `is_over` before it has written all: Spark itself can end no more than its tasks."""
+        the job `is_over` before Spark has begun with it, or with the next writer: Spark itself can
+        end no more than its tasks."""
         began_s = time.perf_counter()
         frames = [self._frame(step, place, table) for place, table in enumerate(tables)]
         self.hand_over_s = time.perf_counter() - began_s
@@ -118,7 +119,10 @@ class Runner:
         try:
             for writer in step.writers:
                 self._write(step, writer, result, batch)
-            return None if columns is None else columns.conform(collect(result))
+            if columns is None:
+                return None
+            self._go_on(step, batch)
+            return columns.conform(collect(result))
         finally:
             if wanted > 1:
                 result.unpersist()
