@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 HandOver = Callable[[Any, pa.Table], Any]  # (session, a normal table) → DataFrame
 _CHUNK_ROWS = 65_536  # of a table, to one task of Spark
+_STEPS_MAX = 16  # whose static tables are kept
 
 
 def hand_over(session: SparkSession, table: pa.Table) -> DataFrame:
@@ -69,7 +70,7 @@ class Runner:
     def __init__(self, session: SparkSession, hand_over: HandOver) -> None:
         self._session = session.newSession()
         self._hand_over = hand_over
-        self._tables: dict[int, tuple[Static, Any]] = {}  # static ones, by identity
+        self._static: dict[int, tuple[Step, dict[str, Any]]] = {}  # by id; the last one at the end
         self.hand_over_s = 0.0  # of the last job
 
     def run(
@@ -85,8 +86,7 @@ class Runner:
         began_s = time.perf_counter()
         frames = [self._frame(step, place, table) for place, table in enumerate(tables)]
         self.hand_over_s = time.perf_counter() - began_s
-        static = {name: self._static(table) for name, table in step.tables.items()}
-        batch = replace(batch, tables=static)
+        batch = replace(batch, tables=self._tables(step))
         self._is_over = is_over
         self._go_on(step, batch)
         return self._finish(step, step.transform(*frames, batch), batch)
@@ -142,11 +142,17 @@ class Runner:
                 "has gone: it computes when it writes"
             ) from None
 
-    def _static(self, table: Static) -> Any:
-        """A table to join with, made once in each session."""
-        if id(table) not in self._tables:
-            self._tables[id(table)] = table, self._made(table)
-        return self._tables[id(table)][1]
+    def _tables(self, step: Step) -> dict[str, Any]:
+        """What it joins with: made once in each session, as long as it is one of the last steps."""
+        if not step.tables:
+            return {}
+        kept = self._static.pop(id(step), None)
+        if kept is None:
+            kept = step, {name: self._made(table) for name, table in step.tables.items()}
+        self._static[id(step)] = kept
+        if len(self._static) > _STEPS_MAX:
+            del self._static[next(iter(self._static))]
+        return {**kept[1]}
 
     def _made(self, table: Static) -> Any:
         if isinstance(table, str):
