@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -155,8 +156,8 @@ class Runner:
         return {**kept[1]}
 
     def _made(self, table: Static) -> Any:
-        if isinstance(table, str):
-            return self._session.read.parquet(table)
+        if isinstance(table, (str, PurePath)):
+            return self._session.read.parquet(str(table))
         if isinstance(table, pa.Table):
             return self._hand_over(self._session, normalise(table))
         return table(self._session)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from sunshower.errors import TopologyError
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from sunshower.trident.streams import BatchStream
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # hdfs://…, s3a://…, file:/…
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,11 @@ def spark(
         raise TopologyError(f"spark({transform!r}): give a function of (df, batch)")
     if not timeout_s > 0:
         raise TopologyError(f"spark({transform!r}): timeout_s is {timeout_s!r}; it must be above 0")
-    step = Step(transform, out, dict(tables or {}), timeout_s=timeout_s, reads=reads)
+    static = {
+        name: _located(one) if isinstance(one, (str, PurePath)) else one
+        for name, one in (tables or {}).items()
+    }
+    step = Step(transform, out, static, timeout_s=timeout_s, reads=reads)
     if out is not None:
         Columns.of(out, f"spark({step}), out")
     return Spark(step, where or LocalSpark())
@@ -138,9 +146,15 @@ def spark_sql(query: str, **more: Any) -> Spark:
     return found
 
 
-def parquet(folder: str) -> Writer:
+def _located(path: str | PurePath) -> str:
+    """Where it is from here: workers, and Spark's Java, have working directories of their own."""
+    found = str(path)
+    return found if _SCHEME.match(found) else str(Path(found).absolute())
+
+
+def parquet(folder: str | PurePath) -> Writer:
     """Each batch as Parquet files in `folder`/batch=`id`; the same id again replaces its files."""
-    return Saved("parquet", {}, folder)
+    return Saved("parquet", {}, _located(folder))
 
 
 def saved_as(format: str, **options: str) -> Writer:  # noqa: A002
