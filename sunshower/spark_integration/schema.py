@@ -118,19 +118,6 @@ class Columns:
         except Unserialisable as error:
             raise ResultMismatch(f"{self.kind.path}: {error}") from error
 
-    def receive(self, records: Sequence[Any] | pa.Table) -> pa.Table:
-        """What a stream brings, records or a table, as a table for Spark. Raises Unserialisable."""
-        if not isinstance(records, pa.Table):
-            return self.table(records)
-        try:
-            table = self.conform(records)
-        except ResultMismatch as error:
-            raise Unserialisable(str(error)) from error
-        for kind, column in zip(self.kind.fields, table.columns, strict=True):
-            if column.null_count and not kind.optional:
-                raise Unserialisable(f"{kind.path} is null: annotate it as `… | None`, or fill it")
-        return table
-
 
 def spark_schema(arrow: pa.Schema) -> StructType:
     """The Spark schema of a table that is normal; a timestamp without a zone stays one."""
