@@ -60,9 +60,6 @@ class FakeSession:
         self.on_hand_over()
         return self
 
-    def createOrReplaceTempView(self, name: str) -> None:  # noqa: N802
-        """A view."""
-
     def alive(self) -> bool:
         return not self.dead
 
