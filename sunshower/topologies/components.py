@@ -286,7 +286,7 @@ class Bolt(Generic[In_contra, Out_co]):
     def flush(self) -> None:
         """Called after each batch of inputs, before their acks leave: make durable what you wrote.
 
-        If it raises, the whole batch fails, with all inputs that it emitted for: none of it is sent.
+        If it raises nothing is sent, and the whole batch fails, with all that it has emitted for.
         """
 
     def snapshot(self) -> Any:
