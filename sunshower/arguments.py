@@ -76,7 +76,7 @@ class Values:
 class Instance:
     """Objects of some classes, or what passes for them: `instead` says how they are written."""
 
-    kinds: tuple[type, ...]
+    kinds: tuple[Any, ...]  # also of collections.abc, such as Callable
     instead: str
 
     def check(self, name: str, value: Any, error: Error = ConfigError) -> None:
@@ -96,4 +96,4 @@ def check_all(
 COUNT = Values(int, "a whole number", least=1)
 SECONDS = Values(float, "a number of seconds", least=0, above=True)
 FLAG = Values(words={"true": True, "false": False})
-FUNCTION = Instance((Callable,), "a function")  # type: ignore[arg-type]  # it is no type to mypy
+FUNCTION = Instance((Callable,), "a function")
