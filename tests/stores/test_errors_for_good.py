@@ -106,9 +106,11 @@ def test_results_that_the_file_is_to_blame_for_are_told_as_its_errors(
         error.sqlite_errorcode = code
         raise error
 
-    with closing(SqliteResults(tmp_path / "counts.db", "words")) as results:
-        with pytest.raises(StoreError, match="said by SQLite") as told:
-            results.write({("a", 0): ([(0, 1)], 0)}, write)
+    with (
+        closing(SqliteResults(tmp_path / "counts.db", "words")) as results,
+        pytest.raises(StoreError, match="said by SQLite") as told,
+    ):
+        results.write({("a", 0): ([(0, 1)], 0)}, write)
     assert type(told.value) is kind
 
 
