@@ -4,6 +4,7 @@
 
 PYTHON ?=
 ARGS ?=
+EXTRAS ?=
 SEEDS ?= 1000
 BIN := .venv/bin
 # Where images set this, every process of every topology would compile all modules anew.
@@ -12,11 +13,15 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 help:  ## show this
-	@echo "make <target> [ARGS='…'] [SEEDS=1000] [PYTHON=/path/to/python3.11]"
+	@echo "make <target> [ARGS='…'] [EXTRAS=kafka,spark] [SEEDS=1000] [PYTHON=/path/to/python3.11]"
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1\t\2/p' Makefile | expand -t 12
 
-setup: .venv/.core  ## make .venv with the core alone: Ray, numpy, msgpack, Arrow, the command line
-	@echo "Ready: $(BIN)/sunshower --help, or make demo"
+setup: .venv/.core  ## make .venv with the core (Ray, numpy, msgpack, Arrow, the command line) and EXTRAS
+ifneq ($(strip $(EXTRAS)),)
+	@echo "Adding $(EXTRAS) …"
+	@$(PIP) -e '.[$(EXTRAS)]'
+endif
+	@echo "Ready: source .venv/bin/activate, then sunshower --help"
 
 demo: .venv/.core  ## count words on Ray, kill an actor in the middle, prove that no line is missing
 	@$(BIN)/sunshower demo $(ARGS)
@@ -82,7 +87,7 @@ clean:  ## remove .venv and every cache
 	done; \
 	if [ -z "$$python" ]; then \
 	  echo "Sunshower needs Python 3.11 with its venv module; $(if $(PYTHON),$(PYTHON) is not that,neither python3.11 nor python3 is that)." >&2; \
-	  echo "Install it (Debian, Ubuntu: python3.11 and python3.11-venv; macOS: brew install python@3.11;" >&2; \
+	  echo "Install it (Debian, Ubuntu: python3.11 and python3.11-venv;" >&2; \
 	  echo "anywhere: pyenv install 3.11, or uv python install 3.11), then run" >&2; \
 	  echo "    make setup PYTHON=/path/to/python3.11" >&2; \
 	  exit 1; \

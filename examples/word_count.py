@@ -3,7 +3,8 @@
     sunshower run examples/word_count.py
 
 reads the Python files of this repository and appends to `word_count.0.jsonl`, `word_count.1.jsonl`
-in the folder that it is started in: one file for each of the two `store` tasks.
+in the folder that it is started in: one file for each of the two `store` tasks. A second run
+counts from nothing, and appends its totals to theirs.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ class Total(NamedTuple):
     times: int
 
 
-def split(line: Line) -> Iterator[Word]:
+def split(line: Line) -> Iterator[Word]:  # yield = emit, return = ack, raise = fail
     for word in line.text.split():
         yield Word(word)
 
 
-class CountWords(Bolt[Word, Total]):
+class CountWords(Bolt[Word, Total]):  # with state: prepare() once, process() per record
     def prepare(self, context: Context) -> None:
         self.counts: Counter[str] = Counter()
 
@@ -41,7 +42,7 @@ class CountWords(Bolt[Word, Total]):
         yield Total(record.word, self.counts[record.word])
 
 
-topology = Topology("word-count", message_timeout_s=30, ackers=2)
+topology = Topology("word-count")
 lines = topology.spout("lines", TextFiles(REPOSITORY / "sunshower/**/*.py"))
 words = lines.shuffle().bolt("split", split, parallelism=2)
 totals = words.fields("word").bolt("count", CountWords, parallelism=2)

@@ -124,7 +124,7 @@ def _package(name: str) -> Any:
     except ImportError:
         if os.environ.get("CI"):
             raise
-        pytest.skip(f"no real server here: {name} is missing (pip install 'sunshower[dev]')")
+        pytest.skip(f"no real server here: {name} is missing (make setup EXTRAS=dev)")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

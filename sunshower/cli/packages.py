@@ -56,7 +56,7 @@ def install_command(extra: str | None) -> str:
     if _in_repository():
         pins, folder = _short(_ROOT / "constraints.txt"), _short(_ROOT)
         return f"{python} -m pip install -c {pins} -e '{folder}{name}'"
-    return f"{python} -m pip install 'sunshower{name}'"
+    return f"{python} -m pip install 'path/to/the/clone{name}'"  # it is on no package index
 
 
 def parse(requirement: str) -> tuple[str, str, str | None]:

@@ -41,7 +41,7 @@ def demo(files: Files = None, fault: Fault = True, as_json: AsJson = False) -> N
     from sunshower.demo.nemesis import Nemesis
     from sunshower.demo.report import render
     from sunshower.demo.topology import make_topology
-    from sunshower.demo.verdict import Verdict
+    from sunshower.faults.outcome import Verdict
     from sunshower.runtime.plan import Layout
 
     screen = Screen()

@@ -9,7 +9,6 @@ from sunshower.demo.corpus import Corpus, pick
 from sunshower.demo.nemesis import Nemesis
 from sunshower.demo.topology import Fates
 from sunshower.demo.verdict import (
-    Finding,
     Report,
     acked_in_excess,
     judge,
@@ -18,6 +17,7 @@ from sunshower.demo.verdict import (
     unexplained,
     words_in_replays,
 )
+from sunshower.faults.outcome import Finding
 from sunshower.runtime.cluster import Run
 
 

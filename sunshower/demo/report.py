@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from sunshower.cli.display import duration
-from sunshower.demo.verdict import Finding, Report, Verdict
+from sunshower.demo.verdict import Report
+from sunshower.faults.outcome import Finding, Verdict
 
 _TOP = 10
 _STYLES = {Verdict.HOLDS: "bold green", Verdict.UNKNOWN: "bold yellow", Verdict.BROKEN: "bold red"}

@@ -9,15 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 
+from sunshower.faults.outcome import Finding, Verdict
 
-class Verdict(StrEnum):
-    """Not HOLDS is a failure of the demo."""
-
-    HOLDS = "HOLDS"
-    UNKNOWN = "UNKNOWN"  # nothing was hurt: it proves nothing
-    BROKEN = "BROKEN"
+_PROMISE = "at-least-once"
 
 
 @dataclass(frozen=True)
@@ -38,14 +33,6 @@ class Report:
     def as_dict(self) -> dict[str, int | float | str | None]:
         """The report for JSON."""
         return asdict(self)
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A verdict and the reasons for it, one sentence each."""
-
-    verdict: Verdict
-    reasons: tuple[str, ...]
 
 
 def lost(acks: Sequence[bytes], sizes: Sequence[int]) -> int:
@@ -115,14 +102,14 @@ def judge(
             f"such as {_example(unexplained)}"
         )
     if broken:
-        return Finding(Verdict.BROKEN, tuple(broken))
+        return Finding(_PROMISE, Verdict.BROKEN, tuple(broken))
     if fault_wanted and not killed:
         doubt = "all was done before anything could be killed: give it more text"
-        return Finding(Verdict.UNKNOWN, (doubt,))
+        return Finding(_PROMISE, Verdict.UNKNOWN, (doubt,))
     if fault_wanted and not replayed:
-        return Finding(Verdict.UNKNOWN, ("nothing was hurt: no line had to be replayed",))
+        return Finding(_PROMISE, Verdict.UNKNOWN, ("nothing was hurt: no line had to be replayed",))
     reason = "every line was processed, and no word is counted beyond what replays explain"
-    return Finding(Verdict.HOLDS, (reason,))
+    return Finding(_PROMISE, Verdict.HOLDS, (reason,))
 
 
 def _example(words: Mapping[str, int]) -> str:

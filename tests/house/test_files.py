@@ -13,12 +13,9 @@ from tests.house.reading import FILES, PYTHON, ROOT, syntax, text
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
 LINE_COLUMNS_MAX = 100
+NOT_WRAPPED_YET = {"docs/SPARK.md", "docs/GUARANTEES.md", "CHANGELOG.md"}
 
-PAGES = tuple(
-    path
-    for path in FILES
-    if path.suffix == ".md" and (path.parts[0] == "docs" or len(path.parts) == 1)
-)
+PAGES = tuple(path for path in FILES if path.suffix == ".md")
 TESTS = tuple(path for path in PYTHON if path.parts[0] == "tests")
 
 every_file = pytest.mark.parametrize("path", FILES, ids=str)
@@ -47,6 +44,17 @@ def test_lines_fit_the_page(path: Path) -> None:
         f"{path}:{number} has {len(line)} columns"
         for number, line in enumerate(text(path).splitlines(), start=1)
         if len(line) > LINE_COLUMNS_MAX
+    ]
+
+
+@every_page
+def test_prose_fits_the_page(path: Path) -> None:
+    if path.as_posix() in NOT_WRAPPED_YET:
+        return
+    assert not [
+        f"{path}:{number} has {len(line)} columns"
+        for number, line in enumerate(text(path).splitlines(), start=1)
+        if len(line) > LINE_COLUMNS_MAX and line[:1] != "|"  # but a table's row
     ]
 
 

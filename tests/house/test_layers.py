@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-from tests.house.reading import HOUSE, Import, imports, module_name, syntax
+from tests.house.reading import HOUSE, ROOT, Import, imports, module_name, syntax
 
 # ---- the plan -----------------------------------------------------------------------------------
 
@@ -35,7 +36,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "actors": {"topologies", "runtime", "stores"},
     "simulation": {"topologies", "runtime", "stores"},
     "faults": {"topologies", "runtime"},
-    "web": {"topologies", "runtime"},
     # floor 5: guests, who bring their own words
     "kafka": {"topologies", "trident", "stores"},
     "spark_integration": {"topologies", "trident", "stores"},
@@ -43,7 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # floor 6: the front
     "cli": {
         *("topologies", "stores", "runtime", "trident", "actors", "simulation"),
-        *("faults", "web", "kafka", "spark_integration", "dev"),
+        *("faults", "kafka", "spark_integration", "dev"),
     },
     # the lid on all: what `import sunshower` offers; nobody inside imports it
     "__init__": {"topologies", "actors"},
@@ -52,7 +52,7 @@ FLOORS = (
     GROUND,
     {"topologies", "stores"},
     {"runtime"},
-    {"trident", "actors", "simulation", "faults", "web"},
+    {"trident", "actors", "simulation", "faults"},
     {"kafka", "spark_integration", "dev"},
     {"cli"},
 )
@@ -74,8 +74,6 @@ DOORS: dict[str, set[str]] = {
     "kazoo": {"stores"},
     "redis": {"stores"},
     "psycopg": {"stores"},
-    "http": {"web"},
-    "socketserver": {"web"},
     "confluent_kafka": {"kafka", "dev"},
     "pyspark": {"spark_integration"},
     "raydp": {"spark_integration"},
@@ -221,6 +219,14 @@ def test_the_plan_points_only_down() -> None:
         for below in MAY_IMPORT[room]
         if floor[below] >= floor[room] > 1
     ]
+
+
+def test_the_page_shows_this_plan() -> None:
+    page = (ROOT / "docs/ARCHITECTURE.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `sunshower/(\w+)/` \|.*\| ([^|]+) \|$", page, re.MULTILINE)
+    shown = {room: set(may.split(", ")) - {"–"} for room, may in rows}
+    rooms = MAY_IMPORT.keys() - GROUND - {"__init__", "cli"}  # which may import all
+    assert shown == {room: MAY_IMPORT[room] for room in rooms}
 
 
 def test_guests_can_be_deleted() -> None:

@@ -9,7 +9,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.house.reading import ROOT
+from tests.house.reading import FILES, ROOT, text
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
@@ -48,6 +48,14 @@ def test_dependency_is_pinned_within_its_range(requirement: Requirement) -> None
     assert requirement.specifier.contains(version), f"constraints.txt has {version}"
 
 
+def test_what_is_to_be_installed_is_an_extra() -> None:
+    texts = {path: text(path) for path in FILES if path.suffix in {".py", ".md"}}
+    named = re.findall(r"make setup EXTRAS=([\w,]+)", "\n".join(texts.values()))
+    assert not {name for names in named for name in names.split(",")} - EXTRAS.keys()
+    on_an_index = re.compile(r"pip install '?sunshower\b")  # it is on none
+    assert not [path for path, words in texts.items() if on_an_index.search(words)]
+
+
 def test_the_extras_are_those_that_the_documentation_promises() -> None:
-    extras = {"kafka", "zookeeper", "redis", "postgres", "spark", "experiments", "servers", "ui"}
+    extras = {"kafka", "zookeeper", "redis", "postgres", "spark", "experiments", "servers"}
     assert set(EXTRAS) == extras | {"dev", "all"}

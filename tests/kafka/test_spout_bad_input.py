@@ -90,7 +90,7 @@ def test_what_is_no_format_is_refused(wrong: dict[str, Any]) -> None:
 def test_a_client_that_is_missing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     error = opened(BASE, topics=["a"])
-    assert "pip install 'sunshower[kafka]'" in str(error)
+    assert "make setup EXTRAS=kafka" in str(error)
     assert not isinstance(error, Away)
 
 

@@ -25,7 +25,7 @@ ON_RAY = RayDPSpark("tests", memory="512m", driver_memory="512m", settings=ONE)
 def obtain() -> None:
     """Without the extra `spark` its tests are skipped; where CI is set, they fail."""
     if not importlib.util.find_spec("pyspark") and not os.environ.get("CI"):
-        pytest.skip("no Spark here: pip install 'sunshower[spark]'")
+        pytest.skip("no Spark here: make setup EXTRAS=spark")
 
 
 def jars() -> tuple[str, ...]:

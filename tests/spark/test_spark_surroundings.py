@@ -72,11 +72,11 @@ def test_java_is_where_java_home_says_or_refused(
 
 
 def test_what_is_missing_is_said_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SparkMissing, match=r"no_such_spark is missing: pip install"):
+    with pytest.raises(SparkMissing, match=r"no_such_spark is missing: make setup EXTRAS=spark"):
         prepare("no_such_spark")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(environment.importlib.util, "find_spec", {}.get)
-    with pytest.raises(SparkMissing, match="there is none: pip install"):
+    with pytest.raises(SparkMissing, match="there is none: make setup EXTRAS=spark"):
         java_home()
 
 

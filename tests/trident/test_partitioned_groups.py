@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from sunshower.errors import FailedBatch, StaleAttempt, StateMismatch
 from sunshower.stores.memory_tree import MemoryForest, MemoryTree
 from sunshower.trident.attempts import Attempt
-from sunshower.trident.spouts.numbers import OpaqueRowBatches, RowBatches, items
 from sunshower.trident.spouts.opaque import OpaqueEmitter
 from sunshower.trident.spouts.ownership import places
 from sunshower.trident.spouts.settled import Settled
 from sunshower.trident.spouts.shelf import NOTHING, Shelf
 from tests.trident.emitting import Drive, Taken
+from tests.trident.numbers import OpaqueRowBatches, RowBatches, items
 from tests.trident.partitioned_group import (
     Group,
     Logs,

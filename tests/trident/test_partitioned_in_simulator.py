@@ -12,9 +12,9 @@ from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.worker import Killed
 from sunshower.trident.spouts.adapting import as_trident_spout
-from sunshower.trident.spouts.numbers import OpaqueRowBatches, RowBatches
 from tests.trident.group_rig import KEYS, Rig, Row
 from tests.trident.group_steps import Steps, Watched
+from tests.trident.numbers import OpaqueRowBatches, RowBatches
 
 TOTAL = 40
 ROWS = [Row(number % KEYS, number) for number in range(TOTAL)]

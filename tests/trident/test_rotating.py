@@ -59,26 +59,6 @@ def test_previous_is_of_the_greatest_txid_below(tree: Tree) -> None:
     assert RotatingState(tree, "/nothing").last() is None
 
 
-def test_a_value_that_is_missing_is_made_from_the_one_before(tree: Tree) -> None:
-    state = opened(tree, _3=3)
-    asked: list[Any] = []
-
-    def init(txid: int, previous: Any) -> Any:
-        asked.append((txid, previous))
-        return previous + 1
-
-    assert [state.get_or_init(4, init), state.get_or_init(4, init)] == [4, 4]
-    assert asked == [(4, 3)]
-    assert RotatingState(tree, PATH).get(4) == 4
-
-
-def test_a_value_that_is_missing_before_later_ones_is_none_for_good(tree: Tree) -> None:
-    state = opened(tree, _5="later")
-    assert state.get_or_init(4, lambda *_: "never") is None
-    assert 4 in state
-    assert 4 in RotatingState(tree, PATH)
-
-
 def test_cleanup_leaves_the_txid_itself_for_the_next_one(tree: Tree) -> None:
     state = opened(tree, _1=1, _2=2, _3=3)
     state.cleanup_before(3)

@@ -195,6 +195,6 @@ def test_a_client_that_is_missing_is_told(
     factory: KeptState, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(StoreError, match=rf"pip install 'sunshower\[{extra}\]'") as told:
+    with pytest.raises(StoreError, match=f"make setup EXTRAS={extra}") as told:
         factory.make(Place("words", "counts", 0, 1))
     assert not isinstance(told.value, Away), "it does not come by waiting"

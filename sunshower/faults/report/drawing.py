@@ -114,5 +114,5 @@ def check_installed() -> None:
     except ImportError as error:
         raise ExperimentError(
             f"a report of an experiment needs matplotlib and Jinja ({error}); install them with: "
-            "pip install 'sunshower[experiments]'"
+            "make setup EXTRAS=experiments"
         ) from None

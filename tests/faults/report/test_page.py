@@ -136,5 +136,5 @@ def test_spans_are_written_in_three_figures(seconds: float, text: str) -> None:
 
 def test_a_missing_extra_is_named_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ExperimentError, match=r"pip install 'sunshower\[experiments\]'"):
+    with pytest.raises(ExperimentError, match="make setup EXTRAS=experiments"):
         check_installed()

@@ -1,0 +1,73 @@
+"""The first hour: the README's program runs as it stands, and every page's command lines parse."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import shlex
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from sunshower.runtime.inline import run_inline
+from tests.conftest import Sunshower
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PROGRAM = ROOT / "examples/word_count.py"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TARGETS = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def commands() -> list[tuple[str, str]]:
+    """Each command line of each page's blocks, beside the page's name."""
+    found = []
+    for page in PAGES:
+        parts = re.split(r"^(```.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        inside = zip(parts[1::4], parts[2::4], strict=True)
+        shown = [text for fence, text in inside if fence in {"```", "```sh"}]
+        lines = [line for text in shown for line in text.splitlines()]
+        found += [(page.name, line) for line in lines if re.match(r"(sunshower|make) ", line)]
+    return found
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What the first program finds in a clone, with one short file to read."""
+    (tmp_path / "examples").mkdir()
+    shutil.copy(PROGRAM, tmp_path / "examples")
+    (tmp_path / "sunshower/deep").mkdir(parents=True)
+    (tmp_path / "sunshower/deep/short.py").write_text("rain and sun\nand wind\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_first_program_is_the_file_that_it_says() -> None:
+    shown, *_ = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    text = PROGRAM.read_text(encoding="utf-8")
+    assert text.endswith(f"from __future__ import annotations\n\n{shown}")
+
+
+def test_the_first_program_counts_every_word(clone: Path) -> None:
+    run_inline(runpy.run_path("examples/word_count.py")["topology"].graph())
+    files = sorted(path.name for path in clone.glob("word_count.*"))
+    assert files == ["word_count.0.jsonl", "word_count.1.jsonl"]
+    lines = [line for name in files for line in Path(name).read_text().splitlines()]
+    last = Counter[str]()
+    for total in map(json.loads, lines):
+        last[total["word"]] = max(last[total["word"]], total["times"])
+    assert last == {"rain": 1, "and": 2, "sun": 1, "wind": 1}
+
+
+@pytest.mark.parametrize(("page", "line"), commands())
+def test_command_line_is_one_that_there_is(page: str, line: str, sunshower: Sunshower) -> None:
+    program, *words = shlex.split(line, comments=True)
+    if program == "make":
+        assert next(word for word in words if "=" not in word) in TARGETS
+        return
+    missing = [word for word in words if word[:9] == "examples/" and not (ROOT / word).is_file()]
+    assert not missing, f"{page} names what is not there"
+    assert sunshower(*words, "--help") == 0  # an option that there is not is a complaint first
