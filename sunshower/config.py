@@ -2,13 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from sunshower.arguments import COUNT, FLAG, SECONDS, Values, check_all
 from sunshower.errors import ConfigError
 
 SLOTS_MAX = 1 << 24  # a root id has 24 bits for its slot
 _AUTO_SLOTS = 32_768
+
+# What each setting may be, for whoever writes a Config and for whoever types `--set name=value`.
+LIMITS: dict[str, Values] = {
+    "message_timeout_s": SECONDS,
+    "message_timeout_max_s": SECONDS.or_else("none", None),
+    "ackers": replace(COUNT, least=0).or_else("none", None),
+    "workers": COUNT,
+    "spout_pending": replace(COUNT, most=SLOTS_MAX).or_else("auto", "auto"),
+    "frame_records_max": COUNT,
+    "packet_bytes_max": COUNT,
+    "record_bytes_max": COUNT,
+    "calls_in_flight_max": COUNT,
+    "slice_s": SECONDS,
+    "window_s": SECONDS,
+    "window_records_max": COUNT,
+    "sweep_grace_s": SECONDS,
+    "lane_retry_s": SECONDS,
+    "attempts_max": COUNT,
+    "replay_share": Values(float, least=0, above=True, most=1),
+    "block_max_s": SECONDS,
+    "idle_poll_s": SECONDS,
+    "check_mutation": FLAG,
+    "task_errors_max": COUNT,
+    "task_backoff_s": SECONDS,
+    "deaths_max": COUNT,
+    "restart_backoff_s": SECONDS,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,53 +76,12 @@ class Config:
     restart_backoff_s: float = 0.5  # before a worker goes on that keeps dying; doubled each time
 
     def __post_init__(self) -> None:
-        for setting in fields(self):
-            value = getattr(self, setting.name)
-            if not isinstance(value, int | float | None) and value != "auto":
-                raise ConfigError(f"{setting.name} is {value!r}; it must be a number")
-        for name in (
-            "message_timeout_s",
-            "slice_s",
-            "window_s",
-            "sweep_grace_s",
-            "lane_retry_s",
-            "block_max_s",
-            "idle_poll_s",
-            "task_backoff_s",
-            "restart_backoff_s",
-        ):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be above 0 seconds")
-        for name in (
-            "workers",
-            "spout_slots",
-            "frame_records_max",
-            "packet_bytes_max",
-            "record_bytes_max",
-            "calls_in_flight_max",
-            "window_records_max",
-            "attempts_max",
-            "task_errors_max",
-            "deaths_max",
-        ):
-            if getattr(self, name) < 1:
-                said = name.replace("spout_slots", "spout_pending")
-                raise ConfigError(f"{said} is {getattr(self, name)}; it must be at least 1")
+        check_all(self, LIMITS)
         longest = self.message_timeout_max_s
         if longest is not None and longest < self.message_timeout_s:
             raise ConfigError(
                 f"message_timeout_max_s is {longest:g}, shorter than a message_timeout_s of "
                 f"{self.message_timeout_s:g}; it is the longest a tree may live, progress or not"
-            )
-        if not 0 < self.replay_share <= 1:
-            raise ConfigError(
-                f"replay_share is {self.replay_share}; it must be above 0, and 1 at most"
-            )
-        if self.ackers is not None and self.ackers < 0:
-            raise ConfigError(f"ackers is {self.ackers}; use 0 for an untracked topology")
-        if self.spout_slots > SLOTS_MAX:
-            raise ConfigError(
-                f"spout_pending is {self.spout_pending}; a root id has room for {SLOTS_MAX} slots"
             )
         if self.frame_records_max > self.window_records_max:
             raise ConfigError(

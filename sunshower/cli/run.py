@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import typer
 
-from sunshower.config import Config
+from sunshower.config import LIMITS, Config
 from sunshower.errors import ConfigError, TopologyFailed
 
 Target = Annotated[
@@ -90,38 +90,22 @@ def run(
 
 def parse_settings(settings: list[str]) -> dict[str, Any]:
     """`name=value` as arguments of Config. Raises a usage error for what Config does not have."""
-    kinds = {field.name: str(field.type) for field in fields(Config)}
     found: dict[str, Any] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
-        if not equals or name not in kinds:
+        if not equals or name not in LIMITS:
             raise typer.BadParameter(
-                f"{setting!r} is not NAME=VALUE with a NAME of these: {', '.join(kinds)}",
+                f"{setting!r} is not NAME=VALUE with a NAME of these: {', '.join(LIMITS)}",
                 param_hint="--set",
             )
-        found[name] = _value(name, kinds[name], value)
+        try:
+            found[name] = LIMITS[name].read(value)
+        except ValueError:
+            raise typer.BadParameter(
+                f"{name} is {LIMITS[name].typed}, not {value!r}", param_hint="--set"
+            ) from None
     try:
         Config(**found)
     except ConfigError as error:
         raise typer.BadParameter(str(error), param_hint="--set") from None
     return found
-
-
-def _value(name: str, kind: str, value: str) -> Any:
-    """`value` as a Config field of type `kind` (its annotation) has it."""
-    words: dict[str, Any] = {"auto": "auto"} if "auto" in kind else {}
-    if "None" in kind:
-        words["none"] = None
-    if "bool" in kind:
-        words |= {"true": True, "false": False}
-    if value in words:
-        return words[value]
-    numbers = {"float": ("a number of seconds", float), "int": ("a whole number", int)}
-    what, read = numbers.get(kind.split()[0], ("", None))
-    try:
-        if read is not None:
-            return read(value)
-    except ValueError:
-        pass
-    wanted = " or ".join(filter(None, [what, *words]))
-    raise typer.BadParameter(f"{name} is {wanted}, not {value!r}", param_hint="--set")

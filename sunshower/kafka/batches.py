@@ -17,8 +17,10 @@ import logging
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Unpack
 
+from sunshower.arguments import FLAG, FUNCTION, SECONDS, Instance, Rule, check_all
 from sunshower.errors import ConfigError, FailedBatch, IncompleteBatch, KafkaUnreachable
 from sunshower.kafka.consumer import Consumer
 from sunshower.kafka.extents import Extent, checksum, name_of, partition_of
@@ -26,7 +28,7 @@ from sunshower.kafka.fetching import Fetching
 from sunshower.kafka.lag import Standing, figures
 from sunshower.kafka.lots import Lot
 from sunshower.kafka.offsets import KafkaOffsets
-from sunshower.kafka.options import KafkaOptions, by_metadata
+from sunshower.kafka.options import FIRST, KafkaOptions, by_metadata
 from sunshower.kafka.partitions import Directory, Partition
 from sunshower.kafka.refreshed import RefreshedDirectory
 from sunshower.kafka.spout import KafkaSpout
@@ -51,6 +53,17 @@ _LATER = 1  # times as long as a question took that had no answer, until the nex
 _BY_ANYONE = (First.UNCOMMITTED_EARLIEST, First.UNCOMMITTED_LATEST)
 
 
+_RULES: dict[str, Rule] = {
+    "bounds": Instance((Bounds,), "Bounds(records=…, bytes=…, seconds=…)"),
+    "first": FIRST,
+    "until_end": FLAG,
+    "refresh_s": SECONDS,
+    "answer_s": SECONDS,
+    "directory": FUNCTION,
+    "unreadable": Instance((Callable, NoneType), "a function of a KafkaRecord and a reason"),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class BatchOptions:
     """How batches are read. Raises ConfigError for a value out of range."""
@@ -71,13 +84,14 @@ class BatchOptions:
     unreadable: Callable[[KafkaRecord, str], Any] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("refresh_s", "answer_s"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} is {getattr(self, name)!r}; it must be above 0 seconds")
+        check_all(self, _RULES, "BatchOptions: ")
         if self.shortened not in (None, First.EARLIEST, First.LATEST):
             raise ConfigError(
                 f"shortened is {self.shortened!r}; it may be First.EARLIEST, First.LATEST, or None"
             )
+
+
+_OPTIONS = Instance((BatchOptions,), "BatchOptions(until_end=True, …)")
 
 
 class KafkaBatches(Partitioned):
@@ -90,7 +104,8 @@ class KafkaBatches(Partitioned):
         options: BatchOptions | None = None,
         **source: Unpack[Source],
     ) -> None:
-        self.options = options or BatchOptions()
+        self.options = BatchOptions() if options is None else options
+        _OPTIONS.check("options", self.options)
         same = KafkaOptions(first=self.options.first, refresh_s=self.options.refresh_s)
         # Which knows what can be, and what it emits.
         spout = KafkaSpout(settings, options=same, **source)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, NamedTuple
 
+from sunshower.arguments import COUNT, FLAG, FUNCTION, SECONDS, Instance, Rule, check_all
 from sunshower.errors import ConfigError
 from sunshower.kafka.broker_group import BrokerGroup
 from sunshower.kafka.by_index import ByIndex
@@ -14,7 +15,7 @@ from sunshower.kafka.consumer import Consumer
 from sunshower.kafka.metadata import KafkaDirectory
 from sunshower.kafka.offsets import KafkaOffsets
 from sunshower.kafka.partitions import Directory, Offsets, Sharing
-from sunshower.kafka.starting import First, Where
+from sunshower.kafka.starting import First, Since, Where
 from sunshower.kafka.subscription import Subscription
 from sunshower.topologies.components import Context
 
@@ -73,9 +74,26 @@ def in_kafka(post: Post) -> Offsets:
     return KafkaOffsets(post.consumer)
 
 
+FIRST = Instance((First, Since), "one of First, such as First.EARLIEST, or Since(timestamp_ms)")
+_RULES: dict[str, Rule] = {
+    "guarantee": Instance(
+        (Guarantee,), "Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE or Guarantee.NONE"
+    ),
+    "first": FIRST,
+    "behind_max": replace(COUNT, least=0).or_else("none", None),
+    "commit_s": SECONDS,
+    "uncommitted_max": COUNT,
+    "refresh_s": SECONDS,
+    "refetch": FLAG,
+    "directory": FUNCTION,
+    "sharing": FUNCTION,
+    "offsets": FUNCTION,
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class KafkaOptions:
-    """Raises ConfigError for a value out of range."""
+    """Raises ConfigError for a value of another type, or out of range."""
 
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE  # processingGuarantee
     first: Where = First.UNCOMMITTED_EARLIEST  # firstPollOffsetStrategy
@@ -92,13 +110,7 @@ class KafkaOptions:
     offsets: Callable[[Post], Offsets] = in_kafka
 
     def __post_init__(self) -> None:
-        for name in ("commit_s", "refresh_s"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} is {getattr(self, name)!r}; it must be above 0 seconds")
-        if self.uncommitted_max < 1:
-            raise ConfigError(f"uncommitted_max is {self.uncommitted_max}; it must be at least 1")
-        if self.behind_max is not None and self.behind_max < 0:
-            raise ConfigError(f"behind_max is {self.behind_max}; it must be 0 at least, or None")
+        check_all(self, _RULES, "KafkaOptions: ")
         if self.refetch and self.guarantee is not Guarantee.AT_LEAST_ONCE:
             raise ConfigError(
                 f"refetch=True with Guarantee.{self.guarantee.name}: nothing is emitted again "

@@ -105,6 +105,10 @@ class Producer:
         self._client.purge()
         self._client.flush(1.0)
 
+    def let_go(self) -> None:
+        """Use it no more: its threads, buffers and connections go, with all that is in them."""
+        self._client = self._produce = None  # type: ignore[assignment]  # it refers to this object
+
     def ours(self, error: Refusal, about: Message | Sent | str) -> KafkaError:
         """An error of the client's as one of ours; `about` a message, or something else."""
         if isinstance(about, str):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from sunshower.arguments import Instance
 from sunshower.errors import ConfigError, KafkaError
 from sunshower.kafka.consumer import Consumer, check_settings
 from sunshower.kafka.formats import Format, format_of
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 Out = TypeVar("Out")
 
+_OPTIONS = Instance((KafkaOptions,), "KafkaOptions(first=First.EARLIEST, …)")
 _NO_RECORD = Bad("it made a record when it was read first, and makes none now", "")
 _AHEAD_MAX = 64  # messages taken while there is no room; then the client fetches nothing more
 
@@ -75,7 +77,8 @@ class KafkaSpout(LogSpout[Any]):
         if isinstance(topics, str):
             raise ConfigError(f"topics is {topics!r}; give a list: [{topics!r}]")
         self.settings = dict(settings)
-        self.options = options or KafkaOptions()
+        self.options = KafkaOptions() if options is None else options
+        _OPTIONS.check("options", self.options)
         self.subscription = Subscription(tuple(topics), pattern, tuple(partitions))
         self.deployment = deployment or uuid.uuid4().hex
         self.replay = self.options.guarantee is Guarantee.AT_LEAST_ONCE

@@ -22,6 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from sunshower.arguments import Values
 from sunshower.kafka.partitions import Committed
 from sunshower.kafka.storm_start import Start, storm_start, writer
 
@@ -42,12 +43,18 @@ class First(Enum):
         return self in (First.LATEST, First.UNCOMMITTED_LATEST, First.STORM)
 
 
+_TIME = Values(int, "a whole number", least=0)
+
+
 @dataclass(frozen=True)
 class Since:
     """Begin at the first message of that time or later: milliseconds since 1970."""
 
     timestamp_ms: int
     from_end = False
+
+    def __post_init__(self) -> None:
+        _TIME.check("Since: timestamp_ms", self.timestamp_ms)
 
 
 Where = First | Since

@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sunshower.errors import KafkaError, StaleGeneration
+from sunshower.errors import Away, KafkaError, StaleGeneration
 from sunshower.kafka.messages import Composer, Headers, Message, Part
 from sunshower.kafka.producing import Producer, Settings
 from sunshower.records import Schema
 from sunshower.topologies.components import Bolt, Collector, Context, Tuple
 
 _WITHIN_S = 20.0  # less than the minute after which brokers abort a transaction by themselves
+_APART_S = 15.0  # for finding out which records of a batch cannot go; then all the others fail
 _FENCED = {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
 
 
@@ -80,7 +81,7 @@ class TransactionalKafkaBolt(Bolt[Any, None]):
 
     `transactional_id` and the task's index make the id under which its producer is known, also to
     its next life: give each bolt that writes to a Kafka another one. Where a batch is refused, its
-    records are sent again, each in a transaction of its own: one that cannot go fails alone.
+    halves are sent, and so on: a record that cannot go fails alone, after a few transactions.
     """
 
     def __init__(
@@ -120,12 +121,19 @@ class TransactionalKafkaBolt(Bolt[Any, None]):
         batch, self._batch = self._batch, []
         if not batch:
             return
-        error = self._send(batch)
-        if error is None or self._producer.fatal is not None or len(batch) == 1:
-            self._settle(batch, error)
-            return
-        for one in batch:
-            self._settle([one], self._send([one]))
+        parts, until_s = [batch], time.monotonic() + _APART_S
+        while parts:
+            part = parts.pop()
+            error = self._send(part)
+            if error is None or (len(part) == 1 and not self._is_hopeless(error)):
+                self._settle(part, error)
+            elif self._is_hopeless(error) or time.monotonic() > until_s:
+                for one in (part, *parts):
+                    self._settle(one, error)
+                return
+            else:
+                half = len(part) // 2
+                parts += [part[half:], part[:half]]
 
     def snapshot(self) -> None:
         """Nothing: after each flush all is committed."""
@@ -137,6 +145,7 @@ class TransactionalKafkaBolt(Bolt[Any, None]):
         """Send messages in one transaction; what was the matter, if they do not count."""
         try:
             if self._failed:  # the client carries the numbers of what failed into what comes next
+                self._producer.let_go()
                 self._producer = Transactions(self.settings, self._id)
                 self._failed = False
             self._producer.begin()
@@ -151,6 +160,10 @@ class TransactionalKafkaBolt(Bolt[Any, None]):
             self._failed = True
             return error
         return None
+
+    def _is_hopeless(self, error: KafkaError) -> bool:
+        """Whether that is not for a record's sake: others would not fare better."""
+        return self._producer.fatal is not None or isinstance(error, Away)
 
     def _settle(self, batch: list[tuple[Tuple[Any], Message]], error: KafkaError | None) -> None:
         for one, _ in batch:

@@ -79,9 +79,10 @@ class AnchoredSender:
         """Put a checked record in line: for the stream's groupings, or for one direct task."""
         self._sendings[stream, task].append(_Sending(record, anchors))
 
-    def discard(self) -> None:
-        """Send nothing of what was added."""
-        self._sendings.clear()
+    def discard(self) -> list[Sequence[Anchor]]:
+        """Send nothing of what was added. Returns what each of it was anchored to."""
+        sendings, self._sendings = self._sendings, defaultdict(list)
+        return [sending.anchors for here in sendings.values() for sending in here]
 
     def flush(self) -> list[Unsent]:
         """Send everything that was added. Returns what had no way; all else has been sent."""

@@ -122,12 +122,7 @@ class ManualBoltTask(BoltTask):
             try:
                 self.bolt.flush()
             except RAISED as error:
-                failure = self.failure(error)
-                self._failures += [(t, failure) for t in self._settled]
-                self._acked -= len(self._settled)
-                self._failed += len(self._settled)
-                self._settled = []
-                self._sender.discard()
+                self._fail_batch(self.failure(error))
         if unsent := self._sender.flush():
             self._fail_unsent(unsent)
         settled = [tuple for tuple in self._settled if not tuple.given_up]
@@ -145,6 +140,26 @@ class ManualBoltTask(BoltTask):
             self._report_failure(tuple, failure)
         self._settled, self._failures = [], []
 
+    def _fail_batch(self, failure: Failure) -> None:
+        """Nothing of it is sent: all that it had acked has failed, and also what is still open if
+        something that was made from it is gone."""
+        self._failures += [(t, failure) for t in self._settled]
+        self._acked -= len(self._settled)
+        self._failed += len(self._settled)
+        self._settled = []
+        for anchors in self._sender.discard():
+            if not anchors:
+                self.note_untracked(failure)
+            for tuple in (one for one in anchors if isinstance(one, InputTuple)):
+                if tuple.state is State.OPEN:
+                    self._give_up(tuple, failure)
+
+    def _give_up(self, tuple: InputTuple, failure: Failure) -> None:
+        """It stays open for the bolt; its trees do not."""
+        if not tuple.given_up:
+            tuple.given_up = True
+            self._report_failure(tuple, failure)
+
     def _report_failure(self, tuple: InputTuple, failure: Failure) -> None:
         if not tuple.roots:
             self.note_untracked(failure)
@@ -160,9 +175,8 @@ class ManualBoltTask(BoltTask):
             if not one.anchors:
                 self.note_untracked(failure)
             for tuple in (anchor for anchor in one.anchors if isinstance(anchor, InputTuple)):
-                if tuple.state is State.OPEN:  # it stays open for the bolt; its trees do not
-                    tuple.given_up = True
-                    self._report_failure(tuple, failure)
+                if tuple.state is State.OPEN:
+                    self._give_up(tuple, failure)
                 else:
                     self._fail_unfinished(tuple, failure)
 

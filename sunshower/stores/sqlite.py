@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,31 +13,44 @@ from sunshower.errors import StoreError, StoreUnreachable
 
 _AGAIN_S = 0.01
 
-
 # What waiting does not mend: it counts against the tuple that asked for it.
-_FOR_GOOD = {
-    *(sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_SCHEMA),
-    *(sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH),
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_WRONG = {
+    *(sqlite3.SQLITE_ERROR, sqlite3.SQLITE_SCHEMA, sqlite3.SQLITE_TOOBIG),
+    *(sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH),
 }
+_FOR_GOOD = _DAMAGED | _WRONG
 
 
 @contextmanager
-def errors(file: Path) -> Iterator[None]:
-    """Errors of SQLite's as ours: StoreUnreachable where it may pass, else StoreError."""
+def errors(file: Path, theirs: Sequence[BaseException] = ()) -> Iterator[None]:
+    """Errors of SQLite's as ours: StoreUnreachable where it may pass, else StoreError. Those in
+    `theirs` come through as they are."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:
+        if any(error is one for one in theirs):
+            raise
         if os.path.isdir(file):  # where Path.is_dir raises, this is False
             raise StoreError(f"{file} is a folder; give a file, such as {file}/store.db") from error
         if isinstance(error, FileExistsError | NotADirectoryError):
             raise StoreError(f"{file} is below what is no folder: {error}") from error
-        code = getattr(error, "sqlite_errorcode", None)
-        if (code is not None and code & 0xFF in _FOR_GOOD) or isinstance(error, sqlite3.DataError):
+        if _code(error) in _FOR_GOOD or isinstance(error, sqlite3.DataError):
             raise StoreError(
                 f"{file} cannot keep that, now or later: {error}. If it is damaged, restore it, or "
                 "remove it to begin anew"
             ) from error
         raise StoreUnreachable(f"{file} cannot be used as a store: {error}") from error
+
+
+def is_of_statement(error: Exception) -> bool:
+    """Whether who wrote the statement is to blame for it, not the file."""
+    return _code(error) is None or _code(error) in _WRONG
+
+
+def _code(error: Exception) -> int | None:
+    code = getattr(error, "sqlite_errorcode", None)
+    return code if code is None else code & 0xFF
 
 
 def connect(file: Path, answer_within_s: float) -> sqlite3.Connection:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from sunshower.errors import StoreUnreachable, WrongVersion
-from sunshower.stores.sqlite import connect, errors, transaction
+from sunshower.errors import WrongVersion
+from sunshower.stores.sqlite import connect, errors, is_of_statement, transaction
 
 _OFFSETS = """CREATE TABLE IF NOT EXISTS sunshower_offsets (
     id TEXT, topic TEXT, partition INTEGER, settled INTEGER, done TEXT NOT NULL,
@@ -37,7 +36,8 @@ class Read(NamedTuple):
 
 
 class SqliteResults:
-    """A client of the file, for what is read under `id`. Raises StoreUnreachable."""
+    """A client of the file, for what is read under `id`. Raises StoreUnreachable, or StoreError
+    for what waiting does not mend."""
 
     def __init__(self, file: Path | str, id: str, *, answer_within_s: float = 30.0) -> None:
         self._file = Path(file)
@@ -64,9 +64,11 @@ class SqliteResults:
         """Keep results, and what is done with them, all or nothing; `results` makes them.
 
         `done` has the version beside the pairs that it was made from: raises WrongVersion if
-        somebody else has written since. What `results` raises comes through.
+        somebody else has written since. What `results` raises comes through, also of a wrong
+        statement; not so where the file is damaged, or does not answer.
         """
-        with self._errors_of_ours(), transaction(self._db):
+        theirs: list[BaseException] = []
+        with errors(self._file, theirs), transaction(self._db):
             for source, (_, version) in done.items():
                 found = self._read(source).version
                 if found != version:
@@ -74,7 +76,12 @@ class SqliteResults:
                         f"{source[0]}[{source[1]}] of {self._id!r} in {self._file} has version "
                         f"{found}, not {version}: another task has written results of it"
                     )
-            results(self._db)
+            try:
+                results(self._db)
+            except Exception as error:
+                if is_of_statement(error):
+                    theirs.append(error)
+                raise
             self._db.executemany(
                 "INSERT INTO sunshower_offsets VALUES (?, ?, ?, NULL, ?, ?) ON CONFLICT"
                 " DO UPDATE SET done = excluded.done, version = excluded.version",
@@ -101,11 +108,3 @@ class SqliteResults:
         if row is None:
             return Read(None, [], 0)
         return Read(row[0], [(first, end) for first, end in json.loads(row[1])], row[2])
-
-    @contextmanager
-    def _errors_of_ours(self) -> Iterator[None]:
-        """Only where the file is at fault; a wrong statement of the user's is the user's."""
-        try:
-            yield
-        except sqlite3.OperationalError as error:
-            raise StoreUnreachable(f"{self._file} cannot keep results: {error}") from error

@@ -13,7 +13,7 @@ from pathlib import Path
 from sunshower.errors import NodeExists, NoNode, StoreError, WrongVersion
 from sunshower.stores.backing import ANSWER_WITHIN_S
 from sunshower.stores.listeners import Listener, Listeners, Told
-from sunshower.stores.sqlite import errors, write_ahead
+from sunshower.stores.sqlite import errors, transaction, write_ahead
 from sunshower.stores.tree import Node, Session, above, check, parent
 
 _SCHEMA = """
@@ -210,14 +210,8 @@ class SqliteTree:
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """All or nothing of what is done inside."""
-        with self._errors(), self._lock:
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._db
-            except BaseException:
-                self._db.execute("ROLLBACK")
-                raise
-            self._db.execute("COMMIT")
+        with self._errors(), self._lock, transaction(self._db):
+            yield self._db
 
     def _errors(self) -> AbstractContextManager[None]:
         return errors(self._file)

@@ -268,7 +268,8 @@ class Bolt(Generic[In_contra, Out_co]):
     def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
         """Storm's own control: emit with anchors; ack or fail each tuple once, now or later.
 
-        An exception fails `tuple`, even if this call has acked it; a fail before it stands.
+        An exception fails `tuple`, even if this call has acked it; a fail before it stands. What
+        was emitted by then is sent all the same.
         """
         raise NotImplementedError
 
@@ -285,7 +286,7 @@ class Bolt(Generic[In_contra, Out_co]):
     def flush(self) -> None:
         """Called after each batch of inputs, before their acks leave: make durable what you wrote.
 
-        If it raises, the whole batch fails.
+        If it raises nothing is sent, and the whole batch fails, with all that it has emitted for.
         """
 
     def snapshot(self) -> Any:

@@ -36,7 +36,7 @@ def test_the_last_of_two_counts() -> None:
         ("message_timeout_max_s=soon", "message_timeout_max_s is a number of seconds or none"),
         ("spout_pending=much", "spout_pending is a whole number or auto, not 'much'"),
         ("check_mutation=1", "check_mutation is true or false, not '1'"),
-        ("workers=0", "it must be at least 1"),
+        ("workers=0", "it must be a whole number of at least 1"),
     ],
 )
 def test_a_wrong_setting_is_a_wrong_usage(setting: str, complaint: str) -> None:

@@ -11,10 +11,12 @@ import pytest
 from sunshower import Retry
 from sunshower.dev.kafka import Kafka
 from sunshower.errors import Away, ConfigError, KafkaError, KafkaUnreachable, UnknownTopic
+from sunshower.kafka.batches import BatchOptions
 from sunshower.kafka.formats import Avro, Json
 from sunshower.kafka.options import KafkaOptions, by_broker_group
 from sunshower.kafka.partitions import Partition
 from sunshower.kafka.spout import KafkaSpout
+from sunshower.kafka.starting import First
 from sunshower.topologies.components import Context
 from tests.kafka.topics import new_topic
 
@@ -92,10 +94,30 @@ def test_a_client_that_is_missing_is_not_waited_for(monkeypatch: pytest.MonkeyPa
     assert not isinstance(error, Away)
 
 
-@pytest.mark.parametrize("wrong", [{"commit_s": 0}, {"uncommitted_max": 0}, {"behind_max": -1}])
-def test_options_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=next(iter(wrong))):
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"commit_s": 0}, {"uncommitted_max": 0}, {"behind_max": -1}, {"behind_max": "9"}),
+        *({"guarantee": "at least once"}, {"first": "earliest"}, {"first": First}),
+        *({"refetch": 1}, {"directory": "zk:2181"}, {"sharing": None}, {"offsets": "counts.db"}),
+    ],
+    ids=str,
+)
+def test_options_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"KafkaOptions: {next(iter(wrong))} is"):
         KafkaOptions(**wrong)
+
+
+def test_a_guarantee_that_is_no_guarantee_says_what_to_write() -> None:
+    """It was taken for Guarantee.NONE, and nothing that failed came again."""
+    with pytest.raises(ConfigError, match=r"'at least once'; give Guarantee\.AT_LEAST_ONCE"):
+        KafkaOptions(guarantee="at least once")  # type: ignore[arg-type]
+    with pytest.raises(
+        ConfigError, match=r"'earliest'; give one of First, such as First\.EARLIEST"
+    ):
+        BatchOptions(first="earliest")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"options is \{'first'.*; give KafkaOptions\("):
+        KafkaSpout(BASE, topics=["a"], options={"first": "earliest"})  # type: ignore[arg-type]
 
 
 def test_dead_letters_are_for_what_is_replayed() -> None:

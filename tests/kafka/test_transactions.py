@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
-from sunshower import Records, Retry, Topology
+from sunshower import Context, Records, Retry, Topology
 from sunshower.dev.kafka import Kafka
-from sunshower.errors import StaleGeneration
+from sunshower.errors import KafkaError, KafkaUnreachable, StaleGeneration
 from sunshower.kafka.messages import Message
 from sunshower.kafka.transactions import TransactionalKafkaBolt, Transactions
 from sunshower.runtime.inline import run_inline
@@ -69,3 +70,84 @@ def test_each_batch_is_committed_and_one_bad_record_fails_alone(kafka: Kafka) ->
     assert values_of(kafka.bootstrap, topic) == [word.word for word in good]
     assert [letter.record for letter in dead] == [{"word": bad.word}]
     assert "too large" in dead[0].reason
+
+
+class Client:
+    """In the place of Transactions: refuses a commit with one of the `bad` words."""
+
+    made: ClassVar[list[Client]] = []
+    bad: ClassVar[set[bytes]] = set()
+    away: ClassVar[bool] = False
+    fatal = None
+
+    def __init__(self, _settings: Any, _id: str) -> None:
+        assert all(former.gone for former in self.made), "one of an id at a time"
+        self.made.append(self)
+        self.sent: list[bytes] = []
+        self.committed: list[list[bytes]] = []
+        self.gone = False
+
+    def check_topic(self, topic: str) -> None: ...
+    def begin(self) -> None:
+        self.sent = []
+
+    def produce(self, message: Message) -> None:
+        self.sent.append(message.value or b"")
+
+    def commit(self) -> None:
+        if self.away:
+            raise KafkaUnreachable("nobody answers")
+        if self.bad & {*self.sent}:
+            raise KafkaError("one of them is too large")
+        self.committed.append(self.sent)
+
+    def abort(self) -> None: ...
+    def let_go(self) -> None:
+        self.gone = True
+
+
+class Hands:
+    """A collector that remembers."""
+
+    def __init__(self) -> None:
+        self.acked: list[str] = []
+        self.failed: list[str] = []
+
+    def ack(self, tuple: Any) -> None:
+        self.acked.append(tuple.record.word)
+
+    def fail(self, tuple: Any, error: KafkaError) -> None:
+        self.failed.append(tuple.record.word)
+
+
+@pytest.fixture
+def fill(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr("sunshower.kafka.transactions.Transactions", Client)
+    monkeypatch.setattr(Client, "made", [])
+
+    def filled(bad: set[bytes], *, away: bool = False) -> Hands:
+        monkeypatch.setattr(Client, "bad", bad)
+        monkeypatch.setattr(Client, "away", away)
+        bolt: Any = TransactionalKafkaBolt({}, "t", transactional_id="id", value="word")
+        bolt.prepare(Context("t", "out", 1, 0, 1))
+        hands = Hands()
+        for number in range(256):
+            bolt.execute(SimpleNamespace(record=Word(str(number))), hands)
+        bolt.flush()
+        return hands
+
+    return filled
+
+
+def test_a_bad_record_is_found_by_halves(fill: Any) -> None:
+    hands = fill({b"77"})
+    assert hands.failed == ["77"]
+    assert hands.acked == [str(number) for number in range(256) if number != 77], "in their order"
+    assert len(Client.made) == 10, "9 were refused, of 256 down to 1, and the rest has one more"
+    assert sum(len(client.committed) for client in Client.made) == 8
+
+
+def test_nobody_looks_for_a_bad_record_while_the_brokers_are_away(fill: Any) -> None:
+    hands = fill(set(), away=True)
+    assert len(hands.failed) == 256
+    assert len(Client.made) == 1

@@ -11,6 +11,7 @@ drains    as apart, but together, and they die around the moment in which the so
 ghosts    as lines, while packets are late by more than a death takes
 masters   as lines, with a slow source that moves and may be drained; the master dies, and a spout
 whims     numbers ──▶ hold (manual: acks later) ──at times there is no way──▶ sink
+disks     as whims, with a way; but at times what hold did cannot be made durable
 """
 
 from __future__ import annotations
@@ -162,6 +163,14 @@ class Hold(Bolt[Item, Item]):
             self._held = []
 
 
+class HoldOnDisk(Hold):
+    """What it did cannot be made durable at times, also while some inputs are open."""
+
+    def flush(self) -> None:
+        if self._dice.random() < 0.2:
+            raise OSError("the disk is away for a moment")
+
+
 class Whim:
     """A grouping that raises at times."""
 
@@ -256,6 +265,14 @@ def whims(dice: Dice, total: int, **settings: Any) -> Topology:
     return topology
 
 
+def disks(dice: Dice, total: int, **settings: Any) -> Topology:
+    """See the drawing."""
+    topology = Topology("disks", **{**settings, "message_timeout_s": 3.0})
+    numbers = topology.spout("numbers", Numbers(total), SPOUTS, retry=_often(0.01))
+    numbers.shuffle().bolt("hold", HoldOnDisk(dice), 2).fields("number").bolt("sink", Sink, 2)
+    return topology
+
+
 def poison(dice: Dice, total: int, **settings: Any) -> Topology:
     """See the drawing."""
     topology = Topology("poison", **settings)
@@ -280,7 +297,7 @@ def leaves(stage: str, number: int) -> set[tuple[str, int, int]]:
     """What must be written of a number that is no dead letter."""
     if stage == "hands":
         return {("sink", number, 0), ("sink", number, 1)}
-    if stage == "whims":
+    if stage in ("whims", "disks"):
         return {("sink", number, 0)}
     found = {("sink", number, part) for part in range(parts_of(number))}
     return found | ({("audit", number, -1)} if STAGES[stage] in (lines, apart, masters) else set())
@@ -302,4 +319,5 @@ STAGES: dict[str, Stage] = {
     "ghosts": lines,
     "masters": masters,
     "whims": whims,
+    "disks": disks,
 }

@@ -91,7 +91,7 @@ def _checkers(stage: str, total: int) -> list[Checker]:
     ]
     if stage == "masters":
         found += [LivesGoOn(), Quiet(DRAINED_S + QUIET_S / 2)]
-    return [*found, RefusalsAreHeard() if stage in ("hands", "whims") else NoneTimedOut()]
+    return [*found, RefusalsAreHeard() if stage in ("hands", "whims", "disks") else NoneTimedOut()]
 
 
 @contextmanager

@@ -316,6 +316,44 @@ def test_batch_that_cannot_be_made_durable_fails_what_it_had_acked() -> None:
     assert here.bolt("bolt").stats().counts.failed == 2
 
 
+def test_input_that_is_open_when_its_outputs_cannot_be_made_durable_has_failed() -> None:
+    held: list[Tuple[Word]] = []
+
+    class Late(Scripted):
+        def flush(self) -> None:
+            if len(held) == 1:
+                raise OSError("the disk is away for a moment")
+
+    def script(tuple: Tuple[Word], out: Collector[Word]) -> None:
+        for one in held:
+            out.ack(one)
+        out.emit(tuple.record, tuple)
+        held.append(tuple)
+
+    topology = Topology("t", ackers=1)
+    source = topology.spout("words", Records([Word("a")], type=Word))
+    source.shuffle().bolt("bolt", Late(script)).shuffle().bolt("next", sink)
+    here = Rig(topology)
+    run(here, [0])
+    assert not here.sent("next")
+    (failure,) = here.reports().fails[ROOT]
+    assert failure.exception == "OSError"
+    run(here, [1])
+    assert len(here.sent("next")) == 1
+    assert ROOT not in here.reports().acks, "an ack afterwards would complete it without its output"
+
+
+def test_what_a_bolt_emits_before_it_raises_is_sent() -> None:
+    def script(tuple: Tuple[Word], out: Collector[Word]) -> None:
+        out.emit(tuple.record, tuple)
+        raise ValueError("late")
+
+    here = rig(script)
+    run(here)
+    assert set(here.reports().fails) == {ROOT}
+    assert records_of(here.sent("next")) == [Word("a")], "as in Storm; it comes again by the replay"
+
+
 def test_reset_timeout_names_every_tree_of_the_tuple() -> None:
     here = rig(lambda tuple, out: out.reset_timeout(tuple))
     run(here, [3, 4])

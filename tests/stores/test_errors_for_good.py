@@ -17,6 +17,7 @@ from sunshower.stores.backing import Home, Mark
 from sunshower.stores.sqlite import errors
 from sunshower.stores.sqlite_backing import SqliteBacking
 from sunshower.stores.sqlite_backing import homes as sqlite_homes
+from sunshower.stores.sqlite_results import SqliteResults
 from sunshower.stores.sqlite_tree import SqliteTree
 
 HOME = Home("counts", 0)
@@ -69,6 +70,48 @@ def test_a_table_that_was_dropped_and_a_lock_that_stays(tmp_path: Path) -> None:
             backing.put({"1": "1"}, Mark("1", ""), None)
         assert not isinstance(told.value, StoreUnreachable)
         assert backing.mark() is None
+
+
+def test_a_transaction_that_sqlite_has_ended_by_itself_is_told_with_its_cause(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "tree.db"
+    with closing(SqliteTree(file)) as tree, closing(sqlite3.connect(file)) as other:
+        tree.create("/a")
+        other.execute(
+            "CREATE TRIGGER full BEFORE UPDATE OF value ON nodes BEGIN"
+            " SELECT RAISE(ROLLBACK, 'there is no room left'); END"
+        )
+        with pytest.raises(StoreError, match="there is no room left"):
+            tree.set("/a", b"x")
+
+
+def test_a_wrong_statement_of_the_users_is_not_waited_for(tmp_path: Path) -> None:
+    with closing(SqliteResults(tmp_path / "counts.db", "words")) as results:
+        for sql, said in (("INSRT", "syntax error"), ("DELETE FROM countz", "no such table")):
+            with pytest.raises(sqlite3.OperationalError, match=said):
+                results.write({("a", 0): ([(0, 1)], 0)}, lambda db, sql=sql: db.execute(sql))
+        assert results.read(("a", 0)).version == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(sqlite3.SQLITE_CORRUPT, StoreError), (sqlite3.SQLITE_IOERR_WRITE, StoreUnreachable)],
+)
+def test_results_that_the_file_is_to_blame_for_are_told_as_its_errors(
+    tmp_path: Path, code: int, kind: type[StoreError]
+) -> None:
+    def write(_: sqlite3.Connection) -> None:
+        error = sqlite3.DatabaseError("said by SQLite")
+        error.sqlite_errorcode = code
+        raise error
+
+    with (
+        closing(SqliteResults(tmp_path / "counts.db", "words")) as results,
+        pytest.raises(StoreError, match="said by SQLite") as told,
+    ):
+        results.write({("a", 0): ([(0, 1)], 0)}, write)
+    assert type(told.value) is kind
 
 
 def in_redis(name: str, text: str = "") -> tuple[Any, Exception]:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sunshower.arguments import COUNT, SECONDS, check_all
 from sunshower.clock import Clock
-from sunshower.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,9 +22,7 @@ class Bounds:
     seconds: float = 0.5
 
     def __post_init__(self) -> None:
-        for name in ("records", "bytes", "seconds"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"Bounds: {name} is {getattr(self, name)!r}; it must be above 0")
+        check_all(self, {"records": COUNT, "bytes": COUNT, "seconds": SECONDS}, "Bounds: ")
 
 
 class Room:

@@ -1,0 +1,99 @@
+"""What may be handed over: said once, to check it, to name it, and to read it where it is typed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from math import inf, isfinite
+from typing import Any, Protocol
+
+from sunshower.errors import ConfigError, SunshowerError
+
+Error = type[SunshowerError]
+
+
+class Rule(Protocol):
+    """What a value may be."""
+
+    def check(self, name: str, value: Any, error: Error = ConfigError) -> None:
+        """Raise `error`, which says what may be there instead, for any other value."""
+
+
+@dataclass(frozen=True)
+class Values:
+    """Numbers from `least` to `most`, and single values; those have a word by which they are
+    typed."""
+
+    kind: type[int] | type[float] | None = None  # int: whole ones; None: no number
+    what: str = "a number"
+    least: float = -inf
+    most: float = inf
+    above: bool = False  # `least` itself is too little
+    words: Mapping[str, object] = field(default_factory=dict)
+
+    def or_else(self, word: str, value: object) -> Values:
+        """The same, or that one value."""
+        return replace(self, words={**self.words, word: value})
+
+    def check(self, name: str, value: Any, error: Error = ConfigError) -> None:
+        """See Rule."""
+        if not self._allows(value):
+            raise error(f"{name} is {value!r:.200}; it must be {self}")
+
+    def read(self, text: str) -> Any:
+        """The value that is typed so, whatever its range. Raises ValueError."""
+        if text in self.words:
+            return self.words[text]
+        if self.kind is None:
+            raise ValueError(text)
+        return self.kind(text)
+
+    @property
+    def typed(self) -> str:
+        """What can be typed."""
+        return " or ".join([*([self.what] if self.kind else []), *self.words])
+
+    def _allows(self, value: Any) -> bool:
+        if any(type(value) is type(one) and value == one for one in self.words.values()):
+            return True
+        if self.kind is None or isinstance(value, bool):
+            return False
+        if not isinstance(value, int if self.kind is int else (int, float)):
+            return False
+        enough = value > self.least if self.above else value >= self.least
+        return isfinite(value) and enough and value <= self.most
+
+    def __str__(self) -> str:
+        numbers = self.what
+        if self.least > -inf:
+            numbers += f" {'above' if self.above else 'of at least'} {self.least:g}"
+        if self.most < inf:
+            numbers += f" and at most {self.most:,.12g}"
+        return ", or ".join([*([numbers] if self.kind else []), *map(repr, self.words.values())])
+
+
+@dataclass(frozen=True)
+class Instance:
+    """Objects of some classes, or what passes for them: `instead` says how they are written."""
+
+    kinds: tuple[Any, ...]  # also of collections.abc, such as Callable
+    instead: str
+
+    def check(self, name: str, value: Any, error: Error = ConfigError) -> None:
+        """See Rule."""
+        if not isinstance(value, self.kinds):
+            raise error(f"{name} is {value!r:.200}; give {self.instead}")
+
+
+def check_all(
+    given: object, rules: Mapping[str, Rule], where: str = "", error: Error = ConfigError
+) -> None:
+    """Hold what `given` has under each name against its rule."""
+    for name, rule in rules.items():
+        rule.check(where + name, getattr(given, name), error)
+
+
+COUNT = Values(int, "a whole number", least=1)
+SECONDS = Values(float, "a number of seconds", least=0, above=True)
+FLAG = Values(words={"true": True, "false": False})
+FUNCTION = Instance((Callable,), "a function")

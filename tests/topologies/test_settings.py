@@ -1,0 +1,47 @@
+"""Config: what each setting may be, and that whatever else is given is refused by its name."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from math import inf, nan
+from typing import Any
+
+import pytest
+
+from sunshower import Config, Topology
+from sunshower.config import LIMITS
+from sunshower.errors import ConfigError
+
+DEFAULT = Config()
+
+
+def test_each_setting_has_a_limit_and_a_default_within() -> None:
+    assert [*LIMITS] == [one.name for one in fields(Config)]
+
+
+@pytest.mark.parametrize("name", LIMITS)
+@pytest.mark.parametrize("value", ["x", "auto", "none", [], (), nan, inf, -inf, -1, int, True, 1j])
+def test_what_a_setting_cannot_be_is_refused_by_its_name(name: str, value: Any) -> None:
+    if value in LIMITS[name].words.values():
+        return
+    with pytest.raises(ConfigError, match=f"^topology 't': {name} is .*it must be "):
+        Topology("t", **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"workers": None}, "workers is None; it must be a whole number of at least 1"),
+        ({"workers": 2.5}, "workers is 2.5; it must be a whole number of at least 1"),
+        ({"ackers": 1.5}, "ackers is 1.5; it must be a whole number of at least 0, or None"),
+        ({"message_timeout_s": None}, "it must be a number of seconds above 0"),
+        ({"spout_pending": 100.5}, "of at least 1 and at most 16,777,216, or 'auto'"),
+        ({"replay_share": 0}, "it must be a number above 0 and at most 1"),
+        ({"check_mutation": 1}, "check_mutation is 1; it must be True, or False"),
+    ],
+    ids=str,
+)
+def test_a_refusal_says_what_may_be_there(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Config(**wrong)
+    assert said in str(refused.value)
