@@ -3,9 +3,9 @@
     sunshower run examples/heavy_transform.py
     sqlite3 heavy.db "SELECT key, value ->> 1 AS n FROM count ORDER BY n DESC LIMIT 5"
 
-It needs the extra `spark`. Files of sales, made where there are none, are read in batches; lines
-that are none are left out. Spark joins each batch with a table of pages, ranks it by category and
-hour, and writes it as Parquet: `heavy/sales` can be read by any `spark.read.parquet`, also
+It needs `make setup EXTRAS=spark`. Files of sales, made where there are none, are read in batches;
+lines that are none are left out. Spark joins each batch with a table of pages, ranks it by category
+and hour, and writes it as Parquet: `heavy/sales` can be read by any `spark.read.parquet`, also
 meanwhile, and holds committed batches alone. The best sale of each hour comes back as a stream, and
 is counted by page in `heavy.db`. Kill it, or a worker of it, as often as you like.
 """

@@ -2,10 +2,10 @@
 
     sunshower experiment run examples/experiments/heavy_transform.py --cluster ray
 
-It needs the extra `spark`. The topology is that of `examples/heavy_transform.py`: sales out of
-files are joined and ranked by Spark, batch by batch, and written to a table. Meanwhile three actors
-get a SIGKILL: that of Spark, whose Java dies with it, a random one, and Spark's once more. At the
-end the rows of the table are compared with the lines of the files.
+It needs `make setup EXTRAS=spark`. The topology is that of `examples/heavy_transform.py`: sales out
+of files are joined and ranked by Spark, batch by batch, and written to a table. Meanwhile three
+actors get a SIGKILL: that of Spark, whose Java dies with it, a random one, and Spark's once more.
+At the end the rows of the table are compared with the lines of the files.
 Look for: the batches that were begun again, and that no sale is there twice or not at all.
 """
 

@@ -52,6 +52,9 @@ def packages() -> list[Package]:
 
 def install_command(extra: str | None) -> str:
     """What installs the core or an extra, into the Python that runs this."""
+    if extra and Path(sys.prefix) == _ROOT / ".venv":
+        there = "" if Path.cwd() == _ROOT else f" -C {_ROOT}"
+        return f"make{there} setup EXTRAS={extra}"
     python, name = _short(Path(sys.executable)), f"[{extra}]" if extra else ""
     if _in_repository():
         pins, folder = _short(_ROOT / "constraints.txt"), _short(_ROOT)

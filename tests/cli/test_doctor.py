@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import re
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -22,6 +24,7 @@ from sunshower.cli.findings import sentence, show
 from sunshower.cli.machine import GIB, Machine, look
 from sunshower.cli.packages import Package, install_command, parse, within
 from tests.conftest import Sunshower
+from tests.house.reading import ROOT
 
 
 def machine(**traits: int | str | None) -> Machine:
@@ -86,7 +89,19 @@ def test_a_missing_package_of_the_core_is_fatal() -> None:
 def test_a_missing_extra_is_no_illness() -> None:
     check = check_package(Package("kazoo", "zookeeper", ">=2.11", None, None))
     assert check.level is Level.OPTIONAL
-    assert "[zookeeper]" in check.remedy
+    assert "zookeeper" in check.remedy
+
+
+def test_what_is_missing_in_our_own_environment_is_fetched_by_make(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(ROOT / ".venv"))
+    monkeypatch.chdir(ROOT)
+    assert install_command("kafka") == "make setup EXTRAS=kafka"
+    monkeypatch.chdir(tmp_path)
+    assert install_command("kafka") == f"make -C {ROOT} setup EXTRAS=kafka"
+    monkeypatch.setattr(sys, "prefix", "/elsewhere")
+    assert install_command("kafka").endswith("[kafka]'")
 
 
 @pytest.mark.parametrize(("extra", "how_bad"), [(None, Level.BROKEN), ("spark", Level.DOUBTFUL)])

@@ -225,6 +225,8 @@ def test_the_page_shows_this_plan() -> None:
     page = (ROOT / "docs/ARCHITECTURE.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `sunshower/(\w+)/` \|.*\| ([^|]+) \|$", page, re.MULTILINE)
     shown = {room: set(may.split(", ")) - {"–"} for room, may in rows}
+    ground = next(line for line in page.splitlines() if "| the ground:" in line)
+    assert set(re.findall(r"(\w+)\.py`", ground)) == GROUND
     rooms = MAY_IMPORT.keys() - GROUND - {"__init__", "cli"}  # which may import all
     assert shown == {room: MAY_IMPORT[room] for room in rooms}
 
