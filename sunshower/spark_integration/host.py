@@ -240,7 +240,8 @@ class Slot:
             rows_in=job.batch.rows,
             rows_out=0 if result is None else result.num_rows,
             bytes_in=sum(table.nbytes for table in job.tables),
-            bytes_out=0 if result is None else result.nbytes,
+            # `nbytes` would read offsets that empty lists of Java do not have: SIGSEGV.
+            bytes_out=0 if result is None else result.get_total_buffer_size(),
             **spark_said(context, group),
         )
         job.settle(result)

@@ -1,12 +1,13 @@
-"""A record with every type that Spark and we have in common, and a strategy for it."""
+"""A record with every type that Spark and we have in common, a strategy for it, and equality."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
@@ -85,3 +86,16 @@ def everything() -> st.SearchStrategy[Everything]:
         inners=st.lists(_INNER, max_size=2),
         by_colour=st.dictionaries(_COLOURS, st.none() | _INNER, max_size=2),
     )
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal, and of one type; NaN is NaN."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, float):
+        return a == b or (math.isnan(a) and math.isnan(b))
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    return bool(a == b)

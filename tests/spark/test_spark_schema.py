@@ -18,7 +18,7 @@ from sunshower.errors import RecordMismatch, ResultMismatch, Unserialisable
 from sunshower.spark_integration.annotations import Digits
 from sunshower.spark_integration.normal import normalise
 from sunshower.spark_integration.schema import Columns
-from tests.spark.everything import EVERYTHING, Colour, Everything, Inner, everything
+from tests.spark.everything import EVERYTHING, Colour, Everything, Inner, everything, same
 
 
 class One(NamedTuple):
@@ -37,19 +37,6 @@ def unfit(annotation: Any, value: Any) -> str:
     with pytest.raises(Unserialisable) as caught:
         Columns.of(record_type).table([record_type(value)])
     return str(caught.value)
-
-
-def same(a: Any, b: Any) -> bool:
-    """Equal, and of one type; NaN is NaN."""
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, float):
-        return a == b or (math.isnan(a) and math.isnan(b))
-    if isinstance(a, list | tuple):
-        return len(a) == len(b) and all(map(same, a, b))
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
-    return bool(a == b)
 
 
 @settings(max_examples=40)

@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from sunshower.spark_integration.steps import parquet, spark
+from sunshower.errors import ResultMismatch
+from sunshower.spark_integration.port import BatchInfo, Gateway
+from sunshower.spark_integration.schema import Columns
+from sunshower.spark_integration.steps import Spark, parquet, saved_as, spark
+from tests.spark.everything import EVERYTHING, Everything, everything, same
+
+pd = pytest.importorskip("pandas")
+locally = pytest.mark.parametrize("place", ["local"], indirect=True)
+
+
+class Sale(NamedTuple):
+    page: str
+    price: float
+
+
+SOME = [Sale("a", 1.0), Sale("b", 2.5)]
+
+
+def run(gateway: Gateway, step: Spark, *sales: Sale, id: str = "1") -> list[Any]:
+    batch = BatchInfo(id, len(sales))
+    result = gateway.submit(step.step, [Columns.of(Sale).table(sales)], batch).result()
+    return [] if result is None else Columns.of(step.out).records(result)
 
 
 @pytest.mark.parametrize("elsewhere", ["s3a://bucket/pages", "hdfs:///pages", "file:/pages", "/p"])
@@ -22,3 +47,91 @@ def test_paths_are_those_of_where_they_were_declared(
     }
     assert str(parquet("out/totals")) == f"parquet('{tmp_path}/out/totals')"
     assert str(parquet(elsewhere)) == f"parquet({elsewhere!r})"
+
+
+def through_a_task(df: Any, batch: BatchInfo) -> Any:
+    """What an exchange writes and reads is Spark's own rows."""
+    return df.repartition(1)
+
+
+def without_what_may_be_null(record: Everything) -> Everything:
+    return record._replace(
+        maybe_number=None,
+        maybe_share=None,
+        maybe_text=None,
+        maybe_at=None,
+        maybe_colour=None,
+        maybe_inner=None,
+        lists=None,
+    )
+
+
+@locally
+@settings(max_examples=10, derandomize=True)
+@example([])
+@given(
+    st.lists(everything(), max_size=3)
+    | st.lists(everything().map(without_what_may_be_null), min_size=1, max_size=2)
+)
+def test_records_of_every_type_come_back_from_spark_as_they_were(
+    gateway: Gateway, records: list[Everything]
+) -> None:
+    step, batch = spark(through_a_task, out=Everything).step, BatchInfo("1", len(records))
+    result = gateway.submit(step, [EVERYTHING.table(records)], batch).result()
+    assert result is not None
+    assert same(EVERYTHING.records(result), records)
+
+
+def half(prices: pd.Series) -> pd.Series:
+    return prices / 2
+
+
+def halved(df: Any, batch: BatchInfo) -> Any:
+    from pyspark.sql.functions import pandas_udf
+
+    return df.withColumn("price", pandas_udf(half, "double")("price"))
+
+
+@locally
+def test_pandas_udfs_are_for_transforms_too(gateway: Gateway) -> None:
+    assert run(gateway, spark(halved, out=Sale), *SOME) == [Sale("a", 0.5), Sale("b", 1.25)]
+
+
+def joined_by_a_condition(df: Any, batch: BatchInfo) -> Any:
+    pages = batch.tables["pages"]
+    return df.join(pages, df.page == pages.page)
+
+
+@locally
+def test_a_column_that_a_join_has_doubled_is_named(gateway: Gateway) -> None:
+    step = spark(joined_by_a_condition, out=Sale, tables={"pages": pages})
+    with pytest.raises(ResultMismatch, match=r"two columns 'page', and Sale is to have one: join"):
+        run(gateway, step, *SOME)
+
+
+def pages(session: Any) -> Any:
+    return session.sql("select 'a' page")
+
+
+@dataclass(frozen=True)
+class InDerby:
+    """Java's own database, in the memory of the driver's."""
+
+    log: str
+
+    def __call__(self, df: Any, batch: BatchInfo) -> Any:
+        df.sparkSession._jvm.System.setProperty("derby.stream.error.file", self.log)
+        return df
+
+
+@locally
+def test_a_database_has_what_was_saved_as_jdbc(gateway: Gateway, tmp_path: Path) -> None:
+    where = {"url": "jdbc:derby:memory:sales;create=true", "dbtable": "sales"}
+    step = spark(InDerby(str(tmp_path / "log"))).write(saved_as("jdbc", **where))
+    for number, sale in enumerate(SOME):
+        run(gateway, step, sale, id=str(number))
+
+    def stored(df: Any, batch: BatchInfo) -> Any:
+        return df.sparkSession.read.format("jdbc").options(**where).load()
+
+    assert sorted(run(gateway, spark(stored, out=Sale))) == SOME
