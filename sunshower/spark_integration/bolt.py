@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from sunshower.errors import (
+    Away,
     ConfigError,
     SparkError,
     SparkLost,
     SparkMissing,
-    SparkUnavailable,
+    SunshowerError,
     Unserialisable,
 )
 from sunshower.records import Schema
@@ -28,16 +28,19 @@ from sunshower.topologies.components import Bolt, Collector, Context, Tuple
 _RENEW_S = 2.0  # what Spark has for longer has its timeout reset
 _ROOM_S = 0.05  # how long one who finds no room waits: who is slow is handed less
 _LOST_MAX = 3  # how often a batch is handed over again because Spark died
+_AGAIN_S = 1.0  # how long a batch waits for Spark that is away, before it asks again
+_TOLD_AGAIN_S = 6.0  # how often that is told
 
 
 @dataclass
 class Given:
-    """A batch that Spark has."""
+    """A batch that Spark has, or, without a ticket, is to have once it is there again."""
 
     tuples: list[Tuple[Any]]
     tables: list[pa.Table]
     batch: BatchInfo
-    ticket: Ticket
+    ticket: Ticket | None = None
+    again_s: float = 0.0  # when to hand it over, without a ticket
     lost: int = 0
 
 
@@ -45,10 +48,10 @@ class SparkBatchBolt(Bolt[Any, Any]):
     """Batches of `rows_max` records, or of what has come within `wait_s`, to a `spark(…)` step.
 
     Inputs are acked when the step is finished, and fail with its error; meanwhile their trees do
-    not time out. If Spark dies the batch is handed over again. What comes back is anchored to all
-    inputs of its batch: if one of the results fails, all of them are emitted again. That is an edge
-    for each pair, and more than `edges_max` fail the batch: results are to be few, or to be written
-    by Spark, `spark(…).write(…)`.
+    not time out. If Spark dies the batch is handed over again, and while there is none it is kept.
+    What comes back is anchored to all inputs of its batch: if one of the results fails, all of them
+    are emitted again. That is an edge for each pair, and more than `edges_max` fail the batch:
+    results are to be few, or to be written by Spark, `spark(…).write(…)`.
 
     At least once, and a replayed record may find itself among others than before: what is written
     must bear that. It takes in several streams: the transform is handed a DataFrame for each of
@@ -89,7 +92,7 @@ class SparkBatchBolt(Bolt[Any, Any]):
         Columns.of(schema.type, f"SparkBatchBolt(spark({self.step.step}))")
         if schema not in self._schemas:
             self._schemas.append(schema)
-        self.step.check_inputs(len(self._schemas))
+        self.step.check_inputs([Columns.of(one.type) for one in self._schemas])
 
     def prepare(self, context: Context) -> None:
         """Open a way to Spark; it starts beside the rest of the topology."""
@@ -103,6 +106,8 @@ class SparkBatchBolt(Bolt[Any, Any]):
         self._since_s = self._clock.now()
         self._renew_at_s = self._since_s + _RENEW_S
         self._given: list[Given] = []
+        self._told_again_s = self._since_s
+        self._news: SunshowerError | None = None  # for whoever looks on
         self._task = f"{context.component}-{context.index}"
         self._name = f"{self._task}-{uuid.uuid4().hex[:8]}"
         self._batches = self._rows = 0
@@ -120,11 +125,15 @@ class SparkBatchBolt(Bolt[Any, Any]):
             self._hand_over()
 
     def tick(self) -> None:
-        """Hear of what is finished, and hand over what has waited long enough."""
-        for given in [one for one in self._given if one.ticket.done()]:
-            self._given.remove(given)
-            self._finish(given)
+        """Hear of what is finished, and hand over what has waited long enough. Raises Away now and
+        then while Spark is, and SparkMissing."""
         now = self._clock.now()
+        for given in [*self._given]:
+            if given.ticket is None:
+                if now >= given.again_s:
+                    self._submit(given)
+            elif given.ticket.done():
+                self._finish(given, given.ticket)
         if self._waiting and (
             len(self._waiting) >= self.rows_max or now - self._since_s >= self.wait_s
         ):
@@ -133,6 +142,9 @@ class SparkBatchBolt(Bolt[Any, Any]):
             for tuple in (*self._waiting, *(one for given in self._given for one in given.tuples)):
                 self._hands.reset_timeout(tuple)
             self._renew_at_s = now + _RENEW_S
+        if self._news is not None:
+            news, self._news = self._news, None
+            raise news
 
     def flush(self) -> None:
         """Where there is no room, wait a little: who is slow is handed less."""
@@ -160,6 +172,10 @@ class SparkBatchBolt(Bolt[Any, Any]):
         """Nothing, likewise."""
 
     def cleanup(self) -> None:
+        """Spark is to stop what nobody waits for."""
+        for given in self._given:
+            if given.ticket is not None:
+                given.ticket.cancel()
         self._gateway.close()
 
     def _hand_over(self) -> None:
@@ -178,10 +194,11 @@ class SparkBatchBolt(Bolt[Any, Any]):
         id = f"{self._name}-{self._batches}"
         batch = BatchInfo(id, len(tuples), topology=self._topology, task=self._task)
         self._batches += 1
-        self._given.append(Given(tuples, tables, batch, self._submit(tables, batch)))
+        self._given.append(Given(tuples, tables, batch))
+        self._submit(self._given[-1])
 
-    def _submit(self, tables: Sequence[pa.Table], batch: BatchInfo) -> Ticket:
-        return self._gateway.submit(self._reading.step, tables, batch)
+    def _submit(self, given: Given) -> None:
+        given.ticket = self._gateway.submit(self._reading.step, given.tables, given.batch)
 
     def _tables(self, tuples: list[Tuple[Any]]) -> list[pa.Table]:
         """One for each input. Raises Unserialisable."""
@@ -199,34 +216,43 @@ class SparkBatchBolt(Bolt[Any, Any]):
             return False
         return True
 
-    def _finish(self, given: Given) -> None:
-        """Settle a batch. Raises SparkUnavailable or SparkMissing, when it has failed: that is to
-        be seen, and the next batch asks for a session anew."""
+    def _finish(self, given: Given, ticket: Ticket) -> None:
+        """Settle a batch, or hand it over again."""
         try:
-            table = given.ticket.result()
+            table = ticket.result()
             records = [] if table is None or self._out is None else self._out.records(table)
             self._check_edges(given, len(records))
-        except (SparkUnavailable, SparkMissing) as error:
-            self._fail(given, error)
-            raise
+        except Away as error:
+            self._keep(given, error)
         except SparkLost as error:
-            if given.lost < _LOST_MAX:
-                given.lost += 1
-                given.ticket = self._submit(given.tables, given.batch)
-                self._given.append(given)
-            else:
+            given.lost += 1
+            if given.lost > _LOST_MAX:
                 self._fail(given, error)
+            else:
+                ticket.cancel()  # on a cluster it may live on
+                self._submit(given)
         except SparkError as error:
             self._fail(given, error)
+            if isinstance(error, SparkMissing):
+                self._news = error
         else:
             for record in records:
                 self._hands.emit(record, given.tuples)
             for tuple in given.tuples:
                 self._hands.ack(tuple)
+            self._given.remove(given)
             self._rows += given.batch.rows
-            self._seen.add(given.ticket.report())
+            self._seen.add(ticket.report())
+
+    def _keep(self, given: Given, error: Away) -> None:
+        """Until Spark is there: that is no attempt of any tuple."""
+        now = self._clock.now()
+        given.ticket, given.again_s = None, now + _AGAIN_S
+        if now >= self._told_again_s:
+            self._news, self._told_again_s = error, now + _TOLD_AGAIN_S
 
     def _fail(self, given: Given, error: SparkError) -> None:
+        self._given.remove(given)
         for tuple in given.tuples:
             self._hands.fail(tuple, f"{type(error).__name__}: {error}")
 

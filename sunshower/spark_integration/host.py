@@ -45,11 +45,8 @@ class Session(Protocol):
     def alive(self) -> bool:
         """Whether its Java is."""
 
-    def forget(self) -> None:
-        """Clean up after a dead one, so that another can be opened."""
-
     def stop(self) -> None:
-        """End it, and its Java."""
+        """End it, and its Java; of a dead one what is left, so that another can be opened."""
 
 
 @dataclass
@@ -91,7 +88,7 @@ class Host:
     """Runs jobs in one session, `slots` of them at a time. Threads may share it."""
 
     def __init__(self, open_session: Callable[[], Session], slots: int) -> None:
-        self._open_session, self._count = open_session, slots
+        self._open_session = open_session
         self._line = Line[Job]()
         self._lock = threading.Lock()  # of the session
         self._session: Session | None = None
@@ -103,9 +100,8 @@ class Host:
 
     def submit(self, job: Job) -> Job:
         """Hand a job in; it is settled by a slot, or by the clock."""
-        if self._stopped:
+        if not self._line.put(job):
             job.settle(error=SparkLost(_CLOSED))
-        self._line.put(job)
         return job
 
     @property
@@ -119,14 +115,12 @@ class Host:
 
     def stop(self) -> None:
         """End the session. Jobs that wait, or run, are lost."""
-        self._line.end(self._count)
+        self._line.end()
         with self._lock:
             self._stopped = True
             session, self._session = self._session, None
-        if session is not None and session.alive():
+        if session is not None:
             session.stop()
-        elif session is not None:
-            session.forget()
 
     def _warm(self) -> None:
         with suppress(Exception):
@@ -138,7 +132,7 @@ class Host:
             if self._stopped:
                 raise SparkLost(_CLOSED)
             if self._session is not None and not self._session.alive():
-                self._session.forget()
+                self._session.stop()
                 self._session = None
             if self._session is None:
                 self._session = self._open_session()
@@ -264,9 +258,9 @@ def cancel(context: Any, group: str) -> None:
         context.cancelJobGroup(group)
 
 
-def after(seconds: float, call: Callable[[], None]) -> threading.Timer:
-    """Call it then, unless it is cancelled before."""
-    timer = threading.Timer(seconds, call)
+def after(seconds: float, *calls: Callable[[], Any]) -> threading.Timer:
+    """Make these calls then, unless it is cancelled before."""
+    timer = threading.Timer(seconds, lambda: [call() for call in calls])
     timer.daemon = True
     timer.start()
     return timer

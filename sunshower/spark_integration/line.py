@@ -24,39 +24,39 @@ class Line(Generic[J]):
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._waiting: dict[str, deque[J]] = {}  # those that were served last, at the end
-        self._served: Counter[str] = Counter()
-        self._ends = 0
+        self._served: dict[int, str] = {}  # by the job's identity: its topology
+        self._ended = False
 
-    def put(self, job: J) -> None:
-        """Let it wait."""
+    def put(self, job: J) -> bool:
+        """Let it wait. False: the line has ended."""
         with self._changed:
-            self._waiting.setdefault(job.batch.topology, deque()).append(job)
-            self._changed.notify()
+            if not self._ended:
+                self._waiting.setdefault(job.batch.topology, deque()).append(job)
+                self._changed.notify()
+            return not self._ended
 
-    def end(self, count: int) -> None:
-        """When nothing waits any more, tell so many that there is nothing."""
+    def end(self) -> None:
+        """Nobody comes any more: those who wait are the last."""
         with self._changed:
-            self._ends += count
+            self._ended = True
             self._changed.notify_all()
 
     def next(self) -> J | None:
         """Wait for a job; it is being served until `left`. None: there will be none."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._ends)
+            self._changed.wait_for(lambda: self._waiting or self._ended)
             if not self._waiting:
-                self._ends -= 1
                 return None
-            name = min(self._waiting, key=self._served.__getitem__)
+            counts = Counter(self._served.values())
+            name = min(self._waiting, key=counts.__getitem__)
             jobs = self._waiting.pop(name)
             job = jobs.popleft()
             if jobs:
                 self._waiting[name] = jobs
-            self._served[name] += 1
+            self._served[id(job)] = name
             return job
 
     def left(self, job: J) -> None:
-        """It is served."""
+        """It is served, or given up: whoever says so first."""
         with self._changed:
-            self._served[job.batch.topology] -= 1
-            if self._served[job.batch.topology] <= 0:
-                del self._served[job.batch.topology]
+            self._served.pop(id(job), None)

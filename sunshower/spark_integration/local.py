@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -10,11 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from sunshower.errors import ConfigError
+from sunshower.errors import ConfigError, SparkUnavailable
 from sunshower.spark_integration.environment import SETTINGS, prepare, with_jars
-from sunshower.spark_integration.host import Host, Job, Session
+from sunshower.spark_integration.host import Host, Job, Session, after
 from sunshower.spark_integration.port import BatchInfo, Step, Ticket
 from sunshower.spark_integration.running import collect, hand_over
+
+_END_S = 10.0  # for Java's own end
+_WARM_S = 240.0  # for the first job
 
 
 @dataclass(frozen=True)
@@ -111,22 +115,42 @@ class LocalSession:
             raise
 
     def alive(self) -> bool:
-        return self._java.poll() is None and self.spark.sparkContext._jsc is not None
-
-    def forget(self) -> None:
-        end_java(self._java)
+        return answers(self._java, self.spark.sparkContext)
 
     def stop(self) -> None:
-        if self.owned:
+        alive = self.alive()
+        if alive and self.owned:
             with suppress(Exception):
                 self.spark.stop()
-            self.forget()
+        if self.owned or not alive:
+            end_java(self._java)
 
 
 def warm(session: Session) -> None:
-    """The first job of a session takes seconds: let it be one that nobody waits for."""
-    frame = session.hand_over(session.spark, pa.table({"key": [0], "value": [0.0]}))
-    collect(frame.groupBy("key").sum("value"))
+    """The first job of a session takes seconds: let it be one that nobody waits for. Raises
+    SparkUnavailable if it does not end: to Spark, executors that never come are no error."""
+    late = threading.Event()
+    limit = after(_WARM_S, late.set, session.spark.sparkContext.cancelAllJobs)
+    try:
+        frame = session.hand_over(session.spark, pa.table({"key": [0], "value": [0.0]}))
+        collect(frame.groupBy("key").sum("value"))
+    except Exception as error:
+        if not late.is_set():
+            raise
+        raise SparkUnavailable(
+            f"Spark has not run its first job within {_WARM_S:g} s: no executor works. See whether "
+            "one node alone has the processors and the memory of one, and a Java that starts"
+        ) from error
+    finally:
+        limit.cancel()
+
+
+def answers(java: Any, context: Any) -> bool:
+    """Whether Java runs (None: it is not ours to say), and Spark in it has not ended by itself."""
+    try:
+        return (java is None or java.poll() is None) and not context._jsc.sc().isStopped()
+    except Exception:
+        return False
 
 
 def end_half_open() -> None:
@@ -138,18 +162,22 @@ def end_half_open() -> None:
 
 
 def end_java(java: Any) -> None:
-    """End a driver's Java, if it runs, and let pyspark forget it: it keeps its way there in
-    classes, and would ask the dead one again."""
+    """End a driver's Java, if it is ours, and let pyspark forget it: it keeps its way there in
+    classes, and would ask the dead one again. Java removes its temporary folders, if it can."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    if java is None:
+        return
     with suppress(Exception):
         SparkContext._gateway.shutdown()
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = None
     SparkSession.builder._options.clear()
-    if java.poll() is None:
-        java.kill()
-    java.wait()
     with suppress(OSError):
-        java.stdin.close()
+        java.stdin.close()  # which it takes as a word to end
+    try:
+        java.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        java.kill()
+        java.wait()

@@ -19,10 +19,11 @@ from typing import Any
 import pyarrow as pa
 import ray
 from ray import cloudpickle
-from ray.exceptions import RayError
+from ray.exceptions import RayError, RayTaskError
 
 from sunshower import errors
-from sunshower.errors import ConfigError, SparkError, SparkLost
+from sunshower.errors import ConfigError, SparkError, SparkLost, TransformFailed
+from sunshower.spark_integration.blame import said
 from sunshower.spark_integration.environment import java_for_executors, prepare
 from sunshower.spark_integration.host import Host, Job
 from sunshower.spark_integration.port import BatchInfo, JobReport, Step, Ticket
@@ -32,9 +33,12 @@ from sunshower.spark_integration.under_way import UnderWay
 _NAMESPACE = "sunshower"
 _STOP_S = 30.0
 _ANOTHER = (
-    "all that share a session give it the same settings and jars; give this one a name of its own"
+    "all that share a session give it the same settings and jars; give this one a name of its own, "
+    "or end the other with its stop()"
 )
 _STEPS_MAX = 64  # that an actor keeps unpacked
+_WAITING_MAX = 16  # jobs at the actor beside those that run
+_WORDS = 4  # threads for all other calls
 
 
 @dataclass(frozen=True)
@@ -86,34 +90,43 @@ class RayGateway:
         shared = {"name": f"spark/{place.name}", "lifetime": "detached", "get_if_exists": True}
         self._place, self._private = place, place.name is None
         self._life = uuid.uuid4().hex
-        self._actor: Any = (
-            ray.remote(GatewayActor)
+        jobs = {"jobs": place.in_flight + _WAITING_MAX}  # those that wait for a slot, wait there
+        self._make: Callable[[], Any] = partial(
+            ray.remote(concurrency_groups=jobs)(GatewayActor)
             .options(
                 num_cpus=0,
                 max_restarts=-1,
-                max_concurrency=place.in_flight + 16,  # those that wait for a slot, wait there
+                max_concurrency=_WORDS,
                 namespace=_NAMESPACE,
                 runtime_env={"env_vars": found},
                 **({} if self._private else shared),
             )
-            .remote(place)
+            .remote,
+            place,
         )
-        self._steps: dict[int, tuple[Step, bytes]] = {}
+        self._actor = self._make()
+        self._steps: dict[int, tuple[Step, Packed]] = {}
 
     def start(self) -> None:
         self._actor.start.remote()
 
     def submit(self, step: Step, tables: Sequence[pa.Table], batch: BatchInfo) -> Ticket:
         if id(step) not in self._steps:
-            self._steps[id(step)] = step, cloudpickle.dumps(step)
-        packed = [to_bytes(table) for table in tables]
+            packed = Packed(uuid.uuid4().hex, ray.put(cloudpickle.dumps(step)))
+            self._steps[id(step)] = step, packed
+        rows = [to_bytes(table) for table in tables]
         # In the middle of a restart a call fails: this one waits for one that is made again.
         there = self._actor.there.options(max_task_retries=-1).remote()
         number = uuid.uuid4().hex
-        job = self._actor.run.remote(
-            self._steps[id(step)][1], packed, batch, (number, self._life), self._place, there
+        job = self._actor.run.options(concurrency_group="jobs").remote(
+            self._steps[id(step)][1], rows, batch, (number, self._life), self._place, there
         )
-        return RayTicket(job, partial(self._actor.cancel.remote, number))
+        return RayTicket(job, partial(self._actor.cancel.remote, number), self._find)
+
+    def _find(self) -> None:
+        """Who has died may have been stopped for good: of this name there is another, or will."""
+        if not self._private:
+            self._actor = self._make()
 
     def close(self) -> None:
         if self._private:
@@ -124,8 +137,8 @@ class RayGateway:
 class RayTicket:
     """A call of the actor that is under way."""
 
-    def __init__(self, reference: Any, cancel: Callable[[], Any]) -> None:
-        self._reference, self._cancel = reference, cancel
+    def __init__(self, reference: Any, cancel: Callable[[], Any], died: Callable[[], Any]) -> None:
+        self._reference, self._cancel, self._died = reference, cancel, died
         self._report: JobReport | None = None
 
     def done(self) -> bool:
@@ -135,7 +148,10 @@ class RayTicket:
     def result(self) -> pa.Table | None:
         try:
             kind, value, self._report = ray.get(self._reference)
+        except RayTaskError as error:
+            raise SparkError(f"the gateway to Spark could not run a job: {error}") from error
         except RayError as error:
+            self._died()
             raise SparkLost(
                 f"the gateway to Spark died ({type(error).__name__}); Ray starts another"
             ) from error
@@ -150,10 +166,23 @@ class RayTicket:
         self._cancel()
 
 
+def _kind(error: SparkError) -> str:
+    """Its name, or that of the nearest one that callers know."""
+    return next(one.__name__ for one in type(error).__mro__ if one.__module__ == errors.__name__)
+
+
 def _end(actor: Any) -> None:
     with suppress(RayError):
         ray.get(actor.stop.remote(), timeout=_STOP_S)
     ray.kill(actor)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A step, with its static tables: it travels once, and is named in each job."""
+
+    name: str
+    kept: Any  # the reference to its bytes
 
 
 class GatewayActor:
@@ -164,7 +193,7 @@ class GatewayActor:
 
         self._place = place
         self._host = Host(lambda: RayDPSession(place), place.in_flight)
-        self._steps: dict[bytes, Step] = {}
+        self._steps: dict[str, Step] = {}
         self._under_way = UnderWay()
         self._lock = threading.Lock()
         self._busy = 0
@@ -183,7 +212,7 @@ class GatewayActor:
 
     def run(
         self,
-        step: bytes,
+        step: Packed,
         tables: Sequence[bytes],
         batch: BatchInfo,
         asked: tuple[str, str],
@@ -206,7 +235,7 @@ class GatewayActor:
         except SparkLost:
             os._exit(1)  # with it go RayDP's actors; Ray starts it again, and the caller hears
         except SparkError as error:
-            return type(error).__name__, str(error), None
+            return _kind(error), str(error), None
         finally:
             self._under_way.remove(asked[0])
             with self._lock:
@@ -218,12 +247,19 @@ class GatewayActor:
         """End the session, and all Java with it."""
         self._host.stop()
 
-    def _unpacked(self, step: bytes) -> Step:
-        if step not in self._steps:
+    def _unpacked(self, step: Packed) -> Step:
+        if step.name not in self._steps:
             if len(self._steps) >= _STEPS_MAX:
                 self._steps.clear()
-            self._steps[step] = pickle.loads(step)  # noqa: S301
-        return self._steps[step]
+            packed = ray.get(step.kept)
+            try:
+                self._steps[step.name] = pickle.loads(packed)  # noqa: S301
+            except Exception as error:
+                raise TransformFailed(
+                    f"a transform cannot be unpacked on the node of its session: {said(error)}. "
+                    "What it needs must be there: install it, or keep it in the topology's file"
+                ) from error
+        return self._steps[step.name]
 
     def _timer(self) -> threading.Timer:
         timer = threading.Timer(self._place.idle_s, self._rest)
@@ -234,7 +270,10 @@ class GatewayActor:
     def _rest(self) -> None:
         """Nobody has asked for long: the next one finds an empty actor."""
         with self._lock:
-            if self._busy or not self._host.opened:
+            if self._busy:
+                return
+            if not self._host.opened:
+                self._idle = self._timer()
                 return
         self._host.stop()
         os._exit(1)

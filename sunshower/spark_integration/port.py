@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # A table to join with: columns, a Parquet file or folder, or what makes it of a session.
-Static: TypeAlias = "pa.Table | str | Callable[[SparkSession], DataFrame]"
+Static: TypeAlias = "pa.Table | str | PurePath | Callable[[SparkSession], DataFrame]"
 Transform: TypeAlias = Callable[..., Any]  # (DataFrame for each input …, BatchInfo) → DataFrame
 Writer: TypeAlias = Callable[["DataFrame", "BatchInfo"], Any]
 
@@ -61,7 +62,6 @@ class Step:
     tables: Mapping[str, Static] = field(default_factory=dict)
     writers: tuple[Writer, ...] = ()
     timeout_s: float = 600.0
-    names: tuple[str, ...] = ("batch",)  # of the inputs, as views for SQL
     reads: Reads | None = None  # what the rows of the first input stand for; None: for themselves
 
     def __str__(self) -> str:

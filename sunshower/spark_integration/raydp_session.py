@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import threading
 import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import ray
+from ray.exceptions import RayError
 
 from sunshower.errors import ConfigError, SparkMissing, SparkUnavailable
 from sunshower.spark_integration.environment import SETTINGS, prepare, with_jars
-from sunshower.spark_integration.local import end_half_open, end_java, warm
+from sunshower.spark_integration.local import answers, end_half_open, end_java, warm
 from sunshower.spark_integration.running import to_bytes
 
 if TYPE_CHECKING:
@@ -23,6 +26,8 @@ _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _OVERHEAD = 0.1  # what Spark adds to an executor's memory, at least
 _OVERHEAD_BYTES_MIN = 384 << 20
 _CHUNK_ROWS = 131_072  # of a table, to one task of Spark
+_MASTER = "spark.ray.raydp_spark_master.actor.resource"
+_LOOK_S = 5.0  # whether the cluster still has what a session needs
 
 
 def memory_bytes(text: str) -> int:
@@ -70,16 +75,22 @@ class RayDPSession:
         check_java(os.environ["PATH"].removeprefix(ours_first))
         check_room(place, ray.available_resources(), ray.cluster_resources())
         import raydp
+        from raydp.spark.ray_cluster_master import RAYDP_SPARK_MASTER_SUFFIX
 
+        name = f"sunshower-{uuid.uuid4().hex[:8]}"
         cores = place.executors * place.cores
         ours = {
             "spark.driver.memory": place.driver_memory,
             "spark.sql.shuffle.partitions": str(2 * cores),
-            "spark.ray.raydp_spark_master.actor.resource.CPU": "0",
+            f"{_MASTER}.CPU": "0",
+            # On this node: the driver's Java finds Ray by what the master says of its own.
+            f"{_MASTER}.node:{ray.util.get_node_ip_address()}": "0.001",
         }
+        self._ended = threading.Event()
+        _let_masters_live_apart()
         try:
             self.spark: Any = raydp.init_spark(
-                f"sunshower-{uuid.uuid4().hex[:8]}",  # RayDP's master is an actor of this name
+                name,
                 place.executors,
                 place.cores,
                 place.memory,
@@ -88,11 +99,13 @@ class RayDPSession:
             self.spark.sparkContext.setLogLevel("OFF")
             self._java = self.spark.sparkContext._gateway.proc
             warm(self)
+            self._master = ray.get_actor(f"{name}{RAYDP_SPARK_MASTER_SUFFIX}")
         except BaseException:
             with suppress(Exception):
                 raydp.stop_spark()
             end_half_open()
             raise
+        threading.Thread(target=self._watch, args=(place,), daemon=True).start()
 
     def hand_over(self, session: Any, table: pa.Table) -> Any:
         """A normal table as a DataFrame that the executors read out of Ray's object store.
@@ -109,17 +122,49 @@ class RayDPSession:
         return frame
 
     def alive(self) -> bool:
-        return self._java.poll() is None and self.spark.sparkContext._jsc is not None
-
-    def forget(self) -> None:
-        end_java(self._java)
+        return answers(self._java, self.spark.sparkContext)
 
     def stop(self) -> None:
         import raydp
 
+        self._ended.set()
         with suppress(Exception):
             raydp.stop_spark()
-        self.forget()
+        with suppress(Exception):  # of a dead Java RayDP does not come so far
+            ray.kill(self._master)
+        end_java(self._java)
+
+    def _watch(self, place: RayDPSpark) -> None:
+        """End Java when machines are lost that it cannot do without: RayDP's master, whose
+        executors go with it, or more than leaves room for those. Jobs would wait without end."""
+        while not self._ended.wait(_LOOK_S):
+            try:
+                ray.get(self._master.get_host.remote())
+                check_room(place, total := ray.cluster_resources(), total)
+            except (RayError, SparkUnavailable):
+                if not self._ended.is_set():
+                    self._java.kill()
+                return
+
+
+def _let_masters_live_apart() -> None:
+    """RayDP's master calls an actor of Java by the same name in each session, so a namespace could
+    have one session alone: give each a namespace of its own."""
+    from raydp.spark import ray_cluster
+
+    theirs: Any = ray_cluster.RayDPSparkMaster.__ray_actor_class__
+    if hasattr(theirs, "apart"):
+        return
+
+    class Master(theirs):  # type: ignore[misc]
+        apart = True
+
+        def _generate_ray_configs(self) -> str:
+            actor = ray.get_runtime_context().get_actor_id()
+            told = json.loads(super()._generate_ray_configs())
+            return json.dumps(told | {"ray.job.namespace": f"raydp-{actor}"})
+
+    ray_cluster.RayDPSparkMaster = ray.remote(Master)
 
 
 def _gib(amount: float) -> str:

@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 HandOver = Callable[[Any, pa.Table], Any]  # (session, a normal table) → DataFrame
 _CHUNK_ROWS = 65_536  # of a table, to one task of Spark
+_STEPS_MAX = 16  # whose static tables are kept
 
 
 def hand_over(session: SparkSession, table: pa.Table) -> DataFrame:
@@ -64,12 +66,12 @@ def from_bytes(packed: bytes) -> pa.Table:
 
 
 class Runner:
-    """Runs one job after the other in a session of its own, so that views do not collide."""
+    """Runs one job after the other in a session of its own, so that names do not collide."""
 
     def __init__(self, session: SparkSession, hand_over: HandOver) -> None:
         self._session = session.newSession()
         self._hand_over = hand_over
-        self._tables: dict[int, tuple[Static, Any]] = {}  # static ones, by identity
+        self._static: dict[int, tuple[Step, dict[str, Any]]] = {}  # by id; the last one at the end
         self.hand_over_s = 0.0  # of the last job
 
     def run(
@@ -80,14 +82,12 @@ class Runner:
         is_over: Callable[[], bool] = lambda: False,
     ) -> pa.Table | None:
         """The result of a step. Raises what the transform does, and ResultMismatch; SparkError when
-        the job `is_over` before it has written all: Spark itself can end no more than its tasks."""
+        the job `is_over` before Spark has begun with it, or with the next writer: Spark itself can
+        end no more than its tasks."""
         began_s = time.perf_counter()
         frames = [self._frame(step, place, table) for place, table in enumerate(tables)]
         self.hand_over_s = time.perf_counter() - began_s
-        static = {name: self._static(table) for name, table in step.tables.items()}
-        for name, frame in (*zip(step.names, frames, strict=True), *static.items()):
-            frame.createOrReplaceTempView(name)
-        batch = replace(batch, tables=static)
+        batch = replace(batch, tables=self._tables(step))
         self._is_over = is_over
         self._go_on(step, batch)
         return self._finish(step, step.transform(*frames, batch), batch)
@@ -120,7 +120,10 @@ class Runner:
         try:
             for writer in step.writers:
                 self._write(step, writer, result, batch)
-            return None if columns is None else columns.conform(collect(result))
+            if columns is None:
+                return None
+            self._go_on(step, batch)
+            return columns.conform(collect(result))
         finally:
             if wanted > 1:
                 result.unpersist()
@@ -140,15 +143,21 @@ class Runner:
                 "has gone: it computes when it writes"
             ) from None
 
-    def _static(self, table: Static) -> Any:
-        """A table to join with, made once in each session."""
-        if id(table) not in self._tables:
-            self._tables[id(table)] = table, self._made(table)
-        return self._tables[id(table)][1]
+    def _tables(self, step: Step) -> dict[str, Any]:
+        """What it joins with: made once in each session, as long as it is one of the last steps."""
+        if not step.tables:
+            return {}
+        kept = self._static.pop(id(step), None)
+        if kept is None:
+            kept = step, {name: self._made(table) for name, table in step.tables.items()}
+        self._static[id(step)] = kept
+        if len(self._static) > _STEPS_MAX:
+            del self._static[next(iter(self._static))]
+        return {**kept[1]}
 
     def _made(self, table: Static) -> Any:
-        if isinstance(table, str):
-            return self._session.read.parquet(table)
+        if isinstance(table, (str, PurePath)):
+            return self._session.read.parquet(str(table))
         if isinstance(table, pa.Table):
             return self._hand_over(self._session, normalise(table))
         return table(self._session)

@@ -80,6 +80,16 @@ class Columns:
     def check(self, found: pa.Schema) -> None:
         """Raise ResultMismatch unless columns like these can be read as this record type."""
         name, wanted = self.kind.path, self.arrow.names
+        if double := [one for at, one in enumerate(found.names) if one in found.names[:at]]:
+            raise ResultMismatch(
+                f"there are two columns {double[0]!r}, and {name} is to have one: join by the "
+                f"name, a.join(b, {double[0]!r}), or leave one out, .drop(b[{double[0]!r}])"
+            )
+        if double := [one for at, one in enumerate(found.names) if one in found.names[:at]]:
+            raise ResultMismatch(
+                f"there are two columns {double[0]!r}, and {name} is to have one: join by the "
+                f"name, a.join(b, {double[0]!r}), or leave one out, .drop(b[{double[0]!r}])"
+            )
         if missing := [one for one in wanted if one not in found.names]:
             raise ResultMismatch(
                 f"{name} has a field {missing[0]!r}, and there is no such column; the columns are: "
@@ -107,19 +117,6 @@ class Columns:
             return casts(table.select(self.arrow.names), self.arrow)
         except Unserialisable as error:
             raise ResultMismatch(f"{self.kind.path}: {error}") from error
-
-    def receive(self, records: Sequence[Any] | pa.Table) -> pa.Table:
-        """What a stream brings, records or a table, as a table for Spark. Raises Unserialisable."""
-        if not isinstance(records, pa.Table):
-            return self.table(records)
-        try:
-            table = self.conform(records)
-        except ResultMismatch as error:
-            raise Unserialisable(str(error)) from error
-        for kind, column in zip(self.kind.fields, table.columns, strict=True):
-            if column.null_count and not kind.optional:
-                raise Unserialisable(f"{kind.path} is null: annotate it as `… | None`, or fill it")
-        return table
 
 
 def spark_schema(arrow: pa.Schema) -> StructType:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from sunshower.errors import TopologyError
@@ -19,6 +21,7 @@ from sunshower.spark_integration.port import (
     Transform,
     Writer,
 )
+from sunshower.spark_integration.query import INPUT, Query, check_names
 from sunshower.spark_integration.schema import Columns
 from sunshower.spark_integration.tables import Tables
 
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from sunshower.trident.streams import BatchStream
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # hdfs://…, s3a://…, file:/…
 
 
 @dataclass(frozen=True)
@@ -64,8 +69,12 @@ class Spark:
         whole = stream if others else stream.global_()
         return whole.operate(operator, *others, fields=() if self.out is None else self.out)
 
-    def check_inputs(self, count: int) -> None:
-        """Raise TopologyError if the transform has no place for so many inputs and the batch."""
+    def check_inputs(self, inputs: Sequence[Columns]) -> None:
+        """Raise TopologyError if the transform has no place for these inputs and the batch, or no
+        names."""
+        count = len(inputs)
+        if isinstance(self.step.transform, Query):
+            check_names(_names(inputs), [*self.step.tables])
         try:
             inspect.signature(self.step.transform).bind_partial(*range(count + 1))
         except TypeError:
@@ -75,9 +84,8 @@ class Spark:
             ) from None
 
     def reading(self, *inputs: Columns) -> Spark:
-        """The same for inputs like these. Each is a view for SQL, by the name of its record type;
-        a single one is `batch`. Raises TopologyError for a transform that takes others."""
-        self.check_inputs(len(inputs))
+        """The same for inputs like these. Raises TopologyError if it takes others."""
+        self.check_inputs(inputs)
         if self.step.reads is not None:
             self.step.reads.check(inputs[0].arrow)
         try:
@@ -86,8 +94,15 @@ class Spark:
             raise TopologyError(
                 f"spark({self.step}) has {len(inputs)} inputs, and takes others: {error}"
             ) from None
-        names = tuple(one.kind.path for one in inputs) if len(inputs) > 1 else ("batch",)
-        return replace(self, step=replace(self.step, names=names))
+        if not isinstance(self.step.transform, Query):
+            return self
+        query = replace(self.step.transform, inputs=_names(inputs))
+        return replace(self, step=replace(self.step, transform=query))
+
+
+def _names(inputs: Sequence[Columns]) -> tuple[str, ...]:
+    """What a query calls them: by their record types, a single one `batch`."""
+    return tuple(one.kind.path for one in inputs) if len(inputs) > 1 else (INPUT,)
 
 
 def spark(
@@ -101,8 +116,8 @@ def spark(
 ) -> Spark:
     """A step for Spark. See Spark, and spark_sql for one that is a query.
 
-    `tables` are static ones to join with: `batch.tables["pages"]`, and a view of that name. Each is
-    an Arrow table, the path of Parquet files, or a function of the session. `where` is
+    `tables` are static ones to join with: `batch.tables["pages"]`. Each is an Arrow table, the path
+    of Parquet files, or a function of the session. `where` is
     LocalSpark(…), the default, or RayDPSpark(…). `timeout_s` is for one batch, once it runs.
     `reads`: the rows of the (first) input only say what Spark is to read, as KafkaRows(…) has it.
 
@@ -113,32 +128,33 @@ def spark(
         raise TopologyError(f"spark({transform!r}): give a function of (df, batch)")
     if not timeout_s > 0:
         raise TopologyError(f"spark({transform!r}): timeout_s is {timeout_s!r}; it must be above 0")
-    step = Step(transform, out, dict(tables or {}), timeout_s=timeout_s, reads=reads)
+    static = {
+        name: _located(one) if isinstance(one, (str, PurePath)) else one
+        for name, one in (tables or {}).items()
+    }
+    step = Step(transform, out, static, timeout_s=timeout_s, reads=reads)
     if out is not None:
         Columns.of(out, f"spark({step}), out")
     return Spark(step, where or LocalSpark())
 
 
 def spark_sql(query: str, **more: Any) -> Spark:
-    """A step that is a query over the views `batch` and those of its `tables`."""
-    return spark(Query(query), **more)
+    """A step that is a query over views: its `tables`, and `batch`; several inputs have the names
+    of their record types. Raises as `spark`."""
+    found = spark(Query(query), **more)
+    check_names((INPUT,), [*found.step.tables])
+    return found
 
 
-@dataclass(frozen=True)
-class Query:
-    """A transform that is a query."""
-
-    text: str
-
-    def __call__(self, *inputs: Any) -> DataFrame:
-        """The last one is the batch."""
-        frame: DataFrame = inputs[0].sparkSession.sql(self.text)
-        return frame
+def _located(path: str | PurePath) -> str:
+    """Where it is from here: workers, and Spark's Java, have working directories of their own."""
+    found = str(path)
+    return found if _SCHEME.match(found) else str(Path(found).absolute())
 
 
-def parquet(folder: str) -> Writer:
+def parquet(folder: str | PurePath) -> Writer:
     """Each batch as Parquet files in `folder`/batch=`id`; the same id again replaces its files."""
-    return Saved("parquet", {}, folder)
+    return Saved("parquet", {}, _located(folder))
 
 
 def saved_as(format: str, **options: str) -> Writer:  # noqa: A002

@@ -13,12 +13,14 @@ from sunshower.errors import (
     ConfigError,
     RecordMismatch,
     SparkLost,
+    SparkMissing,
     SparkUnavailable,
     TopologyError,
     TransformFailed,
 )
 from sunshower.records import Schema
 from sunshower.runtime.inline import run_inline
+from sunshower.simulation.cluster import SimCluster
 from sunshower.spark_integration.bolt import SparkBatchBolt
 from sunshower.spark_integration.port import BatchInfo
 from sunshower.spark_integration.steps import spark
@@ -181,6 +183,16 @@ def test_a_batch_that_was_lost_with_spark_is_handed_over_again() -> None:
     assert driven.tick() == driven.tick() == []
     assert driven.tick()[-1] == ("ack", A)
     assert len({ticket.batch.id for ticket in place.tickets}) == 1
+    assert [one.cancelled for one in place.tickets] == [True, True, False]  # it may live on
+
+
+def test_what_is_at_spark_when_a_topology_ends_is_stopped_there() -> None:
+    place = Scripted(ready=False)
+    driven = Driven(place, rows_max=1)
+    driven.take(A, B)
+    driven.bolt.cleanup()
+    assert [one.cancelled for one in place.tickets] == [True, True]
+    assert place.closed == 1
 
 
 def test_a_batch_that_spark_dies_of_again_and_again_fails() -> None:
@@ -190,12 +202,51 @@ def test_a_batch_that_spark_dies_of_again_and_again_fails() -> None:
     assert told == [[], [], [], [("SparkLost: died", A)]]
 
 
-def test_without_spark_the_task_stops_and_says_why() -> None:
-    driven = Driven(Scripted(errors=[SparkUnavailable("no Java")]), rows_max=1)
+def test_while_spark_is_away_a_batch_is_kept_and_that_is_told_now_and_then() -> None:
+    place = Scripted(errors=[SparkUnavailable("no room")] * 10)
+    driven = Driven(place, rows_max=1)
     driven.take(A)
-    with pytest.raises(SparkUnavailable, match="no Java"):
+    told = [told_while_away(driven, 0.5) for _ in range(18)]
+    assert [at for at, error in enumerate(told) if error] == [0, 12]  # 6 s
+    assert len(place.tickets) == 7  # each is heard of half a second later, and then waits one
+    renewed = [what for what in driven.hands.told if what == ("renewed", A)]
+    assert len(renewed) == len(driven.hands.told) == 4, "no attempt of it, and no timeout"
+    place.errors.clear()
+    assert (driven.tick() + driven.tick(1.0) + driven.tick())[-1] == ("ack", A)
+    assert len({ticket.batch.id for ticket in place.tickets}) == 1
+
+
+def told_while_away(driven: Driven, seconds: float) -> str:
+    driven.clock.advance(seconds)
+    try:
+        driven.bolt.tick()
+    except SparkUnavailable as error:
+        return str(error)
+    return ""
+
+
+def test_without_what_spark_needs_its_batches_fail_and_the_others_do_not_wait_for_that() -> None:
+    place = Scripted(errors=[SparkMissing("no Java"), SparkMissing("no Java")])
+    driven = Driven(place, rows_max=1, batches_max=3)
+    driven.take(A, B, C)
+    with pytest.raises(SparkMissing, match="no Java"):
         driven.tick()
-    assert driven.hands.told == [("SparkUnavailable: no Java", A)]
+    assert driven.hands.told[:2] == [("SparkMissing: no Java", A), ("SparkMissing: no Java", B)]
+    assert driven.hands.told[-1] == ("ack", C)
+
+
+def test_a_topology_outlasts_a_spark_that_is_away_for_longer_than_its_attempts() -> None:
+    place = Scripted(errors=[SparkUnavailable("no room")] * 20)
+    topology = Topology("t", message_timeout_s=5)
+    sales = topology.spout("sales", Records([Sale("a", float(n)) for n in range(9)], type=Sale))
+    bolt = SparkBatchBolt(place.step(totals, Total), rows_max=3, wait_s=0.2)
+    sales.shuffle().bolt("spark", bolt).shuffle().bolt("keep", Keep())
+    run = SimCluster(seed=7).submit(topology.graph())
+    assert run.wait(300.0)
+    (seen,) = run.results("keep")
+    assert sum(total.total for total in seen) == sum(range(9))
+    assert run.snapshot().component("sales").replayed == 0
+    assert not place.errors
 
 
 def test_a_record_that_spark_cannot_have_fails_alone() -> None:

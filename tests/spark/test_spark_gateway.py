@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import select
+import signal
 import threading
 import weakref
 from datetime import UTC, date, datetime
@@ -275,7 +278,34 @@ def killing_java(df: Any, batch: BatchInfo) -> Any:
     return df.withColumnRenamed("price", "total")
 
 
-def test_a_job_whose_java_dies_is_lost_and_the_next_one_has_a_new_session(gateway: Gateway) -> None:
-    error = fails(gateway, killing_java)
+def stopping_spark(df: Any, batch: BatchInfo) -> Any:
+    df.sparkSession.sparkContext._jsc.sc().stop()
+    return df.withColumnRenamed("price", "total")
+
+
+@pytest.mark.parametrize("ending", [killing_java, stopping_spark])
+def test_a_job_whose_session_dies_is_lost_and_the_next_one_has_a_new_session(
+    gateway: Gateway, ending: Any
+) -> None:
+    error = fails(gateway, ending)
     assert isinstance(error, SparkLost), error
+    assert Total("a", 4.0) in run(gateway, Step(totals, Total), SALES.table(SOME))
+
+
+class Process(NamedTuple):
+    pid: int
+
+
+def of_java(df: Any, batch: BatchInfo) -> Any:
+    return df.sparkSession.sql(f"select {df.sparkSession.sparkContext._gateway.proc.pid}L pid")
+
+
+def test_when_java_dies_between_two_jobs_the_second_one_hears_nothing_of_it(
+    gateway: Gateway,
+) -> None:
+    (java,) = run(gateway, Step(of_java, Process), SALES.table(SOME))
+    process = os.pidfd_open(java.pid)
+    os.kill(java.pid, signal.SIGKILL)
+    assert select.select([process], [], [], WITHIN_S)[0], "it still runs"
+    os.close(process)
     assert Total("a", 4.0) in run(gateway, Step(totals, Total), SALES.table(SOME))

@@ -18,6 +18,7 @@ from sunshower.errors import (
     TransformFailed,
 )
 from sunshower.spark_integration import host as module
+from sunshower.spark_integration import local
 from sunshower.spark_integration.host import Host, Job
 from sunshower.spark_integration.port import BatchInfo, Step
 
@@ -38,6 +39,9 @@ class FakeContext:
     def cancelJobGroup(self, group: str) -> None:  # noqa: N802
         self.cancelled.set()
 
+    def cancelAllJobs(self) -> None:  # noqa: N802
+        self.cancelled.set()
+
 
 class FakeSession:
     """A session, and the Spark in it, in one. Its lives are numbered."""
@@ -46,23 +50,18 @@ class FakeSession:
 
     def __init__(self) -> None:
         self.spark, self.sparkContext = self, FakeContext()
-        self.dead = self.stopped = self.forgotten = False
-        self.on_view: Callable[[], Any] = list
+        self.dead = self.stopped = False
+        self.on_hand_over: Callable[[], Any] = list
 
     def newSession(self) -> FakeSession:  # noqa: N802
         return self
 
     def hand_over(self, session: Any, table: pa.Table) -> Any:
+        self.on_hand_over()
         return self
-
-    def createOrReplaceTempView(self, name: str) -> None:  # noqa: N802
-        self.on_view()
 
     def alive(self) -> bool:
         return not self.dead
-
-    def forget(self) -> None:
-        self.forgotten = True
 
     def stop(self) -> None:
         self.stopped = True
@@ -102,10 +101,7 @@ def test_jobs_share_a_session_and_a_dead_one_is_replaced() -> None:
         host.submit(job(dying)).result()
     assert host.submit(job(nothing)).result() is None
     assert host.submit(job(nothing)).result() is None
-    assert [(one.forgotten, one.stopped) for one in opening.lives] == [
-        (True, False),
-        (False, False),
-    ]
+    assert [one.stopped for one in opening.lives] == [True, False]
     host.stop()
     assert opening.lives[1].stopped
 
@@ -139,10 +135,10 @@ def test_what_is_given_up_while_it_is_handed_over_is_not_transformed() -> None:
         called.append(batch)
 
     given_up, session = job(transform), opening.lives[0]
-    session.on_view = given_up.cancel
+    session.on_hand_over = given_up.cancel
     with pytest.raises(SparkError, match="given up"):
         host.submit(given_up).result()
-    session.on_view = list
+    session.on_hand_over = list
     assert host.submit(job(nothing)).result() is None  # the slot has done with the one before
     assert not called
     host.stop()
@@ -191,6 +187,27 @@ def test_a_session_that_hangs_when_it_opens_is_no_reason_to_wait_for_ever(
         host.submit(job(nothing)).result()
     go_on.set()
     host.stop()
+
+
+class NoExecutors(FakeSession):
+    """A first job that waits for ever, until somebody ends it."""
+
+    def hand_over(self, session: Any, table: pa.Table) -> Any:
+        self.sparkContext.cancelled.wait(WITHIN_S)
+        raise RuntimeError("Job 0 cancelled")
+
+
+def test_a_first_job_that_no_executor_runs_is_no_reason_to_wait_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(local, "_WARM_S", 0.05)
+    with pytest.raises(SparkUnavailable, match=r"within 0\.05 s: no executor works"):
+        local.warm(NoExecutors())
+    session = NoExecutors()
+    session.sparkContext.cancelled.set()
+    monkeypatch.setattr(local, "_WARM_S", WITHIN_S)
+    with pytest.raises(RuntimeError, match="Job 0 cancelled"):
+        local.warm(session)
 
 
 def test_so_many_jobs_run_at_a_time_and_no_more() -> None:

@@ -42,9 +42,20 @@ def test_who_has_fewer_at_spark_is_next() -> None:
     assert served(found).batch.topology == "b"
 
 
+def test_who_leaves_twice_was_served_once() -> None:
+    found = line("a", "a", "a", "b")
+    first, other = served(found), served(found)
+    assert (first.batch.topology, other.batch.topology) == ("a", "b")
+    for _ in range(2):
+        found.left(other)
+    found.put(Waiting(BatchInfo("4", 1, topology="b")))
+    assert [served(found).batch.topology for _ in range(2)] == ["b", "a"]
+
+
 def test_when_nothing_waits_any_more_all_are_told_the_end() -> None:
     found = line("a")
-    found.end(2)
+    found.end()
+    assert not found.put(Waiting(BatchInfo("1", 1)))
     assert served(found).batch.id == "0"
     assert (found.next(), found.next()) == (None, None)
 
@@ -57,5 +68,5 @@ def test_who_waits_is_woken() -> None:
         job = waiting.result(30.0)
         assert job is not None
         ended = pool.submit(found.next)
-        found.end(1)
+        found.end()
         assert ended.result(30.0) is None

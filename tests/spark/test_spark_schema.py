@@ -76,7 +76,7 @@ def test_a_part_of_a_table_is_read_like_a_whole_one(records: list[Everything], s
 def test_normal_tables_are_left_as_they_are(records: list[Everything]) -> None:
     table = EVERYTHING.table(records)
     assert normalise(table).schema == table.schema
-    assert same(EVERYTHING.records(EVERYTHING.receive(normalise(table))), records)
+    assert same(EVERYTHING.records(EVERYTHING.conform(normalise(table))), records)
 
 
 def test_nan_is_no_null_and_null_is_no_nan() -> None:
@@ -212,7 +212,7 @@ def test_what_spark_would_read_wrongly_is_normalised() -> None:
             "share": pa.array([0.5, 1.0], pa.float32()),
         }
     )
-    there = columns.receive(table)
+    there = columns.conform(table)
     assert there.schema == columns.arrow
     moment = datetime(1970, 1, 1, 0, 0, 0, 1000, tzinfo=UTC)
     assert columns.records(there)[1] == Plain("y", moment, date(1970, 1, 2), 2, 1.0, [])
@@ -246,6 +246,8 @@ def test_a_result_must_have_the_declared_columns() -> None:
         columns.conform(pa.table({"y": [1]}))
     with pytest.raises(ResultMismatch, match=r"a column 'y' that One does not have.*select\('x'\)"):
         columns.conform(pa.table({"x": [1], "y": [1]}))
+    with pytest.raises(ResultMismatch, match=r"two columns 'x'.*a\.join\(b, 'x'\), or leave one"):
+        columns.conform(pa.table([[1], [1]], names=["x", "x"]))
     with pytest.raises(ResultMismatch, match=r"One\.x is int64, and the column is string"):
         columns.conform(pa.table({"x": ["1"]}))
     with pytest.raises(ResultMismatch, match=r"One\.x is null in 1 of 2 rows"):

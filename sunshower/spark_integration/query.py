@@ -1,0 +1,62 @@
+"""A transform that is a query: what it may name, and the views that stand for that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sunshower.errors import TopologyError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+INPUT = "batch"  # what a single input is called
+
+
+@dataclass(frozen=True)
+class Query:
+    """Called as any transform is, with its inputs and the batch, it makes the views itself."""
+
+    text: str
+    inputs: tuple[str, ...] = (INPUT,)
+
+    def __call__(self, *given: Any) -> DataFrame:
+        """Its result. Spark has looked up all names by then, and the views are gone."""
+        *frames, batch = given
+        named = [*zip(self.inputs, frames, strict=True), *batch.tables.items()]
+        with _views(frames[0].sparkSession, named) as session:
+            return session.sql(self.text)
+
+
+def check_names(inputs: Sequence[str], tables: Sequence[str]) -> None:
+    """Raise TopologyError for what cannot be a view, and for two of one name; Spark takes capital
+    and small letters for the same."""
+    there: dict[str, str] = {}
+    for kind, name in (*(("input", one) for one in inputs), *(("table", one) for one in tables)):
+        if not (name.isidentifier() and name.isascii()):
+            raise TopologyError(
+                f"spark_sql: the {kind} {name!r} is to be a view, and that is no name for one: "
+                "take letters, digits and _"
+            )
+        if other := there.get(name.casefold()):
+            raise TopologyError(
+                f"spark_sql: the {kind} {name!r} has the name of the {other}: give one of them "
+                "another (the inputs are the names of their record types, a single one is "
+                f"{INPUT!r})"
+            )
+        there[name.casefold()] = f"{kind} {name!r}"
+
+
+@contextmanager
+def _views(session: SparkSession, named: Sequence[tuple[str, Any]]) -> Iterator[SparkSession]:
+    """Views, as long as they are needed: other steps run in this session, too."""
+    catalog = session._jsparkSession.sessionState().catalog()  # the public one would uncache them
+    try:
+        for name, frame in named:
+            frame.createOrReplaceTempView(name)
+        yield session
+    finally:
+        for name, _ in named:
+            catalog.dropTempView(name)

@@ -1,0 +1,105 @@
+"""A step that is a query: what it may name, and that nothing else is to be seen in its session."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
+
+import pyarrow as pa
+import pytest
+
+from sunshower import Records, Topology
+from sunshower.errors import TopologyError, TransformFailed
+from sunshower.spark_integration.bolt import SparkBatchBolt
+from sunshower.spark_integration.port import BatchInfo, Gateway, Step
+from sunshower.spark_integration.running import Runner
+from sunshower.spark_integration.schema import Columns
+from sunshower.spark_integration.steps import spark_sql
+
+
+class Sale(NamedTuple):
+    page: str
+    price: float
+
+
+class Page(NamedTuple):
+    page: str
+    title: str
+
+
+class Priced(NamedTuple):
+    price: float
+    title: str
+
+
+PAGES = pa.table({"page": ["a"], "title": ["A"]})
+SALES = Columns.of(Sale).table([Sale("a", 1.0), Sale("b", 2.0)])
+
+
+class FakeSession:
+    """It has frames that cannot be views."""
+
+    def newSession(self) -> FakeSession:  # noqa: N802
+        return self
+
+
+def test_views_are_made_for_queries_alone() -> None:
+    called: list[Any] = []
+    runner = Runner(cast("Any", FakeSession()), lambda _, table: table.num_rows)
+    step = Step(lambda df, batch: called.append((df, batch.tables)), tables={"pages": PAGES})
+    runner.run(step, [SALES], BatchInfo("1", 2))
+    assert called == [(2, {"pages": 1})]
+
+
+@pytest.mark.parametrize("place", ["local"], indirect=True)
+def test_a_query_sees_its_inputs_and_tables_and_nobody_else_does(gateway: Gateway) -> None:
+    text = "select price, title from Sale join pages using (page) join Page using (page, title)"
+    sales, pages = Columns.of(Sale), Columns.of(Page)
+    step = spark_sql(text, out=Priced, tables={"pages": PAGES}).reading(sales, pages)
+    more, batch = pages.table([Page("a", "A")]), BatchInfo("1", 3)
+    result = gateway.submit(step.step, [SALES, more], batch).result()
+    assert result is not None
+    assert result.to_pylist() == [{"price": 1.0, "title": "A"}]
+    for name in ("pages", "Sale", "pages", "Sale"):  # in each of the two slots
+        with pytest.raises(TransformFailed, match="TABLE_OR_VIEW_NOT_FOUND"):
+            gateway.submit(Step(Looking(name), Priced), [SALES], batch).result()
+
+
+class Looking:
+    """A transform that asks for what is not its own."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, df: Any, batch: BatchInfo) -> Any:
+        return df.sparkSession.table(self.name)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("batch", "the table 'batch' has the name of the input 'batch': give one of them another"),
+        ("Batch", "the table 'Batch' has the name of the input 'batch'"),
+        ("my-pages", "the table 'my-pages' is to be a view, and that is no name for one"),
+    ],
+)
+def test_a_table_that_cannot_be_a_view_is_refused_where_it_is_declared(
+    name: str, said: str
+) -> None:
+    with pytest.raises(TopologyError, match=said):
+        spark_sql("select 1", tables={name: PAGES})
+
+
+def test_inputs_of_one_name_or_of_that_of_a_table_are_refused_where_they_are_declared() -> None:
+    class Other(NamedTuple):
+        page: str
+
+    Other.__name__ = "page"
+    topology = Topology("t")
+    sales = topology.spout("sales", Records([Sale("a", 1.0)], type=Sale)).shuffle()
+    pages = topology.spout("pages", Records([Page("a", "A")], type=Page)).shuffle()
+    others = topology.spout("others", Records([Other("a")], type=Other)).shuffle()
+    with pytest.raises(TopologyError, match="the input 'page' has the name of the input 'Page'"):
+        topology.bolt("one", SparkBatchBolt(spark_sql("select 1")), [pages, others])
+    named = spark_sql("select 1", tables={"sale": PAGES})
+    with pytest.raises(TopologyError, match="the table 'sale' has the name of the input 'Sale'"):
+        topology.bolt("two", SparkBatchBolt(named), [sales, pages])
