@@ -160,7 +160,6 @@ DECLARATIONS: dict[str, tuple[Declare, dict[str, Any]]] = {
     "peek": (on(rows, "peek"), {"function": one}),
     "project": (first(on(rows, "project"), "field"), {"field": "word"}),
     "operate": (on(rows, "operate"), {"operator": None, "fields": ()}),
-    "apply": (on(rows, "apply"), {"assembly": lambda stream: stream}),
     "aggregate": (
         first(on(rows, "aggregate"), "aggregator"),
         {"aggregator": count(), "fields": None, "parallelism": 1},
@@ -301,3 +300,34 @@ def test_a_slip_is_taken_or_refused_by_an_error_of_ours(
             except Exception as error:
                 raw.append(f"{what}({name}={slip!r}): {type(error).__name__}: {error}")
     assert not raw, "\n".join(raw)
+
+
+REFUSED: list[tuple[Callable[[], Any], str]] = [
+    (lambda: lines().bolt("b", count_words), r"how its records are shared out .* \.shuffle\(\)\.b"),
+    (lambda: topology().bolt("b", count_words, inputs=lines().shuffle()), r"\[stream\.shuffle"),
+    (lambda: lines().shuffle().bolt("b", count_words, fields=5), "5 are not field names"),
+    (lambda: lines().shuffle().bolt("b", count_words, streams=["errors"]), r'\{"errors": Error\}'),
+    (lambda: lines().fields(["word"]), r"no field \['word'\]; its fields are: word"),
+    (
+        lambda: batches(topology(), "b", FixedBatchSpout([], 1), parallelism="2"),
+        "parallelism is '2'; it must be a whole number",
+    ),  # type: ignore[arg-type, call-overload]
+    (lambda: Bounds(records="5"), "records is '5'; it must be a whole number of at least 1"),  # type: ignore[arg-type]
+    (lambda: FixedBatchSpout([], "2"), "size is '2'; it must be a whole number of at least 1"),  # type: ignore[arg-type]
+    (lambda: tumbling(seconds="60"), "window: length is '60'; it must be a number"),  # type: ignore[arg-type]
+    (lambda: rows().merge(5), "5 is no stream of batches"),
+    (lambda: rows().join(5, "word"), "5 is no stream of batches"),
+    (lambda: rows().apply(5), "is 5; give a function"),
+    (lambda: rows().persistent_aggregate(MemoryState, count()), "MemoryState is no state"),
+    (lambda: InSqlite(None), "InSqlite: file is None; give a path"),  # type: ignore[arg-type]
+    (lambda: KafkaSpout(None, topics=["a"]), "settings is None; give what librdkafka"),  # type: ignore[arg-type]
+    (lambda: KafkaBolt({}, "t"), "the settings lack bootstrap.servers"),
+    (lambda: Records(5), "source is 5; give a list of records"),  # type: ignore[arg-type]
+    (lambda: Counter("10"), "stop is '10'; it must be a whole number of at least 0, or None"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("slip", "said"), REFUSED)
+def test_the_likeliest_slips_are_told_what_to_write(slip: Callable[[], Any], said: str) -> None:
+    with pytest.raises(SunshowerError, match=said):
+        slip()
