@@ -302,28 +302,29 @@ def test_a_slip_is_taken_or_refused_by_an_error_of_ours(
     assert not raw, "\n".join(raw)
 
 
+FIVE: Any = 5
+TEXT: Any = "5"
+NOTHING: Any = None
+COUNT = "it must be a whole number of at least"
 REFUSED: list[tuple[Callable[[], Any], str]] = [
-    (lambda: lines().bolt("b", count_words), r"how its records are shared out .* \.shuffle\(\)\.b"),
+    (lambda: lines().bolt("b", count_words), r"shared out among the tasks .* \.shuffle\(\)\.b"),
     (lambda: topology().bolt("b", count_words, inputs=lines().shuffle()), r"\[stream\.shuffle"),
     (lambda: lines().shuffle().bolt("b", count_words, fields=5), "5 are not field names"),
     (lambda: lines().shuffle().bolt("b", count_words, streams=["errors"]), r'\{"errors": Error\}'),
     (lambda: lines().fields(["word"]), r"no field \['word'\]; its fields are: word"),
-    (
-        lambda: batches(topology(), "b", FixedBatchSpout([], 1), parallelism="2"),
-        "parallelism is '2'; it must be a whole number",
-    ),  # type: ignore[arg-type, call-overload]
-    (lambda: Bounds(records="5"), "records is '5'; it must be a whole number of at least 1"),  # type: ignore[arg-type]
-    (lambda: FixedBatchSpout([], "2"), "size is '2'; it must be a whole number of at least 1"),  # type: ignore[arg-type]
-    (lambda: tumbling(seconds="60"), "window: length is '60'; it must be a number"),  # type: ignore[arg-type]
+    (lambda: batches(topology(), "b", FixedBatchSpout([], 1), parallelism=TEXT), f"'5'; {COUNT} 1"),
+    (lambda: Bounds(records=TEXT), f"records is '5'; {COUNT} 1"),
+    (lambda: FixedBatchSpout([], TEXT), f"size is '5'; {COUNT} 1"),
+    (lambda: tumbling(seconds=TEXT), "window: length is '5'; it must be a number"),
     (lambda: rows().merge(5), "5 is no stream of batches"),
     (lambda: rows().join(5, "word"), "5 is no stream of batches"),
     (lambda: rows().apply(5), "is 5; give a function"),
     (lambda: rows().persistent_aggregate(MemoryState, count()), "MemoryState is no state"),
-    (lambda: InSqlite(None), "InSqlite: file is None; give a path"),  # type: ignore[arg-type]
-    (lambda: KafkaSpout(None, topics=["a"]), "settings is None; give what librdkafka"),  # type: ignore[arg-type]
+    (lambda: InSqlite(NOTHING), "InSqlite: file is None; give a path"),
+    (lambda: KafkaSpout(NOTHING, topics=["a"]), "settings is None; give what librdkafka"),
     (lambda: KafkaBolt({}, "t"), "the settings lack bootstrap.servers"),
-    (lambda: Records(5), "source is 5; give a list of records"),  # type: ignore[arg-type]
-    (lambda: Counter("10"), "stop is '10'; it must be a whole number of at least 0, or None"),  # type: ignore[arg-type]
+    (lambda: Records(FIVE), "source is 5; give a list of records"),
+    (lambda: Counter(TEXT), f"stop is '5'; {COUNT} 0, or None"),
 ]
 
 
