@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
+from pathlib import PurePath
 from typing import Any, Protocol
 
 from sunshower.errors import ConfigError, SunshowerError
@@ -97,3 +98,5 @@ COUNT = Values(int, "a whole number", least=1)
 SECONDS = Values(float, "a number of seconds", least=0, above=True)
 FLAG = Values(words={"true": True, "false": False})
 FUNCTION = Instance((Callable,), "a function")
+PATH = Instance((str, PurePath), 'a path, such as "folder/file"')
+TEXT = Instance((str,), "a text")

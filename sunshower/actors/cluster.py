@@ -10,7 +10,8 @@ import ray
 
 from sunshower.actors.names import NAMESPACE, run_of, topology_of
 from sunshower.actors.run import RayRun
-from sunshower.actors.starting import start_ray
+from sunshower.actors.starting import check_joined, start_ray
+from sunshower.actors.store import claimed
 from sunshower.errors import ClusterError
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.topologies.graph import Graph
@@ -20,7 +21,8 @@ class RayCluster:
     """A local Ray that ends with this object, or a running one at `address`.
 
     Use it as a context manager: at its end what was submitted is stopped, unless it is `detached`.
-    Raises ClusterError when Ray cannot be started or reached.
+    In a process that has a Ray already it uses that one. Raises ClusterError when Ray cannot be
+    started or reached, or when the one that is there is not the one at `address`.
     """
 
     def __init__(
@@ -31,6 +33,8 @@ class RayCluster:
         self._runs: list[RayRun] = []
         if self._owned:
             start_ray(address, quiet)
+        elif address is not None:
+            check_joined(address)
 
     def submit(
         self,
@@ -46,14 +50,15 @@ class RayCluster:
         clock: a worker that starts on another machine gives up. Raises ClusterError for that, and
         when one of that name is there; ExperimentError for a sample below 1.
         """
-        if graph.id in self.runs():
-            raise ClusterError(
-                f"a topology {graph.id!r} is there already: `sunshower status {graph.id}` shows "
-                f"it, `sunshower kill {graph.id}` ends and removes it"
-            )
-        run = RayRun(f"{graph.id}-{uuid.uuid4().hex[:8]}", make_plan(graph, layout))
-        self._runs.append(run)
-        run.start(active, sample)
+        with claimed(graph.id):
+            if graph.id in self.runs():
+                raise ClusterError(
+                    f"a topology {graph.id!r} is there already: `sunshower status {graph.id}` "
+                    f"shows it, `sunshower kill {graph.id}` ends and removes it"
+                )
+            run = RayRun(f"{graph.id}-{uuid.uuid4().hex[:8]}", make_plan(graph, layout))
+            self._runs.append(run)
+            run.start(active, sample)
         return run
 
     def runs(self) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 NAMESPACE = "sunshower"
+CALL_S = 30.0  # until a call that nobody answers is given up
 
 
 def master_name(run: str) -> str:
@@ -31,6 +32,11 @@ def run_of(master: str) -> str | None:
 def topology_of(run: str) -> str:
     """The topology that a run is of: its id is the topology's, a hyphen, and something random."""
     return run.rpartition("-")[0]
+
+
+def claim_key(topology: str) -> str:
+    """Where the store has that somebody is submitting a topology."""
+    return f"claims/{topology}/"
 
 
 def plan_key(run: str) -> str:

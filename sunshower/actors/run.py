@@ -14,6 +14,7 @@ import ray
 from sunshower.actors import archive, blackbox
 from sunshower.actors.master import MasterClass
 from sunshower.actors.names import (
+    CALL_S,
     NAMESPACE,
     detached,
     master_name,
@@ -35,12 +36,12 @@ from sunshower.runtime.metrics import Snapshot
 from sunshower.runtime.overview import Overview
 from sunshower.runtime.placement import placed
 from sunshower.runtime.plan import Layout, Plan
+from sunshower.runtime.usercode import TaskError
 
 _log = logging.getLogger(__name__)
 
 _POLL_S = 0.1
 _START_S = 60.0  # for all workers to say hello
-_CALL_S = 30.0
 Look = Callable[[Snapshot], None]
 
 
@@ -231,10 +232,8 @@ class RayRun:
             return
         with contextlib.suppress(Exception):
             resume_all(self.id)
-        workers = list(living_workers(self.id))
         with contextlib.suppress(Exception):
-            calls = [worker.stop.remote() for worker in workers]
-            for error in (e for said in ray.get(calls, timeout=_CALL_S) for e in said):
+            for error in last_words(self.id):
                 _log.warning("%s", error.story)
         for actor in (master, *living_workers(self.id)):  # or it may start another one meanwhile
             with contextlib.suppress(Exception):
@@ -281,7 +280,7 @@ class RayRun:
 
     def _call(self, method: Any, *args: Any) -> Any:
         try:
-            return ray.get(method.remote(*args), timeout=_CALL_S)
+            return ray.get(method.remote(*args), timeout=CALL_S)
         except ray.exceptions.RayTaskError as error:
             cause = error.cause
             if isinstance(cause, SunshowerError):
@@ -311,6 +310,21 @@ def living_workers(run: str) -> Iterator[Any]:
         if actor["namespace"] == NAMESPACE and actor["name"].startswith(first):
             with contextlib.suppress(ClusterError):  # it has just ended
                 yield _actor(actor["name"])
+
+
+def last_words(run: str) -> list[TaskError]:
+    """Close every task of a run: what tasks had to say against their end. A worker that has died,
+    or does not answer, keeps nobody else from being heard; that is logged."""
+    calls = [worker.stop.remote() for worker in living_workers(run)]
+    said: list[TaskError] = []
+    if calls:
+        ray.wait(calls, num_returns=len(calls), timeout=CALL_S)
+    for call in calls:
+        try:
+            said += ray.get(call, timeout=0)
+        except ray.exceptions.RayError as error:
+            _log.warning("a worker of %r was not closed: %s", topology_of(run), first_line(error))
+    return said
 
 
 def _actor(name: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from typing import Any
 
 import ray
@@ -12,6 +13,7 @@ from sunshower.actors.names import NAMESPACE
 from sunshower.errors import ClusterError
 
 _OBJECT_STORE_BYTES = 256 << 20
+_LOOPBACK = "127.0.0.1"
 
 
 def start_ray(address: str | None, quiet: bool) -> None:
@@ -47,6 +49,28 @@ def start_ray(address: str | None, quiet: bool) -> None:
             f"cannot start a local Ray: {first_line(error)}. "
             "`sunshower doctor` says what this machine lacks"
         ) from error
+
+
+def check_joined(address: str) -> None:
+    """Raise ClusterError if the Ray that this process has is not the one at `address`."""
+    here = ray.get_runtime_context().gcs_address
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or address.startswith("ray://"):
+        return  # "auto" and the like; and a client's port is not the head's
+    here_host, _, here_port = here.rpartition(":")
+    if port != here_port or (host != here_host and _ip(host) not in (_ip(here_host), _LOOPBACK)):
+        raise ClusterError(
+            f"this process has a Ray already, at {here}, and cannot have the one at {address} as "
+            "well: leave the address away to use what is there, or call ray.shutdown() first"
+        )
+
+
+def _ip(host: str) -> str:
+    """The address of a machine; its name, if nobody knows it."""
+    try:
+        return socket.gethostbyname(host)
+    except OSError:
+        return host
 
 
 def first_line(error: BaseException) -> str:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from ray.experimental import internal_kv
 
-from sunshower.actors.names import NAMESPACE, mark_key
+from sunshower.actors.names import NAMESPACE, claim_key, mark_key
+from sunshower.errors import ClusterError
 
 _LOG = logging.getLogger("sunshower")
+_CLAIM_S = 120.0  # more than a submission takes
 
 
 class RayStore:
@@ -26,6 +31,28 @@ class RayStore:
     def remove(self, prefix: str) -> None:
         """See the port."""
         internal_kv._internal_kv_del(prefix, del_by_prefix=True, namespace=NAMESPACE)
+
+
+@contextmanager
+def claimed(topology: str) -> Iterator[None]:
+    """While this lasts nobody else submits a topology of that name. Raises ClusterError.
+
+    Who died in the middle of it is waited for, two minutes.
+    """
+    store, key = RayStore(), claim_key(topology)
+    since_s = float(store.read(key) or 0.0)
+    if since_s < time.time() - _CLAIM_S:
+        store.remove(key)
+    now = b"%f" % time.time()
+    if internal_kv._internal_kv_put(key, now, overwrite=False, namespace=NAMESPACE):
+        raise ClusterError(
+            f"somebody else is submitting a topology {topology!r} at this moment; if whoever it "
+            f"was has died meanwhile, submit it again in {_CLAIM_S / 60:g} minutes"
+        )
+    try:
+        yield
+    finally:
+        store.remove(key)
 
 
 class RayMarks:

@@ -29,12 +29,12 @@ from ray import cloudpickle
 
 from sunshower.actors import archive, blackbox, niceness, watchdog
 from sunshower.actors.archive import Pen
-from sunshower.actors.names import NAMESPACE, luggage_key, master_name, silent
+from sunshower.actors.names import CALL_S, NAMESPACE, luggage_key, master_name, silent, topology_of
 from sunshower.actors.post import Post
 from sunshower.actors.processes import end_with_ray
 from sunshower.actors.store import RayMarks, RayStore
 from sunshower.clock import SystemClock
-from sunshower.errors import SunshowerError, TopologyFailed
+from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
 from sunshower.runtime.blackbox import Recorder
 from sunshower.runtime.history import Scribe
 from sunshower.runtime.ids import seeded
@@ -51,6 +51,7 @@ from sunshower.runtime.worker import Worker
 _READY_S = 0.1  # how often to look whether the loop has ended before it began
 _TELL_S = 0.25  # how often the master hears, while anything changes
 _TURN_S = 0.05  # how often at most that this worker is finished, or is not any more
+_ANSWER_S = CALL_S * 2 / 3  # to come to what is asked, between two calls of user code
 _LOG = logging.getLogger("sunshower")
 
 
@@ -295,7 +296,8 @@ class WorkerActor:
         self._mail.set()
 
     def _ask(self, question: Callable[[], Any]) -> Any:
-        """Have the loop answer; whatever it raises is raised here."""
+        """Have the loop answer; whatever it raises is raised here. Raises ClusterError if it is too
+        busy to: sooner than who asks gives up, and would not know why."""
         answer: Future[Any] = Future()
 
         def fact() -> None:
@@ -305,7 +307,13 @@ class WorkerActor:
                 answer.set_exception(error)
 
         self._put(fact)
-        return answer.result(timeout=30)
+        try:
+            return answer.result(timeout=_ANSWER_S)
+        except TimeoutError:
+            raise ClusterError(
+                f"worker {self._worker} of {topology_of(self._run)!r} has not come to an answer "
+                f"for {_ANSWER_S:g} s: a call of user code takes that long; ask again later"
+            ) from None
 
 
 def _sooner(one_s: float | None, other_s: float | None) -> float | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sunshower.errors import KafkaError
 from sunshower.kafka.messages import Composer, Headers, Message, Part, as_bytes
-from sunshower.kafka.producing import Producer, Settings
+from sunshower.kafka.producing import Producer, Settings, checked
 from sunshower.records import Schema
 from sunshower.topologies.components import Bolt, Collector, Context, Tuple
 from sunshower.topologies.retry import DeadLetter
@@ -48,7 +48,7 @@ class KafkaBolt(Bolt[Any, None]):
         headers: Headers | Callable[[Any], Headers] | None = None,
         partition: Callable[[Any], int] | None = None,
     ) -> None:
-        self.settings, self.topic = dict(settings), topic
+        self.settings, self.topic = checked(settings), topic
         self._composer = Composer(topic, value, key, headers, partition)
 
     @staticmethod

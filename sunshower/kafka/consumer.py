@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sunshower.errors import ConfigError, UnknownTopic
-from sunshower.kafka.metadata import as_ours, need_client, no_client
+from sunshower.kafka.metadata import SETTINGS, as_ours, need_client, no_client
 from sunshower.kafka.partitions import Partition
 
 if TYPE_CHECKING:
@@ -153,6 +153,7 @@ class Consumer:
 
 def check_settings(settings: Mapping[str, Any]) -> None:
     """Raises ConfigError for what cannot be before a broker is asked."""
+    SETTINGS.check("settings", settings)
     for name in ("bootstrap.servers", "group.id"):
         if not settings.get(name):
             raise ConfigError(

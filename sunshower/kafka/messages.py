@@ -5,14 +5,22 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping
+from types import NoneType
 from typing import Any, NamedTuple, TypeAlias
 
+from sunshower.arguments import Instance
 from sunshower.errors import RecordMismatch
 from sunshower.records import Schema
 
 Part: TypeAlias = str | Callable[[Any], Any] | None  # a field's name, or a function of the record
 Header: TypeAlias = tuple[str, bytes | str | None]
 Headers: TypeAlias = Mapping[str, bytes | str | None] | Iterable[Header]
+
+
+_TOPIC = Instance((str, Callable), "a name, or a function of the record")
+_PART = Instance((str, Callable, NoneType), "a field's name, or a function of the record")
+_HEADERS = Instance((Iterable, Callable, NoneType), "pairs, or a function of the record")
+_PARTITION = Instance((Callable, NoneType), "a function of the record")
 
 
 class Message(NamedTuple):
@@ -42,6 +50,11 @@ class Composer:
         headers: Headers | Callable[[Any], Headers] | None = None,
         partition: Callable[[Any], int] | None = None,
     ) -> None:
+        _TOPIC.check("topic", topic)
+        for name, part in (("value", value), ("key", key)):
+            _PART.check(name, part)
+        _HEADERS.check("headers", headers)
+        _PARTITION.check("partition", partition)
         self._topic = topic
         self._value, self._key = value, key
         self._headers = headers if callable(headers) else _listed(headers)

@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from sunshower.arguments import Instance
 from sunshower.errors import (
     ConfigError,
     KafkaError,
@@ -119,6 +120,11 @@ class KafkaDirectory:
 
     def _ours(self, error: object) -> KafkaError:
         return as_ours(error, "the list of topics", self._address)
+
+
+SETTINGS = Instance(
+    (Mapping,), 'what librdkafka calls so, such as {"bootstrap.servers": "127.0.0.1:9092"}'
+)
 
 
 def need_client() -> None:

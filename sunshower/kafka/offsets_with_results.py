@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
+from sunshower.arguments import PATH, TEXT
 from sunshower.errors import BadOffset, TopologyError
 from sunshower.kafka.intervals import Intervals
 from sunshower.kafka.options import Post
@@ -40,6 +41,8 @@ class OffsetsWithResults:
     id: str
 
     def __post_init__(self) -> None:
+        PATH.check("OffsetsWithResults: file", self.file)
+        TEXT.check("OffsetsWithResults: id", self.id)
         # Workers have a working directory of their own.
         object.__setattr__(self, "file", Path(self.file).absolute())
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from sunshower.clock import Clock, SystemClock
 from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable
 from sunshower.kafka.messages import Header, Message
-from sunshower.kafka.metadata import KafkaDirectory, as_ours, need_client
+from sunshower.kafka.metadata import SETTINGS, KafkaDirectory, as_ours, need_client
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError as Refusal
@@ -146,6 +146,16 @@ def _of(message: Message | Sent) -> tuple[str | None, bytes | None]:
     return message.topic(), message.value()
 
 
+def checked(settings: Settings) -> dict[str, Any]:
+    """The same. Raises ConfigError for what makes no producer, whatever brokers there are."""
+    SETTINGS.check("settings", settings)
+    if not settings.get("bootstrap.servers"):
+        raise ConfigError(
+            'the settings lack bootstrap.servers, such as {"bootstrap.servers": "127.0.0.1:9092"}'
+        )
+    return dict(settings)
+
+
 def make_client(
     settings: Settings, hear_error: Callable[[Any], None]
 ) -> tuple[Client, type[Exception]]:
@@ -154,10 +164,7 @@ def make_client(
     Raises as Producer.
     """
     need_client()
-    if not settings.get("bootstrap.servers"):
-        raise ConfigError(
-            'the settings lack bootstrap.servers, such as {"bootstrap.servers": "127.0.0.1:9092"}'
-        )
+    checked(settings)
     from confluent_kafka import KafkaException
     from confluent_kafka import Producer as Client
 

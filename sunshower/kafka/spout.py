@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 Out = TypeVar("Out")
 
+_SEVERAL = Instance((Collection,), "a list")
 _OPTIONS = Instance((KafkaOptions,), "KafkaOptions(first=First.EARLIEST, …)")
 _NO_RECORD = Bad("it made a record when it was read first, and makes none now", "")
 _AHEAD_MAX = 64  # messages taken while there is no room; then the client fetches nothing more
@@ -76,6 +77,8 @@ class KafkaSpout(LogSpout[Any]):
         check_settings(settings)
         if isinstance(topics, str):
             raise ConfigError(f"topics is {topics!r}; give a list: [{topics!r}]")
+        for name, given in (("topics", topics), ("partitions", partitions)):
+            _SEVERAL.check(name, given)
         self.settings = dict(settings)
         self.options = KafkaOptions() if options is None else options
         _OPTIONS.check("options", self.options)
@@ -326,8 +329,8 @@ class _Nobody:
 
 def _checked(fields: Sequence[str], translate: Any) -> tuple[str, ...]:
     """Raises ConfigError for a field that no message has, and for both ways at once."""
-    unknown = [name for name in fields if name not in Received._fields]
-    if unknown or isinstance(fields, str):
+    known = Received._fields
+    if not isinstance(fields, list | tuple) or not all(name in known for name in fields):
         raise ConfigError(f"fields is {fields!r}; a message has {', '.join(Received._fields)}")
     if fields and translate is not None:
         raise ConfigError("give fields=(…) or translate=…, not both: who translates sees them all")

@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
+from types import NoneType
 
+from sunshower.arguments import Instance
 from sunshower.errors import ConfigError, UnknownTopic
 from sunshower.kafka.partitions import Directory, Partition
+
+_PATTERN = Instance((str, NoneType), "a regular expression, as text")
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,7 @@ class Subscription:
     partitions: tuple[Partition, ...] = ()
 
     def __post_init__(self) -> None:
+        _PATTERN.check("pattern", self.pattern)
         given = {
             name: value
             for name in ("topics", "pattern", "partitions")

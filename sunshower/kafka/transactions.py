@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from sunshower.arguments import TEXT
 from sunshower.errors import Away, KafkaError, StaleGeneration
 from sunshower.kafka.messages import Composer, Headers, Message, Part
-from sunshower.kafka.producing import Producer, Settings
+from sunshower.kafka.producing import Producer, Settings, checked
 from sunshower.records import Schema
 from sunshower.topologies.components import Bolt, Collector, Context, Tuple
 
@@ -95,7 +96,9 @@ class TransactionalKafkaBolt(Bolt[Any, None]):
         headers: Headers | Callable[[Any], Headers] | None = None,
         partition: Callable[[Any], int] | None = None,
     ) -> None:
-        self.settings, self.topic, self.transactional_id = dict(settings), topic, transactional_id
+        TEXT.check("transactional_id", transactional_id)
+        self.settings, self.topic = checked(settings), topic
+        self.transactional_id = transactional_id
         self._composer = Composer(topic, value, key, headers, partition)
 
     def check_input(self, schema: Schema) -> None:

@@ -80,9 +80,9 @@ def describe(grouping: Grouping) -> str:
     """A grouping in the DSL's own words: `fields(word)`, `shuffle`, `global`."""
     match grouping:
         case Fields(fields=fields):
-            return f"fields({', '.join(fields)})"
+            return f"fields({', '.join(map(str, fields))})"
         case PartialKey(fields=fields):
-            return f"partial_key({', '.join(fields)})"
+            return f"partial_key({', '.join(map(str, fields))})"
         case LocalOrShuffle():
             return "local_or_shuffle"
         case NoneGrouping():

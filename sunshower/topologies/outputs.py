@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import NoneType
 from typing import Any, TypeAlias, TypedDict, get_origin
 
+from sunshower.arguments import Instance
 from sunshower.errors import DuplicateComponent, RecordMismatch, TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.components import DEFAULT
@@ -29,6 +30,7 @@ class DirectStream:
 
 Declared: TypeAlias = Columns | DirectStream
 Streams: TypeAlias = Mapping[str, Declared]
+_STREAMS = Instance((Mapping, NoneType), 'a record type for each, as in {"errors": Error}')
 
 
 class Outputs(TypedDict, total=False):
@@ -47,7 +49,10 @@ def output_streams(
     Raises TopologyError when nobody says what goes out, RecordMismatch when two say different
     things, DuplicateComponent for a stream id declared twice or reserved.
     """
-    others = [*getattr(code, "streams", {}).items(), *(streams or {}).items()]
+    own = getattr(code, "streams", None)
+    for given in (own, streams):
+        _STREAMS.check(f"{where}: streams", given, TopologyError)
+    others = [*(own or {}).items(), *(streams or {}).items()]
     if signature.level is Level.BATCH and others:
         raise TopologyError(
             f"{where}: a batch bolt has its default stream alone; "
@@ -114,8 +119,8 @@ def _schema(declared: Declared, where: str) -> Schema:
     columns = declared.columns if isinstance(declared, DirectStream) else declared
     if isinstance(columns, type):
         return _in_place(columns, where)
-    names = () if isinstance(columns, str) else tuple(columns)
-    if not names or len(set(names)) < len(names) or not all(isinstance(n, str) for n in names):
+    names = () if isinstance(columns, str) or not isinstance(columns, Iterable) else (*columns,)
+    if not names or not all(isinstance(n, str) for n in names) or len({*names}) < len(names):
         raise TopologyError(
             f"{where}: {columns!r} are not field names; give a record type, "
             'or different names, as in ("word", "count")'

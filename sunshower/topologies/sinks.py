@@ -10,9 +10,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from sunshower.arguments import Instance
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.components import Bolt, Context
+
+_PATH = Instance((str, os.PathLike), 'the path of a file, such as "words.jsonl"')
 
 
 class JsonLines(Bolt[Any, None]):
@@ -27,6 +30,7 @@ class JsonLines(Bolt[Any, None]):
     """
 
     def __init__(self, path: str | os.PathLike[str], fields: Sequence[str] | None = None) -> None:
+        _PATH.check("JsonLines: path", path, TopologyError)
         self.path, self.fields = Path(path).absolute(), fields
         target = self.path if self.path.exists() else self.path.parent
         if self.path.is_dir() or not self.path.parent.is_dir() or not os.access(target, os.W_OK):

@@ -6,16 +6,21 @@ import codecs
 import os
 import tokenize
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from glob import glob
 from io import BufferedReader, TextIOWrapper
 from itertools import count, islice
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from sunshower.arguments import COUNT, TEXT, Instance
 from sunshower.errors import SourceError, TopologyError
 from sunshower.topologies.components import Context, Spout
 
 R = TypeVar("R")
+_PATH = Instance((str, os.PathLike), 'a path or a glob, such as "corpus/*.txt"')
+_SOURCE = Instance((Iterable, Callable), "a list of records, or a function that returns them")
+_STOP = replace(COUNT, least=0).or_else("none", None)
 
 
 class Line(NamedTuple):
@@ -44,6 +49,10 @@ class TextFiles(Spout[Line]):
     def __init__(
         self, *patterns: str | os.PathLike[str], encoding: str = "utf-8", errors: str = "strict"
     ) -> None:
+        for pattern in patterns:
+            _PATH.check("TextFiles: a path", pattern, SourceError)
+        TEXT.check("TextFiles: encoding", encoding, SourceError)
+        TEXT.check("TextFiles: errors", errors, SourceError)
         self.encoding, self.errors = encoding, errors
         self.files = sorted({path for pattern in patterns for path in _matches(os.fspath(pattern))})
         if not patterns:
@@ -98,6 +107,7 @@ class Records(Spout[R]):
                 "Records: an iterator can be read only once; give a list, or the "
                 "function that makes the iterator"
             )
+        _SOURCE.check("Records: source", source, TopologyError)
         self.source = source
         self.emits = type or fields
         self._first, self._step = 0, 1
@@ -115,6 +125,7 @@ class Counter(Spout[Number]):
     """The numbers 0, 1, 2 … below `stop`, or without end. Task i of p takes i, i + p, …."""
 
     def __init__(self, stop: int | None = None) -> None:
+        _STOP.check("Counter: stop", stop, TopologyError)
         self.stop = stop
         self._first, self._step = 0, 1
 

@@ -10,7 +10,7 @@ from sunshower.topologies import groupings
 from sunshower.topologies.components import DEFAULT, BatchFunction, In, Out, R
 from sunshower.topologies.graph import StreamSpec
 from sunshower.topologies.outputs import Declared, Outputs, Streams
-from sunshower.topologies.signatures import BoltCode
+from sunshower.topologies.signatures import BoltCode, name_of
 
 if TYPE_CHECKING:
     from sunshower.topologies.topology import Topology
@@ -42,8 +42,17 @@ class Stream(Generic[R_co]):
         found = Stream[Any](self.topology, self.component, id)
         schema = found.spec.schema
         if type is not None and schema.type is not type:
-            raise RecordMismatch(f"{found}: its records are {schema.name}, not {type.__name__}")
+            raise RecordMismatch(f"{found}: its records are {schema.name}, not {name_of(type)}")
         return found
+
+    if not TYPE_CHECKING:  # to mypy there is none
+
+        def bolt(self, *_: object, **__: object) -> Never:
+            """The word that is easily forgotten comes first."""
+            raise TopologyError(
+                f"{self}: say how its records are shared out among the tasks of a bolt, as in "
+                ".shuffle().bolt(…) or .fields(…).bolt(…)"
+            )
 
     def shuffle(self) -> Grouped[R_co]:
         return Grouped(self, groupings.Shuffle())
@@ -76,7 +85,7 @@ class Stream(Generic[R_co]):
     def spec(self) -> StreamSpec:
         """What is declared of this stream. Raises UnknownStream, listing what there is."""
         streams = self.topology.component(self.component).streams
-        if self.id not in streams:
+        if not isinstance(self.id, str) or self.id not in streams:
             raise UnknownStream(
                 f"{self}: there is no such stream; the streams of "
                 f"{self.component!r} are: {', '.join(streams) or 'none'}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields as fields_of
 from dataclasses import replace
+from types import NoneType
 from typing import Any, Literal, Never, Protocol, TypeVar, Unpack, overload
 
+from sunshower.arguments import Instance
 from sunshower.config import Config
 from sunshower.errors import (
     ConfigError,
@@ -34,6 +36,8 @@ class Guest(Protocol):
 
 
 G = TypeVar("G", bound=Guest)
+_CONFIG = Instance((Config, NoneType), "Config(workers=4), or the settings by name: workers=4")
+_INPUTS = Instance((Iterable,), "a list of them: [stream.shuffle()]")
 
 
 class Topology:
@@ -47,6 +51,7 @@ class Topology:
         self, id: str, *, config: Config | None = None, **settings: float | Literal["auto"] | None
     ) -> None:
         check_id(id, "topology")
+        _CONFIG.check(f"topology {id!r}: config", config)
         self.id = id
         changes: dict[str, Any] = settings
         known = [setting.name for setting in fields_of(Config)]
@@ -172,6 +177,7 @@ class Topology:
         outputs = output_streams(signature, impl, fields, streams, where)
         tick_s = tick_of(impl, tick_s, where)
         bolt = Component(id, signature.level, impl, parallelism, outputs, tick_s=tick_s)
+        _INPUTS.check(f"{where}: inputs", inputs, TopologyError)
         for grouped in inputs:
             bolt = self._with_input(bolt, grouped)
         self._components[id] = bolt
@@ -179,7 +185,7 @@ class Topology:
 
     def component(self, id: str) -> Component:
         """What is declared under `id` so far. Raises UnknownComponent, listing what there is."""
-        if id not in self._components:
+        if not isinstance(id, str) or id not in self._components:
             there = ", ".join(self._components) or "none yet"
             raise UnknownComponent(
                 f"topology {self.id!r}: there is no component {id!r}; its components are: {there}"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any, TypeAlias, TypedDict, Unpack, overload
 
+from sunshower.arguments import COUNT, Instance
 from sunshower.errors import ConfigError, DuplicateComponent, TopologyError
 from sunshower.stores.tree import Tree
 from sunshower.topologies.components import Out, Spout
@@ -24,6 +25,9 @@ from sunshower.trident.stages.plan import Skip
 from sunshower.trident.streams import BatchStream
 
 BatchSource: TypeAlias = TridentSpout | BatchSpout | PartitionedSpout | OpaquePartitionedSpout
+
+
+_TOPOLOGY = Instance((Topology,), 'the Topology that they are of: batches(topology, "lines", …)')
 
 
 class StreamProgram(Program):
@@ -75,7 +79,9 @@ def batches(
     two (0), `skip` what becomes of one that keeps failing; they are said once. Raises TopologyError
     or one of its kinds. Storm: org.apache.storm.trident.TridentTopology.newStream.
     """
+    _TOPOLOGY.check("batches: topology", topology, TopologyError)
     where = f"topology {topology.id!r}, batches {id!r}"
+    COUNT.check(f"{where}: parallelism", parallelism, TopologyError)
     check_id(id, where)
     try:
         source = as_trident_spout(spout)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import NoneType
 from typing import Any, get_args, get_origin
 
+from sunshower.arguments import Instance
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.components import DEFAULT
@@ -21,6 +22,8 @@ from sunshower.topologies.signatures import (
     record_type,
 )
 from sunshower.trident.aggregators import Aggregating
+
+_KEYS = Instance((str, Iterable), "a field, or a list of fields")
 
 
 def each_schema(function: Any, reads: Schema, fields: Columns | None, where: str) -> Schema:
@@ -122,6 +125,9 @@ def join_keys(
     on: str | Sequence[str], other_on: str | Sequence[str] | None, how: str, where: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The fields of either side that are to be equal. Raises TopologyError for nonsense."""
+    _KEYS.check(f"{where}: on", on, TopologyError)
+    if other_on is not None:
+        _KEYS.check(f"{where}: other_on", other_on, TopologyError)
     ours = (on,) if isinstance(on, str) else tuple(on)
     theirs = ours if other_on is None else other_on
     theirs = (theirs,) if isinstance(theirs, str) else tuple(theirs)

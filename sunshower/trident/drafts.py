@@ -256,6 +256,17 @@ def _senders(tip: Tip) -> list[StageDraft]:
     return [origin.stage for origin in tip.origins] if isinstance(tip, Sent) else []
 
 
+def tips_of(streams: Sequence[Any], where: str) -> list[Tip]:
+    """Where the rows of several streams are. Raises TopologyError for what is none, or of another
+    group."""
+    for stream in streams:
+        if not isinstance(getattr(stream, "tip", None), Tip):
+            raise TopologyError(f"{where}: {stream!r:.200} is no stream of batches")
+    tips = [stream.tip for stream in streams]
+    same_group(tips, where)
+    return tips
+
+
 def same_group(tips: Sequence[Tip], where: str) -> None:
     """Raise TopologyError for rows of several groups."""
     groups: dict[Any, Tip] = {tip.stage.group: tip for tip in tips}

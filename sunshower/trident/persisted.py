@@ -5,9 +5,10 @@ Storm: org.apache.storm.trident.TridentState.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from sunshower.arguments import Instance
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.outputs import Columns
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from sunshower.trident.streams import BatchStream
 
 R_co = TypeVar("R_co", covariant=True)
+
+
+_FIELDS = Instance((str, Iterable), "the name of a field, several, or a record type")
 
 
 class BatchState(Generic[R_co]):
@@ -90,7 +94,7 @@ def check_pairs(kind: StateKind, tip: Tip, where: str, not_exactly_once: bool) -
 
 def is_factory(state: Any) -> bool:
     """Whether it makes states."""
-    return hasattr(state, "make") and hasattr(state, "kind")
+    return not isinstance(state, type) and hasattr(state, "make") and hasattr(state, "kind")
 
 
 def persist_partition(
@@ -184,5 +188,6 @@ def _with_answer(schema: Schema, fields: str | Columns, where: str) -> Schema:
                 "its answer after it"
             )
         return whole
+    _FIELDS.check(f"{where}: fields", fields, TopologyError)
     names = (fields,) if isinstance(fields, str) else tuple(fields)
     return columns_schema((*schema.fields, *names), where)

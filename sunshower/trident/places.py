@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
+from sunshower.arguments import PATH, TEXT
 from sunshower.errors import ConfigError
 from sunshower.stores.memory_tree import MemoryForest, MemoryTree
 from sunshower.stores.tree import Tree
@@ -23,6 +24,7 @@ class InSqlite:
     file: str | PurePath
 
     def __post_init__(self) -> None:
+        PATH.check("InSqlite: file", self.file)
         # Workers have a working directory of their own.
         object.__setattr__(self, "file", Path(self.file).absolute())
 
@@ -37,6 +39,9 @@ class InZooKeeper:
     """In a ZooKeeper."""
 
     hosts: str
+
+    def __post_init__(self) -> None:
+        TEXT.check("InZooKeeper: hosts", self.hosts)
 
     def __call__(self) -> Tree:
         from sunshower.stores.zookeeper import ZooKeeperTree

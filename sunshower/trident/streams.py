@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, Literal, TypeVar, overload
 
+from sunshower.arguments import FUNCTION
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.components import BatchFunction, Out
@@ -35,8 +36,8 @@ from sunshower.trident.drafts import (
     Tip,
     gather,
     name_stage,
-    same_group,
     send,
+    tips_of,
 )
 from sunshower.trident.grouped import GroupedBatches
 from sunshower.trident.leaving import leave
@@ -139,20 +140,20 @@ class BatchStream(Generic[R_co]):
         where = self._where("operate", operator)
         if not callable(getattr(operator, "process", None)) or not hasattr(operator, "commits"):
             raise TopologyError(f"{where}: {operator!r} is no operator; see stages/port.py")
+        tips = tips_of([self, *others], where)
         if operator.commits or publishing(operator):
-            for one in (self, *others):
-                check_pairs(StateKind.OPAQUE, one.tip, where, not_exactly_once)
+            for tip in tips:
+                check_pairs(StateKind.OPAQUE, tip, where, not_exactly_once)
         schema = Schema(("nothing",)) if fields == () else columns_schema(fields, where)
         if not others:
             return self.then(operator, schema)
-        tips = [self.tip, *(other.tip for other in others)]
-        same_group(tips, where)
         stage = self.stage(1)
         inputs = tuple((send(tip, ToFirst(), stage),) for tip in tips)
         return BatchStream(Made(schema, stage, operator, inputs))
 
     def apply(self, assembly: Callable[[BatchStream[R_co]], T]) -> T:
         """What `assembly` makes of this stream: a piece of a program with a name of its own."""
+        FUNCTION.check(self._where("apply"), assembly, TopologyError)
         return assembly(self)
 
     # ---- all rows of a batch -------------------------------------------------------------------
@@ -266,8 +267,7 @@ class BatchStream(Generic[R_co]):
     def merge(self, *others: BatchStream[R_co]) -> BatchStream[R_co]:
         """The rows of all, batch by batch. Their records must be the same."""
         where = self._where("merge")
-        tips = [self.tip, *(other.tip for other in others)]
-        same_group(tips, where)
+        tips = tips_of([self, *others], where)
         for other in others:
             if other.schema != self.schema:
                 raise RecordMismatch(
@@ -291,7 +291,7 @@ class BatchStream(Generic[R_co]):
         A left join keeps rows without a partner, with None in its place.
         """
         where = self._where("join")
-        same_group([self.tip, other.tip], where)
+        tips = tips_of([self, other], where)
         ours, theirs = join_keys(on, other_on, how, where)
         for stream, names in ((self, ours), (other, theirs)):
             for name in names:
@@ -302,7 +302,7 @@ class BatchStream(Generic[R_co]):
         stage = self.stage(parallelism)
         inputs = tuple(
             (send(tip, ByFields(tip.schema, names), stage),)
-            for tip, names in ((self.tip, ours), (other.tip, theirs))
+            for tip, names in zip(tips, (ours, theirs), strict=True)
         )
         operator = Join(left, right, out, keep_left=how == "left")
         return BatchStream(Made(out, stage, operator, inputs))

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sunshower.arguments import Values, check_all
 from sunshower.errors import ConfigError
+
+_LENGTH = Values(float)
+_LATE = Values(float, least=0)
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,7 @@ class Window:
     late: float = 0.0
 
     def __post_init__(self) -> None:
+        check_all(self, {"length": _LENGTH, "every": _LENGTH, "late": _LATE}, "window: ")
         unit = "count" if self.by_count else "seconds"
         whole = not self.by_count or (type(self.length) is int and type(self.every) is int)
         if not whole or not 0 < self.every <= self.length:
@@ -40,8 +45,6 @@ class Window:
                 f"window: {unit}={self.length!r} is not a multiple of every={self.every!r}; "
                 "a window slides by whole parts of itself"
             )
-        if self.late < 0:
-            raise ConfigError(f"window: late={self.late!r}; it must be at least 0")
 
     @property
     def panes(self) -> int:
@@ -77,6 +80,7 @@ def sliding(
 
 
 def _length(count: int | None, seconds: float | None, field: str | None, late: float) -> float:
+    _LATE.check("window: late", late)
     given = [value for value in (count, seconds) if value is not None]
     if len(given) != 1:
         raise ConfigError("window: give either count=… rows or seconds=…")

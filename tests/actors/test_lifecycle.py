@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import ray
 
 from sunshower import Bolt, Context, Counter, JsonLines, Number, Spout, SpoutCollector, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun
+from sunshower.actors.store import claimed
 from sunshower.errors import ClusterError, LifecycleError
 from sunshower.runtime.lifecycle import State
 from sunshower.runtime.metrics import Snapshot
@@ -200,6 +202,24 @@ def test_state_in_memory_that_cannot_move_is_named_before_anything_happens(
             run.rebalance(workers=1)
         assert run.snapshot().state == State.ACTIVE
         until(run, lambda snapshot: acked(snapshot) > 0)
+
+
+def test_of_two_who_submit_one_name_at_a_time_one_is_refused(ray_cluster: RayCluster) -> None:
+    with claimed("tally"), pytest.raises(ClusterError, match="is submitting a topology 'tally'"):
+        ray_cluster.submit(tally(Counter(5)).graph())
+    assert "tally" not in ray_cluster.runs()
+
+
+def test_a_process_has_one_ray_and_does_not_take_it_for_another(ray_cluster: RayCluster) -> None:
+    here = ray.get_runtime_context().gcs_address
+    port = here.rpartition(":")[2]
+    for same in (None, "auto", here, f"localhost:{port}"):
+        with RayCluster(same, detached=True) as cluster:
+            assert isinstance(cluster.runs(), dict)
+    for other in ("127.0.0.1:1", f"192.0.2.1:{port}"):
+        with pytest.raises(ClusterError, match=f"at {here}, and cannot have the one at {other}"):
+            RayCluster(other)
+    assert ray.is_initialized()
 
 
 def test_a_name_that_is_there_cannot_be_submitted_again(ray_cluster: RayCluster) -> None:

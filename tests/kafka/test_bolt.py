@@ -274,7 +274,7 @@ def test_brokers_are_not_asked_for_an_unknown_topic_with_each_record(
 def test_records_without_what_is_to_be_sent_are_refused_at_the_declaration() -> None:
     words = Topology("t").spout("words", Records([Total("a", 1)], type=Total))
     with pytest.raises(UnknownField, match="weight"):
-        words.shuffle().bolt("out", KafkaBolt({}, "t", value="weight"))
+        words.shuffle().bolt("out", KafkaBolt({"bootstrap.servers": "h:1"}, "t", value="weight"))
     pairs = Topology("t").spout("pairs", Records([("a", 1)]), fields=("word", "count"))
     with pytest.raises(RecordMismatch, match="functions"):
-        pairs.shuffle().bolt("out", KafkaBolt({}, "t"))
+        pairs.shuffle().bolt("out", KafkaBolt({"bootstrap.servers": "h:1"}, "t"))

@@ -129,7 +129,10 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
 
 
 def driven(clock: ManualClock | None = None) -> Driven:
-    return Driven(SoleWriterBolt({}, "sales", id="id", memory=50), clock or ManualClock())
+    return Driven(
+        SoleWriterBolt({"bootstrap.servers": "h:1"}, "sales", id="id", memory=50),
+        clock or ManualClock(),
+    )
 
 
 def ids(one: Driven) -> list[bytes]:

@@ -72,6 +72,9 @@ def test_each_batch_is_committed_and_one_bad_record_fails_alone(kafka: Kafka) ->
     assert "too large" in dead[0].reason
 
 
+BROKER = {"bootstrap.servers": "b:1"}
+
+
 class Client:
     """In the place of Transactions: refuses a commit with one of the `bad` words."""
 
@@ -128,7 +131,7 @@ def fill(monkeypatch: pytest.MonkeyPatch) -> Any:
     def filled(bad: set[bytes], *, away: bool = False) -> Hands:
         monkeypatch.setattr(Client, "bad", bad)
         monkeypatch.setattr(Client, "away", away)
-        bolt: Any = TransactionalKafkaBolt({}, "t", transactional_id="id", value="word")
+        bolt: Any = TransactionalKafkaBolt(BROKER, "t", transactional_id="id", value="word")
         bolt.prepare(Context("t", "out", 1, 0, 1))
         hands = Hands()
         for number in range(256):

@@ -5,15 +5,18 @@ Storm: org.apache.storm.trident.testing.FixedBatchSpout
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from sunshower.arguments import COUNT, Instance
 from sunshower.errors import TopologyError
 from sunshower.stores.tree import Tree
 from sunshower.topologies.components import Context
 from sunshower.trident.attempts import Attempt
 from sunshower.trident.spouts.port import Coordinator, Emitter, Rows, SpoutKind
 from sunshower.trident.spouts.unplanned import BaseCoordinator, BaseEmitter
+
+_ROWS = Instance((Iterable,), "a list of rows")
 
 
 class FixedBatchSpout:
@@ -37,8 +40,8 @@ class FixedBatchSpout:
         fields: Sequence[str] | None = None,
         cycle: bool = False,
     ) -> None:
-        if size < 1:
-            raise TopologyError(f"FixedBatchSpout: size is {size}; a batch has 1 row at least")
+        _ROWS.check("FixedBatchSpout: rows", rows, TopologyError)
+        COUNT.check("FixedBatchSpout: size", size, TopologyError)
         if cycle and not rows:
             raise TopologyError("FixedBatchSpout: there are no rows to begin with again")
         self.rows = [*rows]

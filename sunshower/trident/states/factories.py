@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
+from sunshower.arguments import PATH
 from sunshower.errors import ConfigError
 from sunshower.stores.backing import Backing, Home
 from sunshower.stores.memory_backing import MemoryBacking, MemoryShelf
@@ -127,6 +128,7 @@ class SqliteState(KeptState):
     name: str | None = None
 
     def __post_init__(self) -> None:
+        PATH.check("SqliteState: file", self.file)
         # Workers have a working directory of their own.
         object.__setattr__(self, "file", Path(self.file).absolute())
 

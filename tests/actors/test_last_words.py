@@ -1,0 +1,47 @@
+"""What tasks have to say when they are closed is heard of all that can still speak."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray
+
+from sunshower.actors import run as runs
+from sunshower.actors import worker as workers
+from sunshower.actors.cluster import RayCluster
+from sunshower.actors.names import CALL_S
+from sunshower.errors import ClusterError
+
+
+@ray.remote
+def stop(said: str) -> list[str]:
+    if said == "dead":
+        raise OSError("the process is gone")
+    return [said]
+
+
+def test_a_worker_that_is_dead_silences_no_other(
+    ray_cluster: RayCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def worker(said: str) -> Any:
+        return SimpleNamespace(stop=SimpleNamespace(remote=lambda: stop.remote(said)))
+
+    living = [worker("not closed"), worker("dead"), worker("nor this")]
+    monkeypatch.setattr(runs, "living_workers", lambda _: iter(living))
+    found: list[Any] = runs.last_words("words-1")
+    assert found == ["not closed", "nor this"]
+
+
+def test_a_worker_that_is_busy_says_so_before_who_asks_gives_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert workers._ANSWER_S < CALL_S
+    busy = workers.WorkerActor.__new__(workers.WorkerActor)
+    busy._run, busy._worker, busy._mailbox, busy._mail = "words-1", 3, deque(), threading.Event()
+    monkeypatch.setattr(workers, "_ANSWER_S", 0.01)
+    with pytest.raises(ClusterError, match="worker 3 of 'words' has not come to an answer"):
+        busy._ask(lambda: 1)
