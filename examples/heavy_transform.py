@@ -12,6 +12,7 @@ is counted by page in `heavy.db`. Kill it, or a worker of it, as often as you li
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -20,6 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from sunshower import Line, Topology
+from sunshower.spark_integration.local import LocalSpark
+from sunshower.spark_integration.on_ray import RayDPSpark
 from sunshower.spark_integration.port import BatchInfo
 from sunshower.spark_integration.steps import spark
 from sunshower.spark_integration.tables import table
@@ -93,6 +96,8 @@ topology = Topology("heavy-transform")
 files = TextFileBatches(FOLDER / "input/sales-*.txt", bounds=Bounds(records=2_500))
 lines = batches(topology, "lines", files, store=InSqlite("heavy_batches.db"), max_batches=2)
 sales = lines.shuffle(parallelism=2).each(parse)
-step = spark(rank, out=Ranked, tables={"pages": PAGES}).write(table(FOLDER / "sales"))
+# One session on the Ray cluster, which all share; else one in the worker that needs it.
+where = RayDPSpark() if os.environ.get("SPARK_ON") == "cluster" else LocalSpark()
+step = spark(rank, out=Ranked, tables={"pages": PAGES}, where=where).write(table(FOLDER / "sales"))
 best = sales.apply(step).named("ranked").filter(is_best)
 best.group_by("page").persistent_aggregate(SqliteState("heavy.db"), count())

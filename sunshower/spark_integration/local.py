@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from sunshower.spark_integration.port import BatchInfo, Step, Ticket
 from sunshower.spark_integration.running import collect, hand_over
 
 _END_S = 10.0  # for Java's own end
-_WARM_S = 240.0  # for the first job
+_OPEN_S = 240.0  # for a session and its first job
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,12 @@ class LocalSession:
         for name, value in {**SETTINGS, **ours, **with_jars(place.jars), **place.settings}.items():
             builder = builder.config(name, value)
         try:
-            self.spark: Any = builder.getOrCreate()
-            if self.owned:
-                self.spark.sparkContext.setLogLevel("OFF")  # what matters is raised
-            self._java = self.spark.sparkContext._gateway.proc
-            warm(self)
+            with opening(kill_half_open):
+                self.spark: Any = builder.getOrCreate()
+                if self.owned:
+                    self.spark.sparkContext.setLogLevel("OFF")  # what matters is raised
+                self._java = self.spark.sparkContext._gateway.proc
+                warm(self)
         except BaseException:
             if self.owned:
                 end_half_open()
@@ -126,23 +127,29 @@ class LocalSession:
             end_java(self._java)
 
 
-def warm(session: Session) -> None:
-    """The first job of a session takes seconds: let it be one that nobody waits for. Raises
-    SparkUnavailable if it does not end: to Spark, executors that never come are no error."""
+@contextmanager
+def opening(kill: Callable[[], Any]) -> Iterator[None]:
+    """Whatever hangs in it is killed, in the end. Raises SparkUnavailable then: that executors
+    never come, or that who was to start them has died, is no error to Spark."""
     late = threading.Event()
-    limit = after(_WARM_S, late.set, session.spark.sparkContext.cancelAllJobs)
+    limit = after(_OPEN_S, late.set, kill)
     try:
-        frame = session.hand_over(session.spark, pa.table({"key": [0], "value": [0.0]}))
-        collect(frame.groupBy("key").sum("value"))
+        yield
     except Exception as error:
         if not late.is_set():
             raise
         raise SparkUnavailable(
-            f"Spark has not run its first job within {_WARM_S:g} s: no executor works. See whether "
-            "one node alone has the processors and the memory of one, and a Java that starts"
+            f"Spark has not opened, and run a first job, within {_OPEN_S:g} s. See whether one "
+            "node alone has the processors and the memory of an executor, and a Java that starts"
         ) from error
     finally:
         limit.cancel()
+
+
+def warm(session: Session) -> None:
+    """The first job of a session takes seconds: let it be one that nobody waits for."""
+    frame = session.hand_over(session.spark, pa.table({"key": [0], "value": [0.0]}))
+    collect(frame.groupBy("key").sum("value"))
 
 
 def answers(java: Any, context: Any) -> bool:
@@ -151,6 +158,14 @@ def answers(java: Any, context: Any) -> bool:
         return (java is None or java.poll() is None) and not context._jsc.sc().isStopped()
     except Exception:
         return False
+
+
+def kill_half_open() -> None:
+    """Let whoever waits for a Java that does not open hear of an error."""
+    from pyspark import SparkContext
+
+    if SparkContext._gateway is not None and SparkContext._gateway.proc is not None:
+        SparkContext._gateway.proc.kill()
 
 
 def end_half_open() -> None:

@@ -16,7 +16,14 @@ from ray.exceptions import RayError
 
 from sunshower.errors import ConfigError, SparkMissing, SparkUnavailable
 from sunshower.spark_integration.environment import SETTINGS, prepare, with_jars
-from sunshower.spark_integration.local import answers, end_half_open, end_java, warm
+from sunshower.spark_integration.local import (
+    answers,
+    end_half_open,
+    end_java,
+    kill_half_open,
+    opening,
+    warm,
+)
 from sunshower.spark_integration.running import to_bytes
 
 if TYPE_CHECKING:
@@ -86,20 +93,18 @@ class RayDPSession:
             # On this node: the driver's Java finds Ray by what the master says of its own.
             f"{_MASTER}.node:{ray.util.get_node_ip_address()}": "0.001",
         }
+        configs = {**SETTINGS, **ours, **with_jars(place.jars), **place.settings}
+        self._master = f"{name}{RAYDP_SPARK_MASTER_SUFFIX}"
         self._ended = threading.Event()
         _let_masters_live_apart()
         try:
-            self.spark: Any = raydp.init_spark(
-                name,
-                place.executors,
-                place.cores,
-                place.memory,
-                configs={**SETTINGS, **ours, **with_jars(place.jars), **place.settings},
-            )
-            self.spark.sparkContext.setLogLevel("OFF")
-            self._java = self.spark.sparkContext._gateway.proc
-            warm(self)
-            self._master = ray.get_actor(f"{name}{RAYDP_SPARK_MASTER_SUFFIX}")
+            with opening(self._kill_half_open):
+                self.spark: Any = raydp.init_spark(
+                    name, place.executors, place.cores, place.memory, configs=configs
+                )
+                self.spark.sparkContext.setLogLevel("OFF")
+                self._java = self.spark.sparkContext._gateway.proc
+                warm(self)
         except BaseException:
             with suppress(Exception):
                 raydp.stop_spark()
@@ -130,16 +135,24 @@ class RayDPSession:
         self._ended.set()
         with suppress(Exception):
             raydp.stop_spark()
-        with suppress(Exception):  # of a dead Java RayDP does not come so far
-            ray.kill(self._master)
+        self._kill_master()  # where Java is dead, RayDP did not come so far
         end_java(self._java)
+
+    def _kill_half_open(self) -> None:
+        self._kill_master()
+        kill_half_open()
+
+    def _kill_master(self) -> None:
+        with suppress(Exception):
+            ray.kill(ray.get_actor(self._master))
 
     def _watch(self, place: RayDPSpark) -> None:
         """End Java when machines are lost that it cannot do without: RayDP's master, whose
         executors go with it, or more than leaves room for those. Jobs would wait without end."""
+        master = ray.get_actor(self._master)
         while not self._ended.wait(_LOOK_S):
             try:
-                ray.get(self._master.get_host.remote())
+                ray.get(master.get_host.remote())
                 check_room(place, total := ray.cluster_resources(), total)
             except (RayError, SparkUnavailable):
                 if not self._ended.is_set():

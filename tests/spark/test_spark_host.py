@@ -39,9 +39,6 @@ class FakeContext:
     def cancelJobGroup(self, group: str) -> None:  # noqa: N802
         self.cancelled.set()
 
-    def cancelAllJobs(self) -> None:  # noqa: N802
-        self.cancelled.set()
-
 
 class FakeSession:
     """A session, and the Spark in it, in one. Its lives are numbered."""
@@ -189,25 +186,22 @@ def test_a_session_that_hangs_when_it_opens_is_no_reason_to_wait_for_ever(
     host.stop()
 
 
-class NoExecutors(FakeSession):
-    """A first job that waits for ever, until somebody ends it."""
-
-    def hand_over(self, session: Any, table: pa.Table) -> Any:
-        self.sparkContext.cancelled.wait(WITHIN_S)
-        raise RuntimeError("Job 0 cancelled")
-
-
-def test_a_first_job_that_no_executor_runs_is_no_reason_to_wait_for_ever(
+def test_an_opening_that_hangs_is_killed_and_one_that_fails_says_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(local, "_WARM_S", 0.05)
-    with pytest.raises(SparkUnavailable, match=r"within 0\.05 s: no executor works"):
-        local.warm(NoExecutors())
-    session = NoExecutors()
-    session.sparkContext.cancelled.set()
-    monkeypatch.setattr(local, "_WARM_S", WITHIN_S)
-    with pytest.raises(RuntimeError, match="Job 0 cancelled"):
-        local.warm(session)
+    killed = threading.Event()
+
+    def hang() -> None:
+        with local.opening(killed.set):
+            assert killed.wait(WITHIN_S)
+            raise ConnectionResetError
+
+    monkeypatch.setattr(local, "_OPEN_S", 0.05)
+    with pytest.raises(SparkUnavailable, match=r"not opened, and run a first job, within 0\.05 s"):
+        hang()
+    monkeypatch.setattr(local, "_OPEN_S", WITHIN_S)
+    with pytest.raises(ConnectionResetError):
+        hang()
 
 
 def test_so_many_jobs_run_at_a_time_and_no_more() -> None:
