@@ -5,7 +5,7 @@
 It needs `make setup EXTRAS=spark`. The topology is that of `examples/heavy_transform.py`: sales out
 of files are joined and ranked by Spark, batch by batch, and written to a table. Meanwhile three
 actors get a SIGKILL: that of Spark, whose Java dies with it, a random one, and Spark's once more.
-At the end the rows of the table are compared with the lines of the files.
+At the end the rows of the table are compared with what a plain program makes of the files.
 Look for: the batches that were begun again, and that no sale is there twice or not at all.
 """
 
@@ -16,7 +16,10 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import chdir
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import pyarrow.dataset
 
@@ -36,31 +39,55 @@ from sunshower.faults import (
 from sunshower.faults.facts import Ending, Facts
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "heavy_transform.py"
-FOLDER = Path(tempfile.mkdtemp(prefix="heavy-transform-"))
+ENDING_WITH_US = tempfile.TemporaryDirectory(prefix="heavy-transform-", ignore_cleanup_errors=True)
+FOLDER = Path(ENDING_WITH_US.name)
+CATEGORIES: dict[str, str] = {}  # of the example's pages
+COLUMNS = ("id", "hour", "page", "price", "category")
 
 
 class SameRows:
-    """The table has the sales that are in the files."""
+    """The table has the sales that are in the files, each whole, joined, and ranked."""
 
     name = "same-rows"
 
     def check(self, history: History, facts: Facts) -> Weighed:
         if (heavy := written()) is None:
             return Weighed("there is a table", unknown=["it did not begin its table"])
-        files = heavy.glob("input/*.txt")
-        lines = [line for file in files for line in file.read_text().splitlines()]
-        wanted = Counter(int(line.split()[0]) for line in lines if not line.startswith("?"))
-        table = pyarrow.dataset.dataset(heavy / "sales").to_table()
-        found = Counter(table["id"].to_pylist())
+        wanted = Counter(plain(heavy / "input"))
+        table = pyarrow.dataset.dataset(heavy / "sales", partitioning="hive").to_table()
+        rows = table.to_pylist()
+        found = Counter(map(itemgetter(*COLUMNS), rows))
+        wrong = Counter(row["id"] for row, rank in ranked(rows) if row["rank"] != rank)
         said = [
-            f"{len(sales)} sales are {how}, such as {sorted(sales)[:3]}"
-            for how, sales in (("missing", wanted - found), ("there twice", found - wanted))
+            f"{sales.total()} sales are {how}, such as {sorted(sales)[:3]}"
+            for how, sales in (
+                ("missing", wanted - found),
+                ("there twice, or not so in the files", found - wanted),
+                ("ranked wrongly", wrong),
+            )
             if sales
         ]
-        holds = f"{wanted.total():,} sales are there, each once"
+        holds = f"{wanted.total():,} sales are there, each once, as they were"
         if facts.ending is Ending.FINISHED:
             return Weighed(holds, broken=said)
         return Weighed(holds, unknown=[*said, "it did not come to its end"])
+
+
+def plain(files: Path) -> Iterator[tuple[Any, ...]]:
+    """The sales of the files, as the table is to have them."""
+    for file in files.glob("*.txt"):
+        for line in file.read_text().splitlines():
+            if not line.startswith("?"):
+                id, hour, page, price = line.split()
+                yield int(id), int(hour), page, float(price), CATEGORIES[page]
+
+
+def ranked(rows: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], int]]:
+    """Each row, and its rank in its batch by category and hour."""
+    window = itemgetter("txid", "category", "hour")
+    ordered = sorted(rows, key=lambda row: (*window(row), -row["price"], row["id"]))
+    for _, group in groupby(ordered, window):
+        yield from ((row, rank) for rank, row in enumerate(group, start=1))
 
 
 def written() -> Path | None:
@@ -73,7 +100,9 @@ def written() -> Path | None:
 def topology() -> Topology:
     # The example keeps everything in the folder that it is started in.
     with chdir(tempfile.mkdtemp(dir=FOLDER)):
-        declared: Topology = runpy.run_path(str(EXAMPLE))["topology"]
+        example = runpy.run_path(str(EXAMPLE))
+    CATEGORIES.update((row["page"], row["category"]) for row in example["PAGES"].to_pylist())
+    declared: Topology = example["topology"]
     return declared
 
 

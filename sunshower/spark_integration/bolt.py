@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -198,7 +198,8 @@ class SparkBatchBolt(Bolt[Any, Any]):
         self._submit(self._given[-1])
 
     def _submit(self, given: Given) -> None:
-        given.ticket = self._gateway.submit(self._reading.step, given.tables, given.batch)
+        batch = replace(given.batch, run=given.lost)
+        given.ticket = self._gateway.submit(self._reading.step, given.tables, batch)
 
     def _tables(self, tuples: list[Tuple[Any]]) -> list[pa.Table]:
         """One for each input. Raises Unserialisable."""

@@ -141,5 +141,6 @@ class SparkOperator:
             attempt.txid,
             topology=self._topology,
             task=self._task,
+            run=batch.lost,
         )
         return self._gateway.submit(self._spark.step, tables, info)

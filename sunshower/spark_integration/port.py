@@ -29,9 +29,10 @@ class BatchInfo:
     """Which batch a transform is called for.
 
     `id` is unique: of a Trident batch its txid, the same in every attempt; of any other a new one
-    in each. `tables` are the static ones of the step, as DataFrames. Topologies share Spark's
-    processors fairly: each is a pool of its own, in which batches go one after the other. `task`
-    has handed it over: a component, and the index of its task.
+    in each. `run`: how often Spark has died of it, or beside it, in this attempt. `tables` are the
+    static ones of the step, as DataFrames. Topologies share Spark's processors fairly: each is a
+    pool of its own, in which batches go one after the other. `task` has handed it over: a
+    component, and the index of its task.
     """
 
     id: str
@@ -41,6 +42,7 @@ class BatchInfo:
     tables: Mapping[str, Any] = field(default_factory=dict)
     topology: str = ""
     task: str = ""
+    run: int = 0
 
 
 class Reads(Protocol):

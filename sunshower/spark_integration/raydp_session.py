@@ -34,6 +34,8 @@ _OVERHEAD = 0.1  # what Spark adds to an executor's memory, at least
 _OVERHEAD_BYTES_MIN = 384 << 20
 _CHUNK_ROWS = 131_072  # of a table, to one task of Spark
 _MASTER = "spark.ray.raydp_spark_master.actor.resource"
+_JAVA_MASTER = "RAY_APP_MASTER"
+_NAMESPACE = "spark.sunshower.namespace"  # a setting of ours
 _LOOK_S = 5.0  # whether the cluster still has what a session needs
 
 
@@ -89,12 +91,13 @@ class RayDPSession:
         ours = {
             "spark.driver.memory": place.driver_memory,
             "spark.sql.shuffle.partitions": str(2 * cores),
+            _NAMESPACE: name,
             f"{_MASTER}.CPU": "0",
             # On this node: the driver's Java finds Ray by what the master says of its own.
             f"{_MASTER}.node:{ray.util.get_node_ip_address()}": "0.001",
         }
         configs = {**SETTINGS, **ours, **with_jars(place.jars), **place.settings}
-        self._master = f"{name}{RAYDP_SPARK_MASTER_SUFFIX}"
+        self._name, self._master = name, f"{name}{RAYDP_SPARK_MASTER_SUFFIX}"
         self._ended = threading.Event()
         _let_masters_live_apart()
         try:
@@ -147,17 +150,28 @@ class RayDPSession:
             ray.kill(ray.get_actor(self._master))
 
     def _watch(self, place: RayDPSpark) -> None:
-        """End Java when machines are lost that it cannot do without: RayDP's master, whose
-        executors go with it, or more than leaves room for those. Jobs would wait without end."""
-        master = ray.get_actor(self._master)
+        """End Java when it has lost what it cannot do without: jobs would wait without end."""
         while not self._ended.wait(_LOOK_S):
-            try:
-                ray.get(master.get_host.remote())
-                check_room(place, total := ray.cluster_resources(), total)
-            except (RayError, SparkUnavailable):
+            if not self._stands(place):
                 if not self._ended.is_set():
                     self._java.kill()
                 return
+
+    def _stands(self, place: RayDPSpark) -> bool:
+        """Whether RayDP's masters are there, whose executors end with them, and machines enough."""
+        try:
+            check_room(place, total := ray.cluster_resources(), total)
+            there = ray.util.list_named_actors(all_namespaces=True)
+        except (RayError, SparkUnavailable):
+            return False
+        return (
+            self._master in (one["name"] for one in there)
+            and {
+                "name": _JAVA_MASTER,
+                "namespace": self._name,
+            }
+            in there
+        )
 
 
 def _let_masters_live_apart() -> None:
@@ -173,9 +187,8 @@ def _let_masters_live_apart() -> None:
         apart = True
 
         def _generate_ray_configs(self) -> str:
-            actor = ray.get_runtime_context().get_actor_id()
             told = json.loads(super()._generate_ray_configs())
-            return json.dumps(told | {"ray.job.namespace": f"raydp-{actor}"})
+            return json.dumps(told | {"ray.job.namespace": self._configs[_NAMESPACE]})
 
     ray_cluster.RayDPSparkMaster = ray.remote(Master)
 

@@ -2,12 +2,13 @@
 
     FOLDER/txid=7/part-….parquet, _batch.json     batch 7, committed
     FOLDER/_sunshower/table.json                  whose table this is
-    FOLDER/_sunshower/staged/8/2-4f1c…/           attempt 2 of batch 8, until that is decided
+    FOLDER/_sunshower/staged/8/2.0-4f1c…/         attempt 2 of batch 8, until that is decided
 
     written ──its record, `_batch.json`──▶ staged ──batch 8 is committed──▶ renamed to txid=8
 
 The record comes last, so what has one is whole. Of a batch that is committed the highest attempt
-that is staged is the committed one: attempts only grow, and none begins after it. The renaming is
+that is staged is the committed one: attempts only grow, and none begins after it. So do the runs of
+an attempt, 2.1 after 2.0, which is handed over once more when Spark dies. The renaming is
 the whole commit here; who dies before it leaves it to a successor, and who comes after it finds it
 done. Readers pass over names that begin with `_`, as Spark, pyarrow and pandas do.
 """
@@ -57,9 +58,9 @@ def batches_in(folder: str | Path) -> list[Written]:
     return [one for one in found if one is not None]
 
 
-def staging(folder: Path, txid: int, attempt: int) -> Path:
-    """Where to write an attempt; nothing is there, also if it is made twice."""
-    return folder / _OURS / "staged" / str(txid) / f"{attempt}-{uuid.uuid4().hex[:8]}"
+def staging(folder: Path, txid: int, attempt: int, run: int = 0) -> Path:
+    """Where to write a run of an attempt; nothing is there, also if it is made twice."""
+    return folder / _OURS / "staged" / str(txid) / f"{attempt}.{run}-{uuid.uuid4().hex[:8]}"
 
 
 def stage(where: Path, written: Written) -> None:
@@ -125,10 +126,10 @@ class TableFolder:
                 raise
 
     def _staged(self, txid: int) -> Path | None:
-        """The highest attempt at a batch that is whole."""
+        """The highest attempt at a batch that is whole, and of its runs the last."""
         above = self._folder / _OURS / "staged" / str(txid)
         whole = [path.parent for path in above.glob(f"*/{_RECORD}")]
-        return max(whole, key=lambda path: int(path.name.partition("-")[0]), default=None)
+        return max(whole, key=_place, default=None)
 
     def _claim(self, owner: dict[str, Any], current: int) -> int:
         """Make it ours, or find that it is. Returns its first batch."""
@@ -154,6 +155,11 @@ class TableFolder:
                 f"{self._folder} has {foreign[0]!r} in it, and is no table of batches: give the "
                 "table a folder of its own"
             )
+
+
+def _place(staged: Path) -> list[int]:
+    """Attempt and run."""
+    return [int(number) for number in staged.name.partition("-")[0].split(".")]
 
 
 def _shown(folder: Path, txid: int) -> Path:

@@ -60,7 +60,8 @@ class Table:
     def __call__(self, result: DataFrame, batch: BatchInfo) -> None:
         """Write an attempt to where no reader looks."""
         assert batch.txid is not None, "bolts outside of a program of batches refuse tables"
-        where, began = staging(self.folder, batch.txid, batch.attempt), time.monotonic()
+        where = staging(self.folder, batch.txid, batch.attempt, batch.run)
+        began = time.monotonic()
         saved = self.save(result, where)
         files = sorted(where.glob("*.parquet"))
         if len(files) < (saved.files or 1):  # Spark makes one of no rows, too

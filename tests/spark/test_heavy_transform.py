@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import runpy
-import shutil
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
+import pyarrow as pa
 import pyarrow.dataset
+import pyarrow.parquet
 import pytest
 
 from sunshower.errors import ClusterError
+from sunshower.faults.facts import Facts
 from sunshower.runtime.plan import Layout
 from sunshower.spark_integration.table_folder import TableFolder, batches_in
 from sunshower.trident import SqliteState
@@ -65,16 +68,45 @@ def test_whoever_is_killed_the_table_has_the_rows_of_a_plain_program(
     assert dict(SqliteState("heavy.db").items()) == {page: best.count(page) for page in set(best)}
 
 
-def test_each_repeat_of_the_experiment_has_files_of_its_own() -> None:
+@pytest.fixture
+def experiment() -> Iterator[dict[str, Any]]:
+    """Its names; what it has written is removed."""
     found = runpy.run_path(str(EXPERIMENT))
-    try:
-        assert found["written"]() is None
-        for _ in range(2):  # all repeats are declared before the first of them runs
-            found["topology"]()
-        first, second = found["FOLDER"].iterdir()
-        for own in (second, first):
-            assert len([*own.glob("heavy/input/*.txt")]) == 4
-            TableFolder(own / "heavy/sales", "t", "b", current=1)
-            assert found["written"]() == own / "heavy"
-    finally:
-        shutil.rmtree(found["FOLDER"])
+    yield found
+    found["ENDING_WITH_US"].cleanup()
+
+
+def test_each_repeat_of_the_experiment_has_files_of_its_own(experiment: dict[str, Any]) -> None:
+    assert experiment["written"]() is None
+    for _ in range(2):  # all repeats are declared before the first of them runs
+        experiment["topology"]()
+    first, second = experiment["FOLDER"].iterdir()
+    for own in (second, first):
+        assert len([*own.glob("heavy/input/*.txt")]) == 4
+        TableFolder(own / "heavy/sales", "t", "b", current=1)
+        assert experiment["written"]() == own / "heavy"
+
+
+def test_the_experiment_compares_whole_rows(experiment: dict[str, Any]) -> None:
+    experiment["topology"]()
+    (own,) = experiment["FOLDER"].iterdir()
+    TableFolder(own / "heavy/sales", "t", "b", current=1)
+    names = (*experiment["COLUMNS"], "rank", "txid")
+    lines = experiment["plain"](own / "heavy/input")
+    sales = [dict(zip(names, (*line, 0, 1), strict=True)) for line in lines]
+    for row, rank in experiment["ranked"](sales):
+        row["rank"] = rank
+    batch = own / "heavy/sales/txid=1"
+    batch.mkdir()
+
+    def said(instead: dict[str, Any]) -> list[str]:
+        rows = pa.Table.from_pylist([instead, *sales[1:]]).drop_columns("txid")
+        pyarrow.parquet.write_table(rows, batch / "part.parquet")
+        weighed = experiment["SameRows"]().check(cast("Any", None), Facts({}, ()))
+        return [one.partition(", such")[0] for one in weighed.broken]
+
+    first, second, *_ = sales
+    foreign = ["1 sales are missing", "1 sales are there twice, or not so in the files"]
+    assert said(first) == []
+    assert said(first | {"rank": 99}) == ["1 sales are ranked wrongly"]
+    assert said(first | {"category": "tea"})[:2] == said(second)[:2] == foreign

@@ -184,6 +184,7 @@ def test_a_batch_that_was_lost_with_spark_is_handed_over_again() -> None:
     assert driven.tick()[-1] == ("ack", A)
     assert len({ticket.batch.id for ticket in place.tickets}) == 1
     assert [one.cancelled for one in place.tickets] == [True, True, False]  # it may live on
+    assert [one.batch.run for one in place.tickets] == [0, 1, 2]
 
 
 def test_what_is_at_spark_when_a_topology_ends_is_stopped_there() -> None:

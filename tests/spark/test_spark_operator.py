@@ -131,7 +131,9 @@ def test_what_spark_did_is_seen_in_figures_and_results() -> None:
 
 
 def test_a_batch_that_was_lost_with_spark_is_handed_over_again_and_one_that_failed_is_not() -> None:
-    assert run(Scripted(errors=[SparkLost("died")] * 3)) == [[C, B, A]]
+    place = Scripted(errors=[SparkLost("died")] * 3)
+    assert run(place) == [[C, B, A]]
+    assert [ticket.batch.run for ticket in place.tickets] == [0, 1, 2, 3]
     with pytest.raises(SparkLost):
         run(Scripted(errors=[SparkLost("died")] * 4))
     place = Scripted(errors=[TransformFailed("no")])

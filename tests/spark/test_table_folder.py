@@ -31,8 +31,8 @@ def opened(folder: Path, current: int, **owner: str) -> TableFolder:
     return TableFolder(folder, **{"topology": "t", "batches": "b", **owner}, current=current)
 
 
-def written(folder: Path, txid: int, attempt: int, text: str) -> None:
-    where = staging(folder, txid, attempt)
+def written(folder: Path, txid: int, attempt: int, text: str, run: int = 0) -> None:
+    where = staging(folder, txid, attempt, run)
     where.mkdir(parents=True)
     (where / "part.parquet").write_text(text)
     stage(where, Written(txid, attempt, rows=1, files=1, bytes=len(text), seconds=0.5, jobs=(7,)))
@@ -69,6 +69,15 @@ def test_the_highest_attempt_that_is_whole_is_the_one(tmp_path: Path) -> None:
     (torn / "part.parquet").write_text("half of")
     table.publish(1)
     assert seen(tmp_path) == {"txid=1": "attempt 10"}
+
+
+def test_of_an_attempt_the_last_run_is_the_one(tmp_path: Path) -> None:
+    table = opened(tmp_path, 1)
+    for run in (2, 10, 9, 0):  # who lives on after a gateway's death may be late
+        written(tmp_path, 1, 3, f"run {run}", run)
+    written(tmp_path, 1, 2, "the attempt before", 11)
+    table.publish(1)
+    assert seen(tmp_path) == {"txid=1": "run 10"}
 
 
 def test_what_is_staged_too_late_is_never_seen_and_is_swept_up(tmp_path: Path) -> None:
