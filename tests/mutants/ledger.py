@@ -78,7 +78,7 @@ LEDGER = [
             "tags = np.where(self.xor.take(slots) == 0, tags & ~FAILED, tags)\n"
             "    failed = (tags & FAILED).nonzero()[0]",
         ),
-        slip("manual_bolt:ManualBoltTask._fail_unsent", "tuple.given_up = True", "pass"),
+        slip("manual_bolt:ManualBoltTask._give_up", "tuple.given_up = True", "pass"),
         on="whims",
     ),
     mutant(
