@@ -82,7 +82,7 @@ def matches(shared: Shared) -> Iterator[Match]:
         "kafka": lambda: kafka.reading(shared.arena, shared.topic()),
         "kafka-words": lambda: kafka.words(shared.arena, shared.topic(), tell),
         "spark": lambda: spark.match(
-            shared.arena, shared.local_spark, options.batches // options.repeat, shared.stack
+            shared.arena, shared.local_spark, options.batches, shared.stack
         ),
         "spark-kafka": lambda: spark_kafka.match(shared.local_spark, shared.topic()),
         "trident": lambda: trident.words(

@@ -33,6 +33,11 @@ SETTINGS: Mapping[str, str] = {
     # long as tasks that read the columns, and more memory than there was.
     "spark.sql.execution.arrow.localRelationThreshold": "0b",
     "spark.scheduler.mode": "FAIR",  # each topology is a pool
+    # What Spark remembers of what has ended: of each batch about 35 KiB, by itself of a thousand.
+    "spark.ui.retainedJobs": "200",
+    "spark.ui.retainedStages": "200",
+    "spark.ui.retainedTasks": "10000",
+    "spark.sql.ui.retainedExecutions": "100",
 }
 
 

@@ -79,7 +79,6 @@ def test_whatever_of_spark_is_killed_the_table_has_the_rows_of_a_plain_program(
             if kills and seen > committed and works() and kills[0]():
                 committed = seen
                 kills.pop(0)
-                print(killed, seen, time.monotonic() - end_s + 800)
         assert run.finished(), run.snapshot()
         assert not kills
     finally:
