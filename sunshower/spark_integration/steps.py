@@ -9,8 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from sunshower.errors import TopologyError
+import pyarrow as pa
+
+from sunshower.errors import TopologyError, Unserialisable
 from sunshower.spark_integration.local import LocalSpark
+from sunshower.spark_integration.normal import normalise
 from sunshower.spark_integration.operator import SparkOperator
 from sunshower.spark_integration.port import (
     BatchInfo,
@@ -128,10 +131,7 @@ def spark(
         raise TopologyError(f"spark({transform!r}): give a function of (df, batch)")
     if not timeout_s > 0:
         raise TopologyError(f"spark({transform!r}): timeout_s is {timeout_s!r}; it must be above 0")
-    static = {
-        name: _located(one) if isinstance(one, (str, PurePath)) else one
-        for name, one in (tables or {}).items()
-    }
+    static = {name: _checked(one, name) for name, one in (tables or {}).items()}
     step = Step(transform, out, static, timeout_s=timeout_s, reads=reads)
     if out is not None:
         Columns.of(out, f"spark({step}), out")
@@ -144,6 +144,23 @@ def spark_sql(query: str, **more: Any) -> Spark:
     found = spark(Query(query), **more)
     check_names((INPUT,), [*found.step.tables])
     return found
+
+
+def _checked(table: Static, name: str) -> Static:
+    """A table to join with, as it is to travel. Raises TopologyError for what Spark cannot have."""
+    if isinstance(table, (str, PurePath)):
+        return _located(table)
+    try:
+        if isinstance(table, pa.Table):
+            return normalise(table)
+    except Unserialisable as error:
+        raise TopologyError(f"spark, the table {name!r}: {error}") from error
+    if callable(table):
+        return table
+    raise TopologyError(
+        f"spark, the table {name!r} is {type(table).__name__}: give an Arrow table, such as "
+        "pa.Table.from_pandas(…), the path of Parquet files, or a function of the session"
+    )
 
 
 def _located(path: str | PurePath) -> str:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sunshower.errors import ResultMismatch
+from sunshower.errors import ResultMismatch, TopologyError
 from sunshower.spark_integration.port import BatchInfo, Gateway
 from sunshower.spark_integration.schema import Columns
 from sunshower.spark_integration.steps import Spark, parquet, saved_as, spark
@@ -47,6 +48,27 @@ def test_paths_are_those_of_where_they_were_declared(
     }
     assert str(parquet("out/totals")) == f"parquet('{tmp_path}/out/totals')"
     assert str(parquet(elsewhere)) == f"parquet({elsewhere!r})"
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (
+            pa.table({"at": pa.array([1], pa.time64("us"))}),
+            "the table 'pages': column 'at' is time64",
+        ),
+        (
+            pa.table({"n": pa.array([2**63], pa.uint64())}),
+            "the table 'pages': column 'n' cannot go",
+        ),
+        (pd.DataFrame({"page": ["a"]}), "'pages' is DataFrame: give an Arrow table, such as"),
+    ],
+)
+def test_a_static_table_that_spark_cannot_have_is_refused_where_it_is_declared(
+    table: Any, said: str
+) -> None:
+    with pytest.raises(TopologyError, match=said):
+        spark(lambda df, _: df, tables={"pages": table})
 
 
 def through_a_task(df: Any, batch: BatchInfo) -> Any:
