@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import runpy
-import signal
 import time
-from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +37,14 @@ def of(command: str) -> list[psutil.Process]:
     return found
 
 
+def kill(command: str) -> bool:
+    """Kill all of these, if there are any."""
+    there = of(command)
+    for process in there:
+        process.kill()
+    return bool(there)
+
+
 def works() -> bool:
     """Whether there is a session, with an executor beside who starts executors."""
     return len(of("worker.DefaultWorker")) > 1
@@ -53,25 +60,15 @@ def test_whatever_of_spark_is_killed_the_table_has_the_rows_of_a_plain_program(
     monkeypatch.setenv("SPARK_ON", "cluster")
     table = Path("heavy/sales")
     run = ray_cluster.submit(runpy.run_path(str(EXAMPLE))["topology"].graph(), Layout.PACK)
-    killed = list[str]()
-
-    def kill(command: str) -> bool:
-        there = of(command)
-        for process in there:
-            process.send_signal(signal.SIGKILL)
-            killed.append(command)
-        return bool(there)
 
     def kill_owner() -> bool:
         """The worker that owns the batch."""
+        (ranked,) = run.plan.tasks_of("ranked")
         with suppress(ClusterError):  # it has just died
-            (ranked,) = run.plan.tasks_of("ranked")
-            run.kill_worker(ranked.worker)
-            killed.append("worker")
-            return True
+            return run.kill_worker(ranked.worker) > 0
         return False
 
-    kills: list[Callable[[], bool]] = [*(lambda c=c: kill(c) for c in PROCESSES), kill_owner]
+    kills = [*(partial(kill, command) for command in PROCESSES), kill_owner]
     try:
         committed, end_s = -1, time.monotonic() + 800
         while time.monotonic() < end_s and not run.wait(0.05):
