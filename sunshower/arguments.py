@@ -61,8 +61,10 @@ class Values:
             return False
         if not isinstance(value, int if self.kind is int else (int, float)):
             return False
+        if isinstance(value, float) and not isfinite(value):
+            return False
         enough = value > self.least if self.above else value >= self.least
-        return isfinite(value) and enough and value <= self.most
+        return enough and value <= self.most
 
     def __str__(self) -> str:
         numbers = self.what

@@ -13,7 +13,7 @@ from sunshower.actors.names import NAMESPACE
 from sunshower.errors import ClusterError
 
 _OBJECT_STORE_BYTES = 256 << 20
-_LOOPBACK = "127.0.0.1"
+_LOOPBACK = "127."
 
 
 def start_ray(address: str | None, quiet: bool) -> None:
@@ -58,7 +58,8 @@ def check_joined(address: str) -> None:
     if not colon or address.startswith("ray://"):
         return  # "auto" and the like; and a client's port is not the head's
     here_host, _, here_port = here.rpartition(":")
-    if port != here_port or (host != here_host and _ip(host) not in (_ip(here_host), _LOOPBACK)):
+    there = _ip(host)
+    if port != here_port or not (there == _ip(here_host) or there.startswith(_LOOPBACK)):
         raise ClusterError(
             f"this process has a Ray already, at {here}, and cannot have the one at {address} as "
             "well: leave the address away to use what is there, or call ray.shutdown() first"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from ray.experimental import internal_kv
 
@@ -52,7 +52,9 @@ def claimed(topology: str) -> Iterator[None]:
     try:
         yield
     finally:
-        store.remove(key)
+        with suppress(Exception):  # where there is no Ray any more, there is no claim
+            if store.read(key) == now:
+                store.remove(key)
 
 
 class RayMarks:

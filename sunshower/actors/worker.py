@@ -52,6 +52,7 @@ _READY_S = 0.1  # how often to look whether the loop has ended before it began
 _TELL_S = 0.25  # how often the master hears, while anything changes
 _TURN_S = 0.05  # how often at most that this worker is finished, or is not any more
 _ANSWER_S = CALL_S * 2 / 3  # to come to what is asked, between two calls of user code
+_CLOSE_S = CALL_S - 1.0  # for cleanup() of all tasks
 _LOG = logging.getLogger("sunshower")
 
 
@@ -133,7 +134,7 @@ class WorkerActor:
         if self._stopped:
             return said
         if self._thread.is_alive():
-            said = self._ask(self._close)
+            said = self._ask(self._close, _CLOSE_S)
         elif hasattr(self, "_core"):  # an error has ended the loop, and nobody would answer
             said = self._close()
         return said
@@ -295,7 +296,7 @@ class WorkerActor:
         self._mailbox.append(fact)
         self._mail.set()
 
-    def _ask(self, question: Callable[[], Any]) -> Any:
+    def _ask(self, question: Callable[[], Any], within_s: float = _ANSWER_S) -> Any:
         """Have the loop answer; whatever it raises is raised here. Raises ClusterError if it is too
         busy to: sooner than who asks gives up, and would not know why."""
         answer: Future[Any] = Future()
@@ -308,11 +309,11 @@ class WorkerActor:
 
         self._put(fact)
         try:
-            return answer.result(timeout=_ANSWER_S)
+            return answer.result(timeout=within_s)
         except TimeoutError:
             raise ClusterError(
                 f"worker {self._worker} of {topology_of(self._run)!r} has not come to an answer "
-                f"for {_ANSWER_S:g} s: a call of user code takes that long; ask again later"
+                f"for {within_s:g} s: a call of user code takes that long; ask again later"
             ) from None
 
 

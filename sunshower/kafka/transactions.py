@@ -83,6 +83,7 @@ class TransactionalKafkaBolt(Bolt[Any, None]):
     `transactional_id` and the task's index make the id under which its producer is known, also to
     its next life: give each bolt that writes to a Kafka another one. Where a batch is refused, its
     halves are sent, and so on: a record that cannot go fails alone, after a few transactions.
+    What has not been sent after 15 s of that fails too, and is emitted again.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class TransactionalKafkaBolt(Bolt[Any, None]):
         self._batch: list[tuple[Tuple[Any], Message]] = []
         self._id = f"{self.transactional_id}-{context.index}"
         self._producer, self._failed = Transactions(self.settings, self._id), False
+        self._is_there = True
         if isinstance(self.topic, str):
             self._producer.check_topic(self.topic)
 
@@ -147,10 +149,7 @@ class TransactionalKafkaBolt(Bolt[Any, None]):
     def _send(self, batch: list[tuple[Tuple[Any], Message]]) -> KafkaError | None:
         """Send messages in one transaction; what was the matter, if they do not count."""
         try:
-            if self._failed:  # the client carries the numbers of what failed into what comes next
-                self._producer.let_go()
-                self._producer = Transactions(self.settings, self._id)
-                self._failed = False
+            self._renew()
             self._producer.begin()
             try:
                 for _, message in batch:
@@ -164,9 +163,18 @@ class TransactionalKafkaBolt(Bolt[Any, None]):
             return error
         return None
 
+    def _renew(self) -> None:
+        """Another producer after a failure: the client carries the numbers of what failed into what
+        comes next. Raises KafkaError; there is none then."""
+        if self._failed:
+            self._producer.let_go()
+            self._is_there = False
+            self._producer = Transactions(self.settings, self._id)
+            self._failed, self._is_there = False, True
+
     def _is_hopeless(self, error: KafkaError) -> bool:
         """Whether that is not for a record's sake: others would not fare better."""
-        return self._producer.fatal is not None or isinstance(error, Away)
+        return not self._is_there or self._producer.fatal is not None or isinstance(error, Away)
 
     def _settle(self, batch: list[tuple[Tuple[Any], Message]], error: KafkaError | None) -> None:
         for one, _ in batch:

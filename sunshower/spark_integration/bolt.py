@@ -14,10 +14,12 @@ from sunshower.errors import (
     SparkError,
     SparkLost,
     SparkMissing,
+    SparkUnavailable,
     SunshowerError,
     Unserialisable,
 )
 from sunshower.records import Schema
+from sunshower.spark_integration.blame import said
 from sunshower.spark_integration.port import BatchInfo, JobReport, Ticket
 from sunshower.spark_integration.reports import Seen
 from sunshower.spark_integration.schema import Columns
@@ -198,8 +200,12 @@ class SparkBatchBolt(Bolt[Any, Any]):
         self._submit(self._given[-1])
 
     def _submit(self, given: Given) -> None:
+        """Hand it over; if that cannot be, now, it is as if Spark were away."""
         batch = replace(given.batch, run=given.lost)
-        given.ticket = self._gateway.submit(self._reading.step, given.tables, batch)
+        try:
+            given.ticket = self._gateway.submit(self._reading.step, given.tables, batch)
+        except Exception as error:
+            self._keep(given, SparkUnavailable(f"a batch cannot be handed over: {said(error)}"))
 
     def _tables(self, tuples: list[Tuple[Any]]) -> list[pa.Table]:
         """One for each input. Raises Unserialisable."""
@@ -237,11 +243,11 @@ class SparkBatchBolt(Bolt[Any, Any]):
             if isinstance(error, SparkMissing):
                 self._news = error
         else:
+            self._given.remove(given)
             for record in records:
                 self._hands.emit(record, given.tuples)
             for tuple in given.tuples:
                 self._hands.ack(tuple)
-            self._given.remove(given)
             self._rows += given.batch.rows
             self._seen.add(ticket.report())
 

@@ -9,7 +9,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sunshower.errors import SparkMissing
+from sunshower.errors import ConfigError, SparkMissing
+
+_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 # Spark 3.5 reaches into these of Java 17; the app master of RayDP dies without them.
 _OPENED = (
@@ -39,6 +41,14 @@ SETTINGS: Mapping[str, str] = {
     "spark.ui.retainedTasks": "10000",
     "spark.sql.ui.retainedExecutions": "100",
 }
+
+
+def memory_bytes(text: str) -> int:
+    """What Java understands by `512m` or `2g`. Raises ConfigError."""
+    number, unit = text[:-1], text[-1:].lower()
+    if unit not in _UNITS or not number.isdigit():
+        raise ConfigError(f"{text!r} is no amount of memory for Java; say 512m, or 2g")
+    return int(number) * _UNITS[unit]
 
 
 def java_home() -> Path:

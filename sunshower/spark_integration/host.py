@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from sunshower.errors import SparkError, SparkLost, SparkTimeout, SparkUnavailable
+from sunshower.errors import ConfigError, SparkError, SparkLost, SparkTimeout, SparkUnavailable
 from sunshower.spark_integration.blame import blamed, said
 from sunshower.spark_integration.line import Line
 from sunshower.spark_integration.port import BatchInfo, JobReport, Step
@@ -44,6 +44,9 @@ class Session(Protocol):
 
     def alive(self) -> bool:
         """Whether its Java is."""
+
+    def kill(self) -> None:
+        """Let whoever waits for its Java hear of an error, if that is ours to end."""
 
     def stop(self) -> None:
         """End it, and its Java; of a dead one what is left, so that another can be opened."""
@@ -146,9 +149,9 @@ class Host:
         """What a slot waits for; None: it is to end."""
         return self._line.next()
 
-    def left(self, job: Job) -> None:
-        """A slot is free again."""
-        self._line.left(job)
+    def left(self, job: Job) -> bool:
+        """A slot has done with its job. False: it was given up, and another is in its place."""
+        return self._line.left(job)
 
     def runner(self, slot: Slot) -> tuple[Runner, Session]:
         """What a slot runs its jobs with: anew in each session. Raises a SparkError."""
@@ -160,21 +163,33 @@ class Host:
             return slot.runner, session
         except SparkError:
             raise
+        except ConfigError as error:  # it does not come by waiting
+            raise SparkError(str(error)) from error
         except Exception as error:
             if session is None:
                 raise SparkUnavailable(f"Spark does not start: {said(error)}") from error
             raise blamed(error, "its first words", session.alive()) from error
 
-    def give_up(self, slot: Slot, session: Session, job: Job, group: str) -> None:
+    def give_up_opening(self, job: Job) -> None:
+        """No session within its time, or one whose Java hangs: that is killed, and another slot
+        goes on."""
+        if not self._line.left(job):
+            return
+        job.settle(error=SparkUnavailable(f"Spark has not answered within {_START_S:g} s"))
+        self._add_slot()
+        if (session := self._session) is not None:  # the lock is with who waits for it
+            session.kill()
+
+    def give_up(self, session: Session, job: Job, group: str) -> None:
         """A job's time is over: Spark stops its tasks, and another slot goes on."""
-        slot.given_up = True
+        if not self._line.left(job):
+            return
         job.settle(
             error=SparkTimeout(
                 f"{job.step} took longer than {job.step.timeout_s:g} s for batch {job.batch.id} of "
                 f"{job.batch.rows} rows: give spark(…, timeout_s=…), or smaller batches"
             )
         )
-        self._line.left(job)
         self._add_slot()
         cancel(session.spark.sparkContext, group)
 
@@ -190,20 +205,18 @@ class Slot:
         self._host = host
         self.runner: Runner | None = None
         self.life = 0
-        self.given_up = False
 
     def work(self) -> None:
         """Until there are no more jobs, or this slot was given up."""
-        while not self.given_up and (job := self._host.next_job()) is not None:
+        while (job := self._host.next_job()) is not None:
             self._settle(job)
-            if not self.given_up:
-                self._host.left(job)
+            if not self._host.left(job):
+                return
 
     def _settle(self, job: Job) -> None:
         if job.done():
             return  # nobody waits for it
-        late = SparkUnavailable(f"Spark has not started within {_START_S:g} s")
-        limit = after(_START_S, lambda: job.settle(error=late))
+        limit = after(_START_S, lambda: self._host.give_up_opening(job))
         try:
             runner, session = self._host.runner(self)
         except SparkError as error:
@@ -212,7 +225,7 @@ class Slot:
         finally:
             limit.cancel()
         group = f"sunshower-{self._host.number()}"
-        limit = after(job.step.timeout_s, lambda: self._host.give_up(self, session, job, group))
+        limit = after(job.step.timeout_s, lambda: self._host.give_up(session, job, group))
         context = session.spark.sparkContext
         job.end = partial(cancel, context, group)
         try:

@@ -56,7 +56,7 @@ class Line(Generic[J]):
             self._served[id(job)] = name
             return job
 
-    def left(self, job: J) -> None:
-        """It is served, or given up: whoever says so first."""
+    def left(self, job: J) -> bool:
+        """It is served, or given up. False: somebody has said so before."""
         with self._changed:
-            self._served.pop(id(job), None)
+            return self._served.pop(id(job), None) is not None

@@ -6,13 +6,14 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
+from sunshower.arguments import COUNT
 from sunshower.errors import ConfigError, SparkUnavailable
-from sunshower.spark_integration.environment import SETTINGS, prepare, with_jars
+from sunshower.spark_integration.environment import SETTINGS, memory_bytes, prepare, with_jars
 from sunshower.spark_integration.host import Host, Job, Session, after
 from sunshower.spark_integration.port import BatchInfo, Step, Ticket
 from sunshower.spark_integration.running import collect, hand_over
@@ -36,6 +37,11 @@ class LocalSpark:
     settings: Mapping[str, str] = field(default_factory=dict)
     jars: Sequence[str] = ()
 
+    def __post_init__(self) -> None:
+        replace(COUNT, least=0).check("LocalSpark(cores)", self.cores)
+        COUNT.check("LocalSpark(in_flight)", self.in_flight)
+        memory_bytes(self.memory)
+
     def open(self) -> LocalGateway:
         """A way to this process's session. Raises ConfigError if it is one of other settings."""
         return LocalGateway(self)
@@ -56,6 +62,8 @@ class LocalGateway:
             self._shared: Shared | None = _there[0]
             self._shared.users += 1
         self._host = self._shared.host
+        with suppress(ImportError):  # in this thread: two that import it first get in their way
+            import pyspark.sql  # noqa: F401
 
     def start(self) -> None:
         self._host.start()
@@ -104,7 +112,7 @@ class LocalSession:
         for name, value in {**SETTINGS, **ours, **with_jars(place.jars), **place.settings}.items():
             builder = builder.config(name, value)
         try:
-            with opening(kill_half_open):
+            with opening(kill_half_open if self.owned else bool):
                 self.spark: Any = builder.getOrCreate()
                 if self.owned:
                     self.spark.sparkContext.setLogLevel("OFF")  # what matters is raised
@@ -118,12 +126,15 @@ class LocalSession:
     def alive(self) -> bool:
         return answers(self._java, self.spark.sparkContext)
 
+    def kill(self) -> None:
+        if self.owned:
+            self._java.kill()
+
     def stop(self) -> None:
-        alive = self.alive()
-        if alive and self.owned:
+        if self.owned and self.alive():
             with suppress(Exception):
                 self.spark.stop()
-        if self.owned or not alive:
+        if self.owned or (self._java is not None and self._java.poll() is not None):
             end_java(self._java)
 
 

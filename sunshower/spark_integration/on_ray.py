@@ -22,16 +22,17 @@ from ray import cloudpickle
 from ray.exceptions import RayError, RayTaskError
 
 from sunshower import errors
+from sunshower.arguments import COUNT
 from sunshower.errors import ConfigError, SparkError, SparkLost, TransformFailed
 from sunshower.spark_integration.blame import said
-from sunshower.spark_integration.environment import java_for_executors, prepare
+from sunshower.spark_integration.environment import java_for_executors, memory_bytes, prepare
 from sunshower.spark_integration.host import Host, Job
 from sunshower.spark_integration.port import BatchInfo, JobReport, Step, Ticket
 from sunshower.spark_integration.running import from_bytes, to_bytes
 from sunshower.spark_integration.under_way import UnderWay
 
 _NAMESPACE = "sunshower"
-_STOP_S = 30.0
+_STOP_S = 20.0
 _ANOTHER = (
     "all that share a session give it the same settings and jars; give this one a name of its own, "
     "or end the other with its stop()"
@@ -64,6 +65,10 @@ class RayDPSpark:
     jars: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        for name in ("executors", "cores", "in_flight"):
+            COUNT.check(f"RayDPSpark({name})", getattr(self, name))
+        memory_bytes(self.memory)
+        memory_bytes(self.driver_memory)
         java_for_executors()  # it is declared before the topology starts a Ray
 
     def open(self) -> RayGateway:
@@ -151,7 +156,8 @@ class RayTicket:
         except RayTaskError as error:
             raise SparkError(f"the gateway to Spark could not run a job: {error}") from error
         except RayError as error:
-            self._died()
+            with suppress(Exception):  # there may be no Ray any more
+                self._died()
             raise SparkLost(
                 f"the gateway to Spark died ({type(error).__name__}); Ray starts another"
             ) from error
@@ -164,6 +170,17 @@ class RayTicket:
 
     def cancel(self) -> None:
         self._cancel()
+
+
+def _loaded(packed: bytes) -> Step:
+    try:
+        step: Step = pickle.loads(packed)  # noqa: S301
+    except Exception as error:
+        raise TransformFailed(
+            f"a transform cannot be unpacked on the node of its session: {said(error)}. What it "
+            "needs must be there: install it, or keep it in the topology's file"
+        ) from error
+    return step
 
 
 def _kind(error: SparkError) -> str:
@@ -195,7 +212,7 @@ class GatewayActor:
         self._host = Host(lambda: RayDPSession(place), place.in_flight)
         self._steps: dict[str, Step] = {}
         self._under_way = UnderWay()
-        self._lock = threading.Lock()
+        self._lock, self._unpacking = threading.Lock(), threading.Lock()
         self._busy = 0
         self._idle = self._timer()
 
@@ -248,18 +265,12 @@ class GatewayActor:
         self._host.stop()
 
     def _unpacked(self, step: Packed) -> Step:
-        if step.name not in self._steps:
-            if len(self._steps) >= _STEPS_MAX:
-                self._steps.clear()
-            packed = ray.get(step.kept)
-            try:
-                self._steps[step.name] = pickle.loads(packed)  # noqa: S301
-            except Exception as error:
-                raise TransformFailed(
-                    f"a transform cannot be unpacked on the node of its session: {said(error)}. "
-                    "What it needs must be there: install it, or keep it in the topology's file"
-                ) from error
-        return self._steps[step.name]
+        with self._unpacking:
+            if step.name not in self._steps:
+                if len(self._steps) >= _STEPS_MAX:
+                    self._steps.clear()
+                self._steps[step.name] = _loaded(ray.get(step.kept))
+            return self._steps[step.name]
 
     def _timer(self) -> threading.Timer:
         timer = threading.Timer(self._place.idle_s, self._rest)

@@ -8,14 +8,14 @@ import shutil
 import threading
 import uuid
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import ray
-from ray.exceptions import RayError
 
-from sunshower.errors import ConfigError, SparkMissing, SparkUnavailable
-from sunshower.spark_integration.environment import SETTINGS, prepare, with_jars
+from sunshower.errors import SparkMissing, SparkUnavailable
+from sunshower.spark_integration.environment import SETTINGS, memory_bytes, prepare, with_jars
 from sunshower.spark_integration.local import (
     answers,
     end_half_open,
@@ -29,7 +29,6 @@ from sunshower.spark_integration.running import to_bytes
 if TYPE_CHECKING:
     from sunshower.spark_integration.on_ray import RayDPSpark
 
-_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _OVERHEAD = 0.1  # what Spark adds to an executor's memory, at least
 _OVERHEAD_BYTES_MIN = 384 << 20
 _CHUNK_ROWS = 131_072  # of a table, to one task of Spark
@@ -37,14 +36,7 @@ _MASTER = "spark.ray.raydp_spark_master.actor.resource"
 _JAVA_MASTER = "RAY_APP_MASTER"
 _NAMESPACE = "spark.sunshower.namespace"  # a setting of ours
 _LOOK_S = 5.0  # whether the cluster still has what a session needs
-
-
-def memory_bytes(text: str) -> int:
-    """What Java understands by `512m` or `2g`. Raises ConfigError."""
-    number, unit = text[:-1], text[-1:].lower()
-    if unit not in _UNITS or not number.isdigit():
-        raise ConfigError(f"{text!r} is no amount of memory for Java; say 512m, or 2g")
-    return int(number) * _UNITS[unit]
+_MISSED_MAX = 2  # looks in a row
 
 
 def check_room(place: RayDPSpark, free: dict[str, float], total: dict[str, float]) -> None:
@@ -132,6 +124,9 @@ class RayDPSession:
     def alive(self) -> bool:
         return answers(self._java, self.spark.sparkContext)
 
+    def kill(self) -> None:
+        self._java.kill()
+
     def stop(self) -> None:
         import raydp
 
@@ -151,27 +146,21 @@ class RayDPSession:
 
     def _watch(self, place: RayDPSpark) -> None:
         """End Java when it has lost what it cannot do without: jobs would wait without end."""
-        while not self._ended.wait(_LOOK_S):
-            if not self._stands(place):
-                if not self._ended.is_set():
-                    self._java.kill()
-                return
+        missed = 0
+        while missed < _MISSED_MAX and not self._ended.wait(_LOOK_S):
+            missed = 0 if self._stands(replace(place, executors=1)) else missed + 1
+        if not self._ended.is_set():
+            self._java.kill()
 
-    def _stands(self, place: RayDPSpark) -> bool:
+    def _stands(self, least: RayDPSpark) -> bool:
         """Whether RayDP's masters are there, whose executors end with them, and machines enough."""
         try:
-            check_room(place, total := ray.cluster_resources(), total)
+            check_room(least, total := ray.cluster_resources(), total)
             there = ray.util.list_named_actors(all_namespaces=True)
-        except (RayError, SparkUnavailable):
+        except Exception:  # Ray's head may be away for a moment
             return False
-        return (
-            self._master in (one["name"] for one in there)
-            and {
-                "name": _JAVA_MASTER,
-                "namespace": self._name,
-            }
-            in there
-        )
+        java = {"name": _JAVA_MASTER, "namespace": self._name}
+        return java in there and self._master in (one["name"] for one in there)
 
 
 def _let_masters_live_apart() -> None:

@@ -85,11 +85,6 @@ class Columns:
                 f"there are two columns {double[0]!r}, and {name} is to have one: join by the "
                 f"name, a.join(b, {double[0]!r}), or leave one out, .drop(b[{double[0]!r}])"
             )
-        if double := [one for at, one in enumerate(found.names) if one in found.names[:at]]:
-            raise ResultMismatch(
-                f"there are two columns {double[0]!r}, and {name} is to have one: join by the "
-                f"name, a.join(b, {double[0]!r}), or leave one out, .drop(b[{double[0]!r}])"
-            )
         if missing := [one for one in wanted if one not in found.names]:
             raise ResultMismatch(
                 f"{name} has a field {missing[0]!r}, and there is no such column; the columns are: "

@@ -8,10 +8,13 @@ still wait at the gateway then: they come to nothing.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from sunshower.spark_integration.port import BatchInfo
+
+_EARLY_MAX = 1_000  # numbers of jobs that were given up before they came
 
 
 class Cancellable(Protocol):
@@ -44,13 +47,16 @@ class UnderWay:
         self._lock = threading.Lock()
         self._jobs: dict[str, tuple[Cancellable, str]] = {}
         self._lives: dict[tuple[str, str], Lives] = {}  # by topology and task
+        self._early: deque[str] = deque(maxlen=_EARLY_MAX)
 
     def add(self, number: str, job: Cancellable, life: str) -> None:
-        """A job that its task has handed over in this life; those of former ones are cancelled."""
+        """A job that its task has handed over in this life; those of former ones are cancelled. So
+        is this one, if nobody has waited for it to come so far."""
         with self._lock:
             self._jobs[number] = job, life
-            orphans = self._orphans(job, life) if job.batch.task else []
-        for one in orphans:
+            over = self._orphans(job, life) if job.batch.task else []
+            over += [job] if number in self._early else []
+        for one in over:
             one.cancel()
 
     def remove(self, number: str) -> None:
@@ -59,9 +65,11 @@ class UnderWay:
             self._jobs.pop(number, None)
 
     def cancel(self, number: str) -> None:
-        """Nobody waits for this job any more, if it is there."""
+        """Nobody waits for this job any more, whether it is there or is still to come."""
         with self._lock:
             there = self._jobs.get(number)
+            if there is None:
+                self._early.append(number)
         if there is not None:
             there[0].cancel()
 

@@ -41,7 +41,8 @@ def kill(command: str) -> bool:
     """Kill all of these, if there are any."""
     there = of(command)
     for process in there:
-        process.kill()
+        with suppress(psutil.NoSuchProcess):  # it has ended with another one
+            process.kill()
     return bool(there)
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from sunshower.errors import (
+    ConfigError,
     SparkError,
     SparkLost,
     SparkTimeout,
@@ -49,6 +50,8 @@ class FakeSession:
         self.spark, self.sparkContext = self, FakeContext()
         self.dead = self.stopped = False
         self.on_hand_over: Callable[[], Any] = list
+        self.hangs = False
+        self.killed = threading.Event()
 
     def newSession(self) -> FakeSession:  # noqa: N802
         return self
@@ -58,7 +61,12 @@ class FakeSession:
         return self
 
     def alive(self) -> bool:
+        if self.hangs:
+            self.dead = self.killed.wait(WITHIN_S)
         return not self.dead
+
+    def kill(self) -> None:
+        self.killed.set()
 
     def stop(self) -> None:
         self.stopped = True
@@ -180,9 +188,35 @@ def test_a_session_that_hangs_when_it_opens_is_no_reason_to_wait_for_ever(
         return FakeSession()
 
     host = Host(opening, 1)
-    with pytest.raises(SparkUnavailable, match="has not started within"):
-        host.submit(job(nothing)).result()
+    for _ in range(2):  # also who comes later
+        with pytest.raises(SparkUnavailable, match="has not answered within"):
+            host.submit(job(nothing)).result()
     go_on.set()
+    host.stop()
+
+
+def test_a_session_whose_java_hangs_is_killed_and_another_is_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opening = Opening()
+    host = Host(opening, 1)
+    host.submit(job(nothing)).result()
+    monkeypatch.setattr(module, "_START_S", 0.05)
+    opening.lives[0].hangs = True
+    with pytest.raises(SparkUnavailable, match="has not answered within"):
+        host.submit(job(nothing)).result()
+    monkeypatch.setattr(module, "_START_S", WITHIN_S)
+    assert host.submit(job(nothing)).result() is None
+    assert opening.lives[0].killed.is_set()
+    assert len(opening.lives) == 2
+    host.stop()
+
+
+def test_what_does_not_come_by_waiting_is_not_waited_for() -> None:
+    host = Host(Opening(ConfigError("no such amount")), 1)
+    with pytest.raises(SparkError, match="no such amount") as caught:
+        host.submit(job(nothing)).result()
+    assert not isinstance(caught.value, SparkUnavailable)
     host.stop()
 
 

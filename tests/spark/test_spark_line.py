@@ -46,8 +46,7 @@ def test_who_leaves_twice_was_served_once() -> None:
     found = line("a", "a", "a", "b")
     first, other = served(found), served(found)
     assert (first.batch.topology, other.batch.topology) == ("a", "b")
-    for _ in range(2):
-        found.left(other)
+    assert [found.left(other) for _ in range(2)] == [True, False]
     found.put(Waiting(BatchInfo("4", 1, topology="b")))
     assert [served(found).batch.topology for _ in range(2)] == ["b", "a"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -67,6 +68,7 @@ def test_a_session_does_not_outlive_raydps_master(gateway: Gateway) -> None:
 
 @only_there
 def test_a_task_may_have_a_session_of_its_own(gateway: Gateway, place: RayDPSpark) -> None:
+    assert works(gateway)
     before = javas()
     own = replace(place, name=None).open()
     try:
@@ -121,8 +123,9 @@ def test_a_session_that_opens_late_and_that_nobody_asks_ends_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ended = threading.Event()
-    monkeypatch.setattr(on_ray.os, "_exit", lambda _: ended.set())
+    monkeypatch.setattr(on_ray, "os", SimpleNamespace(_exit=lambda _: ended.set()))
     actor, host = GatewayActor(replace(ON_RAY, idle_s=0.2)), Sleeper()
+    actor.stop()
     monkeypatch.setattr(actor, "_host", host)
     assert ended.wait(WITHIN_S)
     assert (host.asked, host.stopped) == (2, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,10 @@ from sunshower.errors import (
 )
 from sunshower.spark_integration import environment
 from sunshower.spark_integration.blame import blamed, not_written
-from sunshower.spark_integration.environment import java_home, prepare
+from sunshower.spark_integration.environment import java_home, memory_bytes, prepare
 from sunshower.spark_integration.local import LocalSpark
 from sunshower.spark_integration.on_ray import RayDPSpark
-from sunshower.spark_integration.raydp_session import check_java, check_room, memory_bytes
+from sunshower.spark_integration.raydp_session import check_java, check_room
 from sunshower.spark_integration.running import from_bytes, to_bytes
 from tests.spark.everything import EVERYTHING
 
@@ -57,6 +58,22 @@ def test_memory_is_said_as_java_says_it() -> None:
     for wrong in ("2", "2gb", "", "g", "-1g", "1.5g"):
         with pytest.raises(ConfigError, match="say 512m, or 2g"):
             memory_bytes(wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: LocalSpark(in_flight=0),
+        lambda: LocalSpark(cores=-1),
+        lambda: LocalSpark(memory="2x"),
+        lambda: RayDPSpark(executors=0),
+        lambda: RayDPSpark(cores=1.5),
+        lambda: RayDPSpark(driver_memory="much"),
+    ],
+)
+def test_a_place_that_cannot_be_is_refused_where_it_stands(wrong: Callable[[], object]) -> None:
+    with pytest.raises(ConfigError, match=r"it must be a whole number|no amount of memory"):
+        wrong()
 
 
 def test_java_is_where_java_home_says_or_refused(

@@ -68,3 +68,10 @@ def test_batches_of_nobody_are_nobody_s_orphans() -> None:
     under_way = UnderWay()
     jobs = [handed(under_way, life, life, task="") for life in ("first", "second", "first ")]
     assert not any(one.cancelled for one in jobs)
+
+
+def test_a_word_that_comes_before_its_job_is_not_forgotten() -> None:
+    under_way = UnderWay()
+    under_way.cancel("1")
+    assert handed(under_way, "1", "first").cancelled
+    assert not handed(under_way, "2", "first").cancelled
