@@ -130,7 +130,7 @@ class RayGateway:
 
     def _find(self) -> None:
         """Who has died may have been stopped for good: of this name there is another, or will."""
-        if not self._private:
+        if self._place.name is not None:
             self._actor = self._make()
 
     def close(self) -> None:
