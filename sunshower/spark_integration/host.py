@@ -10,6 +10,7 @@ given up, and another takes its place.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import threading
 import time
@@ -31,6 +32,8 @@ from sunshower.spark_integration.running import Runner
 
 _START_S = 300.0  # Java starts in 10 s, on a busy machine and on a cluster in a minute
 
+_JOB_BYTES = 2 << 20  # what a job keeps of Java, beside its rows
+_UNSWEPT_MAX = 64 << 20
 _CLOSED = "the gateway to Spark was closed before this job ran"
 
 
@@ -98,6 +101,7 @@ class Host:
         self._stopped = False
         self._life = 0  # how many sessions there were
         self._numbers = itertools.count()
+        self._unswept = 0  # of ended jobs, since cycles were collected
         for _ in range(slots):
             self._add_slot()
 
@@ -193,6 +197,14 @@ class Host:
         self._add_slot()
         cancel(session.spark.sparkContext, group)
 
+    def sweep(self, job: Job) -> None:
+        """Python's side of each object of Java is a cycle of py4j's, and keeps that object until
+        cycles are collected. Workers do so seldom: Java's memory would fill with ended batches."""
+        self._unswept += _JOB_BYTES + sum(table.nbytes for table in job.tables)
+        if self._unswept > _UNSWEPT_MAX:
+            self._unswept = 0
+            gc.collect()
+
     def number(self) -> int:
         """One that no job had before."""
         return next(self._numbers)
@@ -210,6 +222,7 @@ class Slot:
         """Until there are no more jobs, or this slot was given up."""
         while (job := self._host.next_job()) is not None:
             self._settle(job)
+            self._host.sweep(job)
             if not self._host.left(job):
                 return
 

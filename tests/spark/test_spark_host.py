@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import wait
 from typing import Any
@@ -146,6 +148,33 @@ def test_what_is_given_up_while_it_is_handed_over_is_not_transformed() -> None:
     session.on_hand_over = list
     assert host.submit(job(nothing)).result() is None  # the slot has done with the one before
     assert not called
+    host.stop()
+
+
+class Cycle:
+    """As py4j's: it is gone when cycles are collected."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_what_a_job_has_left_in_cycles_is_collected_where_that_is_done_seldom(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_UNSWEPT_MAX", 3 * module._JOB_BYTES)
+    left: list[weakref.ref[Cycle]] = []
+
+    def leaving(df: Any, batch: BatchInfo) -> None:
+        left.append(weakref.ref(Cycle()))
+
+    host = Host(Opening(), 1)
+    gc.disable()
+    try:
+        for _ in range(5):  # the fourth is one too many
+            host.submit(job(leaving)).result()
+        assert [one() is None for one in left[:4]] == [True] * 4
+    finally:
+        gc.enable()
     host.stop()
 
 
