@@ -67,12 +67,12 @@ def main() -> int:
     from sunshower.errors import SunshowerError
 
     console = Console(width=None if sys.stdout.isatty() else 132, highlight=False)
-    begun_s = time.monotonic()
+    begun_s, broken_off = time.monotonic(), False
 
     def tell(text: str) -> None:
         console.print(f"[dim]{time.monotonic() - begun_s:5.0f} s[/]  {text}", soft_wrap=True)
 
-    series, ratios = [], []
+    series, ratios, whole = [], [], set(options.only) == set(NAMES) and not options.quick
     settings = {"words": options.words, "rounds": options.repeat, "seconds": options.seconds}
     place = {**machine.describe(), "settings": settings}
     try:
@@ -80,15 +80,17 @@ def main() -> int:
             for match in matches(Shared(options, stack, tell)):
                 series += play(match, options.repeat, options.patience, tell)
                 ratios += match.ratios
-    except (BenchmarkError, SunshowerError) as error:
-        console.print("[red]The benchmark is broken off:[/]", escape(str(error)), soft_wrap=True)
-        return 1
+    except (BenchmarkError, SunshowerError, KeyboardInterrupt) as error:
+        said = escape(str(error) or type(error).__name__)
+        console.print("[red]The benchmark is broken off:[/]", said, soft_wrap=True)
+        if not series:
+            return 1
+        broken_off, whole = True, False
     found = report(place, series, ratios, TARGETS)
     console.print(tables(found))
-    whole = set(options.only) == set(NAMES) and not options.quick
     path = write(found, RESULTS / ("latest.json" if whole else "partial.json"))
     console.print(f"Written to benchmarks/results/{path.name}")
-    return 0
+    return int(broken_off)
 
 
 def write(found: dict[str, Any], path: Path) -> Path:
