@@ -1,5 +1,8 @@
 """Storm's guaranteed processing on Ray: spouts, bolts and tuple trees, in plain Python."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from sunshower.config import Config
 from sunshower.failures import Cause, Failure
 from sunshower.topologies.components import (
@@ -21,6 +24,10 @@ from sunshower.topologies.sinks import JsonLines, Stdout
 from sunshower.topologies.sources import Counter, Line, Number, Records, TextFiles
 from sunshower.topologies.topology import Topology
 
+if TYPE_CHECKING:
+    from sunshower.actors.cluster import RayCluster
+    from sunshower.runtime.inline import run_inline
+
 __version__ = "0.1.0"
 __all__ = [
     "BatchBolt",
@@ -40,6 +47,7 @@ __all__ = [
     "Number",
     "OnStream",
     "Polled",
+    "RayCluster",
     "Records",
     "Retry",
     "Spout",
@@ -50,4 +58,14 @@ __all__ = [
     "Tuple",
     "Unreadable",
     "batch",
+    "run_inline",
 ]
+
+# What runs topologies is loaded when it is asked for: Ray alone takes a second.
+_WHERE = {"RayCluster": "sunshower.actors.cluster", "run_inline": "sunshower.runtime.inline"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        return getattr(import_module(_WHERE[name]), name)
+    raise AttributeError(f"module 'sunshower' has no attribute {name!r}")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import sunshower
 from tests.house.reading import HOUSE, ROOT, Import, imports, module_name, syntax
 
 # ---- the plan -----------------------------------------------------------------------------------
@@ -46,7 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("faults", "kafka", "spark_integration", "dev"),
     },
     # the lid on all: what `import sunshower` offers; nobody inside imports it
-    "__init__": {"topologies", "actors"},
+    "__init__": {"topologies", "runtime", "actors"},
 }
 FLOORS = (
     GROUND,
@@ -251,3 +252,9 @@ def test_no_module_imports_itself_by_a_detour() -> None:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail("an import circle: " + " → ".join(error.args[1][::-1]))
+
+
+def test_the_front_door_offers_what_it_names() -> None:
+    assert {name for name in sunshower.__all__ if not hasattr(sunshower, name)} == set()
+    with pytest.raises(AttributeError, match="no attribute 'no_such_thing'"):
+        sunshower.no_such_thing  # noqa: B018
