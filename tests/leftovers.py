@@ -4,16 +4,34 @@ from __future__ import annotations
 
 import os
 import select
+import subprocess
+import sys
 import time
 import uuid
 from pathlib import Path
 
 _MARK = "SUNSHOWER_TEST_RUN"
+_ROOT = Path(__file__).resolve().parents[1]
 
 
 def marked() -> dict[str, str]:
     """An environment that all descendants of a command inherit, and that nobody else has."""
     return {**os.environ, _MARK: uuid.uuid4().hex}
+
+
+def check_program(module: str, *arguments: object, grace_s: float = 10.0) -> None:
+    """Run a module of tests, which has a Ray of its own: it succeeds, and leaves nothing behind."""
+    environment = {**marked(), "PYTHONPATH": str(_ROOT)}  # for its nodes' workers, too
+    done = subprocess.run(
+        [sys.executable, "-m", module, *map(str, arguments)],
+        cwd=_ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not left_behind(environment, grace_s)
 
 
 def left_behind(environment: dict[str, str], grace_s: float = 10.0) -> list[str]:

@@ -179,7 +179,12 @@ class Host:
         goes on."""
         if not self._line.left(job):
             return
-        job.settle(error=SparkUnavailable(f"Spark has not answered within {_START_S:g} s"))
+        job.settle(
+            error=SparkUnavailable(
+                f"Spark has not answered within {_START_S:g} s: its Java is ended, and the next "
+                "job opens another. If it goes on, its machine lacks processors or memory"
+            )
+        )
         self._add_slot()
         if (session := self._session) is not None:  # the lock is with who waits for it
             session.kill()

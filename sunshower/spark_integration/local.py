@@ -112,7 +112,7 @@ class LocalSession:
         for name, value in {**SETTINGS, **ours, **with_jars(place.jars), **place.settings}.items():
             builder = builder.config(name, value)
         try:
-            with opening(kill_half_open if self.owned else bool):
+            with opening(kill_half_open if self.owned else lambda: None):
                 self.spark: Any = builder.getOrCreate()
                 if self.owned:
                     self.spark.sparkContext.setLogLevel("OFF")  # what matters is raised

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sunshower.actors.blackbox import folder_of
-from tests.leftovers import left_behind, marked
+from tests.leftovers import check_program, left_behind, marked
 
 pytestmark = pytest.mark.ray
 
@@ -43,14 +43,4 @@ def test_interrupted_program_leaves_no_process_behind(
 
 
 def test_processes_on_another_machine_are_paused_and_killed(tmp_path: Path) -> None:
-    environment = {**marked(), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.actors.two_nodes", tmp_path],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert not left_behind(environment)
+    check_program("tests.actors.two_nodes", tmp_path)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,11 +22,9 @@ from tests.guarantee.deaths import (
     until,
     worker_of,
 )
-from tests.leftovers import left_behind, marked
+from tests.leftovers import check_program
 
 pytestmark = pytest.mark.ray
-
-ROOT = Path(__file__).parents[2]
 
 
 @contextmanager
@@ -92,17 +88,7 @@ def test_calls_reach_a_successor_that_has_said_hello(
 
 
 def test_death_of_a_node(tmp_path: Path) -> None:
-    environment = {**marked(), "PYTHONPATH": str(ROOT)}  # for its nodes' workers, too
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.guarantee.node_dies", tmp_path],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert not left_behind(environment)
+    check_program("tests.guarantee.node_dies", tmp_path)
 
 
 def test_death_of_the_master(ray_cluster: RayCluster, tmp_path: Path) -> None:
