@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sunshower.config import Config
+from sunshower.errors import Unavailable
 from sunshower.failures import Cause, Failure
 from sunshower.topologies.components import (
     BatchBolt,
@@ -56,6 +57,7 @@ __all__ = [
     "TextFiles",
     "Topology",
     "Tuple",
+    "Unavailable",
     "Unreadable",
     "batch",
     "run_inline",

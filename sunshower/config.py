@@ -32,6 +32,7 @@ LIMITS: dict[str, Values] = {
     "block_max_s": SECONDS,
     "idle_poll_s": SECONDS,
     "check_mutation": FLAG,
+    "unavailable_max_s": SECONDS,
     "task_errors_max": COUNT,
     "task_backoff_s": SECONDS,
     "deaths_max": COUNT,
@@ -70,6 +71,9 @@ class Config:
     block_max_s: float = 60.0  # of one call of user code; then its process is ended
     idle_poll_s: float = 0.1  # how often at least a spout that had nothing is asked again
     check_mutation: bool = False  # for tests: refuse bolts that change their input; mutation.py
+    # How long a tuple may fail with `unavailable` while others of that component succeed; then each
+    # such failure is charged. While all of them fail there is no limit.
+    unavailable_max_s: float = 3_600.0
     task_errors_max: int = 5  # of a task, in a row, outside a tuple's care; then it is quarantined
     task_backoff_s: float = 0.1  # before a task that raised is tried again; doubled each time
     deaths_max: int = 6  # in a row, of a process that a task keeps ending; then it is quarantined

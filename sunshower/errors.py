@@ -23,7 +23,7 @@ SunshowerError                 one paragraph: the thing, the place, the way out
 │   ├── NodeExists             a node that was to be created is there already
 │   ├── NoNode                 a node that is not there
 │   ├── WrongVersion           a node that somebody else has changed meanwhile
-│   ├── StoreUnreachable       a store that does not answer                           (Away)
+│   ├── StoreUnreachable       a store that does not answer                           (Unavailable)
 │   └── StoreForbidden         a store that wants another name, password or certificate
 ├── BatchError                 a batch, or what is stored of it, is not what it should be
 │   ├── FailedBatch            user code gives a batch up: it is tried again
@@ -36,11 +36,11 @@ SunshowerError                 one paragraph: the thing, the place, the way out
 ├── KafkaError                 Kafka, or who shares its partitions, refused something
 │   ├── UnknownTopic           a topic or partition that is not there
 │   ├── NotAuthorised          a credential or a right that is missing
-│   ├── KafkaUnreachable       no broker answers                                      (Away)
+│   ├── KafkaUnreachable       no broker answers                                      (Unavailable)
 │   ├── StaleGeneration        a commit for partitions that have changed hands
 │   └── BadOffset              what is kept as an offset is none
 ├── SparkError                 Spark, or what it was given to do, did not do it
-│   ├── SparkUnavailable       no session, or none yet: no processors, no memory      (Away)
+│   ├── SparkUnavailable       no session, or none yet: no processors, no memory      (Unavailable)
 │   ├── SparkMissing           Java, a package or jars are not there, and do not come by waiting
 │   ├── SparkLost              the session died under a job; the job may be handed over again
 │   ├── SparkTimeout           a job that took longer than it was given
@@ -48,7 +48,7 @@ SunshowerError                 one paragraph: the thing, the place, the way out
 │   ├── TransformFailed        the user's transform raised; the message has its own traceback
 │   ├── WriteFailed            its result could not be written: the disk, or its rights
 │   └── ResultMismatch         what came of a transform is not what was declared of it
-├── Away                       a mark beside the others: what is away is waited for
+├── Unavailable                a mark beside the others: a dependency is away, and is waited for
 ├── InjectedError              what a fault of an experiment raises in user code's place
 └── TopologyFailed             a running topology gave up; carries the failure that ended it
 """
@@ -63,9 +63,12 @@ class SunshowerError(Exception):
     """Root of the tree: catch this to catch everything sunshower raises on purpose."""
 
 
-class Away(SunshowerError):
-    """A mark, inherited beside another error: something else is away (a store, a broker, Spark),
-    and is waited for. For a batch it is no attempt. Errors of your own may have it, too."""
+class Unavailable(SunshowerError):
+    """A dependency (a database, a store, a broker, Spark) cannot be used at the moment.
+
+    Raise it, or inherit from it beside another error, where waiting helps. The task that raises it
+    pauses and tries again; no tuple and no batch is charged an attempt. See outages.py.
+    """
 
 
 class TopologyError(SunshowerError):
@@ -156,7 +159,7 @@ class WrongVersion(StoreError):
     """A node that somebody else has changed since it was read."""
 
 
-class StoreUnreachable(StoreError, Away):
+class StoreUnreachable(StoreError, Unavailable):
     """A store that does not answer."""
 
 
@@ -211,7 +214,7 @@ class NotAuthorised(KafkaError):
     """A credential that Kafka does not accept, or a right that it does not give."""
 
 
-class KafkaUnreachable(KafkaError, Away):
+class KafkaUnreachable(KafkaError, Unavailable):
     """No broker answers; the message names the address."""
 
 
@@ -227,7 +230,7 @@ class SparkError(SunshowerError):
     """Spark, or what it was given to do, did not do it."""
 
 
-class SparkUnavailable(SparkError, Away):
+class SparkUnavailable(SparkError, Unavailable):
     """There is no session, or none yet: processors or memory are missing."""
 
 

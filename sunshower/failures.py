@@ -18,11 +18,19 @@ class Cause(StrEnum):
     BLOCKED = "blocked"  # user code did not return; its process was ended
     QUARANTINED = "quarantined"  # its task kept raising or dying: it is not run any more
     REBALANCED = "rebalanced"  # tasks changed places before it was processed
+    UNAVAILABLE = "unavailable"  # a dependency was away; see outages.py
 
 
-# The tuple, or the code that it was given to, is suspect; of the others the machinery is to blame.
-_BLAMING = frozenset(
-    {Cause.TIMEOUT, Cause.FAILED, Cause.EXCEPTION, Cause.BLOCKED, Cause.QUARANTINED}
+# The tuple, or the code that processed it, is suspect. The other causes are the runtime's.
+_CHARGED = frozenset(
+    {
+        Cause.TIMEOUT,
+        Cause.FAILED,
+        Cause.EXCEPTION,
+        Cause.OVERLOAD,
+        Cause.BLOCKED,
+        Cause.QUARANTINED,
+    }
 )
 
 
@@ -38,7 +46,7 @@ class Failure:
     traceback: str = ""
     worker: int = -1  # where the task ran
     attempt: int = 1  # filled in by the spout: 1 is the first time the tuple was emitted
-    away: bool = False  # the exception tells of something that is waited for: errors.Away
+    in_doubt: bool = False  # the component fails every input: nobody can tell yet what is wrong
 
     def __str__(self) -> str:
         number = f"[{self.task}]" if self.task >= 0 else ""
@@ -47,6 +55,7 @@ class Failure:
         return f"{self.cause}{place}{reason}"
 
     @property
-    def blames_tuple(self) -> bool:
-        """Whether this counts as an attempt of the tuple; a death or a lost frame does not."""
-        return self.cause in _BLAMING
+    def is_charged(self) -> bool:
+        """Whether this counts as an attempt of the tuple. A death, a lost frame, an outage and a
+        failure in doubt do not."""
+        return self.cause in _CHARGED and not self.in_doubt

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sunshower.arguments import TEXT
-from sunshower.errors import Away, KafkaError, StaleGeneration
+from sunshower.errors import KafkaError, StaleGeneration, Unavailable
 from sunshower.kafka.messages import Composer, Headers, Message, Part
 from sunshower.kafka.producing import Producer, Settings, checked
 from sunshower.records import Schema
@@ -174,7 +174,9 @@ class TransactionalKafkaBolt(Bolt[Any, None]):
 
     def _is_hopeless(self, error: KafkaError) -> bool:
         """Whether that is not for a record's sake: others would not fare better."""
-        return not self._is_there or self._producer.fatal is not None or isinstance(error, Away)
+        return (
+            not self._is_there or self._producer.fatal is not None or isinstance(error, Unavailable)
+        )
 
     def _settle(self, batch: list[tuple[Tuple[Any], Message]], error: KafkaError | None) -> None:
         for one, _ in batch:

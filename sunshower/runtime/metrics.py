@@ -51,6 +51,7 @@ class Counts:
     failed: int = 0  # spouts: trees failed; bolts: inputs failed
     replayed: int = 0  # spouts: emitted again
     pending: int = 0  # spouts: trees open now
+    expired: int = 0  # bolts: inputs dropped unprocessed, as their trees had failed already
     dead: int = 0  # spouts: of `acked` those that are among the dead letters
     causes: Mapping[str, int] = field(default_factory=dict)  # spouts: `failed` by cause
 
@@ -99,6 +100,7 @@ class WorkerStats:
     lost: int = 0  # anchors of records in frames that did not arrive
     untracked: str | None = None  # the first failure of a record that nobody follows
     at_rest: bool = False  # no spout here may emit
+    crash_reports: str | None = None  # why none can be written here; None: they can
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,10 @@ class Snapshot:
         """All tasks, worker by worker."""
         for _, worker in sorted(self.workers.items()):
             yield from worker.tasks
+
+    def waiting(self) -> list[TaskStats]:
+        """The tasks that wait for a dependency, or are in doubt; see `Health.wait`."""
+        return [task for task in self.tasks() if task.health.wait is not None]
 
     @property
     def untracked(self) -> str | None:

@@ -77,7 +77,7 @@ class Replays:
             failures,
             strict=True,
         ):
-            counts = accused or failure.blames_tuple
+            counts = accused or failure.is_charged
             counted.append(counts)
             self.causes[failure.cause] += 1
             if self.keeps:

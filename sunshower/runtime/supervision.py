@@ -40,6 +40,24 @@ class Standing(StrEnum):
     QUARANTINED = "quarantined"  # not run any more
 
 
+class WaitKind(StrEnum):
+    """Why a task waits."""
+
+    UNAVAILABLE = "unavailable"  # a dependency is away; see outages.py
+    DOUBT = "doubt"  # it has succeeded before, and fails every input now
+
+
+@dataclass(frozen=True)
+class Wait:
+    """What a task waits for."""
+
+    kind: WaitKind
+    for_s: float  # since its first failure without a success after it
+    tries: int  # failed ones since then
+    error: TaskError  # the last one
+    reached: bool  # whether the component has ever succeeded, in any task and any life
+
+
 @dataclass(frozen=True)
 class Health:
     """How a task stands, for whoever looks on."""
@@ -47,6 +65,7 @@ class Health:
     standing: Standing = Standing.RUNNING
     errors: int = 0
     last: tuple[TaskError, ...] = ()  # the newest at the end
+    wait: Wait | None = None  # None: it waits for nothing
 
 
 WELL = Health()

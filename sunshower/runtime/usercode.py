@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from sunshower.errors import Away, ProtocolError, SunshowerError, TopologyFailed
+from sunshower.errors import ProtocolError, SunshowerError, TopologyFailed
 from sunshower.failures import Cause, Failure
+from sunshower.outages import is_unavailable
 from sunshower.runtime.plan import Task
 
 T = TypeVar("T")
@@ -81,18 +82,21 @@ def guard(task: Task, what: str, call: Callable[[], T]) -> T:
         raise blame(task, what, error) from error
 
 
-def failure_of(task: Task, error: BaseException) -> Failure:
-    """An exception of user code that one tuple, or one batch, is to blame for."""
+def failure_of(
+    task: Task, error: BaseException, unavailable: Sequence[type[BaseException]] = ()
+) -> Failure:
+    """The failure of a tuple, or a batch, for an exception of user code.
+
+    `unavailable`: types that count as an outage besides those of outages.py."""
     told = traceback.TracebackException.from_exception(error)  # once: it is most of the cost
     return Failure(
-        Cause.EXCEPTION,
+        Cause.UNAVAILABLE if is_unavailable(error, unavailable) else Cause.EXCEPTION,
         task.component,
         task.index,
         "".join(told.format_exception_only()).strip(),
         type(error).__qualname__,
         "".join(told.format()),
         task.worker,
-        away=isinstance(error, Away),
     )
 
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sunshower.errors import (
-    Away,
     RangeGone,
     SparkError,
     SparkLost,
     SparkUnavailable,
     TransformFailed,
+    Unavailable,
     WriteFailed,
 )
 
@@ -59,7 +59,7 @@ def blamed(error: BaseException, what: str, alive: bool) -> SparkError:
         return error
     if not alive:
         return SparkLost(f"Spark died while it ran {what} ({_first(error)}); a new one is started")
-    if isinstance(error, Away):
+    if isinstance(error, Unavailable):
         return SparkUnavailable(f"{what} waits: {type(error).__name__}: {error}")
     text = said(error)
     if found := _GONE.search(text):

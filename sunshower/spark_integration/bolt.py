@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 
 from sunshower.errors import (
-    Away,
     ConfigError,
     SparkError,
     SparkLost,
     SparkMissing,
     SparkUnavailable,
     SunshowerError,
+    Unavailable,
     Unserialisable,
 )
 from sunshower.records import Schema
@@ -127,8 +127,8 @@ class SparkBatchBolt(Bolt[Any, Any]):
             self._hand_over()
 
     def tick(self) -> None:
-        """Hear of what is finished, and hand over what has waited long enough. Raises Away now and
-        then while Spark is, and SparkMissing."""
+        """Hear of what is finished, and hand over what has waited long enough. Raises Unavailable
+        now and then while Spark is away, and SparkMissing."""
         now = self._clock.now()
         for given in [*self._given]:
             if given.ticket is None:
@@ -229,7 +229,7 @@ class SparkBatchBolt(Bolt[Any, Any]):
             table = ticket.result()
             records = [] if table is None or self._out is None else self._out.records(table)
             self._check_edges(given, len(records))
-        except Away as error:
+        except Unavailable as error:
             self._keep(given, error)
         except SparkLost as error:
             given.lost += 1
@@ -251,7 +251,7 @@ class SparkBatchBolt(Bolt[Any, Any]):
             self._rows += given.batch.rows
             self._seen.add(ticket.report())
 
-    def _keep(self, given: Given, error: Away) -> None:
+    def _keep(self, given: Given, error: Unavailable) -> None:
         """Until Spark is there: that is no attempt of any tuple."""
         now = self._clock.now()
         given.ticket, given.again_s = None, now + _AGAIN_S

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from sunshower.errors import Away, SparkLost, SunshowerError
+from sunshower.errors import SparkLost, SunshowerError, Unavailable
 from sunshower.records import Schema
 from sunshower.spark_integration.port import BatchInfo, JobReport, Ticket
 from sunshower.spark_integration.reports import Seen
@@ -118,7 +118,7 @@ class SparkOperator:
         """Show the batches up to this one. What is away is told later, what is wrong by `start`."""
         try:
             self._tables.publish(txid)
-        except Away as error:  # the next word stands for this one
+        except Unavailable as error:  # the next word stands for this one
             _LOG.warning("batch %d is shown later: %s", txid, error)
         except SunshowerError as error:
             self._broken = error

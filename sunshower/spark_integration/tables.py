@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyarrow import parquet
 
-from sunshower.errors import Away, ConfigError, ResultMismatch, WriteFailed
+from sunshower.errors import ConfigError, ResultMismatch, Unavailable, WriteFailed
 from sunshower.spark_integration.port import BatchInfo, Writer
 from sunshower.spark_integration.reports import files_written
 from sunshower.spark_integration.table_folder import TableFolder, Written, stage, staging
@@ -129,5 +129,5 @@ class Tables:
     def close(self) -> None:
         """The topology stops: nobody may be left to tell of the last batch."""
         if self._counted is not None:
-            with suppress(Away):  # then the next start shows it
+            with suppress(Unavailable):  # then the next start shows it
                 self.publish(self._counted.current() - 1)

@@ -113,6 +113,12 @@ class Graph:
     def bolts(self) -> list[Component]:
         return [c for c in self.components.values() if not c.level.is_spout]
 
+    @property
+    def unavailable(self) -> tuple[type[BaseException], ...]:
+        """The exception types that the spouts' Retry names as outages of a dependency."""
+        retries = [spout.retry for spout in self.spouts if spout.retry is not None]
+        return tuple({kind: None for retry in retries for kind in retry.unavailable})
+
     def config_of(self, component: Component) -> Config:
         """The settings as `component` has them: its own over those of the topology."""
         if component.message_timeout_s is None:

@@ -54,6 +54,9 @@ class Retry:
     max_s: float = 10.0  # the longest wait
     jitter: float = 0.5  # the part of each wait, at its end, that is left to chance
     dead_letters: bool | str | PurePath = False
+    # Exception types that mean "a dependency is away" for the bolts of this topology, besides
+    # those of outages.py: they cost time and no attempt.
+    unavailable: tuple[type[BaseException], ...] = ()
 
     def __post_init__(self) -> None:
         if type(self.attempts) is not int or self.attempts < 1:
@@ -78,6 +81,13 @@ class Retry:
                 "stream of the spout, or the path of a JSON lines file"
             )
 
+        kinds = self.unavailable
+        if not isinstance(kinds, tuple) or not all(_is_exception(kind) for kind in kinds):
+            raise ConfigError(
+                f"Retry: unavailable is {kinds!r}; give a tuple of exception types, such as "
+                "(requests.ConnectionError,)"
+            )
+
     @property
     def has_dead_letters(self) -> bool:
         """Whether a tuple that has used up its attempts becomes a dead letter."""
@@ -90,6 +100,10 @@ class Retry:
         except OverflowError:
             longest = self.max_s
         return longest * (1 - self.jitter * chance)
+
+
+def _is_exception(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseException)
 
 
 def retry_streams(

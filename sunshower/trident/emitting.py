@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from sunshower.errors import Away, IncompleteBatch
+from sunshower.errors import IncompleteBatch, Unavailable
 from sunshower.stores.tree import Tree
 from sunshower.topologies.components import Collector, Context, Tuple
 from sunshower.topologies.retry import DEAD_LETTERS
@@ -95,7 +95,7 @@ class Emitting:
         """A batch is committed. What is not cleaned up now is with the next one."""
         last = max((txid for txid in self._active if txid <= attempt.txid), default=0)
         self._active = {txid: rows for txid, rows in self._active.items() if txid >= last}
-        with suppress(Away):
+        with suppress(Unavailable):
             self._emitter.success(attempt)
 
     def figures(self) -> Mapping[str, float]:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from sunshower.errors import Away, ReportedFailedBatch, TopologyFailed
+from sunshower.errors import ReportedFailedBatch, TopologyFailed, Unavailable
 from sunshower.failures import Cause, Failure
 from sunshower.stores.tree import Tree
 from sunshower.topologies.components import Context, Spout, SpoutCollector
@@ -40,7 +40,7 @@ def is_to_blame(failure: Failure, own: Collection[str]) -> bool:
     """
     if failure.cause is Cause.FAILED and (not failure.component or failure.component in own):
         return False
-    return failure.blames_tuple and not failure.away
+    return failure.is_charged
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class MasterSpout(Spout[Any]):
         try:
             self._opening.check()
             self._go_on(out, self._is_ready)
-        except Away:
+        except Unavailable:
             if self._may_tell():
                 raise
 
@@ -126,13 +126,14 @@ class MasterSpout(Spout[Any]):
         if counts:
             self._causes[attempt.txid] = failure
             # What is away now keeps it when the next attempt begins; who gives up says so anyway.
-            with suppress(Exception if machine.gave_up else Away):
+            with suppress(Exception if machine.gave_up else Unavailable):
                 self._keep_failures(attempt.txid)
         if machine.gave_up:
             raise TopologyFailed(self._end(attempt, failure))
         self._answer()
         reported = failure.exception == ReportedFailedBatch.__name__
-        if reported or (failure.away and self._may_tell()):  # an error of this task's, noted
+        is_outage = failure.cause is Cause.UNAVAILABLE
+        if reported or (is_outage and self._may_tell()):  # noted as an error of this task
             raise ReportedFailedBatch(f"batch {attempt.txid}, attempt {attempt.attempt}: {failure}")
 
     def deactivate(self) -> None:
@@ -177,7 +178,7 @@ class MasterSpout(Spout[Any]):
             return
         try:
             self._go_on(self._out, lambda _: False)
-        except Away:
+        except Unavailable:
             return  # next_tuple tries it again
 
     def _go_on(self, out: SpoutCollector[Any], may_begin: Callable[[int], bool]) -> None:

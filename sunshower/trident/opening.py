@@ -11,13 +11,13 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from sunshower.clock import Clock
-from sunshower.errors import Away
+from sunshower.errors import Unavailable
 
 _AGAIN_S = 0.5  # an attempt may take its time, and there are many tuples
 
 
 class Opening:
-    """Of one task: `attempt` is called until it raises no Away.
+    """Of one task: `attempt` is called until it raises no Unavailable.
 
     What else it raises is an error of the task's.
     """
@@ -28,18 +28,18 @@ class Opening:
         self._clock = clock
         self._away: Exception | None = None  # as of the last attempt
         self._again_s = 0.0
-        with suppress(Away):
+        with suppress(Unavailable):
             self.check()
 
     def check(self) -> None:
-        """Raise Away if it cannot be opened yet."""
+        """Raise Unavailable if it cannot be opened yet."""
         if self.is_open:
             return
         if self._away is not None and self._clock.now() < self._again_s:
             raise self._away.with_traceback(None)
         try:
             self._attempt()
-        except Away as error:
+        except Unavailable as error:
             self._away, self._again_s = error, self._clock.now() + _AGAIN_S
             raise
         self.is_open, self._away = True, None

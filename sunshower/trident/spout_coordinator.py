@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from sunshower.errors import Away
+from sunshower.errors import Unavailable
 from sunshower.stores.tree import Tree
 from sunshower.topologies.components import Bolt, Collector, Context, Tuple
 from sunshower.trident.attempts import BATCH, SUCCESS, Order, Word
@@ -96,6 +96,6 @@ class SpoutCoordinatorBolt(Bolt[Word, Any]):
         """Metadata before those of this batch are never asked for again; its own are the previous
         ones of the next. What is not removed now is removed with the next batch."""
         self._last = max(self._last, (word.epoch, word.txid))
-        with suppress(Away):
+        with suppress(Unavailable):
             self._state.cleanup_before(word.txid)
         self._coordinator.success(word.txid)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sunshower.errors import Away
+from sunshower.errors import Unavailable
 from sunshower.runtime.usercode import RAISED
 from sunshower.topologies.components import Collector, Context, Tuple
 from sunshower.trident.batch_bolt import Batch, BatchBolt
@@ -34,8 +34,8 @@ class WaitingBatchBolt(BatchBolt):
         super().execute(tuple, out)
 
     def tick(self) -> None:
-        """Go on with what is ready now. Raises Away, when its batch has failed: nothing else would
-        tell of it while the batch is tried again and again."""
+        """Go on with what is ready now. Raises Unavailable when its batch has failed: nothing else
+        would tell of it while the batch is tried again and again."""
         waiting = [batch for batch in self._batches.values() if batch.waits]
         for batch in waiting:
             self._go_on(batch, self._hands)
@@ -60,5 +60,5 @@ class WaitingBatchBolt(BatchBolt):
             for tuple in batch.held:
                 out.fail(tuple, error)
             self._end(batch, f"it has failed in this task ({type(error).__name__}: {error})")
-            if isinstance(error, Away):
+            if isinstance(error, Unavailable):
                 raise

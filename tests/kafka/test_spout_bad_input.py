@@ -10,7 +10,7 @@ import pytest
 
 from sunshower import Retry
 from sunshower.dev.kafka import Kafka
-from sunshower.errors import Away, ConfigError, KafkaError, KafkaUnreachable, UnknownTopic
+from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable, Unavailable, UnknownTopic
 from sunshower.kafka.batches import BatchOptions
 from sunshower.kafka.formats import Avro, Json
 from sunshower.kafka.options import KafkaOptions, by_broker_group
@@ -91,7 +91,7 @@ def test_a_client_that_is_missing_is_not_waited_for(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     error = opened(BASE, topics=["a"])
     assert "make setup EXTRAS=kafka" in str(error)
-    assert not isinstance(error, Away)
+    assert not isinstance(error, Unavailable)
 
 
 @pytest.mark.parametrize(

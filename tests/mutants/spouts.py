@@ -155,7 +155,7 @@ SPOUTS = [
     mutant(
         "failures of the machinery count as attempts",
         "A message that was in the way of five deaths halts the topology.",
-        slip("replays:Replays.fail", "counts = accused or failure.blames_tuple", "counts = True"),
+        slip("replays:Replays.fail", "counts = accused or failure.is_charged", "counts = True"),
         on="poison",
     ),
     mutant(

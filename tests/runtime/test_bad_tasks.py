@@ -185,7 +185,7 @@ def test_bolt_that_cannot_be_prepared_is_quarantined_and_its_neighbours_go_on() 
     assert failure.reason == "prepare of bad[0] raised OSError: gone"
     assert failure.exception == "OSError"
     assert "in prepare" in failure.traceback
-    assert failure.blames_tuple, "so that the retry policy of its spout decides"
+    assert failure.is_charged, "so that the retry policy of its spout decides"
     snapshot = chains.told().snapshot(net.clock.now())
     assert snapshot.state == State.ACTIVE
     assert [error.text for error in snapshot.degraded.values()] == [failure.reason]

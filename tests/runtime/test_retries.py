@@ -29,7 +29,7 @@ class Line(Retries):
 
     def fail(self, number: int, failure: Failure, now: float) -> float:
         """Put a message in line; returns how long it has to wait, at least."""
-        self.put(Replay(number, None, 2), failure, now, counts=failure.blames_tuple)
+        self.put(Replay(number, None, 2), failure, now, counts=failure.is_charged)
         return max(0.0, self.next_s - now)
 
     def leave(self, now: float) -> list[int]:

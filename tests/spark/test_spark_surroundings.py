@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from sunshower.errors import (
-    Away,
     ConfigError,
     SparkLost,
     SparkMissing,
     SparkUnavailable,
     TransformFailed,
+    Unavailable,
     WriteFailed,
 )
 from sunshower.spark_integration import environment
@@ -182,13 +182,13 @@ def test_whatever_a_dead_java_says_the_job_is_lost_and_not_wrong() -> None:
     assert isinstance(error, SparkLost)
 
 
-class CatalogUnreachable(Away):
+class CatalogUnreachable(Unavailable):
     """An error of a user's own."""
 
 
 def test_what_the_users_code_waits_for_is_waited_for() -> None:
     error = blamed(raised(CatalogUnreachable("no answer")), "totals", alive=True)
-    assert isinstance(error, Away)
+    assert isinstance(error, Unavailable)
     assert str(error) == "totals waits: CatalogUnreachable: no answer"
 
 

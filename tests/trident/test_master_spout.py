@@ -13,7 +13,6 @@ import pytest
 from sunshower import Context
 from sunshower.clock import ManualClock
 from sunshower.errors import (
-    Away,
     FailedBatch,
     KafkaUnreachable,
     ReportedFailedBatch,
@@ -24,6 +23,7 @@ from sunshower.errors import (
     StoreUnreachable,
     TopologyError,
     TopologyFailed,
+    Unavailable,
 )
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.inline import run_inline
@@ -38,7 +38,7 @@ from tests.trident.group_rig import Hook, Numbers, NumbersCoordinator, Rig
 from tests.trident.group_steps import Steps, Watched
 
 
-class TapeUnreachable(SourceError, Away):
+class TapeUnreachable(SourceError, Unavailable):
     """An error of a user's own."""
 
 
@@ -124,7 +124,7 @@ def test_a_later_run_with_the_same_store_goes_on_where_the_first_ended() -> None
         (Failure(Cause.FAILED, reason="a later attempt has begun"), False),
         (Failure(Cause.FAILED, "counts", 0, reason="a later attempt has begun"), False),
         (Failure(Cause.FAILED, "kafka", 0, reason="the message is too large"), True),
-        (Failure(Cause.EXCEPTION, away=True), False),
+        (Failure(Cause.UNAVAILABLE), False),
     ],
 )
 def test_whom_a_failure_blames(failure: Failure, counts: bool) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sunshower.errors import Away, ConfigError, StateMismatch, StoreError, StoreUnreachable
+from sunshower.errors import ConfigError, StateMismatch, StoreError, StoreUnreachable, Unavailable
 from sunshower.stores.zookeeper import ZooKeeperTree
 from sunshower.trident.attempts import Attempt
 from sunshower.trident.states.factories import KeptState, SqliteState
@@ -197,4 +197,4 @@ def test_a_client_that_is_missing_is_told(
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(StoreError, match=f"make setup EXTRAS={extra}") as told:
         factory.make(Place("words", "counts", 0, 1))
-    assert not isinstance(told.value, Away), "it does not come by waiting"
+    assert not isinstance(told.value, Unavailable), "it does not come by waiting"

@@ -1,0 +1,110 @@
+"""Which exceptions say that a dependency is away, so that waiting helps and no tuple is at fault.
+
+An exception counts as an outage if it is
+
+    errors.Unavailable or a subclass       raised by sunshower's own stores, brokers and Spark
+    ConnectionError, or a built-in subclass of it
+    an exact OSError or TimeoutError       with one of the numbers in _ERRNOS
+    an error of a client library           by the rules of _LIBRARIES, which import none of them
+    listed in Retry(unavailable=(…))       of a spout of the topology
+
+Other subclasses of OSError are ordinary exceptions: FileNotFoundError, requests.HTTPError and
+gzip.BadGzipFile are OSErrors, and one bad input must not pause a topology.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from sunshower.errors import Unavailable
+
+_CONNECTION_ERRORS = {
+    ConnectionError,
+    BrokenPipeError,
+    ConnectionAbortedError,
+    ConnectionRefusedError,
+    ConnectionResetError,
+}
+_ERRNOS = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE),
+    *(errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ETIMEDOUT),
+}
+
+
+def is_unavailable(error: BaseException, also: Iterable[type[BaseException]] = ()) -> bool:
+    """Whether `error` says that a dependency is away. `also`: further types of the user's."""
+    if isinstance(error, (Unavailable, *also)) or type(error) in _CONNECTION_ERRORS:
+        return True
+    if type(error) in (OSError, TimeoutError):
+        return getattr(error, "errno", None) in _ERRNOS
+    for kind in type(error).__mro__:
+        library = kind.__module__.partition(".")[0]
+        rule = _LIBRARIES.get((library, kind.__name__))
+        if rule is not None:
+            return rule if isinstance(rule, bool) else rule(error)
+    return False
+
+
+# SQLite: busy, locked, an input/output error, a full disk, a lock protocol that gave up.
+_SQLITE_CODES = {5, 6, 10, 13, 15}
+
+
+def _sqlite(error: Any) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _SQLITE_CODES
+
+
+# PostgreSQL: connection exceptions (08), insufficient resources (53), the server shuts down or
+# starts (57P), a standby that does not accept writes yet (25006).
+_SQLSTATES = ("08", "53", "57P", "25006")
+# What the server says in the middle of connecting has no SQLSTATE in psycopg.
+_POSTGRES_FOR_GOOD = ("password authentication failed", "does not exist", "no pg_hba.conf entry")
+
+
+def _postgres(error: Any) -> bool:
+    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    if state is not None:
+        return str(state).startswith(_SQLSTATES)
+    return not any(words in str(error) for words in _POSTGRES_FOR_GOOD)
+
+
+_KAFKA_CODES = {
+    *("_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_TIMED_OUT_QUEUE"),
+    *("_MSG_TIMED_OUT", "_WAIT_COORD", "_NODE_UPDATE", "_QUEUE_FULL"),
+    *("BROKER_NOT_AVAILABLE", "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION"),
+    *("REPLICA_NOT_AVAILABLE", "REQUEST_TIMED_OUT", "NETWORK_EXCEPTION", "KAFKA_STORAGE_ERROR"),
+    *("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"),
+    *("NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "NOT_CONTROLLER"),
+}
+
+
+def _kafka(error: Any) -> bool:
+    return bool(error.args) and error.args[0].name() in _KAFKA_CODES
+
+
+# (top package, class) → whether this error of it is an outage. The nearest class in the error's
+# method resolution order decides.
+_LIBRARIES: dict[tuple[str, str], bool | Callable[[Any], bool]] = {
+    ("sqlite3", "OperationalError"): _sqlite,
+    ("psycopg", "OperationalError"): _postgres,
+    ("psycopg", "ReadOnlySqlTransaction"): _postgres,
+    ("psycopg", "InterfaceError"): False,
+    ("psycopg2", "OperationalError"): _postgres,
+    ("redis", "ConnectionError"): True,
+    ("redis", "TimeoutError"): True,
+    ("redis", "ReadOnlyError"): True,
+    ("redis", "MasterDownError"): True,
+    ("redis", "ClusterDownError"): True,
+    ("redis", "TryAgainError"): True,
+    ("redis", "AuthenticationError"): False,
+    ("redis", "AuthorizationError"): False,
+    ("kazoo", "ConnectionLoss"): True,
+    ("kazoo", "OperationTimeoutError"): True,
+    ("kazoo", "SessionExpiredError"): True,
+    ("kazoo", "SessionMovedError"): True,
+    ("kazoo", "ConnectionClosedError"): True,
+    ("kazoo", "KazooTimeoutError"): True,
+    ("cimpl", "KafkaException"): _kafka,
+    ("confluent_kafka", "KafkaException"): _kafka,
+}
