@@ -1,7 +1,7 @@
 """Which task of a worker is run next, and what becomes of what its user code raises.
 
 A task is ready when it has something to do, its receivers have room for it, and it is not paused.
-Three slices of four go to the ready task that is furthest downstream, readers of dead letters first:
+Three slices of four go to the ready task furthest downstream, readers of dead letters first:
 so little waits inside, and what was just made is still in the cache (a round alone cost the word
 count 12 %). Every fourth slice goes round: no task that is ready waits longer than four slices for
 each task of the worker.
