@@ -53,7 +53,7 @@ def list_(address: Address = "auto") -> None:
 
 
 def status(name: Name, as_json: AsJson = False, address: Address = "auto") -> None:
-    """Show a topology: its state, counters by component, and what runs where."""
+    """Show a topology: its state, counters by component, what it waits for, and what runs where."""
     from rich.console import Console
 
     from sunshower.cli.display import Display

@@ -35,6 +35,16 @@ HANGING = """
 """
 
 
+OUTAGE = """
+    def store(number: Number) -> None:
+        if number.value >= 100:
+            raise ConnectionRefusedError("no database answers at localhost:1")
+
+    topology = Topology("storing", workers=1)
+    topology.spout("numbers", Counter()).shuffle().bolt("store", store)
+"""
+
+
 @pytest.fixture
 def start() -> Iterator[Start]:
     """Start `sunshower run`; when the test is over nothing of it may be running."""
@@ -95,6 +105,21 @@ def test_a_second_ctrl_c_stops_even_user_code_that_hangs(start: Start, write: Wr
     read_until(process.stderr, "pending")
     signal_like_a_terminal(process)
     read_until(process.stderr, "Draining")
+    signal_like_a_terminal(process)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 130, errors
+    assert "will not be finished" in errors
+
+
+@pytest.mark.ray
+def test_a_second_ctrl_c_stops_at_once_while_a_dependency_is_away(
+    start: Start, write: Write
+) -> None:
+    process = start(write(OUTAGE))
+    read_until(process.stderr, "store[0] waits for a dependency")
+    signal_like_a_terminal(process)
+    told = read_until(process.stderr, "Draining")
+    assert "last error: ConnectionRefusedError: no database answers at localhost:1" in told
     signal_like_a_terminal(process)
     _, errors = process.communicate(timeout=20)
     assert process.returncode == 130, errors
