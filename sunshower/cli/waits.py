@@ -133,7 +133,7 @@ def error_text(error: TaskError) -> str:
     place = f"{error.component}[{error.index}]"
     if error.line.startswith(f"{place}: "):
         return error.line.removeprefix(f"{place}: ")
-    before, raised, text = error.line.partition(f" of {place} raised ")
+    before, raised, text = error.line.partition(f"{place} raised ")
     return text if raised else before
 
 

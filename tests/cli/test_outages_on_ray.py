@@ -55,7 +55,7 @@ def test_a_dependency_that_comes_back_costs_no_attempt_and_is_told_in_two_lines(
     path = write("""
         class Store(Bolt[Number, None]):
             def prepare(self, context: Context) -> None:
-                self.left = 4
+                self.left = 6
 
             def process(self, record: Number) -> None:
                 if record.value >= 50 and self.left:

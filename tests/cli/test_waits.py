@@ -44,7 +44,7 @@ def graph(retry: Retry | None = None) -> Graph:
 
 
 def error(index: int = 0, text: str = REFUSED, traceback: str = "") -> TaskError:
-    line = f"process of store[{index}] raised {text}"
+    line = f"store[{index}] raised {text}"
     return TaskError("store", index, 0, line, text.partition(":")[0], traceback)
 
 
@@ -105,6 +105,7 @@ def test_doubt_is_told_from_an_outage() -> None:
     ("text", "shown"),
     [
         ("prepare of store[0] raised OSError: full\nof lines", "OSError: full"),
+        ("store[0] raised ValueError: odd", "ValueError: odd"),
         ("store[0]: a second ack", "a second ack"),
         ("no broker answers at kafka:9092", "no broker answers at kafka:9092"),
         ("open of other[0] raised OSError: x", "open of other[0] raised OSError: x"),
@@ -231,7 +232,7 @@ def test_what_was_never_reached_ends_a_run_after_ten_seconds() -> None:
     why = unreached(snapshot(wait(0, 10.0, 12, reached=False, traceback=TRACEBACK))) or ""
     assert why.startswith(
         "store has never reached a dependency that it needs, in 10 s and 12 tries; the last "
-        f"error: process of store[0] raised {REFUSED}. Start the dependency, or correct its address"
+        f"error: store[0] raised {REFUSED}. Start the dependency, or correct its address"
     )
     assert why.endswith(f"\n{TRACEBACK}")
 
