@@ -31,7 +31,7 @@ def wait_lines(tasks: Iterable[TaskStats]) -> Iterator[str]:
         )
         what = f"wait{'s' * one} for a dependency"
         if kind is WaitKind.DOUBT:
-            what = f"fail{'s' * one} every input now, after others had succeeded"
+            what = f"keep{'s' * one} failing after {'it' if one else 'they'} had succeeded (doubt)"
         elif not any(wait.reached for wait in waits):
             what += f" that {component} has never reached"
         for_s = max(wait.for_s for wait in waits)

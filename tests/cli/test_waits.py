@@ -96,7 +96,7 @@ def test_a_line_says_that_the_dependency_was_never_reached() -> None:
 def test_doubt_is_told_from_an_outage() -> None:
     (line,) = wait_lines([wait(kind=WaitKind.DOUBT, text="ValueError: odd")])
     assert line == (
-        "store[0] fails every input now, after others had succeeded: 2 min 10 s, 14 tries, "
+        "store[0] keeps failing after it had succeeded (doubt): 2 min 10 s, 14 tries, "
         "last error: ValueError: odd"
     )
 
@@ -220,7 +220,7 @@ def test_doubt_is_told_at_once_with_the_frames_of_the_user() -> None:
     news = WaitNews()
     doubt = wait(0, 0, 1, kind=WaitKind.DOUBT, text="ValueError: odd", traceback=TRACEBACK)
     line, *frames = news.see(snapshot(doubt), 1.0)
-    assert line.startswith("store[0] fails every input now")
+    assert line.startswith("store[0] keeps failing after it had succeeded")
     assert frames == ['  File "words.py", line 7, in store', '    raise ValueError("odd")']
 
 
