@@ -43,6 +43,14 @@ OUTAGE = """
     topology = Topology("storing", workers=1)
     topology.spout("numbers", Counter()).shuffle().bolt("store", store)
 """
+DOUBT = """
+    def store(number: Number) -> None:
+        if number.value >= 100:
+            number.value + "one"
+
+    topology = Topology("storing", workers=1)
+    topology.spout("numbers", Counter()).shuffle().bolt("store", store)
+"""
 
 
 @pytest.fixture
@@ -124,6 +132,21 @@ def test_a_second_ctrl_c_stops_at_once_while_a_dependency_is_away(
     _, errors = process.communicate(timeout=20)
     assert process.returncode == 130, errors
     assert "will not be finished" in errors
+
+
+@pytest.mark.ray
+def test_code_that_worked_and_then_raises_for_everything_is_shown_at_once(
+    start: Start, write: Write
+) -> None:
+    process = start(write(DOUBT))
+    told = read_until(process.stderr, "store[0] keeps failing after it had succeeded (doubt): ")
+    assert "last error: TypeError: unsupported operand" in told
+    read_until(process.stderr, 'number.value + "one"')
+    signal_like_a_terminal(process)
+    read_until(process.stderr, "Draining")
+    signal_like_a_terminal(process)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 130, errors
 
 
 @pytest.mark.ray
