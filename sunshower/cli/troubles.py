@@ -14,6 +14,7 @@ from sunshower.trident.attempts import group_of
 def present_troubles(snapshot: Snapshot) -> Iterator[str]:
     """Tasks that wait, do not return or are quarantined, and workers without crash reports."""
     yield from wait_lines(task for task in snapshot.waiting() if task.task not in snapshot.degraded)
+    yield from map(str, getattr(snapshot, "stuck", {}).values())
     yield from map(quarantined, snapshot.degraded.values())
     without: dict[str, list[int]] = {}
     for number, worker in sorted(snapshot.workers.items()):
@@ -56,11 +57,14 @@ def put_aside(graph: Graph, snapshot: Snapshot) -> Iterator[str]:
         if dead := snapshot.component(spout.id).dead:
             plural = "dead letter" if dead == 1 else "dead letters"
             yield f"{dead:,} {plural} of {spout.id}, {_place(graph, spout.id)}"
-        group = group_of(spout.id)
-        skipped = snapshot.figures(spout.id).get("batches skipped", 0) if group else 0
-        if group and skipped:
-            plural = "batch" if skipped == 1 else "batches"
-            yield f"{skipped:,.0f} {plural} of {group} skipped, rows {_place(graph, group)}"
+        if (group := group_of(spout.id)) is not None:
+            skipped = int(snapshot.figures(spout.id).get("batches skipped", 0))
+            rows = snapshot.component(f"{group}-dead-letters").acked
+            if skipped or rows:  # batches of earlier lives of the coordinator are not counted
+                yield (
+                    f"{skipped:,} batch{'es' * (skipped != 1)} of {group} skipped, all attempts "
+                    f"failed; {rows:,} row{'s' * (rows != 1)} {_place(graph, group)}"
+                )
 
 
 def _place(graph: Graph, id: str) -> str:

@@ -291,8 +291,16 @@ def test_the_summary_counts_what_was_expired() -> None:
     assert list(expired(graph(), snapshot(well()))) == []
 
 
-def test_the_summary_says_how_many_batches_were_skipped_and_where_their_rows_are(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("skipped", "rows", "line"),
+    [
+        (0, 0, ""),
+        (1, 20_000, "1 batch of words skipped, all attempts failed; 20,000 rows in "),
+        (2, 1, "2 batches of words skipped, all attempts failed; 1 row in "),
+    ],
+)
+def test_the_summary_counts_skipped_batches_and_says_where_their_rows_are(
+    skipped: int, rows: int, line: str, tmp_path: Path
 ) -> None:
     topology, path = Topology("outages"), tmp_path / "rows.jsonl"
     spout = FixedBatchSpout([("a",)], 1, fields=("word",))
@@ -300,7 +308,9 @@ def test_the_summary_says_how_many_batches_were_skipped_and_where_their_rows_are
     state = MemoryState()
     words = batches(topology, "words", spout, store=InMemory(), skip=skip).group_by("word")
     words.persistent_aggregate(state, count())
-    master = TaskStats(1, "$mastercoord-words", Counts(), figures={"batches skipped": 2.0})
-    assert list(put_aside(topology.graph(), snapshot(master))) == [
-        f"2 batches of words skipped, rows in {path}"
-    ]
+    tasks = (
+        TaskStats(1, "$mastercoord-words", Counts(), figures={"batches skipped": float(skipped)}),
+        TaskStats(2, "words-dead-letters", Counts(executed=rows, acked=rows)),
+    )
+    wanted = [f"{line}{path}"] if line else []
+    assert list(put_aside(topology.graph(), snapshot(*tasks))) == wanted

@@ -63,12 +63,13 @@ def test_the_json_of_status_has_every_field_that_the_page_names() -> None:
     fields = {line.split("|")[1].strip(): line.split("|")[2] for line in rows.splitlines()[2:]}
     assert set(fields) == {
         "`waiting`",
+        "`stuck`",
         "`degraded`",
         "`components.NAME.causes`, `dead`, `expired`",
         "`workers[].crash_reports`",
         "`error`",
     }
-    assert {"degraded", "error"} <= set(found)
+    assert {"degraded", "error", "stuck"} <= set(found)
     assert {"causes", "dead", "expired"} <= set(found["components"]["orders"])
     assert "crash_reports" in found["workers"][0]
     named = re.findall(r"`(\w+)`", fields["`waiting`"])
