@@ -36,7 +36,9 @@ NEVER_THERE = """
     topology = Topology("storing", workers=1)
     topology.spout("numbers", Counter(3)).shuffle().bolt("store", Store, 2)
 """
-BUG_S = 3.0  # from the first record to the end of the run; then its workers are closed
+# From the first call to the end of the run; then its workers are closed. A prepare that raises is
+# tried five times in 1.5 s, and then the first record has five attempts in as long.
+BUG_S = {"process": 3.0, "prepare": 4.0, "records": 3.0}
 
 
 @pytest.fixture(autouse=True)
@@ -190,4 +192,4 @@ def test_a_bug_ends_the_run_with_its_line_within_seconds_of_the_first_record(
     assert '+ "one"' in text
     assert "waits for a dependency" not in capsys.readouterr().err
     seconds = screen.ended_s - float(called.read_text().split()[0])
-    assert seconds < BUG_S
+    assert seconds < BUG_S[place]
