@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sunshower.failures import Failure
+from sunshower.failures import Cause, Failure
 from sunshower.runtime import chronicle
 from sunshower.runtime.batch import Anchors, Batch
 from sunshower.runtime.credits import ServiceTime
@@ -86,6 +86,7 @@ class BoltTask(Supervised):
         self._executed = self._acked = self._failed = 0
         self.expired = 0  # inputs dropped, as their trees had failed already
         self.errors = InputErrors(supervision)
+        self.on_trial = False  # this object may be thrown away: what it succeeds with is replayed
         self._next_failure = 0  # inputs of this batch up to the last one that failed
         self.note: Note | None = None  # told the roots of each record before it is executed
 
@@ -102,6 +103,15 @@ class BoltTask(Supervised):
         self.bolt = bolt
         self._call = getattr(bolt, "process", bolt)
         self._flushes = getattr(type(bolt), "flush", Bolt.flush) is not Bolt.flush
+
+    def adopt(self, bolt: Any) -> None:
+        """Go on with this object, which is prepared."""
+        self._adopt(bolt)
+
+    @property
+    def last_failed(self) -> bool:
+        """Whether an input of the last batch has failed."""
+        return self._next_failure > 0
 
     def resume(self, context: Context) -> None:
         self.prepare(context)
@@ -185,6 +195,13 @@ class BoltTask(Supervised):
         """An exception of user code, with its place."""
         return failure_of(self.task, error, self.supervision.unavailable)
 
+    @property
+    def _tried(self) -> Failure:
+        """Of an input that a new object has processed on trial; see renewal.py."""
+        reason = "a new object of the bolt has tried it after an outage"
+        place = (self.task.component, self.task.index, reason)
+        return Failure(Cause.UNAVAILABLE, *place, worker=self.task.worker)
+
     def _begin_batch(self) -> None:
         self._next_failure, self.errors.stops = 0, False
 
@@ -259,6 +276,8 @@ class BoltTask(Supervised):
 
     def settle(self, batch: Batch, made: U64 | None, failures: dict[int, Failure]) -> None:
         """Report a batch: `made` is, per input, the XOR of the edges made from it."""
+        if self.on_trial:
+            failures = dict.fromkeys(range(len(batch)), self._tried) | failures
         self._executed += len(batch)
         self._acked += len(batch) - len(failures)
         self._failed += len(failures)

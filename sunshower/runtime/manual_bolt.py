@@ -137,6 +137,9 @@ class ManualBoltTask(BoltTask):
             except RAISED as error:
                 judged = None if batch is None else self._judge_all(error, batch)[0]
                 self._fail_batch(judged or self.failure(error))
+        if self.on_trial:
+            self._failures += [(tuple, self._tried) for tuple in self._settled]
+            self._settled = []
         if unsent := self._sender.flush():
             self._fail_unsent(unsent)
         settled = [tuple for tuple in self._settled if not tuple.given_up]

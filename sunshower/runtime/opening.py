@@ -14,6 +14,7 @@ from sunshower.runtime.spout_task import SpoutTask
 from sunshower.runtime.ticks import Ticker, tickers
 from sunshower.runtime.usercode import Raised
 from sunshower.runtime.wiring import context
+from sunshower.topologies.components import Context
 
 
 class Opening:
@@ -61,9 +62,13 @@ class Opening:
                 task.abandon()
         self.waiting = [task for task in self.waiting if _is_tried_again(task)]
 
-    def _open(self, task: BoltTask | SpoutTask) -> None:
+    def context_of(self, task: BoltTask | SpoutTask) -> Context:
+        """What the task is told about its place."""
         committed = getattr(task, "committed", 0)
-        where = context(self._plan, task.task, committed, self._clock, task.scribe)
+        return context(self._plan, task.task, committed, self._clock, task.scribe)
+
+    def _open(self, task: BoltTask | SpoutTask) -> None:
+        where = self.context_of(task)
         own = self._luggage.get(task.task.id)
         begin = partial(task.unpack, own) if own else task.resume
         before = getattr(task, "spout", None)

@@ -26,6 +26,7 @@ from sunshower.runtime.lanes import Lane
 from sunshower.runtime.mutation import process_unchanged
 from sunshower.runtime.opening import Opening
 from sunshower.runtime.relay import Relay
+from sunshower.runtime.renewal import Renewals
 from sunshower.runtime.spout_task import SpoutTask
 from sunshower.runtime.usercode import Raised
 from sunshower.runtime.wiring import Wired
@@ -48,6 +49,7 @@ class Slices:
     ) -> None:
         self._inboxes = wired.inboxes
         self._failed_trees = wired.failed_trees
+        self._renewals = Renewals(call, opening.context_of)
         self._order = _order(wired)
         self._slices = 0  # since the last one that went round
         self._turn = 0  # the place in the round of who is asked first
@@ -105,10 +107,15 @@ class Slices:
         if not self._has_work(bolt) or care.waits:
             return False
         before = self._clock.now()
+        taken = 0
         since_s = self._waits_since.setdefault(bolt.task.id, before)
         if bolt.outlets.full or before < care.resumes_s:
             return False
-        taken = self._go_on(bolt) if bolt.unfinished is not None else self._take(bolt)
+        if bolt.unfinished is not None:
+            taken = self._go_on(bolt)
+        elif care.wait is None or self._renewals.begin(bolt):
+            taken = self._take(bolt)
+            self._renewals.end(bolt)
         now = self._clock.now()
         if care.begin_pause(now) == -inf:
             bolt.service.measure(max(taken, 1), now - before, before - since_s)
@@ -123,7 +130,8 @@ class Slices:
 
     def _take(self, bolt: BoltTask) -> int:
         """Process what has come, but for what belongs to failed trees. Returns how many inputs."""
-        inbox, limit = self._inboxes[bolt.task.id], self._call.limit(bolt)
+        inbox = self._inboxes[bolt.task.id]
+        limit = 1 if self._renewals.is_on(bolt) else self._call.limit(bolt)
         entries = inbox.take_several(limit) if bolt.joins else [inbox.take(limit)]
         batch = join([entry[0] for entry in entries])
         living = self._failed_trees.living(batch)

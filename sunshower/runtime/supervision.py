@@ -213,6 +213,17 @@ class Supervision:
         if self.wait is not None:
             self.end_wait()
 
+    @property
+    def tries(self) -> int:
+        """Failed tries since the pause began."""
+        return self._tries
+
+    def kind_of(self, raised: Raised) -> WaitKind:
+        """Why a task waits that has raised this while it waits."""
+        cause = raised.__cause__
+        is_outage = cause is not None and is_unavailable(cause, self.unavailable)
+        return WaitKind.UNAVAILABLE if is_outage else WaitKind.DOUBT
+
     def end_wait(self) -> None:
         """It can go on."""
         self.wait = self._wait_error = self._waits_since_s = self._doubts_since_s = None

@@ -46,6 +46,7 @@ from sunshower.runtime.supervision import Supervision
 from sunshower.runtime.usercode import TaskError
 from sunshower.runtime.wiring import wire
 
+_LOOK_S = 1.0  # how often a worker tells how long its tasks have been waiting
 _GRANT_S = 0.05  # what was processed is granted after this long, however little it is
 
 
@@ -372,6 +373,8 @@ class Worker:
     def _until_next(self, now: float) -> float | None:
         soonest = inf if self._grant_at_s is None else self._grant_at_s
         soonest = min(soonest, self._slices.next_probe_s())
+        if any(care.wait is not None for care in self.supervisions):
+            soonest = min(soonest, now + _LOOK_S)
         for spout in self._spouts:
             soonest = min(soonest, spout.next_look_s)
             if self._slices.may_emit(spout):
