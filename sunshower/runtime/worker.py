@@ -146,6 +146,7 @@ class Worker:
             lane = self._lanes.get(peer)
             if lane is None or life <= (lane.peer_incarnation or 0):
                 continue
+            self._losses.spouts_began(peer, life)
             is_new = lane.peer_incarnation is None
             lost = lane.peer_is(life)
             if not is_new:
