@@ -157,7 +157,7 @@ class Worker:
         """A packet that the inlet has accepted."""
         if self._packed is not None:
             return  # what is in it was given up, and is emitted again in the next life
-        packet = read_content(data, self.plan.streams)
+        packet = self._call.rebuild(partial(read_content, data, self.plan.streams, self._call))
         self.peers({packet.sender: packet.life})  # it may overtake the master's news of a new life
         if packet.life != self._lanes[packet.sender].peer_incarnation:
             return  # from a life that is over; the sweep takes care of what was in it

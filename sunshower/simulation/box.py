@@ -40,6 +40,8 @@ class SimBox(BlackBox):
         self.begun_s = self._world.now_s + self._clock.ahead_s
 
     def end(self) -> None:
+        if self._task == _NOBODY:
+            return  # a packet without records
         self._clock.ahead_s += self._world.about(self._call_s)
         self._note_call()
         self._task = _NOBODY
