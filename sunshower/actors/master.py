@@ -82,6 +82,10 @@ class MasterActor:
         obituaries = list(self._master.obituaries.values())
         self._tell(worker, "peers", self._master.lives, obituaries)
 
+    def place_of(self, worker: int) -> Process | None:
+        """Where the latest life of a worker is, or was, if this master has heard of it."""
+        return self._processes.get(worker)
+
     def here(self, worker: int, process: Process) -> None:
         """Where a worker lives."""
         self._processes[worker] = process

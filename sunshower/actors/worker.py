@@ -71,7 +71,7 @@ class WorkerActor:
         self._tell_at_s = 0.0
         self._master = ray.get_actor(master_name(run), namespace=NAMESPACE)
         self._process = (ray.get_runtime_context().get_node_id(), os.getpid())
-        self._obituary = blackbox.find(run, worker)
+        self._obituary: Obituary | None = None  # of the former process
         self._inlet: Inlet | None = None
         self._ready = threading.Event()
         self._greeting = False  # hello is said, and the new life has not begun
@@ -143,6 +143,11 @@ class WorkerActor:
 
     def _live(self) -> None:
         try:
+            former = ray.get(self._master.place_of.remote(self._worker))
+            if former is not None:
+                self._obituary = blackbox.find_on(former[0], self._run, self._worker)
+            else:  # the first life, or a master that has not heard of the former one
+                self._obituary = blackbox.find(self._run, self._worker)
             plan, welcome = self._say_hello()
             niceness.step_back()
             self._submitted: Plan = cloudpickle.loads(plan)

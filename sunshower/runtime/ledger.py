@@ -59,8 +59,8 @@ class Ledger:
     """One shard of the topology's trees.
 
     Incarnation i belongs to spout task i % `spouts`. The first report of a later life of that task
-    (on a circle: see ids.py), or `begin`, retires the table of the life before. `strides[k]` says over how
-    many shards the slots of spout task k are spread; this shard sees one in so many.
+    (on a circle: see ids.py), or `begin`, retires the table of the life before. `strides[k]` says
+    over how many shards the slots of spout task k are spread; this shard sees one in so many.
     `timed`: keep the time of each tree's last report, in eight more bytes a slot (`ages`).
     """
 

@@ -66,8 +66,8 @@ class SimWorker(Process):
         self._told: tuple[object, ...] | None = None  # the pulse then
         self._tell_at_s = 0.0  # on the world's clock
         self._will_tell = False
-        node_of_box, box = site.boxes.get(worker, ("", b""))
-        self._obituary = read(box, worker) if node_of_box == node else None
+        _, box = site.boxes.get(worker, ("", b""))  # from another machine, too, if that is there
+        self._obituary = read(box, worker)
         self._box: SimBox | None = None
         self._entries: list[Entry] = []  # its part of the history
         self._kept = 0  # how many of them no death can take back

@@ -1,4 +1,4 @@
-"""Causes that could go on without end: each uses up attempts, and ends as a dead letter or halts."""
+"""Causes that could repeat for ever: each uses up attempts, then there is a dead letter or an end."""
 
 from __future__ import annotations
 
