@@ -120,6 +120,10 @@ class MasterActor:
         elif now - self._saved_s >= _SAVE_S:  # positions: older ones cost repetitions, no more
             self._save()
 
+    def stuck(self, worker: int, task: int, for_s: float, where: str) -> None:
+        """A worker's watchdog tells of a call of user code that does not return."""
+        self._master.stuck(worker, task, for_s, where, time.monotonic())
+
     def packed(self, stats: WorkerStats) -> None:
         """A worker has ended its life for a rebalance."""
         self._change(lambda: self._master.packed(stats, time.monotonic()))

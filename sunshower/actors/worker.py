@@ -33,6 +33,7 @@ from sunshower.actors.names import CALL_S, NAMESPACE, luggage_key, master_name, 
 from sunshower.actors.post import Post
 from sunshower.actors.processes import end_with_ray
 from sunshower.actors.store import RayMarks, RayStore
+from sunshower.actors.watchdog import Slow
 from sunshower.clock import SystemClock
 from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
 from sunshower.runtime.blackbox import Recorder
@@ -153,7 +154,12 @@ class WorkerActor:
             self._submitted: Plan = cloudpickle.loads(plan)
             self._archive = archive.find(self._run)
             config = self._submitted.graph.config
-            watchdog.start(lambda: self._recorder, threading.current_thread(), config.block_max_s)
+            watchdog.start(
+                lambda: self._recorder,
+                threading.current_thread(),
+                config.block_max_s,
+                self._report_slow,
+            )
             self._begin(welcome, {})
             self._loop(config.slice_s)
         except SunshowerError as error:
@@ -188,6 +194,13 @@ class WorkerActor:
         self._greeting = False
         self._ready.set()
         self._recorder = blackbox.make(self._run, plan, self._worker, welcome.life)
+        if self._recorder.unwritable is not None:
+            _LOG.warning(
+                "worker %d cannot write crash reports (%s): until it is started again, a record "
+                "that kills its process uses up no attempt",
+                self._worker,
+                self._recorder.unwritable,
+            )
         generator, clock = seeded(secrets.randbits(128)), SystemClock()
         self._core = Worker(
             plan,
@@ -248,6 +261,20 @@ class WorkerActor:
     def _receive(self, inlet: Inlet, packet: bytes) -> None:
         if inlet is self._core.inlet:  # and not that of a life that is over
             self._core.receive(packet)
+
+    def _report_slow(self, slow: Slow) -> None:
+        """Log a call that does not return, and tell the master. On the watchdog's thread."""
+        task = next(task for task in self._submitted.tasks if task.id == slow.task)
+        _LOG.warning(
+            "%s[%d] has been in one call for %.0f s; after %g s (block_max_s) its process is ended "
+            "and started again. It is in:\n%s",
+            task.component,
+            task.index,
+            slow.for_s,
+            self._submitted.graph.config.block_max_s,
+            "".join(slow.stack.format()),
+        )
+        silent(self._master.stuck).remote(self._worker, slow.task, slow.for_s, slow.where)
 
     def _loop(self, slice_s: float) -> None:
         sent_s = 0.0

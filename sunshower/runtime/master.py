@@ -15,13 +15,13 @@ on; its successor reads the book and is told the rest by them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sunshower.runtime.book import Book
 from sunshower.runtime.havoc import Havoc, check_places
 from sunshower.runtime.lifecycle import Command, Facts, KillReport, Lifecycle, State
 from sunshower.runtime.lives import Lives
-from sunshower.runtime.metrics import Counts, Snapshot, TaskStats, WorkerStats
+from sunshower.runtime.metrics import Counts, Snapshot, StuckCall, TaskStats, WorkerStats
 from sunshower.runtime.obituary import Obituary
 from sunshower.runtime.placement import placed, places_of, replan
 from sunshower.runtime.plan import Layout, Plan
@@ -84,6 +84,8 @@ class Master:
         self.obituaries: dict[int, Obituary] = {}  # worker → of its last life, if one was found
         self._lives = Lives(self.plan)
         self._stats: dict[int, WorkerStats] = {}
+        self._stuck: dict[int, tuple[StuckCall, int, float]] = {}  # worker → its call, task, when
+        # it began
         self._packed: set[int] = set()
         self._unloaded = False
         self._flow: tuple[int, int] = (0, 0)
@@ -130,6 +132,10 @@ class Master:
             state,
             dict(book.quarantined),
             book.untracked,
+            {
+                task: replace(call, for_s=now - since_s)
+                for call, task, since_s in self._stuck.values()
+            },
         )
 
     def report(self, now: float) -> KillReport:
@@ -171,6 +177,7 @@ class Master:
         if stats.incarnation != self.lives.get(stats.worker):  # not of former places either
             return
         self._stats[stats.worker] = stats
+        self._stuck.pop(stats.worker, None)  # its calls return again
         for task in stats.tasks:
             if task.health.standing is Standing.QUARANTINED and task.health.last:
                 self.book.quarantined.setdefault(task.task, task.health.last[-1])
@@ -185,6 +192,14 @@ class Master:
             self._done_since_s = now
         if self.restless:
             self.look(now)
+
+    def stuck(self, worker: int, task: int, for_s: float, where: str, now: float) -> None:
+        """A call of user code in a worker has not returned for `for_s`. Forgotten when the worker
+        tells how it stands, or starts again."""
+        found = next((t for t in self.plan.tasks_on(worker) if t.id == task), None)
+        if found is not None:
+            call = StuckCall(found.component, found.index, worker, for_s, where)
+            self._stuck[worker] = (call, task, now - for_s)
 
     def packed(self, stats: WorkerStats, now: float) -> None:
         """A worker has ended its life for a rebalance; these were its last counters."""
@@ -341,6 +356,7 @@ class Master:
     def _retire(self, worker: int) -> None:
         """What a life that is over had done still counts."""
         last = self._stats.pop(worker, None)
+        self._stuck.pop(worker, None)
         self.book.untracked = self.book.untracked or (last.untracked if last else None)
         for task in last.tasks if last else ():
             retired = self.book.retired.get(task.component, Counts())

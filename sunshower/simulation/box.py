@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mmap import mmap
 
-from sunshower.runtime.blackbox import BlackBox
+from sunshower.runtime.blackbox import BlackBox, Running
 from sunshower.runtime.ids import NO_IDS, U64
 from sunshower.simulation.clocks import ProcessClock
 from sunshower.simulation.world import World
@@ -46,8 +46,8 @@ class SimBox(BlackBox):
         self._note_call()
         self._task = _NOBODY
 
-    def overdue(self, now: float, limit_s: float) -> bool:
-        return self._task != _NOBODY and now - self._since_s >= limit_s
+    def running(self) -> Running | None:
+        return None if self._task == _NOBODY else Running(self._task, self._since_s)
 
     def new_slice(self) -> None:
         """Nothing that the last one did can be hit any more."""

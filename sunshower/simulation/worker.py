@@ -366,7 +366,8 @@ class SimWorker(Process):
     def _watch(self) -> None:
         """The watchdog: a call of user code that has let too much time pass ends the process."""
         box, limit_s = self._box, self._core.plan.graph.config.block_max_s
-        if box is not None and box.overdue(self.clock.now(), limit_s):
+        call = None if box is None else box.running()
+        if box is not None and call is not None and self.clock.now() - call.since_s >= limit_s:
             found_s = box.begun_s + self.clock.in_world_s(limit_s) * self._world.between(1, 9 / 8)
             self.clock.ahead_s = min(self.clock.ahead_s, found_s - self._world.now_s)
             box.testify("".join(traceback.format_stack()))
