@@ -52,7 +52,8 @@ def find(run: str, worker: int) -> Obituary | None:
 
 
 def make(run: str, plan: Plan, worker: int, life: int) -> Recorder:
-    """A box for this life. Where there is no room for a file, nothing is noted."""
+    """A box for this life. Where no file can be written it is in this process's memory: the
+    watchdog reads it, and no successor does (`Recorder.unwritable` says why)."""
     path, size = _path(run, worker), BlackBox.size_of(plan, worker)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -60,8 +61,10 @@ def make(run: str, plan: Plan, worker: int, life: int) -> Recorder:
         with path.open("x+b") as file:
             os.posix_fallocate(file.fileno(), 0, size)  # a full disk says so here, not by SIGBUS
             return BlackBox(mmap.mmap(file.fileno(), size), life)
-    except OSError:
-        return Recorder()
+    except OSError as error:
+        box = BlackBox(mmap.mmap(-1, size), life)
+        box.unwritable = f"{path.parent}: {error.strerror or error}"
+        return box
 
 
 def remove(run: str, worker: int) -> None:

@@ -41,6 +41,11 @@ class Calls:
         self._recorder.end()
         return result
 
+    @property
+    def crash_reports(self) -> str | None:
+        """Why a successor will find no crash report; None: it will."""
+        return self._recorder.unwritable
+
     def rebuild(self, read: Callable[[], T]) -> T:
         """What `read` returns, which notes the records that it rebuilds: their constructors are
         user code."""

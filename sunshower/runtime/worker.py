@@ -280,6 +280,7 @@ class Worker:
             self._losses.count,
             next(filter(None, untracked), None),
             at_rest=not any(spout.active for spout in self._spouts),
+            crash_reports=self._call.crash_reports,
         )
 
     def pulse(self) -> tuple[object, ...]:

@@ -52,7 +52,6 @@ def check_deaths(cluster: RayCluster, deaths: Path) -> None:
         run.stop()
     nodes = deaths.read_text().splitlines()
     assert len(nodes) == ATTEMPTS, f"deaths by node: {nodes}"
-    print(f"nodes of the {len(nodes)} deaths: {len(set(nodes))}")
 
 
 def check_gone(gone: str) -> None:

@@ -1,4 +1,4 @@
-"""Causes that could repeat for ever: each uses up attempts, then there is a dead letter or an end."""
+"""Causes that could repeat for ever: each uses up attempts, and then it ends."""
 
 from __future__ import annotations
 
