@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from sunshower.runtime.blackbox import Recorder, Running
+from sunshower.runtime.usercode import guard
 
 SLOW_S = 10.0  # a call is reported after this long, and each time that this has doubled
 _LOOKS = 8  # within the shorter limit: an overrun is found an eighth late at most
@@ -100,8 +101,17 @@ def _watch(
             recorder().testify("".join(_stack_of(watched).format()))
             os.kill(os.getpid(), signal.SIGKILL)
         if call is not None and slow_calls.is_due(call, for_s):
-            report(Slow(call.task, for_s, _stack_of(watched)))
+            report(Slow(call.task, for_s, _user_part(_stack_of(watched))))
         looked_s, used_s = now, used
+
+
+def _user_part(stack: traceback.StackSummary) -> traceback.StackSummary:
+    """What is below `guard`, by which user code is called; all of it, if that is not there."""
+    code = guard.__code__
+    for at in range(len(stack) - 1, -1, -1):
+        if (stack[at].filename, stack[at].name) == (code.co_filename, code.co_name):
+            return traceback.StackSummary.from_list(stack[at + 1 :])
+    return stack
 
 
 def _stack_of(thread: threading.Thread) -> traceback.StackSummary:

@@ -25,6 +25,7 @@ from sunshower.runtime.metrics import Counts, Snapshot, StuckCall, TaskStats, Wo
 from sunshower.runtime.obituary import Obituary
 from sunshower.runtime.placement import placed, places_of, replan
 from sunshower.runtime.plan import Layout, Plan
+from sunshower.runtime.probations import Probations
 from sunshower.runtime.supervision import Standing
 from sunshower.runtime.usercode import TaskError
 
@@ -51,6 +52,7 @@ class Welcome:
     move: int = 0  # the rebalance whose luggage may be waiting; 0: none
     delay_s: float = 0.0  # before its tasks may open
     quarantined: dict[int, TaskError] = field(default_factory=dict)  # tasks that are not run; why
+    probation_s: dict[int, float] = field(default_factory=dict)  # until each of those is tried
     positions: dict[int, tuple[int, int]] = field(default_factory=dict)  # its spout tasks →
     # records settled, and records drawn
     owed: dict[int, int] = field(default_factory=dict)  # its spout tasks → no record from this one
@@ -83,6 +85,7 @@ class Master:
         self._lifecycle = Lifecycle(plan.graph.id, self.book, now)
         self.obituaries: dict[int, Obituary] = {}  # worker → of its last life, if one was found
         self._lives = Lives(self.plan)
+        self._probations = Probations()
         self._stats: dict[int, WorkerStats] = {}
         self._stuck: dict[int, tuple[StuckCall, int, float]] = {}  # worker → its call, task, when
         # it began
@@ -123,6 +126,7 @@ class Master:
     def snapshot(self, now: float) -> Snapshot:
         """The topology at this moment."""
         book, stats = self.book, dict(self._stats)
+        self._end_probations(now)
         state = self.state(now)
         return Snapshot(
             self.plan.graph.id,
@@ -152,13 +156,15 @@ class Master:
         life, if its successor has found one."""
         book = self.book
         owed = self._bury(worker, obituary)
+        mine = [task.id for task in self.plan.tasks_on(worker)]
         if worker in self.lives:
             book.restarts += 1
+            self._probations.died([id for id in mine if id in book.quarantined], obituary)
             book.quarantined |= self._lives.died(worker, now, self._stats.get(worker), obituary)
         book.lives[worker] = max(book.lives.get(worker, 0), book.floor) + 1
         self._packed.discard(worker)
         self._retire(worker)
-        mine = [task.id for task in self.plan.tasks_on(worker)]
+        quarantined = {id: book.quarantined[id] for id in mine if id in book.quarantined}
         return Welcome(
             book.lives[worker],
             self.lives,
@@ -166,7 +172,8 @@ class Master:
             book.places,
             book.moves,
             self._lives.began(worker, now),
-            {id: book.quarantined[id] for id in mine if id in book.quarantined},
+            quarantined,
+            {id: self._probations.wait_s(id) for id in quarantined},
             {id: (book.positions.get(id, 0), book.drawn.get(id, 0)) for id in mine},
             {id: owed[id] for id in mine if id in owed},
             {id: dict(book.suspects[id]) for id in mine if id in book.suspects},
@@ -182,6 +189,7 @@ class Master:
             if task.health.standing is Standing.QUARANTINED and task.health.last:
                 self.book.quarantined.setdefault(task.task, task.health.last[-1])
             self._keep_position(task)
+        self._end_probations(now)
         tasks = [task for worker in self._stats.values() for task in worker.tasks]
         flow = (sum(t.counts.transferred for t in tasks), sum(t.counts.executed for t in tasks))
         if flow != self._flow:
@@ -352,6 +360,13 @@ class Master:
             for number in numbers:
                 counts[number] = counts.get(number, 0) + 1
         return owed
+
+    def _end_probations(self, now: float) -> None:
+        """Tasks that have recovered are not quarantined any more."""
+        quarantined = self.book.quarantined
+        for task in [t for w in self._stats.values() for t in w.tasks if t.task in quarantined]:
+            if self._probations.has_recovered(task, now):
+                del quarantined[task.task]
 
     def _retire(self, worker: int) -> None:
         """What a life that is over had done still counts."""

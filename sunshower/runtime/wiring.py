@@ -92,13 +92,14 @@ def wire(
     recorder: Recorder | None = None,
     first_try_s: float = 0.0,
     quarantined: Mapping[int, TaskError] | None = None,
+    probation_s: Mapping[int, float] | None = None,
     scribe: Scribe | None = None,
 ) -> Wired:
     """Make the tasks of `worker` in its `life` (1, 2, …); user code is only made when they open.
 
     `ready(peer)` is where a channel to another worker's task puts itself when it has something to
-    send. `first_try_s`: when tasks may be opened; `quarantined`: those that never are, and why;
-    `scribe`: told of what happens.
+    send. `first_try_s`: when tasks may be opened; `quarantined`: those that are not, and why;
+    `probation_s`: how much later each of them is tried again; `scribe`: told of what happens.
     """
     recorder = recorder or Recorder()
     gone = quarantined or {}
@@ -117,7 +118,8 @@ def wire(
         outlets = Outlets(task.id, routed, EdgeIds(generator), scribe)
         component = plan.component(task)
         config = plan.graph.config_of(component)
-        care = Supervision(task, config, first_try_s, gone.get(task.id))
+        try_s = first_try_s + (probation_s or {}).get(task.id, 0.0)
+        care = Supervision(task, config, try_s, gone.get(task.id))
         if component.level.is_spout:
             place = (plan.incarnation(task, life), config.spout_slots)
             pending = Pending(*place, recorder.tables(task.id, *place))

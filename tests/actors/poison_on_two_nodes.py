@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 import ray
 from ray.cluster_utils import Cluster
 
@@ -43,11 +44,10 @@ def check_deaths(cluster: RayCluster, deaths: Path) -> None:
     run = cluster.submit(topology.graph(), Layout.ISOLATE)
     try:
         end_s = time.monotonic() + 90
-        while not run.wait(1):
-            assert time.monotonic() < end_s, f"it never ended: {run.snapshot()}"
-        raise AssertionError("the poison record was acked")
-    except TopologyFailed as error:
-        assert f"message {POISON} of spout 'numbers' failed {ATTEMPTS} times" in str(error)
+        failed = f"message {POISON} of spout 'numbers' failed {ATTEMPTS} times"
+        with pytest.raises(TopologyFailed, match=failed):
+            while not run.wait(1):
+                assert time.monotonic() < end_s, f"it never ended: {run.snapshot()}"
     finally:
         run.stop()
     nodes = deaths.read_text().splitlines()

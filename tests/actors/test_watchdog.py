@@ -99,6 +99,7 @@ def test_call_that_has_not_returned_for_ten_seconds_is_in_the_snapshot_until_it_
         assert (call.component, call.index) == ("waits", 0)
         assert 10 <= call.for_s < 14
         assert "wait" in call.where
+        assert "threading.py" in call.where
         assert "waits[0] has been in one call for 1" in str(call)
         assert run.wait(60)
         assert not run.snapshot().stuck
