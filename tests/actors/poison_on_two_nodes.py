@@ -43,11 +43,9 @@ def check_deaths(cluster: RayCluster, deaths: Path) -> None:
     topology.spout("numbers", Counter(1000)).shuffle().bolt("keep", Poisoned(deaths))
     run = cluster.submit(topology.graph(), Layout.ISOLATE)
     try:
-        end_s = time.monotonic() + 90
         failed = f"message {POISON} of spout 'numbers' failed {ATTEMPTS} times"
         with pytest.raises(TopologyFailed, match=failed):
-            while not run.wait(1):
-                assert time.monotonic() < end_s, f"it never ended: {run.snapshot()}"
+            run.wait(90)
     finally:
         run.stop()
     nodes = deaths.read_text().splitlines()
