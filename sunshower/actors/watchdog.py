@@ -1,8 +1,8 @@
-"""A thread that watches calls of user code: it reports the slow ones, and ends the process for one
-that does not return; Ray starts it again.
+"""A thread that reports slow calls of user code, and ends the process for one that never returns.
 
-Python cannot stop another thread, so nothing less would help. Code that holds the interpreter's
-lock without end (a C extension; a regular expression that backtracks) stops the watchdog, too.
+Ray starts the process again. Python cannot stop another thread, so nothing less would help. Code
+that holds the interpreter's lock without end (a C extension; a regular expression that backtracks)
+stops the watchdog, too.
 
 Time in which the process stood still (SIGSTOP, a machine that slept) is no call's fault.
 """

@@ -212,7 +212,6 @@ class WorkerActor:
             self._recorder,
             delay_s=welcome.delay_s,
             quarantined=welcome.quarantined,
-            probation_s=welcome.probation_s,
             luggage=luggage,
             scribe=self._new_scribe(welcome.life, clock),
             marks=RayMarks(self._run),

@@ -25,9 +25,8 @@ from sunshower.runtime.metrics import Counts, Snapshot, StuckCall, TaskStats, Wo
 from sunshower.runtime.obituary import Obituary
 from sunshower.runtime.placement import placed, places_of, replan
 from sunshower.runtime.plan import Layout, Plan
-from sunshower.runtime.probations import Probations
+from sunshower.runtime.probations import Probations, Quarantine
 from sunshower.runtime.supervision import Standing
-from sunshower.runtime.usercode import TaskError
 
 _SETTLE_S = 1.0  # untracked records may still be on their way: wait until nothing changes
 
@@ -51,8 +50,7 @@ class Welcome:
     places: list[int] | None = None  # the worker of each task, if not that of the plan
     move: int = 0  # the rebalance whose luggage may be waiting; 0: none
     delay_s: float = 0.0  # before its tasks may open
-    quarantined: dict[int, TaskError] = field(default_factory=dict)  # tasks that are not run; why
-    probation_s: dict[int, float] = field(default_factory=dict)  # until each of those is tried
+    quarantined: dict[int, Quarantine] = field(default_factory=dict)  # tasks that are not run yet
     positions: dict[int, tuple[int, int]] = field(default_factory=dict)  # its spout tasks →
     # records settled, and records drawn
     owed: dict[int, int] = field(default_factory=dict)  # its spout tasks → no record from this one
@@ -164,7 +162,6 @@ class Master:
         book.lives[worker] = max(book.lives.get(worker, 0), book.floor) + 1
         self._packed.discard(worker)
         self._retire(worker)
-        quarantined = {id: book.quarantined[id] for id in mine if id in book.quarantined}
         return Welcome(
             book.lives[worker],
             self.lives,
@@ -172,8 +169,11 @@ class Master:
             book.places,
             book.moves,
             self._lives.began(worker, now),
-            quarantined,
-            {id: self._probations.wait_s(id) for id in quarantined},
+            {
+                id: self._probations.of(id, why)
+                for id, why in book.quarantined.items()
+                if id in mine
+            },
             {id: (book.positions.get(id, 0), book.drawn.get(id, 0)) for id in mine},
             {id: owed[id] for id in mine if id in owed},
             {id: dict(book.suspects[id]) for id in mine if id in book.suspects},

@@ -9,13 +9,22 @@ process lives is in supervision.py.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from sunshower.runtime.metrics import TaskStats
 from sunshower.runtime.obituary import Obituary
 from sunshower.runtime.supervision import Standing, backoff
+from sunshower.runtime.usercode import TaskError
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 30.0, 600.0
 _RECOVERED_S = 30.0
+
+
+class Quarantine(NamedTuple):
+    """What the worker of a quarantined task is told when it says hello."""
+
+    error: TaskError  # why
+    wait_s: float  # until the task is tried
 
 
 class Probations:
@@ -25,9 +34,10 @@ class Probations:
         self._failed: dict[int, int] = {}  # task → probations that its process did not survive
         self._runs_since_s: dict[int, float] = {}  # task → when it was first heard to run
 
-    def wait_s(self, task: int) -> float:
-        """How long a quarantined task waits from the hello of its worker until it is tried."""
-        return backoff(_FIRST_WAIT_S, 1 + self._failed.get(task, 0), _LONGEST_WAIT_S)
+    def of(self, task: int, why: TaskError) -> Quarantine:
+        """How long a quarantined task waits, from the hello of its worker."""
+        failed = self._failed.get(task, 0)
+        return Quarantine(why, backoff(_FIRST_WAIT_S, 1 + failed, _LONGEST_WAIT_S))
 
     def has_recovered(self, task: TaskStats, now: float) -> bool:
         """Whether a quarantined task may count as healthy, by what its worker has told last."""

@@ -25,6 +25,7 @@ from sunshower.runtime.manual_spout import NextTupleSpoutTask
 from sunshower.runtime.outlets import Outlet, Outlets, Route
 from sunshower.runtime.pending import Pending
 from sunshower.runtime.plan import ACKER, Plan, Stream, Task
+from sunshower.runtime.probations import Quarantine
 from sunshower.runtime.records_spout import RecordsSpoutTask
 from sunshower.runtime.reports import Reports, Shards
 from sunshower.runtime.retries import Retries
@@ -32,7 +33,6 @@ from sunshower.runtime.routing import make_router
 from sunshower.runtime.spout_task import SpoutTask
 from sunshower.runtime.supervision import Supervised, Supervision
 from sunshower.runtime.table_spout import TablesSpoutTask
-from sunshower.runtime.usercode import TaskError
 from sunshower.topologies.components import Context, tell_nobody
 from sunshower.topologies.graph import Level, Subscription
 from sunshower.topologies.retry import Retry
@@ -91,15 +91,14 @@ def wire(
     *,
     recorder: Recorder | None = None,
     first_try_s: float = 0.0,
-    quarantined: Mapping[int, TaskError] | None = None,
-    probation_s: Mapping[int, float] | None = None,
+    quarantined: Mapping[int, Quarantine] | None = None,
     scribe: Scribe | None = None,
 ) -> Wired:
     """Make the tasks of `worker` in its `life` (1, 2, …); user code is only made when they open.
 
     `ready(peer)` is where a channel to another worker's task puts itself when it has something to
-    send. `first_try_s`: when tasks may be opened; `quarantined`: those that are not, and why;
-    `probation_s`: how much later each of them is tried again; `scribe`: told of what happens.
+    send. `first_try_s`: when tasks may be opened; `quarantined`: those that wait longer, and why;
+    `scribe`: told of what happens.
     """
     recorder = recorder or Recorder()
     gone = quarantined or {}
@@ -118,8 +117,8 @@ def wire(
         outlets = Outlets(task.id, routed, EdgeIds(generator), scribe)
         component = plan.component(task)
         config = plan.graph.config_of(component)
-        try_s = first_try_s + (probation_s or {}).get(task.id, 0.0)
-        care = Supervision(task, config, try_s, gone.get(task.id))
+        why, wait_s = gone.get(task.id, (None, 0.0))
+        care = Supervision(task, config, first_try_s + wait_s, why)
         if component.level.is_spout:
             place = (plan.incarnation(task, life), config.spout_slots)
             pending = Pending(*place, recorder.tables(task.id, *place))

@@ -36,6 +36,7 @@ from sunshower.runtime.obituary import Obituary
 from sunshower.runtime.opening import Opening
 from sunshower.runtime.packets import Answer, Packet, read_content
 from sunshower.runtime.plan import Plan
+from sunshower.runtime.probations import Quarantine
 from sunshower.runtime.records_spout import RecordsSpoutTask
 from sunshower.runtime.relay import Relay
 from sunshower.runtime.slices import Slices
@@ -61,15 +62,14 @@ class Worker:
         recorder: Recorder | None = None,
         *,
         delay_s: float = 0.0,
-        quarantined: Mapping[int, TaskError] | None = None,
-        probation_s: Mapping[int, float] | None = None,
+        quarantined: Mapping[int, Quarantine] | None = None,
         luggage: Mapping[int, Luggage] | None = None,
         scribe: Scribe | None = None,
         marks: Marks | None = None,
     ) -> None:
         """`delay_s`: before the tasks open (ackers and mail do not wait); `quarantined`: the tasks
-        whose user code is not run at first, and why; `probation_s`: until each of them is tried;
-        `luggage`: of tasks that go on; `scribe`: keeps a history; `marks`: see fence.py."""
+        whose user code is not run at first, and why; `luggage`: of tasks that go on; `scribe`:
+        keeps a history of what happens here; `marks`: see fence.py."""
         self.plan = plan
         self.worker = worker
         self.life = life
@@ -92,7 +92,6 @@ class Worker:
             recorder=recorder,
             first_try_s=clock.now() + delay_s,
             quarantined=quarantined,
-            probation_s=probation_s,
             scribe=scribe,
         )
         self._mourned: dict[int, int] = {}  # worker → its last life whose obituary was heard

@@ -184,7 +184,6 @@ class SimWorker(Process):
             self._box,
             delay_s=welcome.delay_s,
             quarantined=welcome.quarantined,
-            probation_s=welcome.probation_s,
             luggage=luggage,
             scribe=self._scribe(),
             marks=site.marks,

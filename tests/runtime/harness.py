@@ -249,7 +249,6 @@ class Network:
             recorder=BlackBox(self._boxes[worker], welcome.life),
             delay_s=welcome.delay_s,
             quarantined=welcome.quarantined,
-            probation_s=welcome.probation_s,
             luggage=luggage,
             scribe=None if sample is None else self.history.scribe(self.clock, sample),
         )

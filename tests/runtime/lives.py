@@ -45,7 +45,6 @@ class Lives:
             recorder=box,
             delay_s=welcome.delay_s,
             quarantined=welcome.quarantined,
-            probation_s=welcome.probation_s,
             marks=self.marks,
         )
         self.core.welcome(welcome, obituary)
