@@ -82,6 +82,10 @@ class MasterActor:
         obituaries = list(self._master.obituaries.values())
         self._tell(worker, "peers", self._master.lives, obituaries)
 
+    def place_of(self, worker: int) -> Process | None:
+        """Where the latest life of a worker is, or was, if this master has heard of it."""
+        return self._processes.get(worker)
+
     def here(self, worker: int, process: Process) -> None:
         """Where a worker lives."""
         self._processes[worker] = process
@@ -115,6 +119,10 @@ class MasterActor:
             self._obey()
         elif now - self._saved_s >= _SAVE_S:  # positions: older ones cost repetitions, no more
             self._save()
+
+    def stuck(self, worker: int, task: int, for_s: float, where: str) -> None:
+        """A worker's watchdog tells of a call of user code that does not return."""
+        self._master.stuck(worker, task, for_s, where, time.monotonic())
 
     def packed(self, stats: WorkerStats) -> None:
         """A worker has ended its life for a rebalance."""

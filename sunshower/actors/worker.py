@@ -33,6 +33,7 @@ from sunshower.actors.names import CALL_S, NAMESPACE, luggage_key, master_name, 
 from sunshower.actors.post import Post
 from sunshower.actors.processes import end_with_ray
 from sunshower.actors.store import RayMarks, RayStore
+from sunshower.actors.watchdog import Slow
 from sunshower.clock import SystemClock
 from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
 from sunshower.runtime.blackbox import Recorder
@@ -71,7 +72,7 @@ class WorkerActor:
         self._tell_at_s = 0.0
         self._master = ray.get_actor(master_name(run), namespace=NAMESPACE)
         self._process = (ray.get_runtime_context().get_node_id(), os.getpid())
-        self._obituary = blackbox.find(run, worker)
+        self._obituary: Obituary | None = None  # of the former process
         self._inlet: Inlet | None = None
         self._ready = threading.Event()
         self._greeting = False  # hello is said, and the new life has not begun
@@ -143,12 +144,22 @@ class WorkerActor:
 
     def _live(self) -> None:
         try:
+            former = ray.get(self._master.place_of.remote(self._worker))
+            if former is not None:
+                self._obituary = blackbox.find_on(former[0], self._run, self._worker)
+            else:  # the first life, or a master that has not heard of the former one
+                self._obituary = blackbox.find(self._run, self._worker)
             plan, welcome = self._say_hello()
             niceness.step_back()
             self._submitted: Plan = cloudpickle.loads(plan)
             self._archive = archive.find(self._run)
             config = self._submitted.graph.config
-            watchdog.start(lambda: self._recorder, threading.current_thread(), config.block_max_s)
+            watchdog.start(
+                lambda: self._recorder,
+                threading.current_thread(),
+                config.block_max_s,
+                self._report_slow,
+            )
             self._begin(welcome, {})
             self._loop(config.slice_s)
         except SunshowerError as error:
@@ -183,6 +194,13 @@ class WorkerActor:
         self._greeting = False
         self._ready.set()
         self._recorder = blackbox.make(self._run, plan, self._worker, welcome.life)
+        if self._recorder.unwritable is not None:
+            _LOG.warning(
+                "worker %d cannot write crash reports (%s): until it is started again, a record "
+                "that kills its process uses up no attempt",
+                self._worker,
+                self._recorder.unwritable,
+            )
         generator, clock = seeded(secrets.randbits(128)), SystemClock()
         self._core = Worker(
             plan,
@@ -243,6 +261,20 @@ class WorkerActor:
     def _receive(self, inlet: Inlet, packet: bytes) -> None:
         if inlet is self._core.inlet:  # and not that of a life that is over
             self._core.receive(packet)
+
+    def _report_slow(self, slow: Slow) -> None:
+        """Log a call that does not return, and tell the master. On the watchdog's thread."""
+        task = next(task for task in self._submitted.tasks if task.id == slow.task)
+        _LOG.warning(
+            "%s[%d] has been in one call for %.0f s; after %g s (block_max_s) its process is ended "
+            "and started again. It is in:\n%s",
+            task.component,
+            task.index,
+            slow.for_s,
+            self._submitted.graph.config.block_max_s,
+            "".join(slow.stack.format()),
+        )
+        silent(self._master.stuck).remote(self._worker, slow.task, slow.for_s, slow.where)
 
     def _loop(self, slice_s: float) -> None:
         sent_s = 0.0

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +41,17 @@ _Table: TypeAlias = tuple[int, int, NDArray[np.uint32], I64, int, int]  # task, 
 # generations, message numbers, by slot; drawn, owed
 
 
+class Running(NamedTuple):
+    """A call of user code that has not returned."""
+
+    task: int
+    since_s: float  # on the clock of who noted it
+
+
 class Recorder:
     """Notes nothing: for a process that nobody succeeds."""
+
+    unwritable: str | None = None  # why no successor will find what is noted; None: it will
 
     def begin(self, task: int, roots: U64, now: float) -> None:
         """User code of `task` is called at `now`, with records of these trees."""
@@ -50,9 +59,9 @@ class Recorder:
     def end(self) -> None:
         """It has returned."""
 
-    def overdue(self, now: float, limit_s: float) -> bool:
-        """Whether a call of user code has not returned for `limit_s`. For another thread."""
-        return False
+    def running(self) -> Running | None:
+        """The call of user code that runs now; None: none does. For another thread."""
+        return None
 
     def testify(self, stack: str) -> None:
         """Note where the call is; the process is about to be ended for it. For another thread."""
@@ -109,9 +118,9 @@ class BlackBox(Recorder):
         if task in self._places:
             _DRAWN.pack_into(self._buffer, self._places[task] + _DRAWN_AT, drawn, owed)
 
-    def overdue(self, now: float, limit_s: float) -> bool:
-        task, _, since = _CALL.unpack_from(self._buffer, _CALL_AT)
-        return bool(task != _NOBODY and now - since >= limit_s)
+    def running(self) -> Running | None:
+        task, _, since_s = _CALL.unpack_from(self._buffer, _CALL_AT)
+        return None if task == _NOBODY else Running(task, since_s)
 
     def testify(self, stack: str) -> None:
         text = stack.encode()[-STACK_MAX:]

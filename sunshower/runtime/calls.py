@@ -41,10 +41,35 @@ class Calls:
         self._recorder.end()
         return result
 
+    @property
+    def crash_reports(self) -> str | None:
+        """Why a successor will find no crash report; None: it will."""
+        return self._recorder.unwritable
+
+    def rebuild(self, read: Callable[[], T]) -> T:
+        """What `read` returns, which notes the records that it rebuilds: their constructors are
+        user code."""
+        try:
+            result = read()
+        except Exception:
+            self._recorder.end()
+            raise
+        self._recorder.end()
+        return result
+
     def watch(self, bolt: BoltTask, seconds: float) -> None:
         """Note each record of this bolt for so long."""
         self._watched, self._watched_until_s = bolt, self._clock.now() + seconds
-        bolt.note = partial(self._note, bolt.task)
+        bolt.note = partial(self._note_task, bolt.task)
+
+    def is_watched(self, task: int) -> bool:
+        """Whether each record of this task is noted now."""
+        watched = self._watched
+        return watched is not None and watched.task.id == task and not self._is_over
+
+    def note(self, task: int, roots: U64) -> None:
+        """Records of these trees are executed, or rebuilt, for a task from now on."""
+        self._recorder.begin(task, roots, self._clock.now())
 
     def limit(self, bolt: BoltTask) -> int:
         """How many records the bolt takes at once: where a table is one call, one row if watched.
@@ -52,10 +77,14 @@ class Calls:
         Its time is up when this finds out.
         """
         if bolt is self._watched:
-            if self._clock.now() < self._watched_until_s:
+            if not self._is_over:
                 return 1 if bolt.joins else bolt.inputs_max
             self._watched, bolt.note = None, None
         return bolt.inputs_max
 
-    def _note(self, task: Task, roots: U64) -> None:
-        self._recorder.begin(task.id, roots, self._clock.now())
+    @property
+    def _is_over(self) -> bool:
+        return self._clock.now() >= self._watched_until_s
+
+    def _note_task(self, task: Task, roots: U64) -> None:
+        self.note(task.id, roots)

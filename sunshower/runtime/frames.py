@@ -12,8 +12,10 @@ No pickle on the wire. Lists stay lists; a tuple inside a field arrives as a lis
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import count
+from typing import Any, NamedTuple, Protocol
 
 import msgpack
 import numpy as np
@@ -27,6 +29,16 @@ from sunshower.runtime.plan import Stream
 
 _ROWS, _COLUMNS = 0, 1
 _PACK_ERRORS = (TypeError, ValueError, OverflowError, pa.ArrowException)
+
+
+class Notes(Protocol):
+    """Where it is noted which records are being rebuilt: their constructors are user code."""
+
+    def note(self, task: int, roots: U64) -> None:
+        """Records of these trees are rebuilt for `task` from now on."""
+
+    def is_watched(self, task: int) -> bool:
+        """Whether to note each record alone: a former process may have died of one of them."""
 
 
 class Frame(NamedTuple):
@@ -63,7 +75,7 @@ def encode(target: int, seq: int, batch: Batch, stream: Stream, record_bytes_max
     ]
 
 
-def decode(fields: Sequence[Any], streams: Sequence[Stream]) -> Frame:
+def decode(fields: Sequence[Any], streams: Sequence[Stream], notes: Notes | None = None) -> Frame:
     """The inverse of `encode`. Raises CorruptPacket, unless only the records cannot be rebuilt."""
     try:
         target, source, index, seq, kind, records, roots, counts, edges, offsets = fields
@@ -77,7 +89,14 @@ def decode(fields: Sequence[Any], streams: Sequence[Stream]) -> Frame:
     except (ValueError, IndexError, TypeError, *_PACK_ERRORS) as error:
         raise CorruptPacket(f"a frame of this topology cannot be read: {error}") from error
     try:
-        batch.records = _decode_records(kind, records, stream)
+        if notes is None or not notes.is_watched(target):
+            if notes is not None:
+                notes.note(target, batch.roots)
+            batch.records = _decode_records(kind, records, stream)
+        else:
+            alone = (batch.only(index).roots for index in count())
+            note = partial(notes.note, target)
+            batch.records = _decode_records(kind, records, stream, map(note, alone))
     except Exception as error:  # whatever the constructor of a record, or a dict's key, raises
         return Frame(target, seq, batch, f"{type(error).__name__}: {error}")
     return Frame(target, seq, batch)
@@ -122,11 +141,20 @@ def _encode_records(batch: Batch, stream: Stream) -> tuple[int, bytes]:
         ) from error
 
 
-def _decode_records(kind: int, records: bytes, stream: Stream) -> Any:
+def _decode_records(
+    kind: int, records: bytes, stream: Stream, notes: Iterator[None] | None = None
+) -> Any:
+    """`notes`: each step notes the next record, before it is built alone."""
     if kind == _COLUMNS:
         return pa.ipc.open_stream(records).read_all()
     rows = msgpack.unpackb(records, strict_map_key=False, unicode_errors="surrogatepass")
-    return stream.spec.schema.build(rows)
+    if notes is None:
+        return stream.spec.schema.build(rows)
+    built: list[Any] = []
+    for row in rows:
+        next(notes)
+        built += stream.spec.schema.build([row])
+    return built
 
 
 def _uint64(data: bytes) -> U64:

@@ -7,8 +7,11 @@ A root id names one attempt of one spout tuple:
     │  incarnation  │       generation       │          slot          │
     └───────────────┴────────────────────────┴────────────────────────┘
 
-The master gives a spout task a new incarnation at every (re)start and never gives it twice. A slot
-is a place in that task's pending table; its generation grows each time the slot is used again.
+A spout task has a new incarnation at every (re)start: its worker's life, modulo `lives_max`, times
+the number of spout tasks, plus its index among them. So incarnations repeat after `lives_max`
+starts (65,536 with one spout task, 655 with a hundred), and which of two is newer is a question of
+the circle: a life is older than another if it is at most half a circle behind (`is_older_life`).
+A slot is a place in that task's pending table; its generation grows each time it is used again.
 Storm draws roots at random from a 48-bit generator and needs a hash map per acker to find them.
 """
 
@@ -59,6 +62,18 @@ def generations_of(roots: U64) -> NDArray[np.uint32]:
 def incarnations_of(roots: U64) -> I64:
     """The incarnation of each root."""
     return (roots >> _INCARNATION_SHIFT).view(np.int64)
+
+
+def lives_max(spouts: int) -> int:
+    """After how many starts the incarnations of each of `spouts` spout tasks repeat."""
+    return INCARNATIONS_MAX // spouts
+
+
+def is_older_life(incarnation: int, other: int, spouts: int) -> bool:
+    """Whether an incarnation is of an earlier life than `other`, of the same spout task."""
+    circle = lives_max(spouts)
+    behind = (other // spouts - incarnation // spouts) % circle
+    return 0 < behind <= circle // 2
 
 
 def seeded(seed: int) -> np.random.Generator:

@@ -29,6 +29,7 @@ from sunshower.runtime.ids import (
     U64,
     first_of_each,
     incarnations_of,
+    is_older_life,
     slots_of,
 )
 
@@ -57,9 +58,9 @@ _Step: TypeAlias = "Callable[[_Table, U64, U64], Settled]"
 class Ledger:
     """One shard of the topology's trees.
 
-    Incarnation i belongs to spout task i % `spouts`, and a higher one of the same task is a later
-    life of it: its first report retires the table of the life before. `strides[k]` says over how
-    many shards the slots of spout task k are spread; this shard sees one in so many.
+    Incarnation i belongs to spout task i % `spouts`. The first report of a later life of that task
+    (on a circle: see ids.py), or `begin`, retires the table of the life before. `strides[k]` says
+    over how many shards the slots of spout task k are spread; this shard sees one in so many.
     `timed`: keep the time of each tree's last report, in eight more bytes a slot (`ages`).
     """
 
@@ -69,6 +70,17 @@ class Ledger:
         self._strides = strides
         self._tables: dict[int, _Table] = {}
         self._newest: dict[int, int] = {}  # spout task → incarnation
+
+    def begin(self, incarnation: int) -> None:
+        """A spout task has started: reports of its former lives are late from now on.
+
+        Without this, a shard that hears nothing of a task for half a circle of lives would take
+        the next one for an old one."""
+        spouts = len(self._strides)
+        newest = self._newest.get(incarnation % spouts, -1)
+        if newest < 0 or is_older_life(newest, incarnation, spouts):
+            self._tables.pop(newest, None)
+            self._newest[incarnation % spouts] = incarnation
 
     def start(self, roots: U64, xors: U64) -> Settled:
         """Spouts emitted `roots`, each with edges that XOR to `xors`. Applied once per root."""
@@ -126,11 +138,9 @@ class Ledger:
 
     def _open(self, incarnation: int) -> _Table | None:
         spout = incarnation % len(self._strides)
-        newest = self._newest.get(spout, -1)
-        if incarnation < newest:
+        self.begin(incarnation)
+        if self._newest[spout] != incarnation:
             return None  # a report from a life that is over
-        self._tables.pop(newest, None)
-        self._newest[spout] = incarnation
         table = _Table(incarnation, self._strides[spout], self._timed)
         self._tables[incarnation] = table
         return table

@@ -34,6 +34,13 @@ class Losses:
         self._wired = wired
         self._place = {task.id: task for task in plan.tasks}
 
+    def spouts_began(self, peer: int, life: int) -> None:
+        """The spout tasks of a worker begin a life: reports of their former ones are late."""
+        for spout in self._plan.spouts:
+            if spout.worker == peer:
+                for acker in self._wired.ackers.values():
+                    acker.ledger.begin(self._plan.incarnation(spout, life))
+
     def peer_died(self, peer: int) -> None:
         """What was sent to a worker and is not known to be processed has failed."""
         for channel in self._wired.channels.values():

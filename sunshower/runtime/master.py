@@ -15,19 +15,19 @@ on; its successor reads the book and is told the rest by them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sunshower.runtime.book import Book
 from sunshower.runtime.conditions import Conditions, ConditionTracker
 from sunshower.runtime.havoc import Havoc, check_places
 from sunshower.runtime.lifecycle import Command, Facts, KillReport, Lifecycle, State
 from sunshower.runtime.lives import Lives
-from sunshower.runtime.metrics import Counts, Snapshot, TaskStats, WorkerStats
+from sunshower.runtime.metrics import Counts, Snapshot, StuckCall, TaskStats, WorkerStats
 from sunshower.runtime.obituary import Obituary
 from sunshower.runtime.placement import placed, places_of, replan
 from sunshower.runtime.plan import Layout, Plan
+from sunshower.runtime.probations import Probations, Quarantine
 from sunshower.runtime.supervision import Standing
-from sunshower.runtime.usercode import TaskError
 
 _SETTLE_S = 1.0  # untracked records may still be on their way: wait until nothing changes
 
@@ -52,7 +52,7 @@ class Welcome:
     places: list[int] | None = None  # the worker of each task, if not that of the plan
     move: int = 0  # the rebalance whose luggage may be waiting; 0: none
     delay_s: float = 0.0  # before its tasks may open
-    quarantined: dict[int, TaskError] = field(default_factory=dict)  # tasks that are not run; why
+    quarantined: dict[int, Quarantine] = field(default_factory=dict)  # tasks that are not run yet
     positions: dict[int, tuple[int, int]] = field(default_factory=dict)  # its spout tasks →
     # records settled, and records drawn
     owed: dict[int, int] = field(default_factory=dict)  # its spout tasks → no record from this one
@@ -85,7 +85,10 @@ class Master:
         self._lifecycle = Lifecycle(plan.graph.id, self.book, now)
         self.obituaries: dict[int, Obituary] = {}  # worker → of its last life, if one was found
         self._lives = Lives(self.plan)
+        self._probations = Probations()
         self._stats: dict[int, WorkerStats] = {}
+        self._stuck: dict[int, tuple[StuckCall, int, float]] = {}  # worker → its call, task, when
+        # it began
         self._packed: set[int] = set()
         self._unloaded = False
         self._flow: tuple[int, int] = (0, 0)
@@ -125,6 +128,7 @@ class Master:
     def snapshot(self, now: float) -> Snapshot:
         """The topology at this moment."""
         book, stats = self.book, dict(self._stats)
+        self._end_probations(now)
         state = self.state(now)
         return Snapshot(
             self.plan.graph.id,
@@ -134,6 +138,10 @@ class Master:
             state,
             dict(book.quarantined),
             book.untracked,
+            {
+                task: replace(call, for_s=now - since_s)
+                for call, task, since_s in self._stuck.values()
+            },
         )
 
     def report(self, now: float) -> KillReport:
@@ -150,13 +158,14 @@ class Master:
         life, if its successor has found one."""
         book = self.book
         owed = self._bury(worker, obituary)
+        mine = [task.id for task in self.plan.tasks_on(worker)]
         if worker in self.lives:
             book.restarts += 1
+            self._probations.died([id for id in mine if id in book.quarantined], obituary)
             book.quarantined |= self._lives.died(worker, now, self._stats.get(worker), obituary)
         book.lives[worker] = max(book.lives.get(worker, 0), book.floor) + 1
         self._packed.discard(worker)
         self._retire(worker)
-        mine = [task.id for task in self.plan.tasks_on(worker)]
         return Welcome(
             book.lives[worker],
             self.lives,
@@ -164,7 +173,11 @@ class Master:
             book.places,
             book.moves,
             self._lives.began(worker, now),
-            {id: book.quarantined[id] for id in mine if id in book.quarantined},
+            {
+                id: self._probations.of(id, why)
+                for id, why in book.quarantined.items()
+                if id in mine
+            },
             {id: (book.positions.get(id, 0), book.drawn.get(id, 0)) for id in mine},
             {id: owed[id] for id in mine if id in owed},
             {id: dict(book.suspects[id]) for id in mine if id in book.suspects},
@@ -175,11 +188,13 @@ class Master:
         if stats.incarnation != self.lives.get(stats.worker):  # not of former places either
             return
         self._stats[stats.worker] = stats
+        self._stuck.pop(stats.worker, None)  # its calls return again
         for task in stats.tasks:
             if task.health.standing is Standing.QUARANTINED and task.health.last:
                 self.book.quarantined.setdefault(task.task, task.health.last[-1])
             self._keep_position(task)
         self._conditions.look(self._stats, now)
+        self._end_probations(now)
         tasks = [task for worker in self._stats.values() for task in worker.tasks]
         flow = (sum(t.counts.transferred for t in tasks), sum(t.counts.executed for t in tasks))
         if flow != self._flow:
@@ -190,6 +205,14 @@ class Master:
             self._done_since_s = now
         if self.restless:
             self.look(now)
+
+    def stuck(self, worker: int, task: int, for_s: float, where: str, now: float) -> None:
+        """A call of user code in a worker has not returned for `for_s`. Forgotten when the worker
+        tells how it stands, or starts again."""
+        found = next((t for t in self.plan.tasks_on(worker) if t.id == task), None)
+        if found is not None:
+            call = StuckCall(found.component, found.index, worker, for_s, where)
+            self._stuck[worker] = (call, task, now - for_s)
 
     def packed(self, stats: WorkerStats, now: float) -> None:
         """A worker has ended its life for a rebalance; these were its last counters."""
@@ -344,9 +367,17 @@ class Master:
                 counts[number] = counts.get(number, 0) + 1
         return owed
 
+    def _end_probations(self, now: float) -> None:
+        """Tasks that have recovered are not quarantined any more."""
+        quarantined = self.book.quarantined
+        for task in [t for w in self._stats.values() for t in w.tasks if t.task in quarantined]:
+            if self._probations.has_recovered(task, now):
+                del quarantined[task.task]
+
     def _retire(self, worker: int) -> None:
         """What a life that is over had done still counts."""
         last = self._stats.pop(worker, None)
+        self._stuck.pop(worker, None)
         self.book.untracked = self.book.untracked or (last.untracked if last else None)
         for task in last.tasks if last else ():
             retired = self.book.retired.get(task.component, Counts())

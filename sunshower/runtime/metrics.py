@@ -106,6 +106,21 @@ class WorkerStats:
 
 
 @dataclass(frozen=True)
+class StuckCall:
+    """A call of user code that has not returned for long; its worker does nothing else."""
+
+    component: str
+    index: int  # of the task, among those of its component
+    worker: int
+    for_s: float
+    where: str  # the innermost line of its stack: file, line, function, code
+
+    def __str__(self) -> str:
+        place = f"{self.component}[{self.index}]"
+        return f"{place} has been in one call for {self.for_s:.0f} s, at {self.where}"
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """A running topology at one moment: terminal, web page, tests and checks read this value."""
 
@@ -116,6 +131,7 @@ class Snapshot:
     state: str = "active"
     degraded: Mapping[int, TaskError] = field(default_factory=dict)  # quarantined task → why
     untracked_before: str | None = None  # as WorkerStats.untracked, of lives that are over
+    stuck: Mapping[int, StuckCall] = field(default_factory=dict)  # task → its call, from 10 s on
 
     def tasks(self) -> Iterable[TaskStats]:
         """All tasks, worker by worker."""

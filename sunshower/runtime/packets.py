@@ -22,7 +22,7 @@ import numpy as np
 from sunshower.errors import CorruptPacket
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.acker_task import Verdicts
-from sunshower.runtime.frames import Frame, decode
+from sunshower.runtime.frames import Frame, Notes, decode
 from sunshower.runtime.ids import U64
 from sunshower.runtime.ledger import F64
 from sunshower.runtime.plan import Stream
@@ -133,8 +133,8 @@ def read_address(data: bytes) -> Address:
     return Address(*_ADDRESS.unpack_from(data, _HEADER.size))
 
 
-def read_content(data: bytes, streams: Sequence[Stream]) -> Packet:
-    """The body of a packet whose header was read. Raises CorruptPacket."""
+def read_content(data: bytes, streams: Sequence[Stream], notes: Notes | None = None) -> Packet:
+    """The body of a packet whose header was read. Raises CorruptPacket. `notes`: see frames.py."""
     body = memoryview(data)[_HEADER.size + _ADDRESS.size :]
     frames, reports, verdicts, postponed, grants, failed = msgpack.unpackb(
         body, unicode_errors="surrogatepass"
@@ -143,7 +143,7 @@ def read_content(data: bytes, streams: Sequence[Stream]) -> Packet:
     return Packet(
         address.sender,
         address.sender_incarnation,
-        [decode(fields, streams) for fields in frames],
+        [decode(fields, streams, notes) for fields in frames],
         {
             task: ShardReport(
                 _pairs(s_roots, s_xors),

@@ -8,10 +8,11 @@ from enum import StrEnum
 from functools import cached_property
 
 from sunshower.errors import ConfigError
-from sunshower.runtime.ids import INCARNATIONS_MAX
+from sunshower.runtime.ids import INCARNATIONS_MAX, lives_max
 from sunshower.topologies.graph import Component, Graph, StreamSpec, Subscription
 
 ACKER = "__acker"
+_LIVES_MIN = 16  # of a spout task, until its incarnations repeat
 
 
 class Layout(StrEnum):
@@ -89,17 +90,10 @@ class Plan:
         return list(self.graph.subscribers(stream.component, stream.spec.id))
 
     def incarnation(self, spout: Task, life: int) -> int:
-        """The incarnation number of a spout task in its worker's `life` (1, 2, …).
-
-        Raises ConfigError when its 16 bits are used up.
-        """
-        number = life * len(self.spouts) + self.spouts.index(spout)
-        if number >= INCARNATIONS_MAX:
-            raise ConfigError(
-                f"{spout.component}[{spout.index}] has started {life} times, more often than a "
-                "root id can count: submit the topology anew"
-            )
-        return number
+        """The incarnation number of a spout task in its worker's `life` (1, 2, …). Lives wrap
+        around: see ids.py."""
+        count = len(self.spouts)
+        return life % lives_max(count) * count + self.spouts.index(spout)
 
 
 def make_plan(graph: Graph, layout: Layout = Layout.PACK) -> Plan:
@@ -118,10 +112,19 @@ def make_plan(graph: Graph, layout: Layout = Layout.PACK) -> Plan:
         near = sorted({worker for name, _, worker in placed if name in spouts})
         shards = _shard_count(graph, len(near))
         placed += [(ACKER, index, near[index % len(near)]) for index in range(shards)]
+    _check_spouts(sum(component.parallelism for component in graph.spouts))
     tasks = tuple(Task(id, *place) for id, place in enumerate(placed, start=1))
     declared = [(c.id, spec) for c in graph.components.values() for spec in c.streams.values()]
     streams = tuple(Stream(index, *pair) for index, pair in enumerate(declared))
     return Plan(graph, layout, tasks, streams, _back_edges(graph))
+
+
+def _check_spouts(count: int) -> None:
+    if count and lives_max(count) < _LIVES_MIN:
+        raise ConfigError(
+            f"the topology has {count:,} spout tasks, more than a root id can tell apart "
+            f"({INCARNATIONS_MAX // _LIVES_MIN:,}): lower the parallelism of its spouts"
+        )
 
 
 def _shard_count(graph: Graph, default: int) -> int:

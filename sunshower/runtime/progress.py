@@ -5,12 +5,15 @@ cost a message for each report. When a deadline comes, the spout asks the acker 
 the tree was last heard of, and moves the deadline:
 
     due ──asked──▶ waiting for the answer ──an age──▶ now − age + timeout, at most emit + max
-                          │                              └── is over: TIMEOUT
-                          └── none within sweep_grace_s (the shard died, a packet was lost): TIMEOUT
+             ▲            │                              └── is over: TIMEOUT
+             │            ├── none within sweep_grace_s (a packet was lost): asked again
+             └────────────┘
+                          └── emit + max is over: TIMEOUT
 
-So a tree without progress fails at its deadline plus the way there and back, and at
-deadline + sweep_grace_s at the latest; never later than emit + max. Ages travel, not times: the
-clocks of two machines differ. Storm has no such thing: there only resetTimeout, which here too is
+So a tree without progress fails at its deadline plus the way there and back. A lost question or
+answer costs sweep_grace_s and nothing else; only an answer, or emit + max, fails a tree. The trees
+of a shard that died are failed by the sweep (sweeps.py). Ages travel, not times: the clocks of two
+machines differ. Storm has no such thing: there only resetTimeout, which here too is
 a full timeout again, whatever the maximum.
 """
 
@@ -33,12 +36,14 @@ class ProgressDeadline:
         self._asked = NO_IDS
 
     def overdue(self, pending: Pending, due: U64, now: float) -> tuple[U64, U64]:
-        """(trees that have failed, trees to ask about) of those whose deadline has come."""
+        """(trees that have failed, trees to ask about) of those whose deadline has come.
+
+        A tree whose question was not answered is asked about again."""
         ends_s = pending.emitted_s(due) + self._max_s
-        over = np.isin(due, self._asked) | (ends_s <= now)
+        over = ends_s <= now
         asking = due[~over]
+        self._forget(due)
         self._asked = np.concatenate((pending.live(self._asked), asking))
-        self._forget(due[over])
         pending.postpone(asking, np.minimum(now + self._grace_s, ends_s[~over]))
         return due[over], asking
 

@@ -122,7 +122,7 @@ class Supervision:
         self._quiet_since_s: float | None = None
         if quarantined is not None:
             self._last.append(quarantined)
-            self._quarantine(first_try_s + _PROBATION_S)
+            self._quarantine(first_try_s)
 
     @property
     def runs(self) -> bool:

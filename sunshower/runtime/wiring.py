@@ -27,6 +27,7 @@ from sunshower.runtime.manual_spout import NextTupleSpoutTask
 from sunshower.runtime.outlets import Outlet, Outlets, Route
 from sunshower.runtime.pending import Pending
 from sunshower.runtime.plan import ACKER, Plan, Stream, Task
+from sunshower.runtime.probations import Quarantine
 from sunshower.runtime.records_spout import RecordsSpoutTask
 from sunshower.runtime.reports import Reports, Shards
 from sunshower.runtime.retries import Retries
@@ -34,7 +35,6 @@ from sunshower.runtime.routing import make_router
 from sunshower.runtime.spout_task import SpoutTask
 from sunshower.runtime.supervision import Supervised, Supervision
 from sunshower.runtime.table_spout import TablesSpoutTask
-from sunshower.runtime.usercode import TaskError
 from sunshower.topologies.components import Context, tell_nobody
 from sunshower.topologies.graph import Level, Subscription
 from sunshower.topologies.retry import DEAD_LETTERS, Retry
@@ -95,13 +95,13 @@ def wire(
     *,
     recorder: Recorder | None = None,
     first_try_s: float = 0.0,
-    quarantined: Mapping[int, TaskError] | None = None,
+    quarantined: Mapping[int, Quarantine] | None = None,
     scribe: Scribe | None = None,
 ) -> Wired:
     """Make the tasks of `worker` in its `life` (1, 2, …); user code is only made when they open.
 
     `ready(peer)` is where a channel to another worker's task puts itself when it has something to
-    send. `first_try_s`: when tasks may be opened; `quarantined`: those that never are, and why;
+    send. `first_try_s`: when tasks may be opened; `quarantined`: those that wait longer, and why;
     `scribe`: told of what happens.
     """
     recorder = recorder or Recorder()
@@ -122,11 +122,12 @@ def wire(
         outlets = Outlets(task.id, routed, EdgeIds(generator), scribe)
         component = plan.component(task)
         config = plan.graph.config_of(component)
+        why, wait_s = gone.get(task.id, (None, 0.0))
         care = Supervision(
             task,
             config,
-            first_try_s,
-            gone.get(task.id),
+            first_try_s + wait_s,
+            why,
             plan.graph.unavailable,
             generator.random,
         )

@@ -38,6 +38,7 @@ from sunshower.runtime.obituary import Obituary
 from sunshower.runtime.opening import Opening
 from sunshower.runtime.packets import Answer, Packet, read_content
 from sunshower.runtime.plan import Plan
+from sunshower.runtime.probations import Quarantine
 from sunshower.runtime.records_spout import RecordsSpoutTask
 from sunshower.runtime.relay import Relay
 from sunshower.runtime.slices import Slices
@@ -64,13 +65,13 @@ class Worker:
         recorder: Recorder | None = None,
         *,
         delay_s: float = 0.0,
-        quarantined: Mapping[int, TaskError] | None = None,
+        quarantined: Mapping[int, Quarantine] | None = None,
         luggage: Mapping[int, Luggage] | None = None,
         scribe: Scribe | None = None,
         marks: Marks | None = None,
     ) -> None:
         """`delay_s`: before the tasks open (ackers and mail do not wait); `quarantined`: the tasks
-        whose user code is not run in this life, and why; `luggage`: of tasks that go on; `scribe`:
+        whose user code is not run at first, and why; `luggage`: of tasks that go on; `scribe`:
         keeps a history of what happens here; `marks`: see fence.py."""
         self.plan = plan
         self.worker = worker
@@ -149,6 +150,7 @@ class Worker:
             lane = self._lanes.get(peer)
             if lane is None or life <= (lane.peer_incarnation or 0):
                 continue
+            self._losses.spouts_began(peer, life)
             is_new = lane.peer_incarnation is None
             lost = lane.peer_is(life)
             if not is_new:
@@ -159,7 +161,7 @@ class Worker:
         """A packet that the inlet has accepted."""
         if self._packed is not None:
             return  # what is in it was given up, and is emitted again in the next life
-        packet = read_content(data, self.plan.streams)
+        packet = self._call.rebuild(partial(read_content, data, self.plan.streams, self._call))
         self.peers({packet.sender: packet.life})  # it may overtake the master's news of a new life
         if packet.life != self._lanes[packet.sender].peer_incarnation:
             return  # from a life that is over; the sweep takes care of what was in it
@@ -290,6 +292,7 @@ class Worker:
             self._losses.count,
             next(filter(None, untracked), None),
             at_rest=not any(spout.active for spout in self._spouts),
+            crash_reports=self._call.crash_reports,
         )
 
     def pulse(self) -> tuple[object, ...]:

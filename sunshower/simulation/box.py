@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mmap import mmap
 
-from sunshower.runtime.blackbox import BlackBox
+from sunshower.runtime.blackbox import BlackBox, Running
 from sunshower.runtime.ids import NO_IDS, U64
 from sunshower.simulation.clocks import ProcessClock
 from sunshower.simulation.world import World
@@ -40,12 +40,14 @@ class SimBox(BlackBox):
         self.begun_s = self._world.now_s + self._clock.ahead_s
 
     def end(self) -> None:
+        if self._task == _NOBODY:
+            return  # a packet without records
         self._clock.ahead_s += self._world.about(self._call_s)
         self._note_call()
         self._task = _NOBODY
 
-    def overdue(self, now: float, limit_s: float) -> bool:
-        return self._task != _NOBODY and now - self._since_s >= limit_s
+    def running(self) -> Running | None:
+        return None if self._task == _NOBODY else Running(self._task, self._since_s)
 
     def new_slice(self) -> None:
         """Nothing that the last one did can be hit any more."""

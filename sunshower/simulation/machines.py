@@ -64,13 +64,18 @@ class Machines:
         return found
 
     def kill_node(self, node: str) -> list[int]:
-        """SIGKILL for all processes on a machine."""
+        """The end of a machine: SIGKILL for all its processes, and its black boxes are lost.
+
+        It is there again at once, as an empty one of the same name."""
         if node not in self._names:
             raise ClusterError(
                 f"there is no machine {node!r} in this cluster; there are: {', '.join(self._names)}"
             )
         dead = [address for address, p in sorted(self.processes.items()) if p.node == node]
-        return [pid for address in dead if (pid := self.kill(address)) is not None]
+        pids = [pid for address in dead if (pid := self.kill(address)) is not None]
+        for worker in [w for w, (where, _) in self._site.boxes.items() if where == node]:
+            del self._site.boxes[worker]  # nobody can ask the machine for them any more
+        return pids
 
     def stop(self) -> None:
         """Nobody is started again, and nobody is there any more."""

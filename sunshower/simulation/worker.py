@@ -66,8 +66,8 @@ class SimWorker(Process):
         self._told: tuple[object, ...] | None = None  # the pulse then
         self._tell_at_s = 0.0  # on the world's clock
         self._will_tell = False
-        node_of_box, box = site.boxes.get(worker, ("", b""))
-        self._obituary = read(box, worker) if node_of_box == node else None
+        _, box = site.boxes.get(worker, ("", b""))  # from another machine, too, if that is there
+        self._obituary = read(box, worker)
         self._box: SimBox | None = None
         self._entries: list[Entry] = []  # its part of the history
         self._kept = 0  # how many of them no death can take back
@@ -366,7 +366,8 @@ class SimWorker(Process):
     def _watch(self) -> None:
         """The watchdog: a call of user code that has let too much time pass ends the process."""
         box, limit_s = self._box, self._core.plan.graph.config.block_max_s
-        if box is not None and box.overdue(self.clock.now(), limit_s):
+        call = None if box is None else box.running()
+        if box is not None and call is not None and self.clock.now() - call.since_s >= limit_s:
             found_s = box.begun_s + self.clock.in_world_s(limit_s) * self._world.between(1, 9 / 8)
             self.clock.ahead_s = min(self.clock.ahead_s, found_s - self._world.now_s)
             box.testify("".join(traceback.format_stack()))

@@ -264,9 +264,9 @@ class Network:
         """What of the luggage of a worker's tasks is in the store; see steered.py."""
 
     def _work(self, node: Node) -> None:
-        while node.mail:
-            node.mail.popleft()()
         try:
+            while node.mail:
+                node.mail.popleft()()
             wait_s = node.core.step()
         except Killed:
             self.crash(node.core.worker)

@@ -165,14 +165,13 @@ def test_of_a_very_long_stack_the_innermost_frames_are_kept() -> None:
     )
 
 
-def test_call_is_overdue_after_the_limit_and_only_while_it_runs() -> None:
+def test_call_is_known_while_it_runs() -> None:
     _, recorder, _ = box()
-    assert not recorder.overdue(1e9, 60)
+    assert recorder.running() is None
     recorder.begin(2, NO_IDS, 100.0)
-    assert not recorder.overdue(159.9, 60)
-    assert recorder.overdue(160.0, 60)
+    assert recorder.running() == (2, 100.0)
     recorder.end()
-    assert not recorder.overdue(1e9, 60)
+    assert recorder.running() is None
 
 
 def test_roots_of_the_same_process_are_found_again_as_messages() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from sunshower import Bolt, Cause, Context, Spout
 from sunshower.runtime.plan import Layout
+from sunshower.runtime.probations import Quarantine
 from sunshower.runtime.supervision import Standing
 from sunshower.runtime.usercode import TaskError
 from sunshower.runtime.worker import Worker
@@ -23,7 +24,7 @@ WHY = TaskError("keep", 0, BOLT, "its process died 6 times in a row")
 def started(site: Site, worker: int, delay_s: float, **quarantined: TaskError) -> Worker:
     """A second life of `worker`, told so."""
     tasks = {task.component: task.id for task in site.plan.tasks}
-    why = {tasks[component]: error for component, error in quarantined.items()}
+    why = {tasks[name]: Quarantine(error, 30.0) for name, error in quarantined.items()}
     core = Worker(
         site.plan,
         worker,

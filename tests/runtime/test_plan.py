@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sunshower import Counter, Number, Topology
 from sunshower.errors import ConfigError
-from sunshower.runtime.ids import INCARNATIONS_MAX
+from sunshower.runtime.ids import INCARNATIONS_MAX, is_older_life, lives_max
 from sunshower.runtime.plan import ACKER, Layout, Plan, make_plan
 
 
@@ -117,18 +117,22 @@ def test_incarnation_is_never_given_twice_and_names_its_spout(
     assert all(number % spouts == index for (index, _), number in given_out.items())
 
 
-def test_later_life_has_a_higher_incarnation() -> None:
-    some = plan(Layout.PACK, spouts=3)
-    numbers = [some.incarnation(some.spouts[1], life) for life in range(1, 9)]
-    assert numbers == sorted(numbers)
+@pytest.mark.parametrize("spouts", [1, 3, 4, 100])
+def test_later_life_has_a_later_incarnation_also_where_they_wrap_around(spouts: int) -> None:
+    some = plan(Layout.PACK, spouts=spouts)
+    spout, circle = some.spouts[spouts // 2], lives_max(spouts)
+    for first in (1, circle - 3, circle, 1000 * circle - 1):
+        numbers = [some.incarnation(spout, first + more) for more in range(8)]
+        assert max(numbers) < INCARNATIONS_MAX
+        for older, newer in pairwise(numbers):
+            assert is_older_life(older, newer, spouts)
+            assert not is_older_life(newer, older, spouts)
+            assert not is_older_life(newer, newer, spouts)
 
 
-def test_spout_that_restarts_too_often_is_told_so() -> None:
-    some = plan(Layout.PACK, spouts=4)
-    last = INCARNATIONS_MAX // 4 - 1
-    some.incarnation(some.spouts[3], last)
-    with pytest.raises(ConfigError, match=rf"spout\[0\] has started {last + 1} times"):
-        some.incarnation(some.spouts[0], last + 1)
+def test_more_spout_tasks_than_root_ids_can_tell_apart_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"5,000 spout tasks, .* \(4,096\)"):
+        plan(Layout.PACK, spouts=5_000)
 
 
 # ---- edges that close a cycle -------------------------------------------------------------------

@@ -66,16 +66,40 @@ def test_tree_that_was_not_heard_of_fails_with_the_answer() -> None:
     assert "no progress within 30 s, or no verdict within 70 s" in spout.spout.heard[0][2]
 
 
-def test_silence_of_the_shard_fails_after_the_grace() -> None:
+def test_question_that_is_not_answered_is_asked_again_until_the_maximum() -> None:
     here = rig(5)
     spout = here.spout("numbers")
     spout.look(30.0)
+    (first,) = asked(here)
     assert spout.next_look_s == 31.0
     spout.look(30.9)
+    assert not asked(here)
+    for now in np.arange(31.0, 70.0):
+        spout.look(now)
+        (again,) = asked(here)
+        assert again.tolist() == first.tolist()
     assert not heard(here)
-    spout.look(31.0)
+    spout.look(70.0)
+    assert not asked(here)
     assert heard(here) == [("fail", 0)]
     assert spout.spout.heard[0][2].startswith("timeout: ")
+
+
+def test_lost_answer_costs_a_tree_nothing_but_time() -> None:
+    here = rig(5)
+    spout = here.spout("numbers")
+    spout.look(30.0)
+    spout.look(31.0)  # the answer to the first question is lost
+    _, roots = asked(here)
+    spout.heard_of(roots, np.array([2.0]), 31.2)
+    spout.look(32.0)  # the grace is over, and nothing is due
+    assert not asked(here)
+    assert not heard(here)
+    assert spout.next_look_s == pytest.approx(59.2), "last heard of at 29.2, and 30 s from then"
+    spout.look(59.2)
+    (roots,) = asked(here)
+    spout.heard_of(roots, np.array([30.0]), 59.4)
+    assert heard(here) == [("fail", 0)], "the answer says that it is too old"
 
 
 def test_nothing_outlives_the_hard_maximum() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from sunshower import Context
+from sunshower.errors import TopologyFailed
 from sunshower.runtime.history import What
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.run import SimRun
@@ -30,6 +31,14 @@ class Once(Work):
 
 def die(context: Context) -> None:
     raise Killed
+
+
+class Poison(Work):
+    """One number kills its process every time."""
+
+    def __call__(self, number: int, context: Context) -> None:
+        if number == 7:
+            raise Killed
 
 
 def causes(run: SimRun) -> set[str]:
@@ -121,16 +130,38 @@ def test_one_that_is_killed_in_the_middle_of_a_call_tells_which_records_it_had(s
 
 
 @SEEDS
-def test_a_successor_on_another_machine_finds_no_black_box(seed: int) -> None:
+def test_a_successor_on_another_machine_finds_the_black_box(seed: int) -> None:
     work = Once(die)
     run = submitted(seed, working(work), nodes=3)
     all_done(run, work)
-    first = process(run, "work")
     where = {node: workers for node, workers in run.nodes().items() if workers}
     assert sorted(worker for workers in where.values() for worker in workers) == run.plan.workers
-    found = run._master.core.obituaries.get(first.address)
-    before = "node-" + str((first.address + 1) % 3)
-    assert (found is not None) == (first.node == before)
+    found = run._master.core.obituaries[process(run, "work").address]
+    assert found.task == run.plan.tasks_of("work")[0].id
+
+
+@SEEDS
+def test_a_black_box_is_lost_with_its_machine(seed: int) -> None:
+    work = Once(lambda context: context.clock.sleep(2.0))
+    run = submitted(seed, working(work), nodes=3)
+    while not work.asked[7]:
+        run.wait(0.05)
+    first = process(run, "work")
+    run.kill_node(first.node)
+    all_done(run, work)
+    assert first.address not in run._master.core.obituaries
+
+
+@SEEDS
+@pytest.mark.parametrize("nodes", [1, 3, 5])
+def test_poison_kills_as_many_processes_as_it_has_attempts_on_any_number_of_machines(
+    seed: int, nodes: int
+) -> None:
+    work = Poison()
+    run = submitted(seed, working(work, attempts_max=4), nodes=nodes)
+    with pytest.raises(TopologyFailed, match="message 7 of spout 'numbers' failed 4 times"):
+        all_done(run, work)
+    assert work.asked[7] == 4
 
 
 @SEEDS

@@ -1,0 +1,108 @@
+"""Calls of user code that do not return: reported with their place, once and at each doubling."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from sunshower import Counter, Number, Topology
+from sunshower.actors import watchdog
+from sunshower.actors.cluster import RayCluster
+from sunshower.actors.run import RayRun
+from sunshower.actors.watchdog import Slow, SlowCalls
+from sunshower.runtime.blackbox import BlackBox, Running
+from sunshower.runtime.ids import NO_IDS
+from sunshower.runtime.metrics import StuckCall
+from sunshower.runtime.plan import make_plan
+
+
+def reported(slow: SlowCalls, call: Running | None, *lasted_s: float) -> list[float]:
+    return [for_s for for_s in lasted_s if slow.is_due(call, for_s)]
+
+
+def test_slow_call_is_reported_once_and_again_whenever_its_time_has_doubled() -> None:
+    slow, call = SlowCalls(10), Running(3, 100.0)
+    seconds = [float(second) for second in range(100)]
+    assert reported(slow, call, *seconds) == [10, 20, 40, 80]
+
+
+def test_look_that_comes_late_reports_once() -> None:
+    assert reported(SlowCalls(10), Running(3, 100.0), 9, 45, 46, 79, 80) == [45, 80]
+
+
+def test_next_call_is_reported_anew_and_a_short_one_is_not() -> None:
+    slow = SlowCalls(10)
+    assert reported(slow, Running(3, 100.0), 10, 11) == [10]
+    assert reported(slow, Running(3, 112.0), 0, 9) == []
+    assert reported(slow, None, 0) == []
+    assert reported(slow, Running(3, 130.0), 10) == [10]
+
+
+@pytest.fixture
+def ends() -> Iterator[threading.Event]:
+    """Set, it lets the call return that waits for it."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def hang(recorder: BlackBox, until: threading.Event) -> None:
+    recorder.begin(1, NO_IDS, time.monotonic())
+    until.wait()
+    recorder.end()
+
+
+def test_watchdog_tells_which_task_is_stuck_and_where(ends: threading.Event) -> None:
+    topology = Topology("t")
+    topology.spout("numbers", Counter(9))
+    plan = make_plan(topology.graph())
+    box = BlackBox(bytearray(BlackBox.size_of(plan, 0)), 1)
+    thread = threading.Thread(target=hang, args=(box, ends))
+    thread.start()
+    reports = queue.Queue[Slow]()
+    watchdog.start(lambda: box, thread, 60.0, reports.put, slow_s=0.05)
+    first, second = reports.get(timeout=30), reports.get(timeout=30)
+    ends.set()
+    thread.join()
+    assert (first.task, second.task) == (1, 1)
+    assert 0.05 <= first.for_s < second.for_s
+    assert "threading.py" in first.where
+    assert "in hang\n    until.wait()" in "".join(first.stack.format())
+
+
+def waits(number: Number) -> None:
+    if number.value == 7:
+        threading.Event().wait(14)
+
+
+def until_stuck(run: RayRun) -> StuckCall:
+    end_s = time.monotonic() + 60
+    while not run.wait(0.2):
+        assert time.monotonic() < end_s
+        for call in run.snapshot().stuck.values():
+            return call
+    raise AssertionError("nobody was told of it")
+
+
+def test_call_that_has_not_returned_for_ten_seconds_is_in_the_snapshot_until_it_returns(
+    ray_cluster: RayCluster,
+) -> None:
+    topology = Topology("stuck")
+    topology.spout("numbers", Counter(9)).shuffle().bolt("waits", waits)
+    run = ray_cluster.submit(topology.graph())
+    try:
+        call = until_stuck(run)
+        assert (call.component, call.index) == ("waits", 0)
+        assert 10 <= call.for_s < 14
+        assert "wait" in call.where
+        assert "threading.py" in call.where
+        assert "waits[0] has been in one call for 1" in str(call)
+        assert run.wait(60)
+        assert not run.snapshot().stuck
+        assert run.snapshot().restarts == 0
+    finally:
+        run.stop()

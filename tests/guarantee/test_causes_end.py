@@ -1,0 +1,133 @@
+"""Causes that could repeat for ever: each uses up attempts, and then it ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from sunshower import Bolt, Cause, Number, Retry, Spout, Topology
+from sunshower.errors import TopologyFailed
+from sunshower.runtime.plan import Layout
+from tests.guarantee.stage import Journal, Letters, Numbers, Stage, Work
+from tests.runtime.harness import Killed
+
+SEEDS = pytest.mark.parametrize("seed", range(10))
+POISON = 3
+
+
+@dataclass
+class Heavy:
+    """A record whose constructor kills the process of whoever rebuilds the poison."""
+
+    value: int
+
+    def __post_init__(self) -> None:
+        rebuilt[self.value] += 1
+        if self.value == POISON:
+            raise Killed
+
+
+rebuilt = Counter[int]()
+
+
+class HeavyNumbers(Spout[Heavy]):
+    """Makes its records without their constructor."""
+
+    def __init__(self, journal: Journal, total: int) -> None:
+        self.journal, self.total = journal, total
+
+    def records(self) -> Iterator[Heavy]:
+        for value in range(self.total):
+            record = object.__new__(Heavy)
+            record.value = value
+            yield record
+
+    def ack(self, message_id: int) -> None:
+        self.journal.acked_s[message_id].append(self.journal.clock.now())
+
+
+class StoreHeavy(Bolt[Heavy, None]):
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+
+    def process(self, record: Heavy) -> None:
+        self.journal.stored[record.value] += 1
+
+
+class Decoding(Stage):
+    """Records are rebuilt where they arrive."""
+
+    def declare(self, topology: Topology, work: Work, spout: dict[str, Any]) -> None:
+        numbers = topology.spout("numbers", HeavyNumbers(self.journal, self.total), **spout)
+        numbers.shuffle().bolt("store", StoreHeavy(self.journal))
+        if spout["retry"].dead_letters:
+            letters = numbers.stream("dead_letters").shuffle()
+            letters.bolt("letters", Letters(self.journal))
+
+
+@SEEDS
+@pytest.mark.parametrize("attempts", [2, 4])
+def test_record_whose_rebuilding_kills_the_process_is_a_dead_letter_after_its_attempts(
+    seed: int, attempts: int
+) -> None:
+    rebuilt.clear()
+    retry = Retry(attempts=attempts, dead_letters=True)
+    journal = Decoding(seed=seed, spout={"retry": retry}).run()
+    assert [letter.message_id for letter in journal.letters] == [POISON], "and no neighbour of it"
+    (letter,) = journal.letters
+    assert (letter.component, letter.cause) == ("store", Cause.ACTOR_DIED)
+    assert letter.attempts == attempts
+    assert rebuilt[POISON] == attempts, "each of its attempts has killed one process"
+
+
+@SEEDS
+def test_record_whose_rebuilding_kills_the_process_ends_the_topology_without_dead_letters(
+    seed: int,
+) -> None:
+    rebuilt.clear()
+    stage = Decoding(seed=seed, spout={"retry": Retry(attempts=2)})
+    with pytest.raises(TopologyFailed, match=f"message {POISON} of spout 'numbers' failed 2 times"):
+        stage.run()
+    assert rebuilt[POISON] == 2
+
+
+class Twins(Bolt[Number, Number]):
+    def process(self, record: Number) -> Iterator[Number]:
+        yield record
+        yield record
+
+
+class Cycle(Stage):
+    """It makes more than it takes in."""
+
+    def declare(self, topology: Topology, work: Work, spout: dict[str, Any]) -> None:
+        numbers = topology.spout("numbers", Numbers(self.journal, self.total), **spout)
+        twins = numbers.shuffle().bolt("work", Twins)
+        twins.shuffle().into("work")
+        if "retry" in spout:
+            letters = numbers.stream("dead_letters").shuffle()
+            letters.bolt("letters", Letters(self.journal))
+
+
+CYCLE = {"layout": Layout.PACK, "window_records_max": 100, "frame_records_max": 50}
+
+
+@SEEDS
+def test_cycle_that_makes_more_than_it_takes_in_ends_after_its_attempts(seed: int) -> None:
+    stage = Cycle(seed=seed, total=3, **CYCLE)
+    with pytest.raises(TopologyFailed, match=r"failed 5 times.*overload.*window_records_max"):
+        stage.run()
+
+
+@SEEDS
+def test_input_of_such_a_cycle_is_a_dead_letter_after_its_attempts(seed: int) -> None:
+    stage = Cycle(
+        seed=seed, total=3, spout={"retry": Retry(attempts=3, dead_letters=True)}, **CYCLE
+    )
+    letters = stage.run().letters
+    assert sorted(letter.message_id for letter in letters) == [0, 1, 2]
+    assert {(letter.cause, letter.attempts) for letter in letters} == {(Cause.OVERLOAD, 3)}
