@@ -81,7 +81,11 @@ def run(seconds: float) -> Figures:
             settings = {"bootstrap.servers": kafka.bootstrap}
             found = [int(one.value() or b"-1") for one in tails(settings, "out", _ALL)]
             lost = {*range(int(emitted))} - {*found}
-            return {"arrived": len(found), "repeated": len(found) - len({*found}), "lost": len(lost)}
+            return {
+                "arrived": len(found),
+                "repeated": len(found) - len({*found}),
+                "lost": len(lost),
+            }
 
         found = guarded(watch, scenario)
         topology.stop()
