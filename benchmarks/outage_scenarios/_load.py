@@ -1,4 +1,4 @@
-"""What the scenarios have in common: a source of numbers, the outage, and what is measured of it."""
+"""What the scenarios share: a source of numbers, the outage, and what is measured of it."""
 
 from __future__ import annotations
 

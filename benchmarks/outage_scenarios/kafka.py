@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.outage_scenarios import _load
 from benchmarks.outage_scenarios._load import Figures, Numbers, Watch, guarded
-from sunshower import Number, Retry, Topology
+from sunshower import Bolt, DeadLetter, Retry, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.shipping import ship
 from sunshower.dev.kafka import Kafka
@@ -44,13 +43,14 @@ def is_read(bootstrap: str, topic: str) -> bool:
         return False
 
 
-def bury(letter: object) -> Iterator[Number]:
-    """Takes dead letters."""
-    return iter(())
+class Bury(Bolt[DeadLetter, None]):
+    """Takes dead letters; the spouts count them."""
+
+    def process(self, record: DeadLetter) -> None: ...
 
 
 def declare(bootstrap: str, end: Path) -> Topology:
-    """numbers → topic "in", and topic "in" → topic "out", with dead letters."""
+    """Numbers → topic "in", and topic "in" → topic "out", with dead letters."""
     settings = {"bootstrap.servers": bootstrap}
     made = Topology("outage", workers=2)
     retry = Retry(dead_letters=True)
@@ -59,8 +59,8 @@ def declare(bootstrap: str, end: Path) -> Topology:
     spout = KafkaSpout({**settings, "group.id": _GROUP}, topics=["in"])
     read = made.spout("read", spout, _PARTITIONS, retry=retry)
     read.shuffle().bolt("copy", KafkaBolt(settings, "out", value="value"), parallelism=2)
-    for spout_stream, name in ((numbers, "bury numbers"), (read, "bury read")):
-        spout_stream.stream("dead_letters").shuffle().bolt(name.replace(" ", "_"), bury)
+    for stream, name in ((numbers, "bury_numbers"), (read, "bury_read")):
+        stream.stream("dead_letters").shuffle().bolt(name, Bury)
     return made
 
 

@@ -48,7 +48,7 @@ class Count(Bolt[KafkaRecord, None]):
 
 
 def declare(bootstrap: str, connect: str, end: Path) -> Topology:
-    """numbers → topic "in" → each counted once, in ZooKeeper."""
+    """Numbers → topic "in" → each counted once, in ZooKeeper."""
     settings = {"bootstrap.servers": bootstrap}
     made = Topology("outage", workers=2)
     retry = Retry(dead_letters=True)
@@ -62,7 +62,7 @@ def declare(bootstrap: str, connect: str, end: Path) -> Topology:
     counted = deduplicate("value", Count(), memory=_KEYS, tree=lambda: ZooKeeperTree(connect))
     read.shuffle().bolt("count", counted)
     for stream, name in ((numbers, "bury_numbers"), (read, "bury_read")):
-        stream.stream("dead_letters").shuffle().bolt(name, kafka.bury)
+        stream.stream("dead_letters").shuffle().bolt(name, kafka.Bury)
     return made
 
 
@@ -83,7 +83,7 @@ def run(seconds: float) -> Figures:
 
         def counts(tree: ZooKeeperTree) -> tuple[int, int]:
             node = tree.get(_COUNTS)
-            state: tuple[int, int] = pickle.loads(node.value)[1] if node else (0, 0)  # noqa: S301
+            state: tuple[int, int] = pickle.loads(node.value)[1] if node else (0, 0)
             return state
 
         def scenario() -> Figures:
