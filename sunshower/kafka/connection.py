@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
-from sunshower.kafka.metadata import as_ours
+from sunshower.errors import KafkaError, KafkaUnreachable
+from sunshower.kafka.metadata import KafkaDirectory, as_ours
 
-_PROBE_S = 1.0  # to wait for an answer while all brokers are away
 _REASONS = {"_TRANSPORT", "_RESOLVE", "_TIMED_OUT"}
 
 
@@ -18,10 +20,13 @@ class Connection:
     keeps its queue. `check` raises instead, so that the task pauses and says what it waits for.
     """
 
-    def __init__(self, address: str) -> None:
-        self._address = address
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = settings
+        self._address = str(settings.get("bootstrap.servers"))
         self._is_cut = False  # all brokers were away when they were last heard of
         self._reason: Any = None  # what the client said of the last connection that failed
+        self._thread: threading.Thread | None = None  # asks until a broker answers
+        self._is_closed = False
 
     def hear(self, error: Any) -> None:
         """Note an error that the client reports about itself."""
@@ -31,15 +36,29 @@ class Connection:
         elif error.name() in _REASONS:
             self._reason = error
 
-    def check(self, list_topics: Callable[..., object]) -> None:
-        """Raise KafkaUnreachable if all brokers are away, within a second. `list_topics` is the
-        client's; it is called only after the client has reported that all brokers are away."""
+    def check(self) -> None:
+        """Raise KafkaUnreachable if all brokers are away. It does not block: from the first call
+        on another thread asks them, until there is an answer."""
         if not self._is_cut:
             return
-        from confluent_kafka import KafkaException
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._ask, name="kafka-outage", daemon=True)
+            self._thread.start()
+        raise as_ours(self._reason, "anything", self._address)
 
-        try:
-            list_topics(timeout=_PROBE_S)
-        except KafkaException as error:
-            raise as_ours(self._reason or error.args[0], "anything", self._address) from error
+    def close(self) -> None:
+        """Let the thread end, if there is one."""
+        self._is_closed = True
+
+    def _ask(self) -> None:
+        """With a client of its own: that of the task may be closed meanwhile."""
+        with closing(KafkaDirectory(self._settings)) as directory:
+            while not self._is_closed:
+                try:
+                    directory.topics()
+                except KafkaUnreachable:
+                    continue  # that took two seconds at least
+                except KafkaError:
+                    break  # a refusal is an answer
+                break
         self._is_cut, self._reason = False, None

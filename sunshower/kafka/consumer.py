@@ -43,7 +43,7 @@ class Consumer:
         self.address = str(settings["bootstrap.servers"])
         self.group = str(settings["group.id"])
         self.told: list[Any] = []  # what the client says of itself, the newest at the end
-        self._connection = Connection(self.address)
+        self._connection = Connection(settings)
         self.grouped = False  # a member of a group
         self.eager = False  # a member of a group that gives all back before each assignment
         strategy = str(settings.get("partition.assignment.strategy", ""))
@@ -128,12 +128,12 @@ class Consumer:
         return next(rights, error)
 
     def check(self) -> None:
-        """Raise KafkaUnreachable if all brokers are away. Blocks for a second at most, and only
-        then: call it where nothing comes."""
-        self._connection.check(self.client.list_topics)
+        """Raise KafkaUnreachable if all brokers are away: call it where nothing comes."""
+        self._connection.check()
 
     def close(self) -> None:
         """Leave the group, if it is a member of one."""
+        self._connection.close()
         self.client.close()
 
     def _call(self, what: str, call: Callable[..., Any], *given: Any) -> Any:

@@ -44,7 +44,7 @@ class Producer:
         self.settings = dict(settings)
         self.address = str(settings.get("bootstrap.servers", "(no bootstrap.servers)"))
         self.fatal: KafkaError | None = None  # from then on nothing can be sent any more
-        self._connection = Connection(self.address)
+        self._connection = Connection(self.settings)
         self._known: dict[str, int] = {}  # topics, and how many partitions they have
         self._clock = clock or SystemClock()
         self._unknown: dict[str, tuple[float, KafkaError]] = {}  # until when not to ask, and why
@@ -71,8 +71,8 @@ class Producer:
         return self._known[topic]
 
     def check(self) -> None:
-        """Raise KafkaUnreachable if all brokers are away, within a second."""
-        self._connection.check(self._client.list_topics)
+        """Raise KafkaUnreachable if all brokers are away."""
+        self._connection.check()
 
     def send(self, message: Message, delivered: Delivered | None = None) -> bool:
         """Take a message in; False if there is no room for it now.
@@ -107,11 +107,13 @@ class Producer:
 
     def abandon(self) -> None:
         """Give up all that is not delivered: it is told at once."""
+        self._connection.close()
         self._client.purge()
         self._client.flush(1.0)
 
     def let_go(self) -> None:
         """Use it no more: its threads, buffers and connections go, with all that is in them."""
+        self._connection.close()
         self._client = self._produce = None  # type: ignore[assignment]  # it refers to this object
 
     def ours(self, error: Refusal, about: Message | Sent | str) -> KafkaError:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import struct
+import threading
 from contextlib import closing
 from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import KafkaError as ClientError
-from confluent_kafka import KafkaException
 
 from sunshower.clock import ManualClock, SystemClock
 from sunshower.dev.ports import Ports
 from sunshower.errors import KafkaError, KafkaUnreachable, NotAuthorised, UnknownTopic
 from sunshower.kafka import bolt as bolts
-from sunshower.kafka import transactions
+from sunshower.kafka import connection, transactions
 from sunshower.kafka.batches import KafkaOpaque
 from sunshower.kafka.bolt import KafkaBolt
 from sunshower.kafka.connection import Connection
@@ -101,33 +101,46 @@ def test_an_address_that_nobody_answers_is_named_within_five_seconds(ask: Any, n
 
 
 class Brokers:
-    """What `list_topics` of a client does while they are there, or away."""
+    """A directory that is asked by another thread: it fails twice, and answers when it may."""
 
     def __init__(self) -> None:
-        self.answer = True
         self.asked = 0
+        self.is_away, self.may_answer = threading.Event(), threading.Event()
 
-    def list_topics(self, timeout: float) -> None:
+    def __call__(self, _: object) -> Brokers:
+        return self
+
+    def topics(self) -> frozenset[str]:
         self.asked += 1
-        assert timeout <= 2
-        if not self.answer:
-            raise KafkaException(ClientError(ClientError._TRANSPORT))
+        if self.asked < 3:
+            raise KafkaUnreachable("away")
+        self.is_away.set()
+        assert self.may_answer.wait(60)
+        return frozenset()
+
+    def close(self) -> None: ...
 
 
-def test_a_client_that_is_cut_off_is_asked_until_there_is_an_answer() -> None:
-    brokers, connection = Brokers(), Connection("host:1")
-    connection.check(brokers.list_topics)
-    connection.hear(ClientError(ClientError._TRANSPORT, "one of three"))
-    connection.check(brokers.list_topics)
+def test_a_client_that_is_cut_off_is_asked_until_there_is_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    brokers, made = Brokers(), Connection({"bootstrap.servers": "host:1"})
+    monkeypatch.setattr(connection, "KafkaDirectory", brokers)
+    made.check()
+    made.hear(ClientError(ClientError._TRANSPORT, "one of three"))
+    made.check()
     assert brokers.asked == 0, "the others are there"
-    connection.hear(ClientError(ClientError._ALL_BROKERS_DOWN))
-    brokers.answer = False
+    made.hear(ClientError(ClientError._ALL_BROKERS_DOWN))
     for _ in range(2):
         with pytest.raises(KafkaUnreachable, match=r"host:1.*one of three"):
-            connection.check(brokers.list_topics)
-    brokers.answer = True
-    for _ in range(2):
-        connection.check(brokers.list_topics)
+            made.check()
+    assert brokers.is_away.wait(60)
+    with pytest.raises(KafkaUnreachable):
+        made.check()
+    brokers.may_answer.set()
+    assert made._thread is not None
+    made._thread.join(60)
+    made.check()
     assert brokers.asked == 3
 
 
