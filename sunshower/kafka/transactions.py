@@ -174,8 +174,12 @@ class TransactionalKafkaBolt(Bolt[Any, None]):
 
     def _renew(self) -> None:
         """Another producer after a failure: the client carries the numbers of what failed into what
-        comes next. Raises KafkaError; there is none then."""
+        comes next. Raises KafkaError; there is none then. While all brokers are away the old one
+        stays, which says so without a wait."""
         if self._failed:
+            if self._is_there:
+                self._producer.poll(0.0)
+                self._producer.check()
             self._producer.let_go()
             self._is_there = False
             self._producer = Transactions(self.settings, self._id)

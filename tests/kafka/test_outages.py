@@ -244,6 +244,10 @@ class Transacting:
 
     def begin(self) -> None: ...
     def let_go(self) -> None: ...
+    def poll(self, _: float) -> None: ...
+
+    def check(self) -> None:
+        self._answer()
 
     def produce(self, message: Any) -> None:
         self.sent.append(message)
