@@ -69,18 +69,22 @@ def _postgres(error: Any) -> bool:
     return not any(words in str(error) for words in _POSTGRES_FOR_GOOD)
 
 
-_KAFKA_CODES = {
+# Of librdkafka: the client's own begin with an underscore, the others are of the brokers.
+KAFKA_CODES = {
     *("_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_TIMED_OUT_QUEUE"),
     *("_MSG_TIMED_OUT", "_WAIT_COORD", "_NODE_UPDATE", "_QUEUE_FULL"),
     *("BROKER_NOT_AVAILABLE", "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION"),
     *("REPLICA_NOT_AVAILABLE", "REQUEST_TIMED_OUT", "NETWORK_EXCEPTION", "KAFKA_STORAGE_ERROR"),
     *("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"),
     *("NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "NOT_CONTROLLER"),
+    *("_FAIL", "_DESTROY_BROKER", "_PURGE_QUEUE", "_PURGE_INFLIGHT", "LISTENER_NOT_FOUND"),
+    *("OFFSET_NOT_AVAILABLE", "UNSTABLE_OFFSET_COMMIT", "CONCURRENT_TRANSACTIONS"),
+    *("FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "THROTTLING_QUOTA_EXCEEDED"),
 }
 
 
 def _kafka(error: Any) -> bool:
-    return bool(error.args) and error.args[0].name() in _KAFKA_CODES
+    return bool(error.args) and error.args[0].name() in KAFKA_CODES
 
 
 # (top package, class) → whether this error of it is an outage. The nearest class in the error's

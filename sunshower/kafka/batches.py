@@ -187,7 +187,8 @@ class KafkaBatches(Partitioned):
                 self._committed[partition_of(name)] = Extent.of(kept, name).end
 
     def emit_all_new(self, last: Mapping[str, Any], room: Room) -> dict[str, Any]:
-        """One batch of all of a task's partitions, of what they have now."""
+        """One batch of all of a task's partitions, of what they have now. Raises KafkaUnreachable
+        while all brokers are away."""
         self._connect()
         starts = self._starts(last)
         if not starts:
@@ -195,6 +196,8 @@ class KafkaBatches(Partitioned):
         self._fetching.seek({one: extent.end for one, extent in starts.items()})
         until = {one: e.until for one, e in starts.items() if e.until is not None}
         taken = self._fetching.take(room, until)
+        if starts and not taken:
+            self._connect().check()
         found = {}
         for partition, start in sorted(starts.items()):
             messages = taken.get(partition, [])

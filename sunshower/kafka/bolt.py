@@ -28,9 +28,11 @@ class KafkaBolt(Bolt[Any, None]):
     `settings` are librdkafka's, passed on unchanged: `bootstrap.servers`, `security.…`,
     `linger.ms`, `compression.type`, and so on. The producer is idempotent unless they forbid it.
 
-    A record is acked when all in-sync replicas have its message, and not before. If it cannot be
-    delivered within `message.timeout.ms` (5 minutes), or is refused, it fails with the cause; while
-    it is on its way its tree does not time out. A full queue slows down whoever sends to this bolt.
+    A record is acked when all in-sync replicas have its message, and not before. If it is refused,
+    it fails with the cause; while it is on its way its tree does not time out. While all brokers
+    are away the task waits, and the client keeps what it has. A record that it could not deliver
+    within `message.timeout.ms` (5 minutes) fails with the cause `unavailable`, which uses up no
+    attempt. A full queue slows down whoever sends to this bolt.
     What is replayed may be sent twice: at least once.
 
     Raises at its start UnknownTopic, NotAuthorised, KafkaUnreachable, or ConfigError.
@@ -79,8 +81,9 @@ class KafkaBolt(Bolt[Any, None]):
             self._producer.check_topic(self.topic)
 
     def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
-        """Send it; it is settled by a later `flush`."""
+        """Send it; it is settled by a later `flush`. Raises KafkaUnreachable."""
         self._hands = out
+        self._producer.check()
         message = self._compose(tuple.record)
         if self._waiting or not self._sent(self._number, message):
             self._waiting.append((self._number, message))
@@ -88,9 +91,13 @@ class KafkaBolt(Bolt[Any, None]):
         self._number += 1
 
     def tick(self) -> None:
-        """Give those that are long on their way more time; replace a producer that cannot go on."""
+        """Give those that are long on their way more time; replace a producer that cannot go on.
+        Raises KafkaUnreachable while all brokers are away and something is on its way."""
         if self._producer.fatal is not None:
             self._begin_anew(self._producer.fatal)
+        if self._open:
+            self._producer.poll(0.0)
+            self._producer.check()
         now = self._clock.now()
         if now >= self._renew_at_s:
             for number, tuple in self._open.items():

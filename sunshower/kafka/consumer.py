@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sunshower.errors import ConfigError, UnknownTopic
+from sunshower.kafka.connection import Connection
 from sunshower.kafka.metadata import SETTINGS, as_ours, need_client, no_client
 from sunshower.kafka.partitions import Partition
 
@@ -42,6 +43,7 @@ class Consumer:
         self.address = str(settings["bootstrap.servers"])
         self.group = str(settings["group.id"])
         self.told: list[Any] = []  # what the client says of itself, the newest at the end
+        self._connection = Connection(settings)
         self.grouped = False  # a member of a group
         self.eager = False  # a member of a group that gives all back before each assignment
         strategy = str(settings.get("partition.assignment.strategy", ""))
@@ -89,7 +91,7 @@ class Consumer:
             self._call(what, self.client.list_topics, partition.topic, ANSWER_S)
             found = self._call(what, self.client.get_watermark_offsets, target, ANSWER_S)
         if found is None:
-            raise as_ours(self.last, what, self.address)
+            raise as_ours(self._late(), what, self.address)
         low, high = found
         return low, high
 
@@ -125,13 +127,13 @@ class Consumer:
         rights = (one for one in self.told if "AUTHORIZATION" in one.name())
         return next(rights, error)
 
-    @property
-    def last(self) -> Any:
-        """What the client has said last of itself: why nobody answers."""
-        return self.told[-1] if self.told else None
+    def check(self) -> None:
+        """Raise KafkaUnreachable if all brokers are away: call it where nothing comes."""
+        self._connection.check()
 
     def close(self) -> None:
         """Leave the group, if it is a member of one."""
+        self._connection.close()
         self.client.close()
 
     def _call(self, what: str, call: Callable[..., Any], *given: Any) -> Any:
@@ -146,7 +148,14 @@ class Consumer:
         if self.hear_commit is not None:
             self.hear_commit(error, partitions)
 
+    def _late(self) -> Any:
+        """Why an answer did not come in time."""
+        from confluent_kafka import KafkaError
+
+        return self.reason(KafkaError(KafkaError._TIMED_OUT))
+
     def _hear(self, error: Any) -> None:
+        self._connection.hear(error)
         self.told.append(error)
         del self.told[:-5]
 

@@ -9,10 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sunshower.errors import ConfigError
+from sunshower.errors import ConfigError, KafkaUnreachable
 from sunshower.records import Schema
 
 Decode = Callable[[bytes], Any]
+
+_REGISTRY = {"timeout": 4, "max.retries": 1}  # so that a call is over within 10 s
+_RETRIED = {429, 500, 502, 503, 504}  # HTTP: the registry, or its Kafka, is away
 
 
 class Format:
@@ -90,14 +93,15 @@ class MessagePack(Format):
 @dataclass(frozen=True)
 class Avro(Format):
     """Avro as Confluent's schema registry frames it: `registry` is its client's configuration,
-    such as {"url": "http://localhost:8081"}. Each message names its own schema."""
+    such as {"url": "http://localhost:8081"}. Each message names its own schema. While the registry
+    does not answer, decoding raises KafkaUnreachable: the task waits."""
 
     registry: Mapping[str, Any] = field(default_factory=dict)
     record_type: type[Any] | None = None
 
     def decoder(self, topic: str, part: str) -> Decode:
         try:
-            from confluent_kafka.schema_registry import SchemaRegistryClient
+            from confluent_kafka.schema_registry import SchemaRegistryClient, SchemaRegistryError
             from confluent_kafka.schema_registry.avro import AvroDeserializer
             from confluent_kafka.serialization import MessageField, SerializationContext
         except ImportError as error:
@@ -105,10 +109,29 @@ class Avro(Format):
                 f"Avro needs {error.name}, which is not installed: "
                 "pip install 'confluent-kafka[avro,schemaregistry]'"
             ) from error
-        read = AvroDeserializer(SchemaRegistryClient(dict(self.registry)))
+        read = AvroDeserializer(SchemaRegistryClient({**_REGISTRY, **self.registry}))
         field = MessageField.VALUE if part == "value" else MessageField.KEY
         where = SerializationContext(topic, field)
-        return _records(lambda data: read(data, where), self.record_type)
+        url = self.registry.get("url")
+
+        def decode(data: bytes) -> Any:
+            try:
+                return read(data, where)
+            except Exception as error:
+                status = error.http_status_code if isinstance(error, SchemaRegistryError) else None
+                if status not in _RETRIED and not _is_of_transport(error):
+                    raise
+                raise KafkaUnreachable(
+                    f"the schema registry at {url} does not answer ({error})"
+                ) from error
+
+        return _records(decode, self.record_type)
+
+
+def _is_of_transport(error: Exception) -> bool:
+    """Whether it is httpx's for a server that does not answer; its client bundles httpx under
+    several names."""
+    return any(kind.__name__ == "TransportError" for kind in type(error).__mro__)
 
 
 def _records(read: Decode, kind: type[Any] | None) -> Decode:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sunshower.arguments import Instance
@@ -15,12 +15,15 @@ from sunshower.errors import (
     UnknownTopic,
 )
 from sunshower.kafka.partitions import INTERNAL_TOPICS, Partition
+from sunshower.outages import KAFKA_CODES
 
 if TYPE_CHECKING:
     from confluent_kafka.admin._metadata import ClusterMetadata, TopicMetadata
 
 WITHIN_S = 8.0  # an answer, or an error
-_STEP_S = 1.0  # how often to look whether the client was turned away meanwhile
+_STEP_S = 0.5  # how often to look whether the client was turned away meanwhile
+# After so long brokers that all refuse a connection, or have no address, count as away.
+_REFUSED_S = 2.0
 _QUIET = {"log_level": 0, "topic.metadata.refresh.interval.ms": -1}  # it is asked when it is wanted
 _NOT_AUTHORISED = {
     "_AUTHENTICATION",
@@ -48,7 +51,7 @@ class KafkaDirectory:
 
         self._address = str(settings.get("bootstrap.servers", "(no bootstrap.servers)"))
         self.answer_within_s = answer_within_s
-        self._told: list[object] = []
+        self._told: list[Any] = []
         try:
             whole: dict[str, Any] = {**_QUIET, **settings, "error_cb": self._told.append}
             self._client = AdminClient(whole)
@@ -93,6 +96,7 @@ class KafkaDirectory:
 
         self._told.clear()
         left_s = self.answer_within_s
+        refused_s = left_s - _REFUSED_S  # what is left when brokers that refuse count as away
         while True:
             step_s = min(_STEP_S, left_s)
             left_s -= step_s
@@ -100,10 +104,9 @@ class KafkaDirectory:
                 return self._client.list_topics(timeout=step_s)
             except KafkaException as error:
                 self._client.poll(0)  # what was told meanwhile says more than that the time is over
-                told = map(self._ours, self._told)
-                refusal = next((one for one in told if isinstance(one, NotAuthorised)), None)
-                if refusal or left_s <= 0:
-                    raise refusal or self._ours(error.args[0]) from error
+                refusal, reason, all_away = _reported(self._told, error.args[0])
+                if refusal or left_s <= 0 or (all_away and left_s <= refused_s):
+                    raise self._ours(refusal or reason) from error
 
     def _why_not(self, topic: str) -> KafkaError:
         """A topic that is not listed is unknown, or this client may not know of it."""
@@ -142,11 +145,20 @@ def no_client(error: Exception) -> ConfigError:
     return ConfigError(f"these settings make no client of Kafka: {told}")
 
 
-def as_ours(error: object, what: str, address: str) -> KafkaError:
+def _reported(told: Collection[Any], late: object) -> tuple[object, object, bool]:
+    """Why nobody answers, from what the client has reported: an error that turns this client away,
+    the best reason otherwise, and whether all brokers are away."""
+    names = [one.name() for one in told]
+    refusal = next((one for one in told if one.name() in _NOT_AUTHORISED), None)
+    reason = next((one for one in told if one.name() in ("_TRANSPORT", "_RESOLVE")), late)
+    return refusal, reason, "_ALL_BROKERS_DOWN" in names
+
+
+def as_ours(error: Any, what: str, address: str) -> KafkaError:
     """An error of the client's as one of ours, which says what it concerns, and where.
 
-    None is what is simply not there; any other that is not known here is a broker that does not
-    answer.
+    None is what is simply not there. Of the others only those that waiting mends are
+    KafkaUnreachable.
     """
     name = error.name() if hasattr(error, "name") else ""
     said = f" ({error.str()})" if hasattr(error, "str") else ""
@@ -159,6 +171,8 @@ def as_ours(error: object, what: str, address: str) -> KafkaError:
             f"the Kafka at {address} does not let this client have {what}{said}: it wants another "
             "credential (sasl.…, ssl.…), or a right for this one"
         )
+    if name and name not in KAFKA_CODES and not error.retriable():
+        return KafkaError(f"the Kafka at {address} refuses {what}: {error.str()}")
     return KafkaUnreachable(
         f"the Kafka at {address} does not answer for {what}{said}. Is it running, and is that its "
         "address (bootstrap.servers)?"

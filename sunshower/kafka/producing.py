@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sunshower.clock import Clock, SystemClock
 from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable
+from sunshower.kafka.connection import Connection
 from sunshower.kafka.messages import Header, Message
 from sunshower.kafka.metadata import SETTINGS, KafkaDirectory, as_ours, need_client
 
@@ -28,7 +29,6 @@ _USUAL = {
     "log_level": 0,  # what matters is raised, or told of the message that it concerns
 }
 TOO_LARGE = {"MSG_SIZE_TOO_LARGE", "INVALID_MSG_SIZE", "RECORD_LIST_TOO_LARGE"}
-_SILENT = {"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_RESOLVE", "REQUEST_TIMED_OUT"}
 _NOT_DELIVERED = {"_MSG_TIMED_OUT", "_PURGE_QUEUE", "_PURGE_INFLIGHT"}
 _UNKNOWN_S = 5.0  # a question that fails may take longer than that: not one for each record
 _NO_HEADERS: list[Header] = []
@@ -44,6 +44,7 @@ class Producer:
         self.settings = dict(settings)
         self.address = str(settings.get("bootstrap.servers", "(no bootstrap.servers)"))
         self.fatal: KafkaError | None = None  # from then on nothing can be sent any more
+        self._connection = Connection(self.settings)
         self._known: dict[str, int] = {}  # topics, and how many partitions they have
         self._clock = clock or SystemClock()
         self._unknown: dict[str, tuple[float, KafkaError]] = {}  # until when not to ask, and why
@@ -68,6 +69,10 @@ class Producer:
         finally:
             directory.close()
         return self._known[topic]
+
+    def check(self) -> None:
+        """Raise KafkaUnreachable if all brokers are away."""
+        self._connection.check()
 
     def send(self, message: Message, delivered: Delivered | None = None) -> bool:
         """Take a message in; False if there is no room for it now.
@@ -102,17 +107,19 @@ class Producer:
 
     def abandon(self) -> None:
         """Give up all that is not delivered: it is told at once."""
+        self._connection.close()
         self._client.purge()
         self._client.flush(1.0)
 
     def let_go(self) -> None:
         """Use it no more: its threads, buffers and connections go, with all that is in them."""
+        self._connection.close()
         self._client = self._produce = None  # type: ignore[assignment]  # it refers to this object
 
     def ours(self, error: Refusal, about: Message | Sent | str) -> KafkaError:
         """An error of the client's as one of ours; `about` a message, or something else."""
         if isinstance(about, str):
-            return self._refused(error, about)
+            return as_ours(error, about, self.address)
         topic, value = _of(about)
         if error.name() in TOO_LARGE:
             return KafkaError(
@@ -125,15 +132,10 @@ class Producer:
                 f"a message for topic {topic!r} was not delivered in time by the Kafka at "
                 f"{self.address} ({error.str()}): no broker that leads its partition has answered"
             )
-        return self._refused(error, f"topic {topic!r}")
-
-    def _refused(self, error: Refusal, what: str) -> KafkaError:
-        ours = as_ours(error, what, self.address)
-        if isinstance(ours, KafkaUnreachable) and error.name() not in _SILENT:
-            return KafkaError(f"the Kafka at {self.address} refuses {what}: {error.str()}")
-        return ours
+        return as_ours(error, f"topic {topic!r}", self.address)
 
     def _hear_error(self, error: Refusal) -> None:
+        self._connection.hear(error)
         if error.fatal():
             self.fatal = KafkaError(
                 f"the producer for the Kafka at {self.address} cannot go on: {error.str()}"

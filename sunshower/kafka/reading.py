@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 _LOG = logging.getLogger("sunshower.kafka")
-_FIND_S, _FIND_MAX_S = 2.0, 30.0  # until who has no leader is asked again; twice as long each time
+_FIND_S, _FIND_MAX_S = 2.0, 10.0  # until who has no leader is asked again; twice as long each time
 _FINISH_S = 5.0  # to wait for a commit when partitions change hands, or at the end
 
 

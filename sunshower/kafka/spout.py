@@ -54,6 +54,7 @@ class KafkaSpout(LogSpout[Any]):
     records itself, or `translate` does; then `emits` says which, or `streams` at the declaration.
     `fields` are those of Received that are wanted alone, as plain tuples: the fewer, the faster.
     What cannot be read becomes a dead letter with topic, partition, offset, key and value.
+    While all brokers are away, or what `value`, `key` or `translate` need, the task waits.
     Raises ConfigError for what cannot be, before any broker is asked.
     """
 
@@ -244,14 +245,20 @@ class KafkaSpout(LogSpout[Any]):
             reading.ahead = self._consumer.consume(room, 0.0)
         taken, reading.ahead = reading.ahead[:room], reading.ahead[room:]
         if not taken and not reading.skipped:
+            if not reading.gone:  # that is reported first
+                self._consumer.check()
             return None
-        before = reading.emitted() if self._commits_first else {}
+        before = reading.emitted()
         lot, numbers = reading.sort(taken)
         if self._commits_first and lot.messages and not reading.commit_now():
             reading.put_back(taken, before)
             self._emit_s = self._clock.now() + self.options.commit_s
             return None
-        records, odd = self._translator.records(lot)
+        try:
+            records, odd = self._translator.records(lot)
+        except Exception:  # an outage: nothing of it is emitted yet
+            reading.put_back(taken, before)
+            raise
         polled = Polled(numbers, records, self._skipped(limit - len(records)))
         if odd:
             self._tell_apart(polled, lot.messages)

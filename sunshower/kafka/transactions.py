@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from sunshower.arguments import TEXT
-from sunshower.errors import KafkaError, StaleGeneration, Unavailable
+from sunshower.errors import KafkaError, KafkaUnreachable, StaleGeneration, Unavailable
 from sunshower.kafka.messages import Composer, Headers, Message, Part
 from sunshower.kafka.producing import Producer, Settings, checked
 from sunshower.records import Schema
 from sunshower.topologies.components import Bolt, Collector, Context, Tuple
 
-_WITHIN_S = 20.0  # less than the minute after which brokers abort a transaction by themselves
-_APART_S = 15.0  # for finding out which records of a batch cannot go; then all the others fail
+_WITHIN_S = 8.0  # less than the minute after which brokers abort a transaction by themselves
+_APART_S = 8.0  # for finding out which records of a batch cannot go; then all the others fail
 _FENCED = {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
 
 
@@ -45,7 +45,9 @@ class Transactions(Producer):
         while not self.send(message):
             self.poll(0.1)
             if time.monotonic() > until_s:
-                raise KafkaError(f"the Kafka at {self.address} takes no more messages")
+                raise KafkaUnreachable(
+                    f"the Kafka at {self.address} has taken no message for {_WITHIN_S:g} s"
+                )
 
     def commit(self) -> None:
         """Make it count; it does when this returns. If it raises, it never will, unless `fatal` is
@@ -62,7 +64,9 @@ class Transactions(Producer):
         except self._refusals as error:
             refusal = error.args[0]
             ours = self._ours(refusal, what)
-            if refusal.txn_requires_abort() and what != "aborting":
+            if isinstance(ours, Unavailable):
+                self.fatal = ours  # the next one of this id aborts it
+            elif refusal.txn_requires_abort() and what != "aborting":
                 self.abort()
             else:
                 self.fatal = ours
@@ -83,7 +87,8 @@ class TransactionalKafkaBolt(Bolt[Any, None]):
     `transactional_id` and the task's index make the id under which its producer is known, also to
     its next life: give each bolt that writes to a Kafka another one. Where a batch is refused, its
     halves are sent, and so on: a record that cannot go fails alone, after a few transactions.
-    What has not been sent after 15 s of that fails too, and is emitted again.
+    What has not been sent after 8 s of that fails too, and is emitted again. Where no broker
+    answers, the batch fails with the cause `unavailable`, and the task waits.
     """
 
     def __init__(
@@ -117,8 +122,10 @@ class TransactionalKafkaBolt(Bolt[Any, None]):
             self._producer.check_topic(self.topic)
 
     def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
-        """Take it into the batch."""
+        """Take it into the batch. Raises KafkaUnreachable while no new producer can be made."""
         self._hands = out
+        if self._failed:
+            self._renew()
         self._batch.append((tuple, self._composer.compose(tuple.record)))
 
     def flush(self) -> None:
@@ -154,6 +161,8 @@ class TransactionalKafkaBolt(Bolt[Any, None]):
             try:
                 for _, message in batch:
                     self._producer.produce(message)
+            except Unavailable:
+                raise  # the next producer of this id aborts it
             except KafkaError:
                 self._producer.abort()
                 raise
@@ -165,8 +174,12 @@ class TransactionalKafkaBolt(Bolt[Any, None]):
 
     def _renew(self) -> None:
         """Another producer after a failure: the client carries the numbers of what failed into what
-        comes next. Raises KafkaError; there is none then."""
+        comes next. Raises KafkaError; there is none then. While all brokers are away the old one
+        stays, which says so without a wait."""
         if self._failed:
+            if self._is_there:
+                self._producer.poll(0.0)
+                self._producer.check()
             self._producer.let_go()
             self._is_there = False
             self._producer = Transactions(self.settings, self._id)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypedDict
 from sunshower.kafka.formats import Decode, Format
 from sunshower.kafka.lots import Lot
 from sunshower.kafka.partitions import Partition
+from sunshower.outages import is_unavailable
 
 Headers = Sequence[tuple[str, bytes | None]]  # in order; a name may come twice
 
@@ -82,7 +83,8 @@ class Translator:
 
     def records(self, lot: Lot) -> tuple[list[Any], bool]:
         """For each message a record, an OnStream, None if it is passed over, or a Bad; and whether
-        there may be any of the last two."""
+        there may be any of the last two. Raises what says that a dependency is away, such as a
+        schema registry: then no message is at fault."""
         try:
             return self._all(lot), self._typed or self._translate is not None
         except Exception:  # one of them: which, is found out one by one
@@ -98,6 +100,8 @@ class Translator:
         try:
             return self._all(lot)[0]
         except Exception as error:
+            if is_unavailable(error):
+                raise
             kind = type(error).__qualname__
             return Bad(str(error) or kind, kind)
 

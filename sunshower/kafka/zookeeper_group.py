@@ -154,15 +154,17 @@ class ZooKeeperGroup:
 
     def look(self, owner: Owner) -> None:
         now_s = self._clock.now()
+        was_reading = bool(self._held)
         self._hear(owner, now_s)
         if self._suspended_s is not None:
+            self._check_patience(now_s, was_reading)
             return
         try:
             self._step(owner, now_s)
         except StoreForbidden as error:
             raise NotAuthorised(f"the group at {self._home} cannot be joined: {error}") from error
         except StoreUnreachable as error:
-            if not self._members:
+            if not was_reading:
                 raise KafkaUnreachable(f"{self._home} cannot be joined: {error}") from error
             self._claim_s = self._look_s = now_s + self._patience.claim_again_max_s
 
@@ -210,9 +212,22 @@ class ZooKeeperGroup:
                 self._suspended_s = since_s
             if session is Session.LOST:
                 self._lose(owner)
-        silent_s = 0.0 if self._suspended_s is None else now_s - self._suspended_s
-        if silent_s >= self._patience.suspended_max_s:
+        if self._is_cut(now_s):
             self._revoke(owner, self._held, lost=True)  # our nodes may be there yet
+
+    def _is_cut(self, now_s: float) -> bool:
+        """Whether the store was not heard of for too long to be sure of our nodes."""
+        since_s = self._suspended_s
+        return since_s is not None and now_s - since_s >= self._patience.suspended_max_s
+
+    def _check_patience(self, now_s: float, was_reading: bool) -> None:
+        """Raise KafkaUnreachable while nothing may be read. Not by the call that gives partitions
+        back: the owner reports that first."""
+        if self._is_cut(now_s) and not was_reading:
+            raise KafkaUnreachable(
+                f"the store of the group at {self._home} has not been heard of for "
+                f"{now_s - (self._suspended_s or 0.0):.0f} s: nothing is read until it is back"
+            )
 
     def _lose(self, owner: Owner) -> None:
         """The session has ended. What we did since then we did in a new one, by the old name."""

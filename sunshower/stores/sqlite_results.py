@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sunshower.errors import WrongVersion
+from sunshower.stores.backing import ANSWER_WITHIN_S
 from sunshower.stores.sqlite import connect, errors, is_of_statement, transaction
 
 _OFFSETS = """CREATE TABLE IF NOT EXISTS sunshower_offsets (
@@ -39,7 +40,9 @@ class SqliteResults:
     """A client of the file, for what is read under `id`. Raises StoreUnreachable, or StoreError
     for what waiting does not mend."""
 
-    def __init__(self, file: Path | str, id: str, *, answer_within_s: float = 30.0) -> None:
+    def __init__(
+        self, file: Path | str, id: str, *, answer_within_s: float = ANSWER_WITHIN_S
+    ) -> None:
         self._file = Path(file)
         self._id = id
         with errors(self._file):

@@ -23,6 +23,8 @@ from sunshower.stores.tree import Node, Session, check, parent
 from sunshower.stores.zookeeper_client import Access, Tls, connect, disconnect
 
 _ANY_VERSION = -1
+# A server hangs up on a request of 1 MiB and more, which looks like an outage from here.
+_VALUE_BYTES_MAX = 1_000_000
 
 
 class _Watch:
@@ -123,6 +125,7 @@ class ZooKeeperTree:
             return []
 
     def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False) -> None:
+        self._check_size(path, value)
         attempts = _Attempts(self.client.create_async)
         try:
             with self.errors(check(path)):
@@ -132,6 +135,7 @@ class ZooKeeperTree:
                 raise  # else: it was an earlier attempt of ours, whose answer was lost
 
     def set(self, path: str, value: bytes, version: int | None = None) -> int:
+        self._check_size(path, value)
         attempts = _Attempts(self.client.set_async)
         try:
             with self.errors(check(path)):
@@ -146,6 +150,7 @@ class ZooKeeperTree:
             return version + 1
 
     def put(self, path: str, value: bytes, beside: str | None = None) -> None:
+        self._check_size(path, value)
         with self.errors(check(path)):
             while not self._done(beside, lambda step: step.set_data(path, value)):
                 self.ask(self.client.ensure_path_async, parent(path))
@@ -250,6 +255,13 @@ class ZooKeeperTree:
         for answer in (*checked, written):
             _raise_failure(answer)
         return not isinstance(written, NodeExistsError | NoNodeError)
+
+    def _check_size(self, path: str, value: bytes) -> None:
+        if len(value) > _VALUE_BYTES_MAX:
+            raise StoreError(
+                f"{path} would have {len(value):,} bytes, and ZooKeeper takes "
+                f"{_VALUE_BYTES_MAX:,} at once: keep less there, or keep it in another store"
+            )
 
     def _is_mine(self, path: str, value: bytes, ephemeral: bool) -> bool:
         if ephemeral:

@@ -38,6 +38,7 @@ class Client:
         self.reads: dict[Partition, int] = {}
         self.waiting: list[Message] = []
         self.asked = 0
+        self.is_cut = False
         self.closed = False
 
     def consume(self, limit: int, _: float) -> list[Message]:
@@ -60,6 +61,10 @@ class Client:
         if partition not in self.bounds_of:
             raise KafkaUnreachable(f"nobody leads {partition}")
         return self.bounds_of[partition]
+
+    def check(self) -> None:
+        if self.is_cut:
+            raise KafkaUnreachable("all brokers are away")
 
     def end(self, partition: Partition) -> int | None:
         return self.bounds_of.get(partition, (0, None))[1]

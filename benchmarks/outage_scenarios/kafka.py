@@ -1,0 +1,94 @@
+"""The only broker is away: numbers go into a topic, are read from it, and go into another one."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.outage_scenarios import _load
+from benchmarks.outage_scenarios._load import Figures, Numbers, Watch, guarded
+from sunshower import Bolt, DeadLetter, Retry, Topology
+from sunshower.actors.cluster import RayCluster
+from sunshower.actors.shipping import ship
+from sunshower.dev.kafka import Kafka
+from sunshower.errors import KafkaError
+from sunshower.kafka.bolt import KafkaBolt
+from sunshower.kafka.groups import lags
+from sunshower.kafka.lag import total
+from sunshower.kafka.spout import KafkaSpout
+from sunshower.kafka.tail import tails
+from sunshower.kafka.transactions import TransactionalKafkaBolt
+from sunshower.runtime.plan import Layout
+
+RATE = 500.0  # numbers a second
+_PARTITIONS = 2
+_GROUP = "outage"
+_ALL = 1 << 30  # messages
+
+
+def create_topics(bootstrap: str, *topics: str) -> None:
+    """With two partitions each."""
+    client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    for made in client.create_topics([NewTopic(one, _PARTITIONS, 1) for one in topics]).values():
+        made.result(60)
+
+
+def is_read(bootstrap: str, topic: str) -> bool:
+    """Whether the group has committed all of a topic."""
+    try:
+        return total(lags({"bootstrap.servers": bootstrap}, _GROUP, [topic])) == 0
+    except KafkaError:
+        return False
+
+
+class Bury(Bolt[DeadLetter, None]):
+    """Takes dead letters; the spouts count them."""
+
+    def process(self, record: DeadLetter) -> None: ...
+
+
+def declare(bootstrap: str, end: Path) -> Topology:
+    """Numbers → topic "in", and topic "in" → topic "out" in transactions, with dead letters."""
+    settings = {"bootstrap.servers": bootstrap}
+    made = Topology("outage", workers=2)
+    retry = Retry(dead_letters=True)
+    numbers = made.spout("numbers", Numbers(RATE, end), retry=retry)
+    numbers.shuffle().bolt("write", KafkaBolt(settings, "in", value="value"))
+    spout = KafkaSpout({**settings, "group.id": _GROUP}, topics=["in"])
+    read = made.spout("read", spout, _PARTITIONS, retry=retry)
+    out = TransactionalKafkaBolt(settings, "out", value="value", transactional_id=_GROUP)
+    read.shuffle().bolt("copy", out, parallelism=2)
+    for stream, name in ((numbers, "bury_numbers"), (read, "bury_read")):
+        stream.stream("dead_letters").shuffle().bolt(name, Bury)
+    return made
+
+
+def run(seconds: float) -> Figures:
+    """One outage of that length, on a Ray of its own."""
+    ship([_load, sys.modules[__name__]])
+    with tempfile.TemporaryDirectory() as folder, Kafka() as kafka, RayCluster() as cluster:
+        create_topics(kafka.bootstrap, "in", "out")
+        end = Path(folder) / "end"
+        graph = declare(kafka.bootstrap, end).graph()
+        topology = cluster.submit(graph, Layout.ISOLATE)
+        watch = Watch(topology, ["numbers", "read"])
+
+        def scenario() -> Figures:
+            watch.outage(lambda: kafka.kill(1), seconds, lambda: kafka.restart(1))
+            watch.catch_up(end, lambda: is_read(kafka.bootstrap, "in"))
+            emitted = watch.figures()["emitted"]
+            settings = {"bootstrap.servers": kafka.bootstrap}
+            found = [int(one.value() or b"-1") for one in tails(settings, "out", _ALL)]
+            lost = {*range(int(emitted))} - {*found}
+            return {
+                "arrived": len(found),
+                "repeated": len(found) - len({*found}),
+                "lost": len(lost),
+            }
+
+        found = guarded(watch, scenario)
+        topology.stop()
+        return found

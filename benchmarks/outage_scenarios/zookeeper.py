@@ -1,0 +1,99 @@
+"""The only ZooKeeper is away: it has the group that reads a topic, its offsets, and the counts."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+from benchmarks.outage_scenarios import _load, kafka
+from benchmarks.outage_scenarios._load import Figures, Numbers, Watch, guarded
+from sunshower import Bolt, Retry, Topology
+from sunshower.actors.cluster import RayCluster
+from sunshower.actors.shipping import ship
+from sunshower.dev.kafka import Kafka
+from sunshower.dev.zookeeper import ZooKeeper
+from sunshower.kafka.bolt import KafkaBolt
+from sunshower.kafka.deduplicate import deduplicate
+from sunshower.kafka.in_zookeeper import ByZooKeeperGroup, PlainOffsets
+from sunshower.kafka.options import KafkaOptions
+from sunshower.kafka.spout import KafkaSpout
+from sunshower.kafka.translating import KafkaRecord
+from sunshower.runtime.plan import Layout
+from sunshower.stores.zookeeper import ZooKeeperTree
+
+RATE = 200.0  # numbers a second
+_KEYS = 20_000  # more than are read again after a lost session
+_GROUP = "outage"
+_COUNTS = "/deduplicated/outage/count/0"
+
+
+class Count(Bolt[KafkaRecord, None]):
+    """How many there were, and their sum."""
+
+    def __init__(self) -> None:
+        self._state = (0, 0)
+
+    def process(self, record: KafkaRecord) -> None:
+        count, total = self._state
+        self._state = count + 1, total + int(record.value)
+
+    def snapshot(self) -> tuple[int, int]:
+        return self._state
+
+    def restore(self, state: tuple[int, int]) -> None:
+        self._state = state
+
+
+def declare(bootstrap: str, connect: str, end: Path) -> Topology:
+    """Numbers → topic "in" → each counted once, in ZooKeeper."""
+    settings = {"bootstrap.servers": bootstrap}
+    made = Topology("outage", workers=2)
+    retry = Retry(dead_letters=True)
+    numbers = made.spout("numbers", Numbers(RATE, end), retry=retry)
+    numbers.shuffle().bolt("write", KafkaBolt(settings, "in", value="value"))
+    options = KafkaOptions(
+        sharing=ByZooKeeperGroup(connect, _GROUP), offsets=PlainOffsets(connect, _GROUP)
+    )
+    spout = KafkaSpout({**settings, "group.id": _GROUP}, topics=["in"], options=options)
+    read = made.spout("read", spout, 2, retry=retry)
+    counted = deduplicate("value", Count(), memory=_KEYS, tree=lambda: ZooKeeperTree(connect))
+    read.shuffle().bolt("count", counted)
+    for stream, name in ((numbers, "bury_numbers"), (read, "bury_read")):
+        stream.stream("dead_letters").shuffle().bolt(name, kafka.Bury)
+    return made
+
+
+def run(seconds: float) -> Figures:
+    """One outage of that length, on a Ray of its own."""
+    ship([_load, kafka, sys.modules[__name__]])
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ZooKeeper() as zookeeper,
+        Kafka() as broker,
+        RayCluster() as cluster,
+    ):
+        kafka.create_topics(broker.bootstrap, "in")
+        end = Path(folder) / "end"
+        graph = declare(broker.bootstrap, zookeeper.connect, end).graph()
+        topology = cluster.submit(graph, Layout.ISOLATE)
+        watch = Watch(topology, ["numbers", "read"])
+
+        def counts(tree: ZooKeeperTree) -> tuple[int, int]:
+            node = tree.get(_COUNTS)
+            state: tuple[int, int] = pickle.loads(node.value)[1] if node else (0, 0)
+            return state
+
+        def scenario() -> Figures:
+            watch.outage(zookeeper.kill, seconds, zookeeper.restart)
+            with closing(ZooKeeperTree(zookeeper.connect)) as tree:
+                watch.catch_up(end, lambda: counts(tree)[0] >= int(watch.figures()["emitted"]))
+                emitted, (count, total) = int(watch.figures()["emitted"]), counts(tree)
+            right = (count, total) == (emitted, emitted * (emitted - 1) // 2)
+            return {"counted": count, "lost": max(0, emitted - count), "exactly once": str(right)}
+
+        found = guarded(watch, scenario)
+        topology.stop()
+        return found
