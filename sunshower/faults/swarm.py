@@ -155,8 +155,8 @@ def _plan(graph: Graph, seed: int, pace: Pace) -> Iterator[Step]:
     hurts, in the first half of their time.
     """
     dice = _dice(seed, 1)
-    ordinary = [*_ordinary(graph, dice, pace)]
-    menu = ordinary if _is_ordinary(seed) else [*_menu(graph, dice), *ordinary]
+    overload, outage = _overload(graph, dice, pace), _outage(graph, dice)
+    menu = [outage] if _is_ordinary(seed) else [*_menu(graph, dice), outage, *overload]
     on = [kind for kind in menu if dice.chance(0.5)] or [lot(menu, dice.generator)]
     weights = [dice.magnitude(0.01, 1) for _ in on]
     count = int(dice.magnitude(2, _FAULTS_MAX))
@@ -165,6 +165,8 @@ def _plan(graph: Graph, seed: int, pace: Pace) -> Iterator[Step]:
         each_s = lasts_s * source.parallelism / max(pace.messages[source.id], 1)
         for index in range(source.parallelism):
             yield Step(0, throttle(task(source.id, index), each_s, 2 * lasts_s))
+    if _is_ordinary(seed):  # later, what waits then would have to wait for its deadline
+        yield from (Step(0, slower()) for slower in overload)
     at_s = lasts_s / 2 * dice.generator.random()
     yield Step(round(at_s, 6), dice.weighed(on, weights)())
     if all(spout.level.counts_records for spout in graph.spouts) and dice.chance(0.5):
@@ -174,18 +176,21 @@ def _plan(graph: Graph, seed: int, pace: Pace) -> Iterator[Step]:
         yield Step(round(at_s, 6), dice.weighed(on, weights)())
 
 
-def _ordinary(graph: Graph, dice: _Dice, pace: Pace) -> Iterator[Callable[[], Fault]]:
-    """What a dependency that is away does, and a bolt that is slower than its source."""
-    bolts = [bolt.id for bolt in graph.bolts]
+def _outage(graph: Graph, dice: _Dice) -> Callable[[], Fault]:
+    return lambda: away(dice.any(*graph.components), for_s=dice.magnitude(*_AWAY_S))
+
+
+def _overload(graph: Graph, dice: _Dice, pace: Pace) -> list[Callable[[], Fault]]:
+    """A bolt that is slower than its source; none where there is no bolt.
+
+    All messages together take longer than a timeout, and none of them takes a large part of it.
+    """
     timeout_s = graph.config.message_timeout_s
     messages = max(1, *pace.messages.values())
-    # All messages together take longer than a timeout, and none of them takes a large part of it.
     each_s = min(_OVERLOAD * timeout_s / messages, timeout_s / 20)
-    yield lambda: away(dice.any(*graph.components), for_s=dice.magnitude(*_AWAY_S))
-    if bolts:
-        name = partial(dice.any, *bolts)
-        for_s = min(_OVERLOAD * timeout_s, _OVERLOAD_MAX_S)
-        yield lambda: slow(component(name()), each_s, for_s)
+    for_s = min(_OVERLOAD * timeout_s, _OVERLOAD_MAX_S)
+    names = [bolt.id for bolt in graph.bolts]
+    return [lambda: slow(component(dice.any(*names)), each_s, for_s)] if names else []
 
 
 def _menu(graph: Graph, dice: _Dice) -> Iterator[Callable[[], Fault]]:
