@@ -29,11 +29,13 @@ class NothingCharged:
     """
 
     poison: frozenset[int] = frozenset()  # message numbers
+    letters_only: bool = False  # of errors that nobody can classify: the history has no doubt
     name: ClassVar[str] = "nothing-charged"
 
     def check(self, history: History, facts: Facts) -> Weighed:
         failed = history.rows(What.FAILED)
         charged = np.array([cause in _CHARGED for cause in failed.details], np.bool_)
+        charged &= not self.letters_only
         innocent = ~np.isin(numbers_of(failed.messages), list(self.poison))
         wrong = charged & innocent
         causes = Counter(str(failed.details[at]) for at in np.flatnonzero(wrong).tolist())
