@@ -1,0 +1,130 @@
+"""`python -m benchmarks.outages NAME … --seconds N`: real outages and overload, on a real Ray.
+
+NAME is a module of benchmarks/outage_scenarios; none: all of them. An outage lasts for `--seconds`,
+overload runs for as long in all. The figures are printed and appended to results/outages.json.
+Status 1: one of them could not be run, lost something, or ended its topology.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent / "outage_scenarios"
+RESULTS = Path(__file__).parent / "results" / "outages.json"
+SHORT_S, LONG_S = 30.0, 600.0
+OVERLOAD_LONG_S = 900.0  # 30 message timeouts
+OVERLOAD = ("slow_chain", "letters")
+# Figures that must be 0, whichever of them a scenario has.
+_ZERO = ("lost", "missing", "timeouts", "dead_letters", "dead letters", "quarantined")
+_ZERO_TOO = ("batch_counts_wrong",)
+_RECOVERY_MAX_S = 30.0
+_LETTER_MAX_S = 5.0
+_SPEED_MIN = 0.9
+
+
+def names() -> list[str]:
+    """All scenarios: the modules that have `run`."""
+    files = sorted(FOLDER.glob("[a-z]*.py"))
+    return [one.stem for one in files if "\ndef run(" in one.read_text(encoding="utf-8")]
+
+
+def arguments(given: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.outages", description="Outages and overload on a real Ray."
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of: {', '.join(names())}")
+    parser.add_argument("--seconds", type=float, help=f"of each outage (default: {SHORT_S:g})")
+    parser.add_argument(
+        "--long",
+        action="store_true",
+        help=f"outages of {LONG_S:g} s, overload for {OVERLOAD_LONG_S:g} s",
+    )
+    options = parser.parse_args(given)
+    if unknown := set(options.names) - set(names()):
+        parser.error(f"there is no scenario {', '.join(sorted(unknown))}: {', '.join(names())}")
+    options.names = options.names or names()
+    return options
+
+
+def seconds_of(name: str, options: argparse.Namespace) -> float:
+    """How long a scenario's outage is."""
+    if options.seconds is not None:
+        return float(options.seconds)
+    if not options.long:
+        return SHORT_S
+    return OVERLOAD_LONG_S if name in OVERLOAD else LONG_S
+
+
+def complaints(figures: dict[str, Any]) -> list[str]:
+    """What does not hold in the figures of a scenario."""
+    state = str(figures.get("state", ""))
+    found = [f"it is {state}: {figures.get('why', '')}"] if state.startswith("failed") else []
+    found += [f"{figures[one]} {one}" for one in (*_ZERO, *_ZERO_TOO) if figures.get(one)]
+    if not 0 <= figures.get("recovery_s", 0) <= _RECOVERY_MAX_S:
+        found.append(f"recovery took {figures['recovery_s']} s (-1: never)")
+    if figures.get("worst_s", 0) > _LETTER_MAX_S:
+        found.append(f"a letter took {figures['worst_s']} s")
+    if figures.get("speed", 1) < _SPEED_MIN:
+        found.append(f"{figures['speed']} of the slow bolt's speed alone")
+    return found
+
+
+def run_scenario(name: str, seconds: float) -> dict[str, Any]:
+    """One run: its figures, or why there are none."""
+    module = importlib.import_module(f"benchmarks.outage_scenarios.{name}")
+    begun_s = time.monotonic()
+    figures: dict[str, Any] = module.run(seconds)
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    took_s = round(time.monotonic() - begun_s)
+    wrong = complaints(figures)
+    return {"name": name, "seconds": seconds, "at": at, "took_s": took_s, "wrong": wrong} | {
+        "figures": figures
+    }
+
+
+def append(result: dict[str, Any], file: Path = RESULTS) -> None:
+    """Add a run to the file."""
+    there = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    text = json.dumps([*there, result], indent=1, ensure_ascii=False)
+    file.write_text(text + "\n", encoding="utf-8")
+
+
+def main() -> int:
+    options = arguments()
+    from rich.console import Console
+    from rich.table import Table
+
+    from benchmarks.machine import describe
+
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    bad = 0
+    for name in options.names:
+        seconds = seconds_of(name, options)
+        console.print(f"[dim]{name} for {seconds:g} s …[/]")
+        try:
+            result = run_scenario(name, seconds)
+        except Exception as error:  # what it needs is not here, or it is wrong: the others go on
+            console.print(f"{name} could not be run: {type(error).__name__}: {error}", markup=False)
+            bad += 1
+            continue
+        append({**result, **describe()})
+        table = Table("figure", name, title=f"{name}, {seconds:g} s", title_justify="left")
+        for figure, value in result["figures"].items():
+            table.add_row(figure, f"{value:,}" if isinstance(value, int) else str(value))
+        console.print(table)
+        for text in result["wrong"]:
+            console.print(f"MISSED: {text}", markup=False)
+        bad += bool(result["wrong"])
+    console.print(f"Appended to benchmarks/results/{RESULTS.name}")
+    return int(bad > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
