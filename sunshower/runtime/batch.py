@@ -52,6 +52,7 @@ class Batch:
     roots: U64 = field(default_factory=lambda: NO_IDS)
     edges: U64 = field(default_factory=lambda: NO_IDS)
     offsets: I64 | None = None
+    is_recorded: bool = False  # a history says already that it was delivered
 
     def __len__(self) -> int:
         return len(self.records)
@@ -121,10 +122,10 @@ class Batch:
                 self.roots[first:last],
                 self.edges[first:last],
                 offsets - first,
+                self.is_recorded,
             )
-        return Batch(
-            self.stream, self.source, records, self.roots[start:end], self.edges[start:end]
-        )
+        ids = (self.roots[start:end], self.edges[start:end])
+        return Batch(self.stream, self.source, records, *ids, None, self.is_recorded)
 
 
 def can_join(first: Batch, second: Batch) -> bool:

@@ -122,6 +122,7 @@ class Slices:
         rest = self._process(bolt, living) if len(living) else None
         if rest is not None:
             ((_, origin, seq),) = entries
+            rest.is_recorded = True
             inbox.put_back(rest, origin, seq)
             entries = [(batch.split(len(batch) - len(rest))[0], origin, None)]
         for part, origin, seq in entries:
@@ -144,7 +145,7 @@ class Slices:
         if bolt.supervision.is_quarantined:
             bolt.refuse(batch, bolt.supervision.failure)
             return None
-        if bolt.scribe is not None:
+        if bolt.scribe is not None and not batch.is_recorded:
             bolt.scribe.note_edges(What.DELIVERED, bolt.task.id, batch.roots, batch.edges)
         process = partial(process_unchanged, bolt) if self._config.check_mutation else bolt.process
         return self._guard(bolt, partial(process, batch), batch)
