@@ -41,7 +41,6 @@ WORK_S = 15.0  # attempts of poison with their back-offs, and what is left of th
 DOUBT_MAX_S = 500.0  # doubt ends a topology after ten minutes
 _SOURCE_S = 6.0
 _BEGUN_S = 2.0  # by then every component has succeeded once: before, doubt would be a bug
-_ATTEMPTS = 3
 
 
 class Library(Exception):
@@ -188,7 +187,7 @@ class Day:
         config = {"workers": 1 + self.seed % 3, "ackers": 1 + self.seed % 2}
         topology = Topology(f"day-{self.seed}", **config)
         source = numbers(self.total, self.total / _SOURCE_S)
-        retry = Retry(attempts=_ATTEMPTS, dead_letters=self.letters, unavailable=(Library,))
+        retry = Retry(dead_letters=self.letters, unavailable=(Library,))
         stream = topology.spout("numbers", source, self.parallelism["numbers"], retry=retry)
         if self.letters:
             letters = stream.stream("dead_letters", DeadLetter)
@@ -248,7 +247,9 @@ def draw_day(seed: int) -> Day:
     for name in bolts:
         extra = {place for place in places[1:] if dice.random() < 0.4}
         asks[name] = frozenset({"flush" if "flush" in extra else "process", *extra})
-    total = int(dice.integers(60, 240))
+    doubts = bool(dice.random() < 0.3)
+    # Doubt takes ten different inputs of a task, before the first has used up its attempts.
+    total = int(dice.integers(300, 600)) if doubts else int(dice.integers(60, 240))
     letters = bool(dice.random() < 0.5)
     count = int(dice.integers(0, 4)) if letters else 0
     return Day(
@@ -257,7 +258,7 @@ def draw_day(seed: int) -> Day:
         total,
         frozenset(dice.choice(total, count, replace=False).tolist()),
         letters,
-        bool(dice.random() < 0.3),
+        doubts,
         list(Layout)[int(dice.integers(2))],
         {name: int(dice.integers(1, 4)) for name in ("numbers", *bolts)},
         asks,

@@ -30,6 +30,8 @@ TIMEOUT_S = 30.0
 SHORT_TIMEOUT_S = 10.0
 TIMEOUTS = 10.5  # how many message timeouts a run takes
 _WORK_MAX = 0.1  # of a message timeout: what all of a tree takes, one input after the other
+_QUEUED_MAX = 0.25  # of a message timeout: the work of what the least windows let in
+_WINDOW_MIN = 2  # records that a task always may send to another one
 _INPUTS_MAX = 10  # of a bolt, for each record of the source
 
 
@@ -70,6 +72,14 @@ class Shape:
     def timeout_s(self) -> float:
         """The message timeout."""
         return float(self.settings["message_timeout_s"])
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs of tasks there are, one of which sends to the other."""
+        tasks = {node.id: node.parallelism for node in self.nodes}
+        edges = [(one.source, node.id) for node in self.nodes for one in node.inputs]
+        edges += [self.again] if self.again is not None else []
+        return sum(tasks[source] * tasks[target] for source, target in edges)
 
     @property
     def spouts(self) -> list[Node]:
@@ -243,6 +253,8 @@ def _scaled(shape: Shape, records_max: int) -> Shape:
         if not whole_s:
             return _scaled(_with_work(shape), records_max)
         factor = min(factor, _WORK_MAX * shape.timeout_s / whole_s)
+        queued_s = _WINDOW_MIN * shape.pairs * max(work.values())
+        factor = min(factor, _QUEUED_MAX * shape.timeout_s / queued_s)
         rate_max = records_max / sum(inputs.values()) / (TIMEOUTS * shape.timeout_s)
         least = max(least, 1 / rate_max / max(work.values()))
     scale = min(max(1.0, least), factor)
