@@ -15,11 +15,11 @@ def complaint(error: SunshowerError) -> str:
     """What to print: the message; below it, where user code raised, the frames that are theirs."""
     message, traceback, frames = str(error).partition("\nTraceback (most recent call last):\n")
     text = f"sunshower: {message.strip()}"
-    theirs = list(_their_frames(frames)) if traceback else []
+    theirs = list(user_frames(frames)) if traceback else []
     return "\n".join([text, *theirs])
 
 
-def _their_frames(traceback: str) -> list[str]:
+def user_frames(traceback: str) -> list[str]:
     """The frames of a formatted traceback that are not ours, each with the lines below it."""
     kept: list[str] = []
     keeping = False

@@ -9,8 +9,9 @@ from rich import box
 from rich.table import Table
 
 from sunshower.cli.standing import standing
+from sunshower.cli.troubles import quarantined
+from sunshower.cli.waits import WaitNews
 from sunshower.runtime.metrics import Counts, Snapshot
-from sunshower.runtime.usercode import TaskError
 from sunshower.topologies.graph import Graph
 from sunshower.trident.attempts import group_of
 
@@ -47,7 +48,8 @@ class Display:
         self._spouts = {spout.id for spout in graph.spouts}
         self._tracked = graph.config.tracked
         self._rates = Rates()
-        self._told: set[int] = set()  # tasks whose quarantine was news
+        self._waits = WaitNews()
+        self._quarantined: set[int] = set()  # tasks whose quarantine there was a line for
 
     def see(self, snapshot: Snapshot, now: float) -> None:
         """Take note of a snapshot, for the rates."""
@@ -108,11 +110,14 @@ class Display:
             if shown:
                 yield f"{id}: {', '.join(shown)}"
 
-    def news(self, snapshot: Snapshot) -> Iterator[str]:
-        """A line for each task that was quarantined since the last look."""
+    def news(self, snapshot: Snapshot, now: float) -> Iterator[str]:
+        """A line for each task that was quarantined since the last look, and for each component
+        that began to wait for a dependency, or went on. `now`: as for `see`."""
+        yield from self._waits.see(snapshot, now)
+        self._quarantined &= snapshot.degraded.keys()  # one may be quarantined again
         for task, error in snapshot.degraded.items():
-            if task not in self._told:
-                self._told.add(task)
+            if task not in self._quarantined:
+                self._quarantined.add(task)
                 yield quarantined(error)
 
     def _cells(
@@ -134,12 +139,6 @@ class Display:
         if component not in self._spouts:
             return counts.executed
         return counts.acked if self._tracked else counts.emitted
-
-
-def quarantined(error: TaskError) -> str:
-    """A task that is not run any more, in one line."""
-    where = f"{error.component}[{error.index}] on worker {error.worker}"
-    return f"{where} is quarantined: {error.line}"
 
 
 def duration(seconds: float) -> str:

@@ -50,7 +50,10 @@ def reach(address: str) -> RayCluster:
 
 
 def progress(console: Console, doing: str) -> Callable[[Snapshot], None]:
-    """Say now and then how many records are still pending: one line each, the first one at once."""
+    """Say now and then how many records are still pending: one line each, the first one at once.
+    Below it: what tasks wait for, so that what is pending cannot be finished."""
+    from sunshower.cli.waits import wait_lines
+
     due_s = 0.0
 
     def look(snapshot: Snapshot) -> None:
@@ -60,5 +63,7 @@ def progress(console: Console, doing: str) -> Callable[[Snapshot], None]:
             due_s = now + _LINE_EVERY_S
             unsettled = sum(task.unsettled for task in snapshot.tasks())
             console.print(f"{doing}: {unsettled:,} pending …", style="dim", highlight=False)
+            for line in wait_lines(snapshot.waiting()):
+                console.print(f"  {line}", style="red", highlight=False, markup=False)
 
     return look

@@ -68,6 +68,9 @@ def run(
     everything ends at once. What Stdout sinks print goes to the standard output, the display to the
     standard error. The exit status is 0 when every tuple was processed, or is among the dead
     letters where the topology has some.
+
+    A dependency that goes away (a database, a broker) is waited for, and the display says so. One
+    that a component has never reached ends the run after ten seconds, with exit status 1.
     """
     from sunshower.cli.loading import load
 

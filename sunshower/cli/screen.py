@@ -19,6 +19,7 @@ from rich.live import Live
 from rich.text import Text
 
 from sunshower.cli.display import Display
+from sunshower.cli.troubles import present_troubles
 from sunshower.runtime.metrics import Snapshot
 
 _LINE_EVERY_S = 2.0
@@ -61,7 +62,8 @@ class Screen:
         self._due_s = now + every_s
         if self.is_live:
             figures = map(Text, display.figures(snapshot))
-            self._draw(Group(display.table(snapshot, title), *figures))
+            bad = map(bad_news, present_troubles(snapshot))
+            self._draw(Group(display.table(snapshot, title), *figures, *bad))
         else:
             for line in (*display.lines(snapshot), *display.figures(snapshot)):
                 self.console.print(line, highlight=False, soft_wrap=True)

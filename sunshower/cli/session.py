@@ -17,7 +17,8 @@ from sunshower.actors.stopping import close, kill
 from sunshower.cli.display import Display, duration
 from sunshower.cli.interrupts import Interrupts
 from sunshower.cli.screen import Screen, bad_news
-from sunshower.errors import ClusterError, SunshowerError
+from sunshower.cli.waits import unreached, wait_lines
+from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
 from sunshower.runtime.lifecycle import State
 from sunshower.runtime.metrics import Snapshot
 from sunshower.runtime.plan import Layout
@@ -103,17 +104,21 @@ class Session:
             snapshot = run.snapshot()
             now = time.monotonic()
             display.see(snapshot, now)
-            for line in display.news(snapshot):
+            for line in display.news(snapshot, now):
                 self._screen.say(bad_news(line))
             self._screen.show(display, snapshot, _title(run, snapshot, now - start_s))
             if look:
                 look(run, snapshot)
             if snapshot.state == State.FINISHED:
                 return Ended(snapshot, now - start_s, draining)
+            if why := unreached(snapshot):
+                raise TopologyFailed(why)
             if self._screen.closed.is_set():
                 raise BrokenPipeError(errno.EPIPE, "nobody reads the standard output any more")
             if self._interrupts.asked and not draining:
                 draining = True
+                for line in wait_lines(snapshot.waiting()):
+                    self._screen.say(bad_news(line))
                 self._screen.say(
                     "Draining: what is under way will be finished. Interrupt again to stop at once."
                 )

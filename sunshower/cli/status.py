@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +15,10 @@ from sunshower.cli.reach import Address, Name, reach
 from sunshower.errors import ClusterError, TopologyFailed
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
+    from sunshower.runtime.metrics import Snapshot
     from sunshower.runtime.overview import Overview
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
@@ -28,26 +31,34 @@ def list_(address: Address = "auto") -> None:
     """
     from rich.console import Console
 
+    from sunshower.cli.waits import wait_lines
+
     table = _table("topology", "state", "up", "workers", "tasks", "acked", "failed", "restarts")
+    waits: list[str] = []
     with reach(address) as cluster:
         names = sorted(cluster.runs())
         for name in names:
             try:
-                table.add_row(*_row(name, cluster.find(name).overview()))
+                found = cluster.find(name).overview()
+                table.add_row(*_row(name, found))
+                waits += [f"{name}: {line}" for line in wait_lines(found.snapshot.waiting())]
             except ClusterError:  # somebody has just removed it, or its master is away
                 table.add_row(name, "does not answer")
     if names:
-        Console().print(table)
+        console = Console()
+        console.print(table)
+        _print_lines(console, waits, "red")
     else:
         typer.echo("No topology is there. Start one with: sunshower submit FILE.py")
 
 
 def status(name: Name, as_json: AsJson = False, address: Address = "auto") -> None:
-    """Show a topology: its state, counters by component, and what runs where."""
+    """Show a topology: its state, counters by component, what it waits for, and what runs where."""
     from rich.console import Console
 
     from sunshower.cli.display import Display
-    from sunshower.cli.summary import troubles
+    from sunshower.cli.troubles import expired, put_aside, troubles
+    from sunshower.cli.waits import elapsed
 
     with reach(address) as cluster:
         found = cluster.find(name).overview()
@@ -56,20 +67,27 @@ def status(name: Name, as_json: AsJson = False, address: Address = "auto") -> No
         typer.echo(json.dumps(_as_json(found, up_s)))
         return
     console, snapshot = Console(), found.snapshot
-    title = f"{name}  ·  {snapshot.state}  ·  up {_span(up_s)}  ·  restarts: {snapshot.restarts}"
+    title = f"{name}  ·  {snapshot.state}  ·  up {elapsed(up_s)}  ·  restarts: {snapshot.restarts}"
     display = Display(found.plan.graph)
     console.print(display.table(snapshot, title, average_s=up_s))
-    for line in display.figures(snapshot):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    graph = found.plan.graph
+    _print_lines(console, display.figures(snapshot))
+    _print_lines(console, (*put_aside(graph, snapshot), *expired(graph, snapshot)))
     console.print(_workers(found))
-    for line in troubles(snapshot):
-        console.print(line, style="red", highlight=False, markup=False, soft_wrap=True)
+    _print_lines(console, troubles(snapshot), "red")
     for trouble in filter(None, (found.error, snapshot.untracked)):
-        text = complaint(TopologyFailed(trouble))
-        console.print(text, style="bold red", highlight=False, markup=False, soft_wrap=True)
+        _print_lines(console, [complaint(TopologyFailed(trouble))], "bold red")
+
+
+def _print_lines(console: Console, lines: Iterable[str], style: str | None = None) -> None:
+    """Print lines word for word: no markup, no colours of rich's own, nothing cut."""
+    for line in lines:
+        console.print(line, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def _row(name: str, found: Overview) -> list[str]:
+    from sunshower.cli.waits import elapsed
+
     snapshot = found.snapshot
     spouts = [snapshot.component(spout.id) for spout in found.plan.graph.spouts]
     numbers = (
@@ -79,9 +97,9 @@ def _row(name: str, found: Overview) -> list[str]:
         sum(counts.failed for counts in spouts),
         snapshot.restarts,
     )
-    up = _span(time.time() - found.since_s)
-    state = f"{snapshot.state}, degraded" if snapshot.degraded else snapshot.state
-    return [name, state, up, *(f"{number:,}" for number in numbers)]
+    up = elapsed(time.time() - found.since_s)
+    marks = ["degraded"] * bool(snapshot.degraded) + ["waiting"] * bool(snapshot.waiting())
+    return [name, ", ".join([snapshot.state, *marks]), up, *(f"{number:,}" for number in numbers)]
 
 
 def _workers(found: Overview) -> Table:
@@ -105,6 +123,7 @@ def _worker_facts(found: Overview) -> list[dict[str, Any]]:
                 "node": node,
                 "process": process,
                 "tasks": [f"{t.component}[{t.index}]" for t in found.plan.tasks_on(worker)],
+                "crash_reports": stats.crash_reports if stats else None,
             }
         )
     return facts
@@ -130,9 +149,28 @@ def _as_json(found: Overview, up_s: float) -> dict[str, Any]:
         "error": found.error,
         "untracked": snapshot.untracked,
         "degraded": [error.story for error in snapshot.degraded.values()],
+        "waiting": list(_waits(snapshot)),
+        "stuck": [asdict(call) for call in getattr(snapshot, "stuck", {}).values()],
         "components": components,
         "workers": _worker_facts(found),
     }
+
+
+def _waits(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
+    from sunshower.cli.waits import error_text
+
+    for task in snapshot.waiting():
+        if (wait := task.health.wait) is not None:
+            yield {
+                "component": task.component,
+                "task": wait.error.index,
+                "worker": wait.error.worker,
+                "kind": wait.kind,
+                "for_s": wait.for_s,
+                "tries": wait.tries,
+                "error": error_text(wait.error),
+                "reached": wait.reached,
+            }
 
 
 def _table(*headings: str) -> Table:
@@ -143,11 +181,3 @@ def _table(*headings: str) -> Table:
     for heading in headings:
         table.add_column(heading, overflow="fold")
     return table
-
-
-def _span(seconds: float) -> str:
-    """`42 s`, `3 min`, `5 h`, `12 d`."""
-    for unit, length_s in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * length_s:
-            return f"{seconds / length_s:.0f} {unit}"
-    return f"{seconds:.0f} s"

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from rich.console import Group
 from rich.text import Text
 
-from sunshower.cli.display import Display, duration, quarantined
+from sunshower.cli.display import Display, duration
 from sunshower.cli.session import Ended
+from sunshower.cli.troubles import expired, put_aside, troubles
 from sunshower.runtime.metrics import Counts, Snapshot
 from sunshower.topologies.graph import Graph
 
@@ -18,18 +19,9 @@ def summary(graph: Graph, ended: Ended) -> Group:
     title = f"{graph.id}  ·  totals"
     table = Display(graph).table(ended.snapshot, title, average_s=ended.seconds)
     bad = [Text(line, style="red") for line in troubles(ended.snapshot)]
-    return Group(table, *bad, Text("\n".join([sentence(graph, ended), *causes(graph, ended)])))
-
-
-def troubles(snapshot: Snapshot) -> Iterator[str]:
-    """A line for each task that is quarantined, or has raised where no tuple is to blame."""
-    for error in snapshot.degraded.values():
-        yield quarantined(error)
-    for task in snapshot.tasks():
-        if task.health.last and task.task not in snapshot.degraded:
-            last, count = task.health.last[-1], task.health.errors
-            times = f"{count} error{'s'[: count != 1]}"
-            yield f"{last.component}[{last.index}]: {times}, the last: {last.line}"
+    details = [*causes(graph, ended), *put_aside(graph, ended.snapshot)]
+    details += expired(graph, ended.snapshot)
+    return Group(table, *bad, Text("\n  ".join([sentence(graph, ended), *details])))
 
 
 def sentence(graph: Graph, ended: Ended) -> str:
@@ -54,7 +46,7 @@ def causes(graph: Graph, ended: Ended) -> Iterator[str]:
     """A line for each cause of failures, the most frequent first."""
     found = spouts(graph, ended.snapshot).causes
     for cause, count in sorted(found.items(), key=lambda pair: -pair[1]):
-        yield f"  failed, {cause}: {count:,}"
+        yield f"failed, {cause}: {count:,}"
 
 
 def taken_in(graph: Graph, snapshot: Snapshot) -> int:

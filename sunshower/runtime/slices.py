@@ -1,8 +1,10 @@
 """Which task of a worker is run next, and what becomes of what its user code raises.
 
-A round goes from the sinks to the spouts, so little waits inside, and gives each task that is ready
-one slice of work; a reader of dead letters has a turn after every other task. A task is ready when
-it has something to do, its receivers have room for it, and it is not paused.
+A task is ready when it has something to do, its receivers have room for it, and it is not paused.
+Three slices of four go to the ready task furthest downstream, readers of dead letters first:
+so little waits inside, and what was just made is still in the cache (a round alone cost the word
+count 12 %). Every fourth slice goes round: no task that is ready waits longer than four slices for
+each task of the worker.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ from sunshower.runtime.spout_task import SpoutTask
 from sunshower.runtime.usercode import Raised
 from sunshower.runtime.wiring import Wired
 
+_SLICES_A_ROUND = 4  # one of so many goes to whose turn it is
+
 
 class Slices:
     """The work of one worker, a slice at a time."""
@@ -44,8 +48,9 @@ class Slices:
     ) -> None:
         self._inboxes = wired.inboxes
         self._failed_trees = wired.failed_trees
-        self._round = _round(wired)
-        self._turn = 0  # the place in the round of who is asked next
+        self._order = _order(wired)
+        self._slices = 0  # since the last one that went round
+        self._turn = 0  # the place in the round of who is asked first
         self._waits_since: dict[int, float] = {}  # bolt task → since when its inputs wait
         self._spouts = list(wired.spouts.values())
         self._config = config
@@ -67,9 +72,13 @@ class Slices:
     def run_one(self, now: float) -> bool:
         """Run the next task that is ready: one bolt, or each spout that may emit. Returns whether
         anything was done."""
-        for _ in self._round:
-            bolt = self._round[self._turn]
-            self._turn = (self._turn + 1) % len(self._round)
+        order = self._order
+        self._slices += 1
+        if self._slices >= _SLICES_A_ROUND:
+            self._slices = 0
+            self._turn = (self._turn + 1) % len(order)
+            order = [*order[self._turn :], *order[: self._turn]]
+        for bolt in order:
             if self._run_spouts(now) if bolt is None else self._run_bolt(bolt):
                 return True
         return False
@@ -83,7 +92,7 @@ class Slices:
 
     def next_probe_s(self) -> float:
         """When a paused bolt that has inputs is to try one of them; ∞ if none is."""
-        bolts = (b for b in self._round if b is not None and b.supervision.wait is not None)
+        bolts = (b for b in self._order if b is not None and b.supervision.wait is not None)
         paused = (b for b in bolts if not b.supervision.waits and self._has_work(b))
         return min((b.supervision.resumes_s for b in paused if not b.outlets.full), default=inf)
 
@@ -195,15 +204,12 @@ class Slices:
             bolt.postponed = []
 
 
-def _round(wired: Wired) -> list[BoltTask | None]:
-    """The tasks in the order of their turns; None stands for all spouts."""
+def _order(wired: Wired) -> list[BoltTask | None]:
+    """Readers of dead letters, then downstream first; None stands for all spouts."""
     readers = wired.letter_readers
     letters = [bolt for id, bolt in wired.bolts.items() if id in readers]
     others = [bolt for id, bolt in reversed(wired.bolts.items()) if id not in readers]
-    turns: list[BoltTask | None] = []
-    for one in (*others, None):
-        turns += [*letters, one]
-    return turns
+    return [*letters, *others, None]
 
 
 def _emit(spout: SpoutTask, now: float, limit: int) -> int:

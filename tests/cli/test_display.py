@@ -182,11 +182,13 @@ GONE = TaskError("show", 0, 1, "prepare of show[0] raised OSError: [gone]\nfor g
 def test_a_quarantine_is_news_once_with_the_first_line_of_its_error() -> None:
     display = Display(graph())
     degraded = Snapshot("numbers-to-show", degraded={2: GONE})
-    assert list(display.news(snapshot(Counts()))) == []
-    assert list(display.news(degraded)) == [
-        "show[0] on worker 1 is quarantined: prepare of show[0] raised OSError: [gone]"
-    ]
-    assert list(display.news(degraded)) == []
+    assert list(display.news(snapshot(Counts()), 0.0)) == []
+    (line,) = display.news(degraded, 1.0)
+    assert line == (
+        "show[0] on worker 1 is quarantined (on probation: tried again, every 30 s at most): "
+        "prepare of show[0] raised OSError: [gone]"
+    )
+    assert list(display.news(degraded, 2.0)) == []
 
 
 def test_the_end_names_every_task_in_trouble() -> None:
@@ -194,8 +196,9 @@ def test_the_end_names_every_task_in_trouble() -> None:
     health = Health(Standing.RUNNING, 3, (noted,))
     task = TaskStats(1, "numbers", Counts(emitted=3, acked=3), health=health)
     last = Snapshot("numbers-to-show", {0: WorkerStats(0, 1, (task,))}, degraded={2: GONE})
-    text = printed(summary(graph(), Ended(last, 1.0, drained=False)), width=120)
-    assert "show[0] on worker 1 is quarantined: prepare of show[0] raised OSError: [gone]" in text
+    text = printed(summary(graph(), Ended(last, 1.0, drained=False)), width=150)
+    assert "show[0] on worker 1 is quarantined (on probation: tried again" in text
+    assert "prepare of show[0] raised OSError: [gone]" in text
     assert "numbers[0]: 3 errors, the last: ack of numbers[0] raised OSError: gone" in text
     assert "Finished after 1.0 s" in text
 

@@ -35,6 +35,24 @@ HANGING = """
 """
 
 
+OUTAGE = """
+    def store(number: Number) -> None:
+        if number.value >= 100:
+            raise ConnectionRefusedError("no database answers at localhost:1")
+
+    topology = Topology("storing", workers=1)
+    topology.spout("numbers", Counter()).shuffle().bolt("store", store)
+"""
+DOUBT = """
+    def store(number: Number) -> None:
+        if number.value >= 100:
+            number.value + "one"
+
+    topology = Topology("storing", workers=1)
+    topology.spout("numbers", Counter()).shuffle().bolt("store", store)
+"""
+
+
 @pytest.fixture
 def start() -> Iterator[Start]:
     """Start `sunshower run`; when the test is over nothing of it may be running."""
@@ -99,6 +117,36 @@ def test_a_second_ctrl_c_stops_even_user_code_that_hangs(start: Start, write: Wr
     _, errors = process.communicate(timeout=20)
     assert process.returncode == 130, errors
     assert "will not be finished" in errors
+
+
+@pytest.mark.ray
+def test_a_second_ctrl_c_stops_at_once_while_a_dependency_is_away(
+    start: Start, write: Write
+) -> None:
+    process = start(write(OUTAGE))
+    read_until(process.stderr, "store[0] waits for a dependency")
+    signal_like_a_terminal(process)
+    told = read_until(process.stderr, "Draining")
+    assert "last error: ConnectionRefusedError: no database answers at localhost:1" in told
+    signal_like_a_terminal(process)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 130, errors
+    assert "will not be finished" in errors
+
+
+@pytest.mark.ray
+def test_code_that_worked_and_then_raises_for_everything_is_shown_at_once(
+    start: Start, write: Write
+) -> None:
+    process = start(write(DOUBT))
+    told = read_until(process.stderr, "store[0] keeps failing after it had succeeded (doubt): ")
+    assert "last error: TypeError: unsupported operand" in told
+    read_until(process.stderr, 'number.value + "one"')
+    signal_like_a_terminal(process)
+    read_until(process.stderr, "Draining")
+    signal_like_a_terminal(process)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 130, errors
 
 
 @pytest.mark.ray

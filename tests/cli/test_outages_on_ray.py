@@ -1,0 +1,195 @@
+"""`sunshower run` and `submit` on a real Ray while a dependency is away, and with bugs."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sunshower.cli.complaints import complaint
+from sunshower.cli.loading import load
+from sunshower.cli.screen import Screen
+from sunshower.cli.session import Session
+from sunshower.errors import TopologyFailed
+from sunshower.runtime.plan import Layout
+from tests.cli.conftest import Write
+from tests.conftest import Sunshower
+
+if TYPE_CHECKING:
+    from sunshower.actors.cluster import RayCluster
+
+Capture = pytest.CaptureFixture[str]
+
+NEVER_THERE = """
+    class Store(Bolt[Number, None]):
+        def prepare(self, context: Context) -> None:
+            raise ConnectionRefusedError("no database answers at localhost:1")
+
+        def process(self, record: Number) -> None: ...
+
+    topology = Topology("storing", workers=1)
+    topology.spout("numbers", Counter(3)).shuffle().bolt("store", Store, 2)
+"""
+# From the first call to the end of the run; then its workers are closed. A prepare that raises is
+# tried five times in 1.5 s, and then the first record has five attempts in as long.
+BUG_S = {"process": 3.0, "prepare": 4.0, "records": 3.0}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_running(ray_cluster: RayCluster) -> Iterator[None]:
+    import ray
+
+    yield
+    for name in ray_cluster.runs():
+        ray_cluster.find(name).stop()
+    assert ray.util.list_named_actors(all_namespaces=True) == []
+
+
+def test_a_dependency_that_comes_back_costs_no_attempt_and_is_told_in_two_lines(
+    write: Write, sunshower: Sunshower, capsys: Capture
+) -> None:
+    path = write("""
+        class Store(Bolt[Number, None]):
+            def prepare(self, context: Context) -> None:
+                self.left = 6
+
+            def process(self, record: Number) -> None:
+                if record.value >= 50 and self.left:
+                    self.left -= 1
+                    raise ConnectionRefusedError("no database answers at localhost:1")
+
+        topology = Topology("storing", workers=1, attempts_max=1)
+        topology.spout("numbers", Counter(100)).shuffle().bolt("store", Store)
+    """)
+    assert sunshower("run", path) == 0
+    lines = capsys.readouterr().err.splitlines()
+    (begin,) = (at for at, line in enumerate(lines) if "store[0] waits for a dependency: " in line)
+    error = "last error: ConnectionRefusedError: no database answers at localhost:1"
+    assert lines[begin].endswith(error)
+    (end,) = (at for at, line in enumerate(lines) if line.startswith("store goes on, after "))
+    assert begin < end
+    assert any("100 tuples taken in, all of them acked" in line for line in lines)
+    assert not any("failed, exception" in line for line in lines)
+
+
+def test_a_dependency_that_was_never_reached_ends_the_run_with_its_address(
+    write: Write, sunshower: Sunshower, capsys: Capture
+) -> None:
+    assert sunshower("run", write(NEVER_THERE)) == 1
+    errors = capsys.readouterr().err
+    complaint = " ".join(errors[errors.index("sunshower: ") :].split())
+    assert "store has never reached a dependency that it needs, in 1" in complaint
+    assert "raised ConnectionRefusedError: no database answers at localhost:1" in complaint
+    assert "Start the dependency, or correct its address, and run again" in complaint
+    assert 'raise ConnectionRefusedError("no database answers at localhost:1")' in complaint
+    assert "sunshower/runtime" not in complaint
+    assert "that store has never reached" in errors  # the line of its begin
+
+
+def test_submit_status_and_list_say_what_is_waited_for(
+    write: Write, sunshower: Sunshower, capsys: Capture
+) -> None:
+    import ray
+
+    address = ray.get_runtime_context().gcs_address
+    refused = "last error: ConnectionRefusedError: no database answers at localhost:1"
+
+    def said(*words: object) -> str:
+        capsys.readouterr()
+        assert sunshower(*words, "--address", address) == 0
+        return capsys.readouterr().out
+
+    text = said("submit", write(NEVER_THERE))
+    assert "storing is active on 1 worker" in text
+    assert "waits for a dependency that store has never reached: " in text or (
+        "2 tasks of store wait for a dependency that store has never reached: " in text
+    )
+    assert refused in text
+    assert text.endswith("storing goes on trying.\n")
+
+    assert refused in said("status", "storing")
+    text = said("list")
+    assert "waiting" in text
+    assert "storing: 2 tasks of store wait for a dependency" in text
+    waits = json.loads(said("status", "storing", "--json"))["waiting"]
+    assert {(one["component"], one["task"]) for one in waits} == {("store", 0), ("store", 1)}
+    assert {(one["kind"], one["reached"]) for one in waits} == {("unavailable", False)}
+    begun_s = time.monotonic()
+    said("kill", "storing", "--wait", 1)
+    assert time.monotonic() - begun_s < 15  # 1 s, and what it takes to close
+
+
+# ---- a bug --------------------------------------------------------------------------------------
+
+BUGS = {
+    "process": """
+        def odd(number: Number) -> None:
+            note()
+            number.value + "one"
+
+        topology = Topology("bug")
+        topology.spout("numbers", Counter()).shuffle().bolt("odd", odd)
+    """,
+    "prepare": """
+        class Odd(Bolt[Number, None]):
+            def prepare(self, context: Context) -> None:
+                note()
+                1 + "one"
+
+            def process(self, record: Number) -> None: ...
+
+        topology = Topology("bug")
+        topology.spout("numbers", Counter()).shuffle().bolt("odd", Odd)
+    """,
+    "records": """
+        from sunshower import Spout
+
+        class Odd(Spout[Number]):
+            def records(self) -> Iterator[Number]:
+                note()
+                yield Number(1 + "one")
+
+        topology = Topology("bug")
+        topology.spout("odd", Odd).shuffle().bolt("out", Stdout)
+    """,
+}
+NOTE = """
+    import time
+
+    def note() -> None:
+        with open({path!r}, "a") as file:
+            file.write(f"{{time.time()}}\\n")
+"""
+
+
+class TimedScreen(Screen):
+    """Notes when the run says that it ends."""
+
+    ended_s = math.inf
+
+    def doing(self, text: str) -> None:
+        if text.startswith("Stopping"):
+            self.ended_s = min(self.ended_s, time.time())
+        super().doing(text)
+
+
+@pytest.mark.parametrize("place", BUGS)
+def test_a_bug_ends_the_run_with_its_line_within_seconds_of_the_first_record(
+    place: str, write: Write, tmp_path: Path, capsys: Capture
+) -> None:
+    called, screen = tmp_path / "called", TimedScreen()
+    loaded = load(str(write(dedent(NOTE.format(path=str(called))) + dedent(BUGS[place]))))
+    with pytest.raises(TopologyFailed) as failed:
+        Session(screen).run(loaded.topology.graph(), Layout.PACK, loaded.modules)
+    text = complaint(failed.value)
+    assert "TypeError: unsupported operand type(s) for +: 'int' and 'str'" in text
+    assert '+ "one"' in text
+    assert "waits for a dependency" not in capsys.readouterr().err
+    seconds = screen.ended_s - float(called.read_text().split()[0])
+    assert seconds < BUG_S[place]
