@@ -56,8 +56,17 @@ format: .venv/.dev  ## let ruff lay out the code and mend what it can
 bench: .venv/.dev  ## measure, beside a bare loop and Bytewax: a table, and benchmarks/results/latest.json
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-endurance: .venv/.dev  ## kill, slow down and poison for some minutes, and count what was lost
+endurance: .venv/.dev  ## kill, slow down, poison, overload, take servers away, and count what was lost
+ifeq ($(filter-out --long,$(ARGS)),)
+	@$(BIN)/python -m benchmarks.endurance
+	@echo "Outages and overload on a real Ray …"
+	@$(BIN)/python -m benchmarks.outages $(ARGS)
+	@echo "Overload and outages in the simulator …"
+	@$(BIN)/python -m benchmarks.overload overload $(if $(ARGS),--seeds 10000)
+	@$(BIN)/python -m benchmarks.overload outages $(if $(ARGS),--seeds 10000)
+else
 	@$(BIN)/python -m benchmarks.endurance $(ARGS)
+endif
 
 simulate: .venv/.core  ## hurt a topology in the simulator, in SEEDS=1000 ways, and look for a lost tuple
 	@$(BIN)/sunshower simulate examples/simulated_word_count.py --seeds $(SEEDS) $(ARGS)

@@ -1,40 +1,129 @@
-"""Real outages: a server is stopped under load, is away for so long, and is started again.
+"""`python -m benchmarks.outages NAME … --seconds N`: real outages and overload, on a real Ray.
 
-    python -m benchmarks.outages kafka --seconds 600
-
-prints the figures of one scenario as JSON. A scenario is a module of benchmarks/outage_scenarios
-with `run(seconds) -> dict[str, float | int | str]`.
+NAME is a module of benchmarks/outage_scenarios; none: all of them. An outage lasts for `--seconds`,
+overload runs for as long in all. The figures are printed and appended to results/outages.json.
+Status 1: one of them could not be run, lost something, or ended its topology.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
-import pkgutil
 import sys
-from importlib import import_module
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
-from benchmarks import outage_scenarios
+FOLDER = Path(__file__).parent / "outage_scenarios"
+RESULTS = Path(__file__).parent / "results" / "outages.json"
+SHORT_S, LONG_S = 30.0, 600.0
+OVERLOAD_LONG_S = 900.0  # 30 message timeouts
+OVERLOAD = ("slow_chain", "letters")
+# Figures that must be 0, whichever of them a scenario has.
+_ZERO = ("lost", "missing", "timeouts", "dead_letters", "dead letters", "quarantined")
+_ZERO_TOO = ("batch_counts_wrong",)
+_RECOVERY_MAX_S = 30.0
+_LETTER_MAX_S = 5.0
+_SPEED_MIN = 0.9
 
 
-def scenarios() -> list[str]:
-    """Their names."""
-    found = [module.name for module in pkgutil.iter_modules(outage_scenarios.__path__)]
-    return [name for name in found if not name.startswith("_")]
+def names() -> list[str]:
+    """All scenarios: the modules that have `run`."""
+    files = sorted(FOLDER.glob("[a-z]*.py"))
+    return [one.stem for one in files if "\ndef run(" in one.read_text(encoding="utf-8")]
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run one scenario. Returns 1 if a record was lost, buried, or the topology has ended."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("scenario", choices=scenarios())
-    parser.add_argument("--seconds", type=float, default=600.0, help="how long the outage lasts")
-    given = parser.parse_args(arguments)
-    module = import_module(f"{outage_scenarios.__name__}.{given.scenario}")
-    figures = module.run(given.seconds)
-    json.dump({"scenario": given.scenario, "outage_s": given.seconds, **figures}, sys.stdout)
-    sys.stdout.write("\n")
-    bad = figures.get("lost") or figures.get("dead letters") or figures.get("state") == "failed"
-    return 1 if bad else 0
+def arguments(given: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.outages", description="Outages and overload on a real Ray."
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of: {', '.join(names())}")
+    parser.add_argument("--seconds", type=float, help=f"of each outage (default: {SHORT_S:g})")
+    parser.add_argument(
+        "--long",
+        action="store_true",
+        help=f"outages of {LONG_S:g} s, overload for {OVERLOAD_LONG_S:g} s",
+    )
+    options = parser.parse_args(given)
+    if unknown := set(options.names) - set(names()):
+        parser.error(f"there is no scenario {', '.join(sorted(unknown))}: {', '.join(names())}")
+    options.names = options.names or names()
+    return options
+
+
+def seconds_of(name: str, options: argparse.Namespace) -> float:
+    """How long a scenario's outage is."""
+    if options.seconds is not None:
+        return float(options.seconds)
+    if not options.long:
+        return SHORT_S
+    return OVERLOAD_LONG_S if name in OVERLOAD else LONG_S
+
+
+def complaints(figures: dict[str, Any]) -> list[str]:
+    """What does not hold in the figures of a scenario."""
+    state = str(figures.get("state", ""))
+    found = [f"it is {state}: {figures.get('why', '')}"] if state.startswith("failed") else []
+    found += [f"{figures[one]} {one}" for one in (*_ZERO, *_ZERO_TOO) if figures.get(one)]
+    if not 0 <= figures.get("recovery_s", 0) <= _RECOVERY_MAX_S:
+        found.append(f"recovery took {figures['recovery_s']} s (-1: never)")
+    if figures.get("worst_s", 0) > _LETTER_MAX_S:
+        found.append(f"a letter took {figures['worst_s']} s")
+    if figures.get("speed", 1) < _SPEED_MIN:
+        found.append(f"{figures['speed']} of the slow bolt's speed alone")
+    return found
+
+
+def run_scenario(name: str, seconds: float) -> dict[str, Any]:
+    """One run: its figures, or why there are none."""
+    module = importlib.import_module(f"benchmarks.outage_scenarios.{name}")
+    begun_s = time.monotonic()
+    figures: dict[str, Any] = module.run(seconds)
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    took_s = round(time.monotonic() - begun_s)
+    wrong = complaints(figures)
+    return {"name": name, "seconds": seconds, "at": at, "took_s": took_s, "wrong": wrong} | {
+        "figures": figures
+    }
+
+
+def append(result: dict[str, Any], file: Path = RESULTS) -> None:
+    """Add a run to the file."""
+    there = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    text = json.dumps([*there, result], indent=1, ensure_ascii=False)
+    file.write_text(text + "\n", encoding="utf-8")
+
+
+def main() -> int:
+    options = arguments()
+    from rich.console import Console
+    from rich.table import Table
+
+    from benchmarks.machine import describe
+
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    bad = 0
+    for name in options.names:
+        seconds = seconds_of(name, options)
+        console.print(f"[dim]{name} for {seconds:g} s …[/]")
+        try:
+            result = run_scenario(name, seconds)
+        except Exception as error:  # what it needs is not here, or it is wrong: the others go on
+            console.print(f"{name} could not be run: {type(error).__name__}: {error}", markup=False)
+            bad += 1
+            continue
+        append({**result, **describe()})
+        table = Table("figure", name, title=f"{name}, {seconds:g} s", title_justify="left")
+        for figure, value in result["figures"].items():
+            table.add_row(figure, f"{value:,}" if isinstance(value, int) else str(value))
+        console.print(table)
+        for text in result["wrong"]:
+            console.print(f"MISSED: {text}", markup=False)
+        bad += bool(result["wrong"])
+    console.print(f"Appended to benchmarks/results/{RESULTS.name}")
+    return int(bad > 0)
 
 
 if __name__ == "__main__":

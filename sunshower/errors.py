@@ -50,6 +50,7 @@ SunshowerError                 one paragraph: the thing, the place, the way out
 │   └── ResultMismatch         what came of a transform is not what was declared of it
 ├── Unavailable                a mark beside the others: a dependency is away, and is waited for
 ├── InjectedError              what a fault of an experiment raises in user code's place
+│   └── InjectedOutage         … as if a dependency of that code were away            (Unavailable)
 └── TopologyFailed             a running topology gave up; carries the failure that ended it
 """
 
@@ -264,6 +265,10 @@ class ResultMismatch(SparkError):
 
 class InjectedError(SunshowerError):
     """What a fault of an experiment raises in user code's place."""
+
+
+class InjectedOutage(InjectedError, Unavailable):
+    """What the fault `away` raises: the dependency of a component is away."""
 
 
 class TopologyFailed(SunshowerError):

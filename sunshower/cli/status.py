@@ -150,7 +150,7 @@ def _as_json(found: Overview, up_s: float) -> dict[str, Any]:
         "untracked": snapshot.untracked,
         "degraded": [error.story for error in snapshot.degraded.values()],
         "waiting": list(_waits(snapshot)),
-        "stuck": [asdict(call) for call in getattr(snapshot, "stuck", {}).values()],
+        "stuck": [asdict(call) for call in snapshot.stuck.values()],
         "components": components,
         "workers": _worker_facts(found),
     }

@@ -14,7 +14,7 @@ from sunshower.trident.attempts import group_of
 def present_troubles(snapshot: Snapshot) -> Iterator[str]:
     """Tasks that wait, do not return or are quarantined, and workers without crash reports."""
     yield from wait_lines(task for task in snapshot.waiting() if task.task not in snapshot.degraded)
-    yield from map(str, getattr(snapshot, "stuck", {}).values())
+    yield from map(str, snapshot.stuck.values())
     yield from map(quarantined, snapshot.degraded.values())
     without: dict[str, list[int]] = {}
     for number, worker in sorted(snapshot.workers.items()):

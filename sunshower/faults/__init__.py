@@ -4,6 +4,7 @@ from sunshower.faults.checkers.delivery import AtLeastOnce, AtMostOnce, Duplicat
 from sunshower.faults.checkers.edges import EachEdgeOnce, NoPrematureAck
 from sunshower.faults.checkers.healing import Liveness, NoneTimedOut, Recovers
 from sunshower.faults.checkers.order import PerKeyOrder
+from sunshower.faults.checkers.outages import NothingCharged
 from sunshower.faults.checkers.port import Weighed
 from sunshower.faults.checkers.pressure import BoundedPending
 from sunshower.faults.commands import drain, rebalance
@@ -24,7 +25,7 @@ from sunshower.faults.targets import (
     task,
     worker,
 )
-from sunshower.faults.vocabulary import cut, errors, expire, kill, lossy, pause, slow
+from sunshower.faults.vocabulary import away, cut, errors, expire, kill, lossy, pause, slow
 from sunshower.faults.workload import Item, PerKey, Sink, numbers, relay, relayed
 from sunshower.runtime.history import What
 from sunshower.runtime.plan import Layout
@@ -45,6 +46,7 @@ __all__ = [
     "Liveness",
     "NoPrematureAck",
     "NoneTimedOut",
+    "NothingCharged",
     "Outcome",
     "PerKey",
     "PerKeyOrder",
@@ -58,6 +60,7 @@ __all__ = [
     "acker",
     "anybody",
     "at",
+    "away",
     "component",
     "cut",
     "drain",

@@ -2,7 +2,9 @@
 
 Each seed has some kinds of faults and others not at all, at wildly different rates: what never
 happens in the average run happens in some. The layout, the number of workers and a few limits are
-drawn, too. Prior art: TigerBeetle's VOPR; Groce et al., Swarm Testing, 2012.
+drawn, too. In one seed of four there are only overload and outages of what bolts and spouts depend
+on, and then no tree may wait for its deadline. Prior art:
+TigerBeetle's VOPR; Groce et al., Swarm Testing, 2012.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import numpy as np
 from sunshower.config import Config
 from sunshower.faults.checkers.delivery import AtLeastOnce, Duplicates
 from sunshower.faults.checkers.edges import EachEdgeOnce, NoPrematureAck
-from sunshower.faults.checkers.healing import Liveness
+from sunshower.faults.checkers.healing import Liveness, NoneTimedOut
 from sunshower.faults.checkers.port import Checker
 from sunshower.faults.checkers.pressure import BoundedPending
 from sunshower.faults.commands import drain, rebalance
@@ -28,6 +30,7 @@ from sunshower.faults.plans import Step
 from sunshower.faults.targets import acker, component, lot, master, node, spout, task, worker
 from sunshower.faults.vocabulary import (
     Fault,
+    away,
     cut,
     errors,
     expire,
@@ -48,6 +51,9 @@ SECONDS_MAX = 600.0  # virtual ones: a run that needs more is stuck
 _LIVELY_S = 300.0  # after the last fault
 _FAULTS_MAX = 30  # of one run
 _LASTS_MAX_S = 20.0  # of a source that takes its time: it is hurt at its beginning
+_AWAY_S = (0.1, 120.0)  # how long a dependency is away
+_OVERLOAD = 1.2  # for how many message timeouts a bolt is slower than its source
+_OVERLOAD_MAX_S = 120.0
 _PENDING = (1, 4, 32)  # small tables: their slots are used again and again
 # What a random hail may do to the innocent is not what these limits are for.
 _PATIENT = {"attempts_max": 1_000, "task_errors_max": 1_000, "deaths_max": 1_000}
@@ -98,7 +104,7 @@ def swarm(
         name=f"{topology.id}-{seed}",
         topology=lambda: topology,
         plan=partial(_plan, graph, seed, pace or declared(graph, messages_max)),
-        checkers=generic() if checkers is None else checkers,
+        checkers=_promises(graph, seed) if checkers is None else checkers,
         layout=Layout(dice.any(*Layout)),
         seconds_max=SECONDS_MAX,
         messages_max=messages_max,
@@ -110,6 +116,16 @@ def generic() -> tuple[Checker, ...]:
     """The checkers that hold of every tracked topology, whatever its bolts do."""
     promises = (AtLeastOnce(), NoPrematureAck(), EachEdgeOnce(), BoundedPending())
     return (*promises, Liveness(_LIVELY_S), Duplicates())
+
+
+def _promises(graph: Graph, seed: int) -> tuple[Checker, ...]:
+    timed = graph.config.tracked and _is_ordinary(seed)
+    return (*generic(), NoneTimedOut()) if timed else generic()
+
+
+def _is_ordinary(seed: int) -> bool:
+    """Whether a seed has only what happens on an ordinary day: overload and outages."""
+    return _dice(seed, 2).chance(0.25)
 
 
 def _varied(topology: Topology, dice: _Dice) -> Topology:
@@ -139,7 +155,8 @@ def _plan(graph: Graph, seed: int, pace: Pace) -> Iterator[Step]:
     hurts, in the first half of their time.
     """
     dice = _dice(seed, 1)
-    menu = [*_menu(graph, dice)]
+    overload, outage = _overload(graph, dice, pace), _outage(graph, dice)
+    menu = [outage] if _is_ordinary(seed) else [*_menu(graph, dice), outage, *overload]
     on = [kind for kind in menu if dice.chance(0.5)] or [lot(menu, dice.generator)]
     weights = [dice.magnitude(0.01, 1) for _ in on]
     count = int(dice.magnitude(2, _FAULTS_MAX))
@@ -148,6 +165,8 @@ def _plan(graph: Graph, seed: int, pace: Pace) -> Iterator[Step]:
         each_s = lasts_s * source.parallelism / max(pace.messages[source.id], 1)
         for index in range(source.parallelism):
             yield Step(0, throttle(task(source.id, index), each_s, 2 * lasts_s))
+    if _is_ordinary(seed):  # later, what waits then would have to wait for its deadline
+        yield from (Step(0, slower()) for slower in overload)
     at_s = lasts_s / 2 * dice.generator.random()
     yield Step(round(at_s, 6), dice.weighed(on, weights)())
     if all(spout.level.counts_records for spout in graph.spouts) and dice.chance(0.5):
@@ -155,6 +174,23 @@ def _plan(graph: Graph, seed: int, pace: Pace) -> Iterator[Step]:
     for _ in range(count - 1):
         at_s += float(dice.generator.exponential(lasts_s / count))
         yield Step(round(at_s, 6), dice.weighed(on, weights)())
+
+
+def _outage(graph: Graph, dice: _Dice) -> Callable[[], Fault]:
+    return lambda: away(dice.any(*graph.components), for_s=dice.magnitude(*_AWAY_S))
+
+
+def _overload(graph: Graph, dice: _Dice, pace: Pace) -> list[Callable[[], Fault]]:
+    """A bolt that is slower than its source; none where there is no bolt.
+
+    All messages together take longer than a timeout, and none of them takes a large part of it.
+    """
+    timeout_s = graph.config.message_timeout_s
+    messages = max(1, *pace.messages.values())
+    each_s = min(_OVERLOAD * timeout_s / messages, timeout_s / 20)
+    for_s = min(_OVERLOAD * timeout_s, _OVERLOAD_MAX_S)
+    names = [bolt.id for bolt in graph.bolts]
+    return [lambda: slow(component(dice.any(*names)), each_s, for_s)] if names else []
 
 
 def _menu(graph: Graph, dice: _Dice) -> Iterator[Callable[[], Fault]]:

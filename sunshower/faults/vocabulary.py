@@ -4,6 +4,7 @@
     pause(target, for_s)                  its process stands still, and goes on
     slow(target, seconds, for_s)          each record, or report, takes so much longer
     errors(component, for_s, …)           its user code raises, for some or for chosen records
+    away(component, for_s, …)             a dependency of its user code cannot be used
     lossy(source, target, for_s, …)       packets are lost, repeated, late, or with a bit flipped
     cut(source, target, for_s)            nothing arrives, either way
     expire()                              all that is pending now has timed out
@@ -180,7 +181,7 @@ class Slowness:
 
 @dataclass(frozen=True)
 class Errors:
-    """See `errors`."""
+    """See `errors` and `away`."""
 
     error: Raise
     for_s: float
@@ -189,7 +190,7 @@ class Errors:
         check_for_s(self)
 
     def check(self, plan: Plan) -> None:
-        check_component(self.error.component, plan)
+        Tasks(self.error.component, self.error.index).check(plan)
         if self.error.component == ACKER:
             raise ExperimentError(f"{self}: ackers run no user code that could raise")
 
@@ -198,6 +199,9 @@ class Errors:
 
     def __str__(self) -> str:
         one = self.error
+        if one.unavailable:
+            number = "" if one.index is None else f"[{one.index}]"
+            return f"away: what {one.component}{number} depends on{lasting(self.for_s)}"
         share = "" if one.probability == 1 else f", {one.probability:g} of its records"
         wanted = [f"{name}={value!r}" for name, value in (one.where or {}).items()]
         where = f", where {', '.join(wanted)}" if wanted else ""
@@ -271,6 +275,15 @@ def errors(
 ) -> Errors:
     """A component's user code raises, for some of its records, or for those with these fields."""
     return Errors(Raise(component=component, probability=probability, where=where), for_s)
+
+
+def away(component: str, *, for_s: float, index: int | None = None) -> Errors:
+    """A dependency of a component is away: its user code raises Unavailable for every record.
+
+    So does a spout's code, when it is asked for the next record. `index`: of one task alone.
+    """
+    rule = Raise(component=component, index=index, unavailable=True)
+    return Errors(rule, for_s)
 
 
 def lossy(

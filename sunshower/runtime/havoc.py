@@ -25,6 +25,8 @@ ANY = "*"
 class Raise:
     """User code of a component raises InjectedError, for some of its records.
 
+    With `unavailable` it raises InjectedOutage, as if a dependency of the component were away.
+
     Of a spout it is the source that raises, when it is asked for the next record; what that means
     for `next_tuple` is told in injection.py.
     """
@@ -32,6 +34,8 @@ class Raise:
     component: str
     probability: float = 1.0  # of each record
     where: Mapping[str, Any] | None = None  # only records with these fields; None: all
+    index: int | None = None  # of the one task; None: all of the component
+    unavailable: bool = False
 
     def __post_init__(self) -> None:
         check_ratio("the probability of an error", self.probability)
@@ -153,11 +157,12 @@ def check_places(havoc: Havoc, plan: Plan) -> None:
             )
     if any(one.component == ACKER for one in havoc.raises):
         raise ExperimentError("an acker runs no user code that could raise: slow or kill it")
-    for slow in havoc.slows:
-        if slow.index is not None and not 0 <= slow.index < tasks[slow.component]:
+    places = [(one.component, one.index) for one in havoc.raises]
+    for name, index in places + [(one.component, one.index) for one in havoc.slows]:
+        if index is not None and not 0 <= index < tasks[name]:
             raise ExperimentError(
-                f"there is no task {slow.index} of {slow.component!r} to slow down: its tasks are "
-                f"0 … {tasks[slow.component] - 1}"
+                f"there is no task {index} of {name!r} to disturb: its tasks are "
+                f"0 … {tasks[name] - 1}"
             )
     try:
         msgpack.packb(havoc.to_fields())

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sunshower.clock import Clock
-from sunshower.errors import InjectedError
+from sunshower.errors import InjectedError, InjectedOutage
 from sunshower.records import Schema
 from sunshower.runtime.batch import Batch
 from sunshower.runtime.havoc import Havoc, Raise
@@ -94,8 +94,10 @@ class Injection:
 
     @property
     def error(self) -> InjectedError:
-        """What is raised."""
+        """What is raised: while any rule of the task says `unavailable`, an outage."""
         place = f"{self._task.component}[{self._task.index}]"
+        if any(rule.unavailable for rule in self._raises):
+            return InjectedOutage(f"an experiment takes the dependency of {place} away")
         return InjectedError(f"an experiment raises this in the place of the code of {place}")
 
     # ---- how --------------------------------------------------------------------------------
@@ -117,7 +119,8 @@ def injection_of(
     havoc: Havoc, task: Task, clock: Clock, generator: np.random.Generator
 ) -> Injection | None:
     """The rules of `havoc` that concern a task, if there are any."""
-    raises = [rule for rule in havoc.raises if rule.component == task.component]
+    mine = (rule for rule in havoc.raises if rule.component == task.component)
+    raises = [rule for rule in mine if rule.index in (None, task.index)]
     slow_s = slowness(havoc, task)
     return Injection(task, raises, slow_s, clock, generator) if raises or slow_s else None
 

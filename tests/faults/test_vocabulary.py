@@ -22,6 +22,7 @@ from sunshower.faults.targets import (
 )
 from sunshower.faults.vocabulary import (
     Fault,
+    away,
     cut,
     errors,
     expire,
@@ -135,6 +136,10 @@ def test_what_is_done_from_within_is_a_havoc() -> None:
             Havoc(raises=(Raise(component="relay", probability=0.1),)),
         ),
         (
+            away("relay", for_s=5, index=1),
+            Havoc(raises=(Raise(component="relay", index=1, unavailable=True),)),
+        ),
+        (
             lossy("relay", "sink", for_s=5, drop=0.5),
             Havoc(links=(Link(source="relay", target="sink", drop=0.5),)),
         ),
@@ -162,6 +167,8 @@ def test_what_is_done_from_within_is_a_havoc() -> None:
         (pause(master(), 2), "pause the master for 2 s"),
         (slow(acker(), 0.01, 5), "slow any __acker by 0.01 s a record for 5 s"),
         (errors("relay", for_s=5), "errors in relay for 5 s"),
+        (away("relay", for_s=5), "away: what relay depends on for 5 s"),
+        (away("relay", for_s=5, index=1), "away: what relay[1] depends on for 5 s"),
         (errors("relay", for_s=5, probability=0.1), "errors in relay, 0.1 of its records for 5 s"),
         (errors("relay", for_s=5, where={"key": 3}), "errors in relay, where key=3 for 5 s"),
         (
@@ -189,6 +196,7 @@ def test_faults_say_what_they_are(fault: Fault, said: str) -> None:
         (kill(spout("relay")), "no spout 'relay'; there are: numbers"),
         (kill(worker(8)), "no worker 8; there are: 0, 1, 2"),
         (errors("rely", for_s=1), "no component 'rely'"),
+        (away("relay", for_s=1, index=2), r"no task relay\[2\]"),
         (errors("__acker", for_s=1), "ackers run no user code"),
         (lossy("rely", for_s=1, drop=1), "no component 'rely'"),
         (rebalance(0), "at least one worker"),

@@ -76,7 +76,7 @@ def test_acker_cannot_raise_and_a_task_that_is_not_there_cannot_be_slow() -> Non
     master = Master(plan())
     with pytest.raises(ExperimentError, match="an acker runs no user code"):
         master.disturb(Havoc(raises=(Raise(component=ACKER),)))
-    with pytest.raises(ExperimentError, match="no task 1 of 'bolt' to slow down"):
+    with pytest.raises(ExperimentError, match="no task 1 of 'bolt' to disturb"):
         master.disturb(Havoc(slows=(Slow(component="bolt", seconds=1, index=1),)))
 
 

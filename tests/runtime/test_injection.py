@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from sunshower import Cause, Spout, Topology
+from sunshower.clock import SystemClock
 from sunshower.errors import TopologyFailed
+from sunshower.outages import is_unavailable
 from sunshower.runtime.blackbox import Recorder
 from sunshower.runtime.havoc import Havoc, Raise, Slow
 from sunshower.runtime.history import What
 from sunshower.runtime.ids import U64, seeded
+from sunshower.runtime.injection import injection_of
 from sunshower.runtime.master import Wish
 from sunshower.runtime.plan import ACKER, Layout, make_plan
 from sunshower.runtime.supervision import Standing
@@ -321,3 +325,29 @@ def test_acker_takes_so_much_longer_for_each_report() -> None:
     run.run()
     assert reports > 1
     assert run.clock.now() == pytest.approx(reports * 0.5)
+
+
+# ---- dependencies that are away -----------------------------------------------------------------
+
+
+@bolts
+def test_code_whose_dependency_is_away_raises_an_outage_for_every_record(
+    bolt: type[FailsOnce],
+) -> None:
+    away = Havoc(raises=(Raise(component="bolt", unavailable=True),))
+    run = start(Rows(), well(bolt), away)
+    run.work()
+    assert not run.values(What.COMPLETED)
+    peace(run)
+    assert sorted(run.values(What.COMPLETED)) == list(range(COUNT))
+
+
+def test_the_error_of_an_outage_is_one_that_is_waited_for() -> None:
+    rule = Raise(component="bolt", index=0, unavailable=True)
+    plan = make_plan(chain(Rows(), well(Automatic)).graph(), Layout.ISOLATE)
+    (task,) = plan.tasks_of("bolt")
+    mine = injection_of(Havoc(raises=(rule,)), task, SystemClock(), seeded(0))
+    assert mine is not None
+    assert is_unavailable(mine.error)
+    other = replace(rule, index=1)
+    assert injection_of(Havoc(raises=(other,)), task, SystemClock(), seeded(0)) is None

@@ -1,0 +1,84 @@
+"""`python -m benchmarks.overload`: overload, or outages, in the simulator, seed by seed.
+
+--seeds 10000 runs seeds 0 … 9,999 on two processes and ends with status 1 if any of them breaks a
+promise; each broken one is printed, with what it takes to run it alone: --first SEED --seeds 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+
+CHUNK = 4
+_SHOWN = 10  # broken seeds that are printed
+_PROGRESS_S = 10.0
+
+
+def arguments(given: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.overload",
+        description="Overload or outages in the simulator, seed by seed.",
+    )
+    parser.add_argument("what", nargs="?", choices=("overload", "outages"), default="overload")
+    parser.add_argument("--seeds", type=int, default=100, help="how many (default: %(default)s)")
+    parser.add_argument("--first", type=int, default=0, help="the first (default: %(default)s)")
+    parser.add_argument("--processes", type=int, default=2, help="(default: %(default)s)")
+    parser.add_argument("--records", type=int, default=20_000, help="inputs of an overload run")
+    parser.add_argument("--away", type=float, default=7_200.0, help="longest outage in seconds")
+    return parser.parse_args(given)
+
+
+def try_seed(what: str, records: int, away_s: float, seed: int) -> tuple[int, list[str]]:
+    """What does not hold in one seed, and what it had: no lines if all holds."""
+    from benchmarks.simulated.outages import run_day
+    from benchmarks.simulated.overload import run_overload
+
+    try:
+        if what == "overload":
+            run = run_overload(seed, records)
+            shape = run.shape
+            about = f"{shape.family}, {shape.layout}, {dict(shape.settings)}"
+            return seed, [*run.complaints, about] if run.complaints else []
+        day = run_day(seed, away_s)
+        return seed, [*day.complaints, *day.steps] if day.complaints else []
+    except Exception as error:  # a defect of the runtime, or of the seed's own code
+        return seed, [f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])]
+
+
+def main() -> int:
+    options = arguments()
+    seeds = range(options.first, options.first + options.seeds)
+    attempt = partial(try_seed, options.what, options.records, options.away)
+    begun_s = told_s = time.monotonic()
+    broken: list[int] = []
+    for done, (seed, lines) in enumerate(_results(attempt, seeds, options.processes), start=1):
+        if lines:
+            broken.append(seed)
+            if len(broken) <= _SHOWN:
+                print(f"seed {seed} is BROKEN:", *lines, sep="\n    ", flush=True)
+        now_s = time.monotonic()
+        if now_s - told_s > _PROGRESS_S or done == len(seeds):
+            told_s = now_s
+            print(f"{done:,} of {len(seeds):,} seeds in {now_s - begun_s:,.0f} s: "
+                  f"{len(broken):,} BROKEN", flush=True)  # fmt: skip
+    if broken:
+        command = f"python -m benchmarks.overload {options.what} --seeds 1 --first {min(broken)}"
+        print("All broken seeds:", *sorted(broken))
+        print(f"The first one alone: {command}")
+    return int(bool(broken))
+
+
+def _results(attempt: partial[tuple[int, list[str]]], seeds: range, processes: int) -> Iterator:
+    if processes == 1:
+        yield from map(attempt, seeds)
+        return
+    with ProcessPoolExecutor(processes) as pool:
+        yield from pool.map(attempt, seeds, chunksize=CHUNK)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,315 @@
+"""Outages, doubt, poison and deaths at once in the simulator: what must hold, for one seed.
+
+A seed draws a topology of three to five components, which of them are away when and for how long
+(0.1 s up to two hours of virtual time), what else is done meanwhile (kills, rebalances), whether
+dead letters are on, and which records are poison. Nothing may be lost, charged or buried but the
+poison, the topology may not give up, and all is acked soon after the last outage.
+"""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+
+from sunshower import Bolt, Collector, Context, DeadLetter, Retry, Topology, Tuple
+from sunshower.errors import Unavailable
+from sunshower.faults.checkers.delivery import AtLeastOnce
+from sunshower.faults.checkers.edges import EachEdgeOnce, NoPrematureAck
+from sunshower.faults.checkers.healing import Liveness, NoneTimedOut
+from sunshower.faults.checkers.outages import NothingCharged
+from sunshower.faults.checkers.port import Checker
+from sunshower.faults.commands import rebalance
+from sunshower.faults.experiment import Experiment
+from sunshower.faults.outcome import Outcome, Verdict
+from sunshower.faults.outside import outage
+from sunshower.faults.plans import Step
+from sunshower.faults.running import run_experiment
+from sunshower.faults.targets import component, master, worker
+from sunshower.faults.vocabulary import away, kill
+from sunshower.faults.workload import Item, numbers
+from sunshower.runtime.plan import Layout
+from sunshower.simulation.cluster import SimCluster
+
+AWAY_S = (0.1, 7_200.0)
+RECOVERY_S = 30.0  # from the end of the last fault, besides normal work
+WORK_S = 15.0  # attempts of poison with their back-offs, and what is left of the source
+DOUBT_MAX_S = 500.0  # doubt ends a topology after ten minutes
+_SOURCE_S = 6.0
+_BEGUN_S = 2.0  # by then every component has succeeded once: before, doubt would be a bug
+
+
+class Library(Exception):
+    """What a client raises that sunshower has never heard of: listed in Retry(unavailable=…)."""
+
+
+def _locked() -> Exception:
+    error = sqlite3.OperationalError("database is locked")
+    error.sqlite_errorcode = 5
+    return error
+
+
+OUTAGES: Mapping[str, Callable[[], Exception]] = {
+    "refused": lambda: ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"),
+    "disk full": lambda: OSError(errno.ENOSPC, "No space left on device"),
+    "unreachable": lambda: TimeoutError(errno.ETIMEDOUT, "timed out"),
+    "locked": _locked,
+    "unavailable": lambda: Unavailable("the service fails over"),
+    "listed": lambda: Library("try later"),
+}
+DOUBTS: Mapping[str, Callable[[], Exception]] = {
+    "runtime": lambda: RuntimeError("something is wrong with the service"),
+    "file": lambda: FileNotFoundError(errno.ENOENT, "no such file"),
+    "value": lambda: ValueError("the service answers nonsense"),
+}
+
+
+class Dependency:
+    """What the code of one component depends on. One for all processes of a simulation."""
+
+    def __init__(self) -> None:
+        self.down = 0  # how many outages are on
+        self.error: Callable[[], Exception] = OUTAGES["refused"]
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def take_down(self, error: Callable[[], Exception]) -> None:
+        """From now on `ask` raises."""
+        self.down, self.error = self.down + 1, error
+
+    def bring_back(self) -> None:
+        """The end of one outage."""
+        self.down -= 1
+
+    def ask(self) -> None:
+        """Raise if it is away."""
+        if self.down:
+            raise self.error()
+
+
+class Dependent(Bolt[Item, Item]):
+    """Asks its dependency where `asks` says: prepare, process, flush or tick. Raises on poison."""
+
+    tick_s = 0.5
+
+    def __init__(
+        self, dependency: Dependency, asks: frozenset[str], poison: frozenset[int], *, sink: bool
+    ) -> None:
+        self.dependency, self.asks, self.poison, self.sink = dependency, asks, poison, sink
+
+    def prepare(self, context: Context) -> None:
+        self._context = context
+        self._ask("prepare")
+
+    def work(self, record: Item) -> list[Item]:
+        """What an input makes."""
+        self._ask("process")
+        if record.number in self.poison:
+            raise ValueError(f"{record.number} is poison")
+        if self.sink:
+            self._context.wrote(record.number)
+        return [] if self.sink else [record]
+
+    def flush(self) -> None:
+        self._ask("flush")
+
+    def tick(self) -> None:
+        self._ask("tick")
+
+    def snapshot(self) -> None:
+        """Nothing goes along."""
+
+    def restore(self, state: None) -> None:
+        """Nothing came along."""
+
+    def _ask(self, where: str) -> None:
+        if where in self.asks:
+            self.dependency.ask()
+
+
+class Client(Dependent):
+    """Yields what it makes."""
+
+    def process(self, record: Item) -> Iterator[Item]:
+        yield from self.work(record)
+
+
+class Hand(Dependent):
+    """Emits what it makes, with anchors."""
+
+    def execute(self, tuple: Tuple[Item], out: Collector[Item]) -> None:
+        for item in self.work(tuple.record):
+            out.emit(item, tuple)
+        out.ack(tuple)
+
+
+class Letters(Bolt[DeadLetter, None]):
+    """Reads the dead letters, and keeps none."""
+
+    def process(self, record: DeadLetter) -> None:
+        del record
+
+    def snapshot(self) -> None:
+        """Nothing goes along."""
+
+    def restore(self, state: None) -> None:
+        """Nothing came along."""
+
+
+@dataclass
+class Day:
+    """What one seed draws."""
+
+    seed: int
+    dice: np.random.Generator
+    total: int
+    poison: frozenset[int]
+    letters: bool
+    doubts: bool
+    layout: Layout
+    parallelism: dict[str, int]
+    asks: dict[str, frozenset[str]]
+    by_hand: frozenset[str]
+    dependencies: dict[str, Dependency] = field(default_factory=dict)
+
+    @property
+    def bolts(self) -> list[str]:
+        """Upstream first."""
+        return list(self.asks)
+
+    def topology(self) -> Topology:
+        """The declaration."""
+        config = {"workers": 1 + self.seed % 3, "ackers": 1 + self.seed % 2}
+        topology = Topology(f"day-{self.seed}", **config)
+        source = numbers(self.total, self.total / _SOURCE_S)
+        retry = Retry(dead_letters=self.letters, unavailable=(Library,))
+        stream = topology.spout("numbers", source, self.parallelism["numbers"], retry=retry)
+        if self.letters:
+            letters = stream.stream("dead_letters", DeadLetter)
+            letters.shuffle().bolt("letters", Letters())
+        for name in self.bolts:
+            last = name == self.bolts[-1]
+            poison = self.poison if name == self.bolts[len(self.bolts) // 2] else frozenset[int]()
+            make = Hand if name in self.by_hand else Client
+            code = make(self.dependencies[name], self.asks[name], poison, sink=last)
+            grouped = stream.fields("key") if last else stream.shuffle()
+            stream = grouped.bolt(name, code, self.parallelism[name])
+        return topology
+
+    def plan(self, away_max_s: float) -> list[Step]:
+        """Its outages, kills and rebalances, by time."""
+        steps = [self._outage(away_max_s) for _ in range(int(self.dice.integers(1, 4)))]
+        over_s = max(step.at_s + step.fault.for_s for step in steps)
+        more = int(self.dice.integers(0, 4))
+        steps += [Step(self._time(over_s), self._disturbance()) for _ in range(more)]
+        return sorted(steps)
+
+    def _outage(self, away_max_s: float) -> Step:
+        dice = self.dice
+        for_s = _rounded(AWAY_S[0] * (away_max_s / AWAY_S[0]) ** dice.random())
+        at_s = max(self._time(_SOURCE_S), _BEGUN_S if self.doubts else 0.0)
+        name = str(dice.choice(["numbers", *self.bolts]))
+        if name == "numbers" or dice.random() < 0.3:
+            return Step(at_s, away(name, for_s=for_s))
+        kinds = OUTAGES
+        if self.doubts and dice.random() < 0.5:
+            kinds, for_s = DOUBTS, min(for_s, DOUBT_MAX_S / 3)
+        kind = str(dice.choice(sorted(kinds)))
+        one = self.dependencies[name]
+        words = f"{name} ({kind})"
+        fault = outage(words, lambda: one.take_down(kinds[kind]), one.bring_back, for_s=for_s)
+        return Step(at_s, fault)
+
+    def _disturbance(self) -> Any:
+        kinds = [
+            kill(worker()),
+            kill(master()),
+            kill(component(str(self.dice.choice(self.bolts)))),
+            rebalance(None, list(Layout)[int(self.dice.integers(2))], 0.5),
+        ]
+        return kinds[int(self.dice.integers(len(kinds)))]
+
+    def _time(self, most_s: float) -> float:
+        return _rounded(most_s * self.dice.random())
+
+
+def draw_day(seed: int) -> Day:
+    """What that seed is."""
+    dice = np.random.default_rng([seed, 78])
+    bolts = ["a", "b", "sink"][-int(dice.integers(1, 4)) :]
+    places = ("process", "prepare", "flush", "tick")
+    asks = {}
+    for name in bolts:
+        extra = {place for place in places[1:] if dice.random() < 0.4}
+        asks[name] = frozenset({"flush" if "flush" in extra else "process", *extra})
+    doubts = bool(dice.random() < 0.3)
+    # Doubt takes ten different inputs of a task, before the first has used up its attempts.
+    total = int(dice.integers(300, 600)) if doubts else int(dice.integers(60, 240))
+    letters = bool(dice.random() < 0.5)
+    count = int(dice.integers(0, 4)) if letters else 0
+    return Day(
+        seed,
+        dice,
+        total,
+        frozenset(dice.choice(total, count, replace=False).tolist()),
+        letters,
+        doubts,
+        list(Layout)[int(dice.integers(2))],
+        {name: int(dice.integers(1, 4)) for name in ("numbers", *bolts)},
+        asks,
+        frozenset(name for name in bolts if dice.random() < 0.3),
+        {name: Dependency() for name in bolts},
+    )
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one seed came to."""
+
+    seed: int
+    steps: list[str]
+    complaints: list[str]  # what did not hold; empty: all did
+    proved: bool
+    outcome: Outcome
+
+
+def run_day(seed: int, away_max_s: float = AWAY_S[1]) -> Result:
+    """Run the day of that seed. Raises what is a defect of the runtime."""
+    day = draw_day(seed)
+    steps = day.plan(away_max_s)
+    over_s = max(step.at_s + step.fault.for_s for step in steps)
+    experiment = Experiment(
+        name=f"day-{seed}",
+        topology=day.topology,
+        plan=lambda: iter(steps),
+        checkers=_checkers(day),
+        layout=day.layout,
+        seconds_max=over_s + 600.0,
+        messages=day.total,
+    )
+    with SimCluster(seed, nodes=None, check=True) as cluster:
+        outcome, _ = run_experiment(experiment, cluster, seed)
+    broken = [one for one in outcome.findings if one.verdict is Verdict.BROKEN]
+    complaints = [f"{one.checker}: {reason}" for one in broken for reason in one.reasons]
+    if outcome.error is not None:
+        complaints.append(f"it did not finish: {outcome.error[:300]}")
+    complaints += [text for text in outcome.undone if "was finished before" not in text]
+    proved = outcome.verdict is Verdict.HOLDS
+    return Result(seed, [str(step) for step in steps], complaints, proved, outcome)
+
+
+def _checkers(day: Day) -> tuple[Checker, ...]:
+    tasks = day.parallelism["numbers"]
+    poison = frozenset(number // tasks for number in day.poison)
+    charged = NothingCharged(poison=poison, letters_only=day.doubts)
+    promises = (AtLeastOnce(written=not day.poison), NoPrematureAck(), EachEdgeOnce())
+    return (*promises, Liveness(RECOVERY_S + WORK_S), NoneTimedOut(), charged)
+
+
+def _rounded(seconds: float) -> float:
+    return float(f"{seconds:.3g}")

@@ -1,0 +1,105 @@
+"""A source that never runs dry before bolts that are slower: what must hold, for one seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from benchmarks.simulated.shapes import TIMEOUTS, Shape, draw_shape
+from sunshower.errors import SunshowerError
+from sunshower.runtime.metrics import Snapshot
+from sunshower.runtime.plan import Plan
+from sunshower.simulation.cluster import SimCluster
+from sunshower.simulation.run import SimRun
+from sunshower.simulation.worker import SimWorker
+
+SPEED_MIN = 0.9  # of what the slowest worker does alone
+LATENCY_MAX = 1 / 3  # p99 complete latency, of a message timeout
+_LOOKS = 21  # two in each timeout
+_CALL_S = 1e-5
+_GROWTH_MAX = 2.0  # of the queues, from the first half of a run to the second
+_QUEUE_MIN = 1_000  # records: a growth below that is none
+
+
+@dataclass
+class Run:
+    """What one seed came to."""
+
+    shape: Shape
+    seconds: float = 0.0
+    acked: dict[str, int] = field(default_factory=dict)  # by spout
+    failed: int = 0
+    causes: dict[str, int] = field(default_factory=dict)
+    latency_s: float = 0.0  # p99, the worst spout's
+    queued: list[int] = field(default_factory=list)  # records in all inboxes, look by look
+    busy: dict[int, float] = field(default_factory=dict)  # worker → its part of the time
+    speed: float = 0.0  # of what the slowest worker does alone; the worst spout's
+    error: str = ""
+
+    @property
+    def complaints(self) -> list[str]:
+        """What did not hold, one sentence each."""
+        if self.error:
+            return [f"the topology ended after {self.seconds:.0f} s: {self.error[:300]}"]
+        found = []
+        if self.failed:
+            found.append(f"{self.failed:,} failures: {self.causes}")
+        if self.speed < SPEED_MIN:
+            found.append(f"{self.speed:.2f} of the speed of the slowest worker alone")
+        if not self.latency_s <= LATENCY_MAX * self.shape.timeout_s:
+            limit_s = LATENCY_MAX * self.shape.timeout_s
+            found.append(f"p99 latency {self.latency_s:.1f} s, and {limit_s:.1f} s are allowed")
+        half = len(self.queued) // 2
+        early, late = max(self.queued[:half], default=0), max(self.queued[half:], default=0)
+        if late > max(_QUEUE_MIN, _GROWTH_MAX * early):
+            found.append(f"the queues grew from {early:,} to {late:,} records")
+        return found
+
+
+def run_overload(seed: int, records_max: int = 20_000) -> Run:
+    """Run the topology of that seed for more than ten message timeouts of virtual time."""
+    shape = draw_shape(seed, records_max)
+    found = Run(shape)
+    with SimCluster(seed, drift=0.0, call_s=_CALL_S) as cluster:
+        run = cluster.submit(shape.topology().graph(), shape.layout)
+        begun_s = run.now()
+        try:
+            for _ in range(_LOOKS):
+                run.wait(TIMEOUTS * shape.timeout_s / _LOOKS)
+                found.queued.append(queued(run))
+            snapshot = run.snapshot()
+        except SunshowerError as error:
+            found.error, found.seconds = str(error), run.now() - begun_s
+            return found
+        found.seconds = run.now() - begun_s
+        _weigh(found, snapshot, run.plan)
+    return found
+
+
+def queued(run: SimRun) -> int:
+    """The records that wait in all inboxes."""
+    processes = run._site.network.there.values()
+    cores = [one.core for one in processes if isinstance(one, SimWorker) and one.core is not None]
+    return sum(
+        len(entry[0])
+        for core in cores
+        for inbox in core._wired.inboxes.values()
+        for entry in inbox.entries
+    )
+
+
+def _weigh(found: Run, snapshot: Snapshot, plan: Plan) -> None:
+    shape = found.shape
+    found.busy = dict.fromkeys(plan.workers, 0.0)
+    works = {spout.id: shape.work(plan, spout.id) for spout in shape.spouts}
+    for spout, work in works.items():
+        counts = snapshot.component(spout)
+        found.acked[spout] = counts.acked
+        found.failed += counts.failed
+        for cause, count in counts.causes.items():
+            found.causes[cause] = found.causes.get(cause, 0) + count
+        for worker, seconds in work.items():
+            found.busy[worker] += counts.acked * seconds / found.seconds
+        latency_s = snapshot.latencies(spout).percentile(99) or float("inf")
+        found.latency_s = max(found.latency_s, latency_s)
+    # Each spout must keep some worker busy that its records pass through.
+    found.speed = min(max(found.busy[w] for w, s in work.items() if s) for work in works.values())

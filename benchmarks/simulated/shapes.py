@@ -1,0 +1,276 @@
+"""Random topologies as plain values, each drawn from a seed, and what their workers can do.
+
+chain     source → a → b → c
+fan       source → a, source → b …, joined in the end or not
+diamond   source → a → {b, c} → d
+join      two sources → a
+cycle     source → a → b, and b → a again for some rounds
+any       each bolt reads one or two of all that come before it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from benchmarks.simulated.components import AGAIN, KEYS, Item, Source, bolt_of
+from sunshower import Topology
+from sunshower.runtime.hashing import stable_hash
+from sunshower.runtime.plan import Layout, Plan, make_plan
+
+FAMILIES = ("chain", "fan", "diamond", "join", "cycle", "any")
+KINDS = ("process", "execute", "batch", "function")
+GROUPINGS = ("shuffle", "fields", "all")
+SERVICE_S = (1e-6, 1.0)
+TIMEOUT_S = 30.0
+SHORT_TIMEOUT_S = 10.0
+TIMEOUTS = 10.5  # how many message timeouts a run takes
+_WORK_MAX = 0.1  # of a message timeout: what all of a tree takes, one input after the other
+_QUEUED_MAX = 0.25  # of a message timeout: the work of what the least windows let in
+_WINDOW_MIN = 2  # records that a task always may send to another one
+_INPUTS_MAX = 10  # of a bolt, for each record of the source
+
+
+@dataclass(frozen=True)
+class Input:
+    """One subscription."""
+
+    source: str
+    grouping: str
+
+
+@dataclass(frozen=True)
+class Node:
+    """A spout (without inputs) or a bolt."""
+
+    id: str
+    kind: str
+    parallelism: int
+    inputs: tuple[Input, ...] = ()
+    service_s: float = 0.0
+    copies: int = 1  # records it makes of each input
+    cycles: bool = False
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A whole topology. `again`: the two ends of the edge that closes a cycle."""
+
+    seed: int
+    family: str
+    nodes: tuple[Node, ...]
+    layout: Layout
+    settings: Mapping[str, Any]
+    rounds: int = 0
+    again: tuple[str, str] | None = None
+
+    @property
+    def timeout_s(self) -> float:
+        """The message timeout."""
+        return float(self.settings["message_timeout_s"])
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs of tasks there are, one of which sends to the other."""
+        tasks = {node.id: node.parallelism for node in self.nodes}
+        edges = [(one.source, node.id) for node in self.nodes for one in node.inputs]
+        edges += [self.again] if self.again is not None else []
+        return sum(tasks[source] * tasks[target] for source, target in edges)
+
+    @property
+    def spouts(self) -> list[Node]:
+        """The sources."""
+        return [node for node in self.nodes if not node.inputs]
+
+    def topology(self, total: int | None = None, **changes: Any) -> Topology:
+        """The declaration. `total`: the number of records of each source; None: no end."""
+        topology = Topology(f"shape-{self.seed}", **{**self.settings, **changes})
+        streams: dict[str, Any] = {}
+        for node in self.nodes:
+            if not node.inputs:
+                code = Source(self.rounds, total)
+                streams[node.id] = topology.spout(node.id, code, parallelism=node.parallelism)
+                continue
+            streams[node.id] = topology.bolt(
+                node.id,
+                bolt_of(node.kind, node.service_s, node.copies, node.cycles),
+                inputs=[_grouped(streams[one.source], one.grouping) for one in node.inputs],
+                parallelism=node.parallelism,
+                fields=Item if node.kind == "batch" and node.copies else None,
+                streams={AGAIN: Item} if node.cycles else None,
+            )
+        if self.again is not None:
+            streams[self.again[0]].stream(AGAIN, Item).shuffle().into(self.again[1])
+        return topology
+
+    def plan(self) -> Plan:
+        """Where its tasks are."""
+        return make_plan(self.topology().graph(), self.layout)
+
+    def inputs_per_root(self, spout: str) -> dict[str, float]:
+        """Component → inputs it takes for each record of that spout, over all its tasks."""
+        found = {spout: 1.0}
+        for node in self.nodes:
+            if node.inputs:
+                found[node.id] = sum(
+                    found.get(one.source, 0.0)
+                    * self._copies(one.source)
+                    * (node.parallelism if one.grouping == "all" else 1)
+                    for one in node.inputs
+                )
+        if self.again is not None:  # all that is on the cycle takes each record again
+            start = [node.id for node in self.nodes].index(self.again[1])
+            stop = [node.id for node in self.nodes].index(self.again[0])
+            for node in self.nodes[start : stop + 1]:
+                found[node.id] *= 1 + self.rounds
+        return found
+
+    def work(self, plan: Plan, spout: str) -> dict[int, float]:
+        """Worker → seconds of work for each record of that spout."""
+        inputs = self.inputs_per_root(spout)
+        found = dict.fromkeys(plan.workers, 0.0)
+        for node in self.nodes:
+            for task in plan.tasks_of(node.id) if node.inputs else ():
+                share = inputs[node.id] * self._share(node, task.index)
+                found[task.worker] += share * node.service_s
+        return found
+
+    def _copies(self, source: str) -> int:
+        return next(node.copies for node in self.nodes if node.id == source)
+
+    def _share(self, node: Node, index: int) -> float:
+        """The part of a component's inputs that one of its tasks takes: alike for all inputs."""
+        if node.inputs[0].grouping != "fields":
+            return 1 / node.parallelism
+        mine = sum(stable_hash(key) % node.parallelism == index for key in range(KEYS))
+        return mine / KEYS
+
+
+def draw_shape(seed: int, records_max: int = 20_000) -> Shape:
+    """The topology of that seed, slow enough to take about `records_max` inputs in a run."""
+    dice = np.random.default_rng([seed, 77])
+    family = FAMILIES[int(dice.integers(len(FAMILIES)))]
+    layout = list(Layout)[int(dice.integers(2))]
+    timeout_s = TIMEOUT_S if dice.random() < 0.75 else SHORT_TIMEOUT_S
+    pending = (32_767, "auto", 1_000, 20_000)[int(dice.integers(4))]
+    settings = {
+        "message_timeout_s": timeout_s,
+        "spout_pending": pending,
+        "workers": int(dice.integers(1, 5)),
+        "ackers": int(dice.integers(1, 3)),
+    }
+    nodes = tuple(_kept_small([_node(dice, *one) for one in _edges(dice, family)]))
+    shape = Shape(seed, family, nodes, layout, settings)
+    if family == "cycle":
+        shape = _closed(shape, dice)
+    return _scaled(shape, records_max)
+
+
+def _edges(dice: np.random.Generator, family: str) -> list[tuple[str, tuple[str, ...]]]:
+    """(id, ids of what it reads) of each component, upstream first."""
+    if family == "chain":
+        names = ["n", *"abcde"[: int(dice.integers(1, 6))]]
+        return [("n", ()), *((b, (a,)) for a, b in pairwise(names))]
+    if family == "fan":
+        width = int(dice.integers(2, 5))
+        bolts = [(name, ("n",)) for name in "abcd"[:width]]
+        joined = [("end", tuple("abcd"[:width]))] if dice.random() < 0.5 else []
+        return [("n", ()), *bolts, *joined]
+    if family == "diamond":
+        return [("n", ()), ("a", ("n",)), ("b", ("a",)), ("c", ("a",)), ("d", ("b", "c"))]
+    if family == "join":
+        last = [("b", ("a",))] if dice.random() < 0.5 else []
+        return [("n", ()), ("m", ()), ("a", ("n", "m")), *last]
+    if family == "cycle":
+        return [("n", ()), ("a", ("n",)), ("b", ("a",)), ("end", ("b",))]
+    edges: list[tuple[str, tuple[str, ...]]] = [("n", ())]
+    for name in "abcdef"[: int(dice.integers(2, 7))]:
+        there = [one for one, _ in edges]
+        count = min(len(there), int(dice.integers(1, 3)))
+        edges.append((name, tuple(map(str, dice.choice(there, count, replace=False)))))
+    return edges
+
+
+def _node(dice: np.random.Generator, id: str, sources: tuple[str, ...]) -> Node:
+    parallelism = int(dice.integers(1, 4))
+    if not sources:
+        return Node(id, "source", 1 + parallelism // 3)
+    kind = KINDS[int(dice.integers(len(KINDS)))]
+    grouping = GROUPINGS[int(dice.choice(3, p=(0.5, 0.35, 0.15)))]
+    inputs = tuple(Input(source, grouping) for source in sources)
+    service_s = 0.0 if kind == "function" else _magnitude(dice, *SERVICE_S)
+    copies = 2 if dice.random() < 0.2 and kind != "function" else 1
+    return Node(id, kind, parallelism, inputs, service_s, copies)
+
+
+def _kept_small(nodes: list[Node]) -> list[Node]:
+    """The same without what would multiply the records too often; who has no reader ends them."""
+    read = {one.source for node in nodes for one in node.inputs}
+    made: dict[str, float] = {}
+    found: list[Node] = []
+    for node in nodes:
+        inputs, count = node.inputs, sum(made[one.source] for one in node.inputs) or 1.0
+        if inputs and inputs[0].grouping == "all":
+            if count * node.parallelism > _INPUTS_MAX:
+                inputs = tuple(replace(one, grouping="shuffle") for one in inputs)
+            else:
+                count *= node.parallelism
+        copies = node.copies if count * node.copies <= _INPUTS_MAX else 1
+        kept = replace(node, inputs=inputs, copies=copies if node.id in read else 0)
+        made[node.id] = count * kept.copies
+        found.append(kept)
+    return found
+
+
+def _closed(shape: Shape, dice: np.random.Generator) -> Shape:
+    """A cycle b → a, or of one bolt alone; all on it is by `process` and shuffled."""
+    start = "b" if dice.random() < 0.3 else "a"
+    nodes = []
+    for node in shape.nodes:
+        if node.id not in "ab":
+            nodes.append(node)
+            continue
+        inputs = tuple(replace(one, grouping="shuffle") for one in node.inputs)
+        service_s = node.service_s or _magnitude(dice, *SERVICE_S)
+        changed = replace(node, kind="process", inputs=inputs, copies=1, service_s=service_s)
+        nodes.append(replace(changed, cycles=node.id == "b"))
+    rounds = int(dice.integers(1, 4))
+    return replace(shape, nodes=tuple(nodes), rounds=rounds, again=("b", start))
+
+
+def _scaled(shape: Shape, records_max: int) -> Shape:
+    """The same with service times that keep a tree well below its timeout, and the number of
+    records of a run below `records_max`."""
+    plan = shape.plan()
+    factor, least = np.inf, 0.0
+    for spout in shape.spouts:
+        inputs, work = shape.inputs_per_root(spout.id), shape.work(plan, spout.id)
+        whole_s = sum(inputs.get(node.id, 0.0) * node.service_s for node in shape.nodes)
+        if not whole_s:
+            return _scaled(_with_work(shape), records_max)
+        factor = min(factor, _WORK_MAX * shape.timeout_s / whole_s)
+        queued_s = _WINDOW_MIN * shape.pairs * max(work.values())
+        factor = min(factor, _QUEUED_MAX * shape.timeout_s / queued_s)
+        rate_max = records_max / sum(inputs.values()) / (TIMEOUTS * shape.timeout_s)
+        least = max(least, 1 / rate_max / max(work.values()))
+    scale = min(max(1.0, least), factor)
+    nodes = tuple(replace(node, service_s=node.service_s * scale) for node in shape.nodes)
+    return replace(shape, nodes=nodes)
+
+
+def _with_work(shape: Shape) -> Shape:
+    """Only functions: the last one becomes a bolt that takes its time."""
+    *others, last = shape.nodes
+    return replace(shape, nodes=(*others, replace(last, kind="process", service_s=0.01)))
+
+
+def _grouped(stream: Any, grouping: str) -> Any:
+    return stream.fields("key") if grouping == "fields" else getattr(stream, grouping)()
+
+
+def _magnitude(dice: np.random.Generator, least: float, most: float) -> float:
+    return float(least * (most / least) ** dice.random())

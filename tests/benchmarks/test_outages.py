@@ -1,0 +1,64 @@
+"""The runners of outages and overload: what they run, for how long, and what they call missed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import outages, overload
+from benchmarks.outage_scenarios.letters import Times, last_times
+
+
+def test_scenarios_are_the_modules_that_can_run() -> None:
+    assert {"sink", "slow_chain", "letters"} <= set(outages.names())
+    assert outages.arguments([]).names == outages.names()
+    with pytest.raises(SystemExit):
+        outages.arguments(["snik"])
+
+
+def test_overload_runs_for_thirty_timeouts_in_the_long_form() -> None:
+    short, long = outages.arguments([]), outages.arguments(["--long"])
+    assert outages.seconds_of("sink", short) == 30
+    assert outages.seconds_of("sink", long) == 600
+    assert outages.seconds_of("slow_chain", long) == 900
+    assert outages.seconds_of("sink", outages.arguments(["--long", "--seconds", "5"])) == 5
+
+
+def test_figures_that_miss_a_bound_are_named() -> None:
+    good = {"state": "finished", "lost": 0, "recovery_s": 3.2, "worst_s": 0.4, "speed": 0.97}
+    assert not outages.complaints(good)
+    assert outages.complaints({**good, "lost": 2, "quarantined": 1}) == ["2 lost", "1 quarantined"]
+    assert "never" in outages.complaints({**good, "recovery_s": -1.0})[0]
+    assert outages.complaints({**good, "recovery_s": 31.0})
+    assert outages.complaints({**good, "worst_s": 5.1})
+    assert outages.complaints({**good, "speed": 0.89})
+    assert outages.complaints({"state": "failed after 160 s", "why": "it gave up"}) == [
+        "it is failed after 160 s: it gave up"
+    ]
+
+
+def test_each_run_is_appended(tmp_path: Path) -> None:
+    file = tmp_path / "outages.json"
+    outages.append({"name": "sink"}, file)
+    outages.append({"name": "disk"}, file)
+    assert [one["name"] for one in json.loads(file.read_text())] == ["sink", "disk"]
+
+
+def test_the_last_failure_of_a_number_is_what_counts(tmp_path: Path) -> None:
+    file = tmp_path / "times"
+    assert last_times(file) == {}
+    times = Times(file)
+    times.note(999)
+    first = last_times(file)[999]
+    times.note(999)
+    assert last_times(file)[999] >= first
+
+
+def test_a_seed_whose_code_raises_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(seed: int, away_s: float) -> None:
+        raise ZeroDivisionError(f"seed {seed}")
+
+    monkeypatch.setattr("benchmarks.simulated.outages.run_day", crash)
+    assert overload.try_seed("outages", 0, 0.0, 7) == (7, ["ZeroDivisionError: seed 7"])

@@ -1,0 +1,49 @@
+"""Outages, doubt, poison, deaths and rebalances at once cost time, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.simulated.outages import DOUBTS, OUTAGES, draw_day, run_day
+from sunshower.outages import is_unavailable
+
+SEEDS = 40
+AWAY_MAX_S = 600.0
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_outages_cost_time_and_no_tuple(seed: int) -> None:
+    day = run_day(seed, AWAY_MAX_S)
+    assert not day.complaints, (day.complaints, day.steps)
+
+
+@pytest.mark.parametrize("seed", [0, 8])
+def test_outages_of_hours_cost_no_tuple(seed: int) -> None:
+    day = run_day(seed)
+    assert not day.complaints, (day.complaints, day.steps)
+
+
+def test_days_differ() -> None:
+    days = [draw_day(seed) for seed in range(60)]
+    assert {len(day.bolts) for day in days} == {1, 2, 3}
+    assert {day.letters for day in days} == {day.doubts for day in days} == {False, True}
+    assert {place for day in days for asks in day.asks.values() for place in asks} == {
+        *("process", "prepare", "flush", "tick")
+    }
+    assert any(day.poison for day in days)
+    plans = [day.plan(600.0) for day in days]
+    words = " ".join(str(step.fault) for plan in plans for step in plan)
+    for kind in (
+        "away: what numbers",
+        "kill any worker",
+        "kill the master",
+        "rebalance",
+        "(locked",
+    ):
+        assert kind in words
+
+
+def test_which_errors_are_outages_and_which_are_doubt() -> None:
+    for name, make in OUTAGES.items():
+        assert is_unavailable(make()) == (name != "listed")
+    assert not any(is_unavailable(make()) for make in DOUBTS.values())
