@@ -78,9 +78,7 @@ def errors(what: object) -> Iterator[None]:
         yield
     except psycopg.Error as error:
         if is_unavailable(error) or isinstance(error, they.QueryCanceled):
-            raise StoreUnreachable(
-                f"the PostgreSQL with {what} cannot be used: {error}"
-            ) from error
+            raise StoreUnreachable(f"the PostgreSQL with {what} cannot be used: {error}") from error
         forbidden = (they.InsufficientPrivilege, they.InvalidAuthorizationSpecification)
         if isinstance(error, forbidden) or type(error) is psycopg.OperationalError:
             raise StoreForbidden(f"the PostgreSQL with {what} forbids that: {error}") from error

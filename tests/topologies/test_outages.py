@@ -45,6 +45,17 @@ def locked() -> sqlite3.Error:
     return told.value
 
 
+def full() -> sqlite3.Error:
+    """Likewise."""
+    db = sqlite3.connect(":memory:", isolation_level=None)
+    db.execute("CREATE TABLE t (x)")
+    db.execute("PRAGMA max_page_count = 2")
+    with pytest.raises(sqlite3.OperationalError) as told:
+        db.execute("INSERT INTO t VALUES (zeroblob(100000))")
+    db.close()
+    return told.value
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -57,6 +68,7 @@ def locked() -> sqlite3.Error:
         socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"),
         ssl.SSLEOFError(8, "EOF occurred in violation of protocol"),
         *(sqlite_error(sqlite3.SQLITE_BUSY), sqlite_error(sqlite3.SQLITE_FULL), locked()),
+        full(),
         *(sqlite_error(sqlite3.SQLITE_LOCKED), sqlite_error(sqlite3.SQLITE_IOERR_WRITE)),
     ],
     ids=repr,
@@ -66,7 +78,7 @@ def test_outage_of_python_or_of_sunshower(error: Exception) -> None:
 
 
 def not_json() -> Exception:
-    with pytest.raises(ValueError) as told:
+    with pytest.raises(ValueError, match="Expecting") as told:
         json.loads("{")
     return told.value
 
@@ -172,7 +184,7 @@ KAZOO = [
 
 
 def of_clients() -> Iterator[Any]:
-    """(module, class, text, whether it is an outage)"""
+    """Library, class in it, text, and whether that is an outage."""
     for name, text, is_outage in POSTGRES:
         yield "psycopg", name, text, is_outage
     for name, text, is_outage in REDIS:
