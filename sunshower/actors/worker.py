@@ -34,7 +34,7 @@ from sunshower.actors.post import Post
 from sunshower.actors.processes import end_with_ray
 from sunshower.actors.store import RayMarks, RayStore
 from sunshower.clock import SystemClock
-from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
+from sunshower.errors import ClusterError, StoreUnreachable, SunshowerError, TopologyFailed
 from sunshower.runtime.blackbox import Recorder
 from sunshower.runtime.history import Scribe
 from sunshower.runtime.ids import seeded
@@ -53,6 +53,7 @@ _TELL_S = 0.25  # how often the master hears, while anything changes
 _TURN_S = 0.05  # how often at most that this worker is finished, or is not any more
 _ANSWER_S = CALL_S * 2 / 3  # to come to what is asked, between two calls of user code
 _CLOSE_S = CALL_S - 1.0  # for cleanup() of all tasks
+_STORE_RETRY_S, _STORE_RETRY_MAX_S = 0.1, 10.0  # the first wait, and the longest
 _LOG = logging.getLogger("sunshower")
 
 
@@ -119,11 +120,11 @@ class WorkerActor:
 
     def pack(self, move: int, leaving: list[int]) -> None:
         """End this life for rebalance number `move`; luggage of tasks that leave is stored."""
-        self._put(partial(self._pack, move, leaving))
+        self._put(partial(self._retry_store, partial(self._pack, move, leaving)))
 
     def again(self, move: int) -> None:
         """Rebalance number `move` has got so far that new lives begin."""
-        self._put(partial(self._begin_again, move))
+        self._put(partial(self._retry_store, partial(self._begin_again, move)))
 
     def stop(self) -> list[TaskError]:
         """Close all tasks and end the loop. A second call does nothing.
@@ -143,13 +144,9 @@ class WorkerActor:
 
     def _live(self) -> None:
         try:
-            plan, welcome = self._say_hello()
-            niceness.step_back()
-            self._submitted: Plan = cloudpickle.loads(plan)
-            self._archive = archive.find(self._run)
+            self._retry_store(self._begin_first)
             config = self._submitted.graph.config
             watchdog.start(lambda: self._recorder, threading.current_thread(), config.block_max_s)
-            self._begin(welcome, {})
             self._loop(config.slice_s)
         except SunshowerError as error:
             silent(self._master.broken).remote(str(error))
@@ -158,6 +155,28 @@ class WorkerActor:
                 f"worker {self._worker} hit a defect of sunshower itself; please report this:\n"
                 + traceback.format_exc()
             )
+
+    def _retry_store(self, attempt: Callable[[], None]) -> None:
+        """Call `attempt`, and again with back-off while the store, here or at the master, does not
+        answer: its errors are no defect of this worker's."""
+        wait_s = _STORE_RETRY_S
+        while not self._stopped:
+            try:
+                attempt()
+                return
+            except StoreUnreachable as error:
+                self._greeting = False  # or what waits in `deliver` would hold `reachable` up
+                _LOG.warning("worker %d tries again in %g s: %s", self._worker, wait_s, error)
+            time.sleep(wait_s)
+            wait_s = min(2 * wait_s, _STORE_RETRY_MAX_S)
+
+    def _begin_first(self) -> None:
+        plan, welcome = self._say_hello()
+        if not hasattr(self, "_submitted"):
+            niceness.step_back()
+            self._submitted: Plan = cloudpickle.loads(plan)
+        self._archive = archive.find(self._run)
+        self._begin(welcome, {})
 
     def _say_hello(self) -> tuple[bytes, Welcome]:
         """Not before calls reach this actor.
@@ -178,7 +197,6 @@ class WorkerActor:
         plan = placed(self._submitted, welcome.places)
         if welcome.move:
             self._fetch_luggage(plan, welcome.move, luggage)
-        self._move = welcome.move
         self._inlet = Inlet(self._worker, welcome.life)
         self._greeting = False
         self._ready.set()
@@ -200,6 +218,7 @@ class WorkerActor:
         )
         self._post = Post(self._run, self._core, self._put)
         self._core.welcome(welcome, self._obituary)
+        self._move = welcome.move
 
     def _new_scribe(self, life: int, clock: SystemClock) -> Scribe | None:
         if self._archive is None:
