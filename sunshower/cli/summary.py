@@ -11,6 +11,7 @@ from sunshower.cli.display import Display, duration, quarantined
 from sunshower.cli.session import Ended
 from sunshower.runtime.metrics import Counts, Snapshot
 from sunshower.topologies.graph import Graph
+from sunshower.trident.attempts import group_of, letters_id
 
 
 def summary(graph: Graph, ended: Ended) -> Group:
@@ -22,7 +23,8 @@ def summary(graph: Graph, ended: Ended) -> Group:
 
 
 def troubles(snapshot: Snapshot) -> Iterator[str]:
-    """A line for each task that is quarantined, or has raised where no tuple is to blame."""
+    """A line for each task that is quarantined, or has raised where no tuple is to blame; and for
+    each batch group that has put rows aside."""
     for error in snapshot.degraded.values():
         yield quarantined(error)
     for task in snapshot.tasks():
@@ -30,6 +32,22 @@ def troubles(snapshot: Snapshot) -> Iterator[str]:
             last, count = task.health.last[-1], task.health.errors
             times = f"{count} error{'s'[: count != 1]}"
             yield f"{last.component}[{last.index}]: {times}, the last: {last.line}"
+    yield from skipped_batches(snapshot)
+
+
+def skipped_batches(snapshot: Snapshot) -> Iterator[str]:
+    """A line for each batch group with rows among the dead letters: what an earlier life of its
+    coordinator has skipped is not among the batches that are counted here."""
+    for component in dict.fromkeys(task.component for task in snapshot.tasks()):
+        group = group_of(component)
+        if group is None:
+            continue
+        batches = int(snapshot.figures(component).get("batches skipped", 0))
+        rows = snapshot.component(letters_id(group)).acked
+        if batches or rows:
+            skipped = f"{batches:,} batch{'es' * (batches != 1)} skipped, all attempts failed"
+            letters = f"{rows:,} row{'s' * (rows != 1)} of them among the dead letters"
+            yield f"batches of {group}: {skipped}; {letters}"
 
 
 def sentence(graph: Graph, ended: Ended) -> str:

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from sunshower.cli.display import Display, Rates, duration
 from sunshower.cli.session import Ended
-from sunshower.cli.summary import sentence, summary
+from sunshower.cli.summary import sentence, summary, troubles
 from sunshower.runtime.metrics import Counts, Latencies, Snapshot, TaskStats, WorkerStats
 from sunshower.runtime.supervision import Health, Standing
 from sunshower.runtime.usercode import TaskError
@@ -198,6 +198,27 @@ def test_the_end_names_every_task_in_trouble() -> None:
     assert "show[0] on worker 1 is quarantined: prepare of show[0] raised OSError: [gone]" in text
     assert "numbers[0]: 3 errors, the last: ack of numbers[0] raised OSError: gone" in text
     assert "Finished after 1.0 s" in text
+
+
+@pytest.mark.parametrize(
+    ("batches_skipped", "rows", "line"),
+    [
+        (0, 0, ""),
+        (1, 20_000, "1 batch skipped, all attempts failed; 20,000 rows of them"),
+        (2, 1, "2 batches skipped, all attempts failed; 1 row of them"),
+    ],
+)
+def test_the_end_counts_skipped_batches_and_their_rows(
+    batches_skipped: int, rows: int, line: str
+) -> None:
+    figures = {"batches skipped": float(batches_skipped)}
+    tasks = (
+        TaskStats(1, "$mastercoord-words", NONE, figures=figures),
+        TaskStats(2, "words-dead-letters", Counts(executed=rows, acked=rows)),
+    )
+    found = [*troubles(Snapshot("numbers-to-show", {0: WorkerStats(0, 1, tasks)}))]
+    wanted = [f"batches of words: {line} among the dead letters"] if line else []
+    assert found == wanted
 
 
 def test_batches_are_a_line_for_each_group() -> None:
