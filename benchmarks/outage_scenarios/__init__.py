@@ -1,0 +1,1 @@
+"""Real outages under load: each module has `run(seconds)`, which returns what came of one."""
