@@ -166,7 +166,8 @@ class WorkerActor:
                 return
             except StoreUnreachable as error:
                 self._greeting = False  # or what waits in `deliver` would hold `reachable` up
-                _LOG.warning("worker %d tries again in %g s: %s", self._worker, wait_s, error)
+                why = getattr(error, "cause", error)  # at the master: without Ray's traceback
+                _LOG.warning("worker %d tries again in %g s: %s", self._worker, wait_s, why)
             time.sleep(wait_s)
             wait_s = min(2 * wait_s, _STORE_RETRY_MAX_S)
 
