@@ -55,7 +55,7 @@ class Config:
     workers: int = 2  # topology.workers, in the `pack` layout
     # topology.max.spout.pending: roots in flight, per spout task. "auto": as many as the complete
     # latency bears, up to 32,768; see congestion.py
-    spout_pending: int | Literal["auto"] = 32_768
+    spout_pending: int | Literal["auto"] = "auto"
     frame_records_max: int = 16_384  # records of one frame on the wire
     packet_bytes_max: int = 1 << 20  # what one call to another worker carries at most, about
     record_bytes_max: int = 1 << 24  # of one record on the wire; within a worker nothing travels

@@ -111,7 +111,7 @@ class MasterActor:
         """A worker tells how it stands."""
         now = time.monotonic()
         self._master.hear(stats, now)
-        if self._master.restless:
+        if self._master.restless or self._wish != self._master.wish:
             self._obey()
         elif now - self._saved_s >= _SAVE_S:  # positions: older ones cost repetitions, no more
             self._save()

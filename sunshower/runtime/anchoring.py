@@ -51,6 +51,11 @@ class AnchoredSender:
     def __init__(self, outlets: Outlets) -> None:
         self._outlets = outlets
         self._sendings: defaultdict[tuple[str, int | None], list[_Sending]] = defaultdict(list)
+        self._count = 0
+
+    def __len__(self) -> int:
+        """How many records wait to be sent."""
+        return self._count
 
     def check(self, stream: str, record: Any, task: int | None = None) -> None:
         """Raise BadEmit for an unknown stream, a record that does not fit, a direct stream without
@@ -78,15 +83,16 @@ class AnchoredSender:
     ) -> None:
         """Put a checked record in line: for the stream's groupings, or for one direct task."""
         self._sendings[stream, task].append(_Sending(record, anchors))
+        self._count += 1
 
     def discard(self) -> list[Sequence[Anchor]]:
         """Send nothing of what was added. Returns what each of it was anchored to."""
-        sendings, self._sendings = self._sendings, defaultdict(list)
+        sendings, self._sendings, self._count = self._sendings, defaultdict(list), 0
         return [sending.anchors for here in sendings.values() for sending in here]
 
     def flush(self) -> list[Unsent]:
         """Send everything that was added. Returns what had no way; all else has been sent."""
-        sendings, self._sendings = self._sendings, defaultdict(list)
+        sendings, self._sendings, self._count = self._sendings, defaultdict(list), 0
         unsent: list[Unsent] = []
         for (stream, task), here in sendings.items():
             outlet = self._outlets.outlet(stream)

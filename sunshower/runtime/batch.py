@@ -89,6 +89,20 @@ class Batch:
         """The first `count` records and the rest."""
         return self._cut(0, count), self._cut(count, len(self))
 
+    def select(self, which: I64) -> Batch:
+        """The records at the positions `which`, ascending."""
+        records = (
+            self.records.take(which)
+            if self.is_table
+            else [self.records[index] for index in which.tolist()]
+        )
+        selected = Batch(self.stream, self.source, records)
+        if self.tracked:
+            own = Anchors(self.roots, self.offsets).select(which)
+            edges = Anchors(self.edges, self.offsets).select(which)
+            selected.roots, selected.edges, selected.offsets = own.roots, edges.roots, own.offsets
+        return selected
+
     def only(self, index: int) -> Batch:
         """One record of the batch."""
         return self._cut(index, index + 1)

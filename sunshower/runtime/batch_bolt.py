@@ -24,7 +24,18 @@ class BatchBoltTask(BoltTask):
 
     joins = True
 
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._rows_out = self._rows_in = 0
+
+    @property
+    def inputs_max(self) -> int:
+        """As of every bolt; and as many as make no more rows than the receivers have room for."""
+        fan_out = max(1.0, self._rows_out / max(1, self._rows_in))
+        return max(1, min(super().inputs_max, int(self.outlets.allowance / fan_out)))
+
     def process(self, batch: Batch) -> None:
+        self._begin_batch()
         try:
             schema = self._streams[batch.stream].spec.schema
             if self.injection is not None:
@@ -34,12 +45,13 @@ class BatchBoltTask(BoltTask):
             if self._flushes:
                 self.bolt.flush()
         except RAISED as error:  # a table stands and falls as a whole
-            failure = self.failure(error)
-            self.settle(
-                batch, np.zeros(len(batch), np.uint64), dict.fromkeys(range(len(batch)), failure)
-            )
+            failures = self._judge_all(error, batch)
+            self.settle(batch, np.zeros(len(batch), np.uint64), failures)
             return
-        failures: dict[int, Failure] = {}
+        self._end_batch(len(batch))
+        self._rows_in += len(batch)
+        self._rows_out += 0 if derived is None else len(derived.rows)
+        failures = {}
         self.settle(batch, self._send(derived, parents, batch, failures), failures)
 
     def tick(self) -> None:

@@ -1,40 +1,36 @@
-"""One bolt task at the automatic levels: functions and process(), a batch of inputs at a time.
+"""One bolt task: what the levels have in common, from prepare() to the report of each input.
 
-Yield = emit anchored to the input; return = ack; raise = fail, and what that input had yielded is
-not sent. The bookkeeping only needs how many outputs each input made; see edges.py.
-Storm: org.apache.storm.topology.BasicBoltExecutor (there any other exception kills the worker).
+The bookkeeping only needs the XOR of the edges that each input made; see edges.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import chain, count
-from operator import length_hint
+from itertools import count
 from typing import Any
 
 import numpy as np
 
-from sunshower.errors import BadEmit
 from sunshower.failures import Failure
 from sunshower.runtime import chronicle
 from sunshower.runtime.batch import Anchors, Batch
 from sunshower.runtime.credits import ServiceTime
-from sunshower.runtime.edges import segment_xor
 from sunshower.runtime.history import What
-from sunshower.runtime.ids import I64, U64
+from sunshower.runtime.ids import U64
+from sunshower.runtime.input_errors import InputErrors
 from sunshower.runtime.luggage import Luggage
 from sunshower.runtime.metrics import Counts, TaskStats
 from sunshower.runtime.outlets import NotSent, Outlets
 from sunshower.runtime.plan import Stream
 from sunshower.runtime.reports import Reports
-from sunshower.runtime.returned import check_returned, is_generator
+from sunshower.runtime.returned import check_returned
 from sunshower.runtime.supervision import Supervised, Supervision
-from sunshower.runtime.usercode import RAISED, TaskError, failure_of, guard, no_way
+from sunshower.runtime.usercode import TaskError, failure_of, guard, no_way
 from sunshower.topologies.components import DEFAULT, Bolt, Context, OnStream
 
 Note = Callable[[U64], None]
-_STOPPED = "StopIteration left the bolt: a next() without a default found nothing"
+_JUDGED_MAX = 16  # inputs of a batch that failed as a whole, looked at one by one
 
 
 def untracked(failure: Failure) -> str:
@@ -57,6 +53,11 @@ def noting(note: Note, call: Callable[[Any], Any], batch: Batch) -> Callable[[An
         return call(record)
 
     return noted
+
+
+def _record_at(records: Any, index: int) -> Any:
+    """A record to compare others with: of a table, the table."""
+    return records[index] if isinstance(records, Sequence) else records
 
 
 class BoltTask(Supervised):
@@ -83,6 +84,9 @@ class BoltTask(Supervised):
         self._streams = streams  # of the plan: what the stream index of a batch stands for
         self._flushes = False
         self._executed = self._acked = self._failed = 0
+        self.expired = 0  # inputs dropped, as their trees had failed already
+        self.errors = InputErrors(supervision)
+        self._next_failure = 0  # inputs of this batch up to the last one that failed
         self.note: Note | None = None  # told the roots of each record before it is executed
 
     def prepare(self, context: Context) -> None:
@@ -118,9 +122,25 @@ class BoltTask(Supervised):
         if hasattr(self.bolt, "restore"):
             guard(self.task, "restore", partial(self.bolt.restore, luggage.state))
 
-    def process(self, batch: Batch) -> None:
-        """Take in a batch of at least one record."""
+    def process(self, batch: Batch) -> Batch | None:
+        """Take in a batch of at least one record. Returns what of it was not begun."""
         raise NotImplementedError
+
+    @property
+    def unfinished(self) -> Batch | None:
+        """The input that goes on yielding when there is room; see `go_on`."""
+        return None
+
+    def go_on(self) -> None:
+        """Continue with the unfinished input."""
+
+    def drop_unfinished(self) -> None:
+        """Forget the unfinished input: its tree has failed."""
+
+    @property
+    def inputs_max(self) -> int:
+        """How many inputs to take at once: a slice of work, and one input while it is paused."""
+        return 1 if self.supervision.wait is not None else self.service.slice_records
 
     def tick(self) -> None:
         """Call the bolt's tick, make durable what it did, and send what it made."""
@@ -148,6 +168,7 @@ class BoltTask(Supervised):
             executed=self._executed,
             acked=self._acked,
             failed=self._failed,
+            expired=self.expired,
         )
         figures, health = self.figures_of(self.bolt), self.supervision.health
         return TaskStats(self.task.id, self.task.component, counts, health=health, figures=figures)
@@ -162,7 +183,31 @@ class BoltTask(Supervised):
 
     def failure(self, error: BaseException) -> Failure:
         """An exception of user code, with its place."""
-        return failure_of(self.task, error)
+        return failure_of(self.task, error, self.supervision.unavailable)
+
+    def _begin_batch(self) -> None:
+        self._next_failure, self.errors.stops = 0, False
+
+    def _end_batch(self, inputs: int) -> None:
+        """So many were begun; the last of them succeeded unless they failed."""
+        if inputs > self._next_failure:
+            self.errors.succeed()
+
+    def _judge(self, index: int, error: BaseException, records: Any) -> Failure:
+        """The failure of the input at `index` of this batch; those since the last one succeeded."""
+        if index > self._next_failure:
+            self.errors.succeed()
+        self._next_failure = index + 1
+        return self.errors.judge(self.failure(error), _record_at(records, index))
+
+    def _judge_all(self, error: BaseException, batch: Batch) -> dict[int, Failure]:
+        """The failure of each input of a batch that has failed as a whole."""
+        failure = self.failure(error)
+        judged = failure
+        for index in range(min(len(batch), _JUDGED_MAX)):
+            judged = self.errors.judge(failure, _record_at(batch.records, index))
+        self._next_failure = len(batch)
+        return dict.fromkeys(range(len(batch)), judged)
 
     def _not_prepared(self, _: Any) -> Any:
         raise RuntimeError(f"{self.task.component}[{self.task.index}] is not prepared")
@@ -237,145 +282,3 @@ class BoltTask(Supervised):
         good = np.delete(np.arange(len(batch)), list(failures))
         roots, mades, _ = anchors.select(good).with_edges(made[good])
         self._reports.ack(roots, Anchors(batch.edges, batch.offsets).select(good).roots ^ mades)
-
-
-class AutomaticBoltTask(BoltTask):
-    """Functions of a record, and Bolt.process."""
-
-    def _adopt(self, bolt: Any) -> None:
-        super()._adopt(bolt)
-        self._yields = is_generator(self._call)
-        self._schema = self.outlets.default_schema
-
-    def process(self, batch: Batch) -> None:
-        records = batch.rows(self._streams[batch.stream].spec.schema)
-        call = self._call
-        if self.injection is not None:
-            call = self.injection.around(call, batch, self._streams[batch.stream].spec.schema)
-        if self.note is not None:
-            call = noting(self.note, call, batch)
-        if self.outlets.none:
-            failures = self._run_sink(call, records)
-            self.settle(batch, np.zeros(len(batch), np.uint64), self._flush(batch, failures))
-            return
-        outputs, stops, failures = self._run(call, records)
-        kinds = set(map(type, outputs))
-        if outputs and not self.outlets.fits(DEFAULT, outputs, kinds):
-            stops = self._refuse_misfits(outputs, stops, failures)
-        failures = self._flush(batch, failures)
-        if len(failures) == len(batch):
-            outputs, stops = [], [0] * len(batch)
-        made = self._send(outputs, np.array(stops, np.int64), batch, OnStream in kinds, failures)
-        self.settle(batch, made, failures)
-
-    def tick(self) -> None:
-        outputs = self._made_by_tick()
-        if self._flushes:
-            self.bolt.flush()
-        self._send_of_tick(partial(self._send_by_stream, outputs, None))
-
-    def _flush(self, batch: Batch, failures: dict[int, Failure]) -> dict[int, Failure]:
-        """Make what the batch did durable; if that cannot be done, all of it has failed."""
-        if self._flushes:
-            try:
-                self.bolt.flush()
-            except RAISED as error:
-                return dict.fromkeys(range(len(batch)), self.failure(error))
-        return failures
-
-    def _run(
-        self, call: Callable[[Any], Any], records: Sequence[Any]
-    ) -> tuple[list[Any], list[int], dict[int, Failure]]:
-        """Call the bolt for each record: all outputs in a row, and where each input's end."""
-        outputs: list[Any] = []
-        ends: list[int] = []
-        failures: dict[int, Failure] = {}
-        extend, end = outputs.extend, ends.append
-        look = not self._yields
-        results = map(call, records)
-        while len(ends) < len(records):  # once, and once more for each record that raises
-            try:
-                for produced in results:
-                    if produced is not None:
-                        if look and type(produced) is not list:
-                            check_returned(produced, self._schema)
-                        extend(produced)
-                    end(len(outputs))
-                if len(ends) < len(records):
-                    raise RuntimeError(_STOPPED)
-            except RAISED as error:
-                failures[len(ends)] = self.failure(error)
-                del outputs[ends[-1] if ends else 0 :]
-                end(len(outputs))
-        return outputs, ends, failures
-
-    def _run_sink(self, call: Callable[[Any], Any], records: Sequence[Any]) -> dict[int, Failure]:
-        """The same for a bolt without output streams: no list of ends (a fifth of the time)."""
-        failures: dict[int, Failure] = {}
-        waiting = iter(records)
-        ended: list[None] = []  # filled when the record after the last one is asked for
-        asked = chain(waiting, iter(partial(ended.append, None), None))
-        results = filter(None, map(call, asked))
-        while not ended:
-            try:
-                for produced in results:
-                    if not self._yields:
-                        check_returned(produced, None)
-                    for output in produced:
-                        self._check_one(output)
-                if not ended:
-                    raise RuntimeError(_STOPPED)
-            except RAISED as error:
-                left = length_hint(waiting)
-                failures[len(records) - left - 1] = self.failure(error)
-        return failures
-
-    def _refuse_misfits(
-        self, outputs: list[Any], ends: list[int], failures: dict[int, Failure]
-    ) -> list[int]:
-        """Fail the inputs that made a record which does not fit; take all they made out."""
-        start, kept, new_ends = 0, list[Any](), list[int]()
-        for index, stop in enumerate(ends):
-            mine = outputs[start:stop]
-            start = stop
-            try:
-                for output in mine:
-                    self._check_one(output)
-                kept += mine
-            except BadEmit as error:
-                failures[index] = self.failure(error)
-            new_ends.append(len(kept))
-        outputs[:] = kept
-        return new_ends
-
-    def _send(
-        self,
-        outputs: list[Any],
-        ends: I64,
-        batch: Batch,
-        mixed: bool,
-        failures: dict[int, Failure],
-    ) -> U64 | None:
-        """Send the outputs. Returns, per input, the XOR of the edges made from it.
-
-        An input fails if a grouping raises for one of its outputs; its others have been sent,
-        and will be again with its replay.
-        """
-        if not outputs:
-            return np.zeros(len(batch), np.uint64)
-        anchors = batch.anchors
-        if anchors is not None:
-            counts = ends.copy()  # np.diff(…, prepend=0) takes 15 µs
-            counts[1:] -= ends[:-1]
-            if anchors.offsets is None:
-                anchors = Anchors(anchors.roots.repeat(counts))
-            else:
-                anchors = anchors.select(np.arange(len(batch)).repeat(counts))
-        send = self._send_by_stream if mixed else partial(self.outlets.send, DEFAULT)
-        try:
-            made = send(outputs, anchors)
-        except NotSent as refused:
-            made = refused.made
-            for index, error in refused.errors.items():
-                failures[int(np.searchsorted(ends, index, "right"))] = no_way(self.task, error)
-        return None if made is None else segment_xor(made, ends)

@@ -22,6 +22,7 @@ class Book:
     drawn: dict[int, int] = field(default_factory=dict)  # spout task → TaskStats.drawn
     suspects: dict[int, dict[int, int]] = field(default_factory=dict)  # spout task → message →
     # how often the task's own process died while it was executing a record of it
+    proven: set[str] = field(default_factory=set)  # components that have succeeded once
     restarts: int = 0  # hellos of workers that were there already
     active: bool = True  # spouts emit
     draining: bool = False  # spouts emit nothing fresh
@@ -42,6 +43,7 @@ class Book:
         values = {  # asdict() of all of it takes ten times as long
             **vars(self),
             "retired": {component: vars(counts) for component, counts in self.retired.items()},
+            "proven": sorted(self.proven),
             "quarantined": {task: asdict(why) for task, why in self.quarantined.items()},
             "havoc": self.havoc.to_fields(),
         }
@@ -56,4 +58,5 @@ class Book:
         quarantined = {task: TaskError(**why) for task, why in fields["quarantined"].items()}
         havoc = Havoc.from_fields(fields["havoc"])
         whole = {"retired": retired, "quarantined": quarantined, "havoc": havoc}
+        whole["proven"] = set(fields["proven"])
         return Book(**{**fields, **whole})

@@ -53,9 +53,9 @@ class Calls:
         """
         if bolt is self._watched:
             if self._clock.now() < self._watched_until_s:
-                return 1 if bolt.joins else bolt.service.slice_records
+                return 1 if bolt.joins else bolt.inputs_max
             self._watched, bolt.note = None, None
-        return bolt.service.slice_records
+        return bolt.inputs_max
 
     def _note(self, task: Task, roots: U64) -> None:
         self._recorder.begin(task.id, roots, self._clock.now())

@@ -51,6 +51,13 @@ class Inbox:
         self.entries.appendleft((rest, origin, seq))
         return first, origin, None
 
+    def put_back(self, batch: Batch, origin: Origin, seq: int | None) -> None:
+        """What `take` gave, or the end of it, is first in line again."""
+        self.entries.appendleft((batch, origin, seq))
+
+    def __len__(self) -> int:
+        return sum(len(batch) for batch, _, _ in self.entries)
+
     def take_several(self, records_max: int) -> list[Entry]:
         """Batches of one stream that can be joined, up to `records_max` together."""
         taken = [self.take(records_max)]

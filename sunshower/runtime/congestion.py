@@ -1,16 +1,20 @@
-"""`spout_pending="auto"`: how many trees a spout task may have open, found by congestion control.
+"""Adaptive max pending: how many trees a spout task may have open, found by congestion control.
 
 Additive increase, multiplicative decrease, once per round trip (the complete latency):
 
-    limit reached, and the trees wait no longer than `window_s`   limit + a 64th; doubled at first
-    they wait longer                                              limit × 7/8
+    limit reached, and the trees wait no longer than allowed      limit + a 64th; doubled at first
+    limit reached, nothing completes, and a bolt may keep tuples  doubled, each `window_s`
+    they wait longer, or a quarter of the timeout in all          limit × 7/8
     a timeout                                                     limit ÷ 2, once per timeout
     the least latency is 30 s old                                 limit ÷ 2 for a round, to see it
 
 The step is a share, not a number: one that suits 20 open trees would need hours to 20,000.
-What a tree waits is its latency over the least one seen lately. The last line keeps that least
-honest: a queue that always stands would pass for the way itself. A limit that is not reached is
-left alone: then something else holds the spout back.
+What a tree waits is its latency over the least one seen lately; allowed are `window_s`, or half of
+the least latency where that is longer. The last line keeps that least honest: a queue that always
+stands would pass for the way itself. A limit that is not reached is left alone: then something else
+holds the spout back. Two trees are open at least, so that one is processed while the other is
+acked; one, where the latency is above a quarter of the timeout. A bolt with execute() may wait for
+more tuples before it acks any; so the limit must not stand between them.
 After TCP (RFC 5681) and LEDBAT (RFC 6817, which aims at a delay); BBR probes for its minimum so.
 Storm has only the fixed number, max.spout.pending, and a long history of wrong ones.
 """
@@ -21,18 +25,19 @@ from math import inf
 
 from sunshower.config import Config
 
-_FIRST = 16  # as credits.FIRST_WINDOW: a bolt of 1 s a record must not time out
+_FIRST = 1  # a tree may be the work of many seconds
 _LEAST = 2
 _STEPS = 64
 _PROBE_S = 30.0
-_PART_OF_TIMEOUT = 0.25  # no growth while the latency is above this part of it
+_PART_OF_TIMEOUT = 0.25  # the latency is to stay below this part of it
+_PART_OF_LATENCY = 0.5  # that trees may wait, where the way alone is long
 
 
 class Congestion:
-    """The limit of one spout task, between 2 and `limit_max`."""
+    """The limit of one spout task, between 1 and `limit_max`."""
 
     def __init__(self, config: Config, limit_max: int) -> None:
-        self.limit = min(_FIRST, limit_max)
+        self.limit = _FIRST
         self._limit_max = limit_max
         self._timeout_s = config.message_timeout_s
         self._wait_s = config.window_s
@@ -60,16 +65,23 @@ class Congestion:
             self._judged_s = now
             self._sum_s, self._count, self._reached = 0.0, 0, False
 
+    def stalled(self) -> None:
+        """A bolt may keep the tuples that are open until it has more."""
+        self.limit = min(2 * self.limit, self._limit_max)
+
     def timed_out(self, now: float) -> None:
         """Some trees have reached their deadline; those emitted before a cut do not cut again."""
         if now >= self._cut_again_s:
             self._cut_again_s = now + self._timeout_s
-            self._shrink(0.5)
+            self._shrink(0.5, least=1)
 
     def _judge(self, now: float, latency_s: float) -> None:
-        if latency_s - self._least_s > self._wait_s:
+        allowed_s = max(self._wait_s, self._least_s * _PART_OF_LATENCY)
+        if latency_s > self._timeout_s * _PART_OF_TIMEOUT:
+            self._shrink(7 / 8, least=1)
+        elif latency_s - self._least_s > allowed_s:
             self._shrink(7 / 8)
-        elif self._reached and latency_s <= self._timeout_s * _PART_OF_TIMEOUT:
+        elif self._reached:
             doubling = self.limit < self._threshold
             step = self.limit if doubling else max(1, self.limit // _STEPS)
             ceiling = self._threshold if doubling else self._limit_max
@@ -80,6 +92,6 @@ class Congestion:
             self._shrink(0.5)
             self._threshold = level  # back at once, unless the way has become longer
 
-    def _shrink(self, factor: float) -> None:
-        self.limit = max(_LEAST, int(self.limit * factor))
+    def _shrink(self, factor: float, least: int = _LEAST) -> None:
+        self.limit = max(min(least, self.limit), int(self.limit * factor))
         self._threshold = self.limit

@@ -1,7 +1,14 @@
-"""How much may wait before a task: measured in its own service time, not in a number to tune.
+"""How much may wait before a task: a quarter of a second at the pace at which its inputs leave.
 
-A task that needs 10 ms a record is given little work ahead, one that needs 1 µs a lot: what waits
-is worth `window_s` of work either way, so a slow bolt slows its spout down long before any timeout.
+Two estimates are kept, because they differ as soon as a task has to wait for others:
+
+    work     seconds of its own code for each input: how many inputs make a slice of `slice_s`
+    pace     seconds between two inputs that leave its inbox, while there are any: its own work, the
+             time it is blocked because its receivers have no room, and the time its worker gives
+             to other tasks. The window, `window_s` at that pace, follows it.
+
+So pressure from a slow bolt travels to the spouts in windows of a quarter of a second for each bolt
+on the path, however fast the bolts in between are, and long before any timeout.
 """
 
 from __future__ import annotations
@@ -9,7 +16,7 @@ from __future__ import annotations
 from sunshower.config import Config
 
 _FIRST_SLICE = 1  # a bolt of 5 s a record must not look as if it did not return
-FIRST_WINDOW = 16  # before anything is known: a bolt of 1 s a record must not time out
+FIRST_WINDOW = 2  # before anything is known: a record may be the work of seconds
 _GROWTH_MAX = 4
 _WINDOW_MIN = 2
 _MEMORY = 0.75  # how much of the old estimate a new measurement leaves
@@ -20,24 +27,24 @@ class ServiceTime:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._record_s: float | None = None
+        self._work_s: float | None = None
+        self.pace_s: float | None = None  # None: nothing was measured yet
+        self.records_max = config.window_records_max  # the hard limit of a window
         self.slice_records = _FIRST_SLICE  # records worth one slice of work
         self.window = FIRST_WINDOW  # records that may be on their way to the task, per sender
 
-    def measure(self, records: int, seconds: float) -> None:
-        """`records` (≥ 1) were processed within `seconds`."""
-        each = max(seconds, 1e-7) / records
-        old = self._record_s
-        self._record_s = each if old is None else _MEMORY * old + (1 - _MEMORY) * each
+    def measure(self, records: int, seconds: float, waited_s: float = 0.0) -> None:
+        """`records` (≥ 1) were processed within `seconds`, after they had waited `waited_s` for
+        room at the receivers or for their turn."""
+        self._work_s = _smoothed(self._work_s, seconds / records)
+        self.pace_s = _smoothed(self.pace_s, (seconds + waited_s) / records)
         config = self._config
-        self.slice_records = max(
-            1, min(int(config.slice_s / self._record_s), self.slice_records * _GROWTH_MAX)
-        )
-        self.window = max(
-            _WINDOW_MIN,
-            min(
-                int(config.window_s / self._record_s),
-                self.window * _GROWTH_MAX,
-                config.window_records_max,
-            ),
-        )
+        slice_records = min(int(config.slice_s / self._work_s), self.slice_records * _GROWTH_MAX)
+        self.slice_records = max(1, slice_records)
+        window = min(int(config.window_s / self.pace_s), self.window * _GROWTH_MAX)
+        self.window = max(_WINDOW_MIN, min(window, self.records_max))
+
+
+def _smoothed(old_s: float | None, new_s: float) -> float:
+    new_s = max(new_s, 1e-7)
+    return new_s if old_s is None else _MEMORY * old_s + (1 - _MEMORY) * new_s

@@ -1,10 +1,14 @@
 """The deadlines of one spout task: which trees are overdue now, and what a death has touched.
 
 A tree is given `message_timeout_s`; where progress counts, what is overdue is asked about first
-(progress.py). What a death may have touched has a grace of its own (sweeps.py).
+(progress.py). What a death may have touched has a grace of its own (sweeps.py). Deadlines stand
+still while a component downstream waits for a dependency: an outage of ten minutes must not be
+charged as a timeout.
 """
 
 from __future__ import annotations
+
+from math import inf
 
 import numpy as np
 
@@ -26,15 +30,33 @@ class Deadlines:
         self._pending = pending
         self._reports = reports
         self._sweeps = Sweeps(config.sweep_grace_s)
+        self._held_s: float | None = None  # since when deadlines stand still
+        self.slowest = ""  # where tuples wait longest, as the master knows it
         self._progress = None if longest_s is None else ProgressDeadline(config, longest_s)
 
     @property
     def next_s(self) -> float:
         """The time of the next deadline or sweep."""
-        return min(self._pending.next_deadline_s, self._sweeps.due_s)
+        due_s = inf if self.held else self._pending.next_deadline_s
+        return min(due_s, self._sweeps.due_s)
+
+    @property
+    def held(self) -> bool:
+        """Whether deadlines stand still."""
+        return self._held_s is not None
+
+    def hold(self, held: bool, now: float) -> None:
+        """From now on deadlines stand still, or go on."""
+        if held and self._held_s is None:
+            self._held_s = now
+        elif not held and self._held_s is not None:
+            self._pending.shift(now - self._held_s)
+            self._held_s = None
 
     def overdue(self, now: float) -> U64:
         """The trees that have failed by now; of some others the ackers are asked."""
+        if self.held:
+            return NO_IDS
         due = self._pending.expired(now)
         if len(due) and self._progress is not None:
             due, asking = self._progress.overdue(self._pending, due, now)
@@ -74,4 +96,6 @@ class Deadlines:
                 f"no progress within {config.message_timeout_s:g} s, or no verdict within "
                 f"{config.message_timeout_max_s:g} s"
             )
+        if self.slowest:
+            reason = f"{reason}; {self.slowest}"
         return Failure(Cause.TIMEOUT, reason=reason)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from sunshower.errors import AlreadySettled
+from sunshower.errors import AlreadySettled, BadEmit
 from sunshower.failures import Cause, Failure
 from sunshower.runtime import chronicle
 from sunshower.runtime.anchoring import Anchor, AnchoredSender, Unsent
@@ -76,17 +76,19 @@ class ManualBoltTask(BoltTask):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._sender = AnchoredSender(self.outlets)
+        self._emits_left = self._emits_max = self.service.records_max
         self._hands = Hands(self)
         self._settled: list[InputTuple] = []
         self._failures: list[tuple[InputTuple, Failure]] = []
         self.postponed: list[int] = []  # roots whose timeout is to be reset
 
-    def process(self, batch: Batch) -> None:
+    def process(self, batch: Batch) -> Batch | None:
         origin = self._streams[batch.stream]
         offsets = range(len(batch) + 1) if batch.offsets is None else batch.offsets.tolist()
         roots, edges = batch.roots.tolist(), batch.edges.tolist()
-        self._executed += len(batch)
-        execute = self.bolt.execute
+        execute, most = self.bolt.execute, self.outlets.allowance
+        begun, rest = len(batch), None
+        self._begin_batch()
         if self.injection is not None:
             execute = self.injection.around(execute, batch, origin.spec.schema)
         for index, record in enumerate(batch.rows(origin.spec.schema)):
@@ -95,18 +97,28 @@ class ManualBoltTask(BoltTask):
             tuple = InputTuple(record, *place, roots[at], edges[at])
             if self.note is not None:
                 self.note(batch.roots[at])
+            self._emits_left = self._emits_max
             try:
                 execute(tuple, self._hands)
             except RAISED as error:
-                self._fail_unfinished(tuple, self.failure(error))
-        self._carry_out()
+                self._fail_unfinished(tuple, self._judge(index, error, batch.records))
+            if self.errors.stops or len(self._sender) >= most:
+                begun = index + 1
+                break
+        if begun < len(batch):
+            batch, rest = batch.split(begun)
+        self._executed += begun
+        self._carry_out(batch)
+        self._end_batch(begun)
+        return rest
 
     def tick(self) -> None:
         """What the collector was asked for before the tick raised is carried out all the same."""
+        self._emits_left = self._emits_max
         try:
             outputs = self._made_by_tick()
         finally:
-            self._carry_out()
+            self._carry_out(None)
         self._send_of_tick(partial(self._send_by_stream, outputs, None))
 
     def _fail_unfinished(self, tuple: InputTuple, failure: Failure) -> None:
@@ -117,12 +129,14 @@ class ManualBoltTask(BoltTask):
         if tuple.state is not State.FAILED:
             self._fail(tuple, failure)
 
-    def _carry_out(self) -> None:
+    def _carry_out(self, batch: Batch | None) -> None:
+        """Do what the collector was asked for; `batch`: the inputs it was handed with, if any."""
         if self._flushes:
             try:
                 self.bolt.flush()
             except RAISED as error:
-                self._fail_batch(self.failure(error))
+                judged = None if batch is None else self._judge_all(error, batch)[0]
+                self._fail_batch(judged or self.failure(error))
         if unsent := self._sender.flush():
             self._fail_unsent(unsent)
         settled = [tuple for tuple in self._settled if not tuple.given_up]
@@ -198,6 +212,7 @@ class ManualBoltTask(BoltTask):
         self, record: Any, anchors: Tuple[Any] | Sequence[Tuple[Any]] = (), *, stream: str = DEFAULT
     ) -> None:
         self._sender.check(stream, record)
+        self._count_emit()
         self._sender.add(stream, record, self._open_anchors(anchors))
 
     def emit_direct(
@@ -209,6 +224,7 @@ class ManualBoltTask(BoltTask):
         stream: str = DEFAULT,
     ) -> None:
         self._sender.check(stream, record, task)
+        self._count_emit()
         self._sender.add(stream, record, self._open_anchors(anchors), task)
 
     def ack(self, tuple: InputTuple) -> None:
@@ -233,6 +249,16 @@ class ManualBoltTask(BoltTask):
         tuple.state = State.FAILED
         self._failed += 1
         self._failures.append((tuple, failure))
+
+    def _count_emit(self) -> None:
+        """What one call emits waits in memory until it returns, so it is bounded."""
+        self._emits_left -= 1
+        if self._emits_left < 0:
+            raise BadEmit(
+                f"one call of {self.task.component}[{self.task.index}] emitted more than "
+                f"{self._emits_max:,} records (window_records_max), which are kept until it "
+                "returns. Emit fewer in a call, or yield them in process(), which sends as it goes"
+            )
 
     def _open_anchors(self, anchors: Any) -> list[InputTuple]:
         found = [anchors] if isinstance(anchors, InputTuple) else list(anchors)

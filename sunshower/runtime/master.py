@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from sunshower.runtime.book import Book
+from sunshower.runtime.conditions import Conditions, ConditionTracker
 from sunshower.runtime.havoc import Havoc, check_places
 from sunshower.runtime.lifecycle import Command, Facts, KillReport, Lifecycle, State
 from sunshower.runtime.lives import Lives
@@ -33,11 +34,12 @@ _SETTLE_S = 1.0  # untracked records may still be on their way: wait until nothi
 
 @dataclass(frozen=True)
 class Wish:
-    """What the spouts of a topology are to do, and what is to disturb it."""
+    """What the spouts of a topology are to do, what is to disturb it, and how components stand."""
 
     active: bool = True  # emit at all
     draining: bool = False  # replays only
     havoc: Havoc = field(default_factory=Havoc)
+    conditions: Conditions = field(default_factory=Conditions)
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ class Master:
         self._unloaded = False
         self._flow: tuple[int, int] = (0, 0)
         self._flow_since_s = 0.0
+        self._conditions = ConditionTracker(self.plan, self.book)
         self._ticks = any(c.tick_s is not None for c in plan.graph.components.values())
         self._done_since_s: float | None = None  # all spouts, of all workers that have told
         self._done_lives: dict[int, int] = {}  # in which all was done: what they tell later is late
@@ -116,7 +119,8 @@ class Master:
     def wish(self) -> Wish:
         """What the workers are to do now. Everybody must be told when it changes."""
         book = self.book
-        return Wish(book.active and not book.next_places, book.draining, book.havoc)
+        active = book.active and not book.next_places
+        return Wish(active, book.draining, book.havoc, self._conditions.now)
 
     def snapshot(self, now: float) -> Snapshot:
         """The topology at this moment."""
@@ -175,6 +179,7 @@ class Master:
             if task.health.standing is Standing.QUARANTINED and task.health.last:
                 self.book.quarantined.setdefault(task.task, task.health.last[-1])
             self._keep_position(task)
+        self._conditions.look(self._stats, now)
         tasks = [task for worker in self._stats.values() for task in worker.tasks]
         flow = (sum(t.counts.transferred for t in tasks), sum(t.counts.executed for t in tasks))
         if flow != self._flow:
@@ -249,6 +254,7 @@ class Master:
             self._packed, self._unloaded = set(), False
             self.plan = placed(self._submitted, self.book.places)
             self._lives = Lives(self.plan)
+            self._conditions = ConditionTracker(self.plan, self.book)
             for worker in list(self._stats):  # into the book: who comes next may have to tell
                 self._retire(worker)
 

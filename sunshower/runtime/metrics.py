@@ -86,6 +86,8 @@ class TaskStats:
     committed: int = 0  # spouts: all messages below this number are settled
     drawn: int = 0  # spouts: no message from this number on was drawn
     unsettled: int = 0  # spouts: pending, or in line to be emitted again
+    queued: int = 0  # bolts: records in the inbox
+    queue_s: float = 0.0  # bolts: how long these wait at the pace of the task, in seconds
     figures: Mapping[str, float] = field(default_factory=dict)  # what its code wants to be seen
 
 

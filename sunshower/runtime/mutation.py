@@ -21,14 +21,13 @@ from sunshower.runtime.batch import Batch
 from sunshower.runtime.bolt_task import BoltTask
 
 
-def process_unchanged(bolt: BoltTask, batch: Batch) -> None:
+def process_unchanged(bolt: BoltTask, batch: Batch) -> Batch | None:
     """As `bolt.process`. Raises TopologyFailed, naming the bolt and the record."""
     if batch.is_table:
-        bolt.process(batch)
-        return
+        return bolt.process(batch)
     before = [_picture(record) for record in batch.records]
     said = [f"{record!r:.200}" for record in batch.records]
-    bolt.process(batch)
+    rest = bolt.process(batch)
     for record, picture, was in zip(batch.records, before, said, strict=True):
         if _picture(record) != picture:
             raise TopologyFailed(
@@ -36,6 +35,7 @@ def process_unchanged(bolt: BoltTask, batch: Batch) -> None:
                 f"{was}, to {record!r:.200}. Others hold the same object: make a new one "
                 "(check_mutation is on)"
             )
+    return rest
 
 
 def _picture(record: Any) -> bytes | None:

@@ -40,17 +40,26 @@ class Opening:
         """The luggage of tasks that are not open yet: it goes along once more."""
         return self._luggage
 
+    def wait_for(self, task: BoltTask | SpoutTask, raised: Raised) -> None:
+        """User code has raised: it is asked again later. One that was opened and in doubt for too
+        long, or has raised too often, is quarantined."""
+        care, now = task.supervision, self._clock.now()
+        if isinstance(task, BoltTask) or not care.doubted(raised, now):
+            care.raised(raised, now)
+        if task not in self.waiting:
+            self.waiting.append(task)
+
     def look(self, now: float) -> None:
-        """Open those whose time has come; give up those that are quarantined."""
+        """Open those whose time has come."""
         for task in self.waiting:
             if task.supervision.retry_s <= now:
                 try:
                     self._open(task)
                 except Raised as raised:
-                    task.supervision.raised(raised, self._clock.now())
+                    self.wait_for(task, raised)
             if isinstance(task, SpoutTask) and task.supervision.is_quarantined:
                 task.abandon()
-        self.waiting = [task for task in self.waiting if task.supervision.waits]
+        self.waiting = [task for task in self.waiting if _is_tried_again(task)]
 
     def _open(self, task: BoltTask | SpoutTask) -> None:
         committed = getattr(task, "committed", 0)
@@ -60,7 +69,15 @@ class Opening:
         before = getattr(task, "spout", None)
         self._call(task.task, "the opening", partial(begin, where))
         task.supervision.tried()
+        if isinstance(task, BoltTask):
+            task.supervision.end_wait()
         self._luggage.pop(task.task.id, None)
         if isinstance(task, SpoutTask) and self.active and task.spout is not before:
             self._call(task.task, "activate", task.activate)
         self.tickers += tickers(self._plan, task, self.tickers, self._clock.now())
+
+
+def _is_tried_again(task: BoltTask | SpoutTask) -> bool:
+    """Whether it is not open; a quarantined spout is given up, a bolt is tried now and then."""
+    care = task.supervision
+    return care.waits or (care.is_quarantined and isinstance(task, BoltTask))

@@ -67,6 +67,7 @@ class Outlets:
         self._channels = {channel for route in routes for channel in route.channels}
         seldom = outlets[DEAD_LETTERS].routes if DEAD_LETTERS in outlets else ()
         self._metered = self._channels - {c for route in seldom for c in route.channels}
+        self._widest = max((len(route.channels) for route in routes), default=1)
         self.emitted = 0  # emit calls, as Storm counts them
         self.transferred = 0  # records sent, one per target task
 
@@ -112,6 +113,15 @@ class Outlets:
         if not windows:
             windows = [channel.window for channel in self._metered if channel.credited]
         return max(1, min(windows, default=_NO_LIMIT))
+
+    @property
+    def allowance(self) -> int:
+        """How many records a bolt may emit in one go: a window for each receiver.
+
+        Where a grouping sends all of them to one task, that is more than its window by as many
+        times as it has sister tasks.
+        """
+        return self.window * self._widest
 
     def outlet(self, stream: str) -> Outlet:
         """The stream by name. Raises BadEmit, listing what exists."""

@@ -30,7 +30,7 @@ from sunshower.runtime.reports import ShardReport
 
 _HEADER = struct.Struct("<2sHI")
 _ADDRESS = struct.Struct("<HHIIQ")
-_MAGIC, _VERSION = b"SS", 1
+_MAGIC, _VERSION = b"SS", 2
 Grant = tuple[int, int, int, int]  # source task, target task, frames up to, window
 
 
@@ -61,6 +61,7 @@ class Content:
     verdicts: dict[int, Verdicts] = field(default_factory=dict)  # by spout task
     postponed: list[int] = field(default_factory=list)  # roots
     grants: list[Grant] = field(default_factory=list)
+    failed: list[U64] = field(default_factory=list)  # trees that are over: see failed_trees.py
     greets: bool = False  # worth a packet even if it is empty: the header tells the sender's life
 
     def __bool__(self) -> bool:
@@ -70,6 +71,7 @@ class Content:
             or self.verdicts
             or self.postponed
             or self.grants
+            or self.failed
             or self.greets
         )
 
@@ -84,6 +86,7 @@ class Packet(NamedTuple):
     verdicts: dict[int, Verdicts]
     postponed: U64
     grants: list[Grant]
+    failed: U64
 
 
 def encode_packet(address: Address, content: Content) -> bytes:
@@ -107,6 +110,7 @@ def encode_packet(address: Address, content: Content) -> bytes:
             ],
             content.postponed,
             content.grants,
+            _bytes(content.failed),
         ],
         unicode_errors="surrogatepass",
     )  # an exception's text may hold anything
@@ -132,7 +136,7 @@ def read_address(data: bytes) -> Address:
 def read_content(data: bytes, streams: Sequence[Stream]) -> Packet:
     """The body of a packet whose header was read. Raises CorruptPacket."""
     body = memoryview(data)[_HEADER.size + _ADDRESS.size :]
-    frames, reports, verdicts, postponed, grants = msgpack.unpackb(
+    frames, reports, verdicts, postponed, grants, failed = msgpack.unpackb(
         body, unicode_errors="surrogatepass"
     )
     address = Address(*_ADDRESS.unpack_from(data, _HEADER.size))
@@ -159,6 +163,7 @@ def read_content(data: bytes, streams: Sequence[Stream]) -> Packet:
         },
         np.array(postponed, np.uint64),
         [tuple(grant) for grant in grants],
+        _array(failed),
     )
 
 

@@ -133,6 +133,11 @@ class Pending:
             self._deadline_s[slots_of(roots)] = deadline_s
             self.next_deadline_s = min(self.next_deadline_s, float(np.min(deadline_s)))
 
+    def shift(self, seconds: float) -> None:
+        """Move every deadline by so much."""
+        self._deadline_s += seconds  # those of free slots stay infinite
+        self.next_deadline_s += seconds
+
     def emitted_s(self, roots: U64) -> F64:
         """When each of `roots`, all of them pending, was emitted."""
         return self._emitted_s.take(slots_of(roots))

@@ -32,6 +32,8 @@ class Relay:
 
     def dispatch(self) -> None:
         """Send off what the tasks here have reported since the last time."""
+        if self._wired.reports.failed:
+            self._tell_failed(np.concatenate(self._wired.reports.failed))
         if not self._wired.reports.waiting:
             return
         for task, report in self._wired.reports.take().items():
@@ -82,6 +84,13 @@ class Relay:
                 self._wired.spouts[owner].postpone(mine, self._clock.now())
             else:
                 self._lane_to(owner).content.postponed += mine.tolist()
+
+    def _tell_failed(self, roots: U64) -> None:
+        """Let all workers drop what is left of these trees."""
+        self._wired.reports.failed = []
+        self._wired.failed_trees.note(roots)
+        for lane in self._lanes.values():
+            lane.content.failed.append(roots)
 
     def _lane_to(self, task: int) -> Lane:
         return self._lanes[self._place[task]]

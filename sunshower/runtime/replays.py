@@ -66,8 +66,10 @@ class Replays:
         now: float,
         *,
         accused: bool = False,
+        held: bool = False,
     ) -> None:
-        """These failed. `accused`: it counts as an attempt, whatever the cause."""
+        """These failed. `accused`: it counts as an attempt, whatever the cause; `held`: a component
+        downstream waits for a dependency."""
         counted: list[bool] = []
         for payload, number, attempt, message_id, failure in zip(
             released.payloads,
@@ -77,7 +79,7 @@ class Replays:
             failures,
             strict=True,
         ):
-            counts = accused or failure.is_charged
+            counts = accused or self.line.is_charged(number, failure, now, held=held)
             counted.append(counts)
             self.causes[failure.cause] += 1
             if self.keeps:

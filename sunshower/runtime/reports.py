@@ -63,6 +63,7 @@ class Reports:
         self._shards = shards
         self.tracked = shards is not None  # whether there are ackers at all
         self.waiting: defaultdict[int, ShardReport] = defaultdict(ShardReport)  # by acker task
+        self.failed: list[U64] = []  # trees whose messages the spouts here will emit again
 
     def start(self, roots: U64, xors: U64) -> None:
         """A spout task emitted these roots, each with edges that XOR to `xors`."""

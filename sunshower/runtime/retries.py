@@ -1,6 +1,8 @@
 """The line of failed messages of one spout task, waiting to be emitted again.
 
     user code failed it    attempt 1, 2, … of Retry.attempts; a back-off before each next one
+    a dependency is away   not counted, for `unavailable_max_s` while other messages succeed. A
+                           back-off of 0.1 to 10 s; so where the cause is in doubt
     the machinery did      not counted. At once the first time; from the second in a row after a
                            wait drawn from [0, initial_s · factor^(n−1)], 2 s at most, so that the
                            bystanders of a record that kills its process drift apart from it
@@ -26,10 +28,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from sunshower.failures import Failure
+from sunshower.failures import Cause, Failure
 from sunshower.topologies.retry import Retry
 
 _MACHINERY_MAX_S = 2.0
+_OUTAGE_FIRST_S, _OUTAGE_MAX_S = 0.1, 10.0
 
 
 class Unkept(Enum):
@@ -62,8 +65,12 @@ class Blame:
 class Retries:
     """Who is emitted again, when, and who not any more. Chance comes from `generator`."""
 
-    def __init__(self, retry: Retry, generator: np.random.Generator) -> None:
+    def __init__(
+        self, retry: Retry, generator: np.random.Generator, unavailable_max_s: float = math.inf
+    ) -> None:
         self.retry = retry
+        self._unavailable_max_s = unavailable_max_s
+        self._unavailable_since: dict[int, float] = {}  # number → when it failed so first
         self._generator = generator
         self._ready: deque[Replay] = deque()
         self.absent: dict[int, Replay] = {}  # number → who is due, but for its record
@@ -107,14 +114,23 @@ class Retries:
         self.blame(replay.number, failure).hopeless = True
         self.put_last(replay)
 
+    def is_charged(self, number: int, failure: Failure, now: float, *, held: bool) -> bool:
+        """Whether a failure counts as an attempt of its message: also one for an outage that is
+        this message's alone for too long. `held`: the component waits, so it is not."""
+        if failure.cause is not Cause.UNAVAILABLE:
+            return failure.is_charged
+        since_s = self._unavailable_since.setdefault(number, now)
+        if held:
+            self._unavailable_since[number] = now
+        return not held and now - since_s >= self._unavailable_max_s
+
     def put(self, replay: Replay, failure: Failure, now: float, *, counts: bool) -> None:
-        """A message failed. `counts`: it, or user code, is to blame, not the machinery."""
+        """A message failed. `counts`: as an attempt; else the runtime or a dependency failed it."""
+        if not counts and (failure.cause is Cause.UNAVAILABLE or failure.in_doubt):
+            self._wait(replay, now, self._unavailable(replay))
+            return
         wait_s = self._counted(replay, failure) if counts else self._uncounted(replay)
-        if wait_s:
-            self._put += 1
-            heappush(self._waiting, (now + wait_s, self._put, replay))
-        else:
-            self._let_go(replay)
+        self._wait(replay, now, wait_s)
 
     def due(self, now: float) -> int:
         """How many may be taken now."""
@@ -174,15 +190,23 @@ class Retries:
         self._ready = deque(r for r in self._ready if not first <= r.number < end)
         self._waiting = [one for one in self._waiting if not first <= one[2].number < end]
         heapify(self._waiting)
-        for memory in (self._blames, self._machinery, self.absent):
+        for memory in (self._blames, self._machinery, self.absent, self._unavailable_since):
             for number in [number for number in memory if first <= number < end]:
                 del memory[number]
 
     def settle(self, number: int) -> bool:
         """A message is done, and forgotten. Returns whether it was a dead letter."""
         self._machinery.pop(number, None)
+        self._unavailable_since.pop(number, None)
         blame = self._blames.pop(number, None)
         return blame is not None and blame.dead
+
+    def _wait(self, replay: Replay, now: float, wait_s: float) -> None:
+        if wait_s:
+            self._put += 1
+            heappush(self._waiting, (now + wait_s, self._put, replay))
+        else:
+            self._let_go(replay)
 
     def _let_go(self, replay: Replay) -> None:
         """It waits for no time any more."""
@@ -198,6 +222,11 @@ class Retries:
         if self.exhausted(blame):
             return 0.0
         return self.retry.wait_s(blame.times, self._generator.random())
+
+    def _unavailable(self, replay: Replay) -> float:
+        in_a_row = self._machinery[replay.number] = self._machinery.get(replay.number, 0) + 1
+        longest_s = min(_OUTAGE_FIRST_S * 2.0 ** min(in_a_row - 1, 60), _OUTAGE_MAX_S)
+        return longest_s * (1 - 0.5 * self._generator.random())
 
     def _uncounted(self, replay: Replay) -> float:
         in_a_row = self._machinery[replay.number] = self._machinery.get(replay.number, 0) + 1

@@ -1,13 +1,15 @@
 """Which task of a worker is run next, and what becomes of what its user code raises.
 
-Downstream tasks go first, so little waits inside; after so many bolts in a row a spout has its turn
-all the same. A task is run when it has something to do and its receivers have room for it.
+A round goes from the sinks to the spouts, so little waits inside, and gives each task that is ready
+one slice of work; a reader of dead letters has a turn after every other task. A task is ready when
+it has something to do, its receivers have room for it, and it is not paused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -23,10 +25,8 @@ from sunshower.runtime.mutation import process_unchanged
 from sunshower.runtime.opening import Opening
 from sunshower.runtime.relay import Relay
 from sunshower.runtime.spout_task import SpoutTask
-from sunshower.runtime.usercode import Raised, failure_of
+from sunshower.runtime.usercode import Raised
 from sunshower.runtime.wiring import Wired
-
-_BOLTS_BEFORE_SPOUT = 8  # slices of bolts in a row before a spout gets one
 
 
 class Slices:
@@ -43,7 +43,10 @@ class Slices:
         relay: Relay,
     ) -> None:
         self._inboxes = wired.inboxes
-        self._bolts = list(reversed(wired.bolts.values()))  # downstream first
+        self._failed_trees = wired.failed_trees
+        self._round = _round(wired)
+        self._turn = 0  # the place in the round of who is asked next
+        self._waits_since: dict[int, float] = {}  # bolt task → since when its inputs wait
         self._spouts = list(wired.spouts.values())
         self._config = config
         self._call = call
@@ -51,7 +54,6 @@ class Slices:
         self._opening = opening
         self._lanes = lanes
         self._relay = relay
-        self._bolt_turns = 0
         self._wired = False  # whether all others have said hello once
 
     def tick(self, now: float) -> None:
@@ -63,14 +65,14 @@ class Slices:
                 self._pass_on_postponed(task)
 
     def run_one(self, now: float) -> bool:
-        """Run one bolt, or each spout that may emit. Returns whether anything was done."""
-        turns, self._bolt_turns = self._bolt_turns, 0
-        if turns == _BOLTS_BEFORE_SPOUT:
-            return self._run_spouts(now) or self._run_bolt()
-        if self._run_bolt():
-            self._bolt_turns = turns + 1
-            return True
-        return self._run_spouts(now)
+        """Run the next task that is ready: one bolt, or each spout that may emit. Returns whether
+        anything was done."""
+        for _ in self._round:
+            bolt = self._round[self._turn]
+            self._turn = (self._turn + 1) % len(self._round)
+            if self._run_spouts(now) if bolt is None else self._run_bolt(bolt):
+                return True
+        return False
 
     def may_emit(self, spout: SpoutTask) -> bool:
         """Whether the others have room for what the spout might emit, and all are there."""
@@ -79,36 +81,83 @@ class Slices:
         may = self._wired and spout.active and not spout.supervision.waits
         return may and not spout.done and not spout.outlets.full
 
-    def _run_bolt(self) -> bool:
-        """The bolt furthest downstream that has something to do and room for what comes of it."""
-        for bolt in self._bolts:
-            inbox = self._inboxes[bolt.task.id]
-            if not inbox.entries or bolt.outlets.full or bolt.supervision.waits:
-                continue
-            limit = self._call.limit(bolt)
-            entries = inbox.take_several(limit) if bolt.joins else [inbox.take(limit)]
-            batch = join([entry[0] for entry in entries])
-            before = self._clock.now()
-            self._process(bolt, batch)
-            bolt.service.measure(len(batch), self._clock.now() - before)
-            for part, origin, seq in entries:
-                origin.processed(len(part), seq, bolt.service.window)
-            self._pass_on_postponed(bolt)
-            return True
-        return False
+    def next_probe_s(self) -> float:
+        """When a paused bolt that has inputs is to try one of them; ∞ if none is."""
+        bolts = (b for b in self._round if b is not None and b.supervision.wait is not None)
+        paused = (b for b in bolts if not b.supervision.waits and self._has_work(b))
+        return min((b.supervision.resumes_s for b in paused if not b.outlets.full), default=inf)
 
-    def _process(self, bolt: BoltTask, batch: Batch) -> None:
+    def _has_work(self, bolt: BoltTask) -> bool:
+        return bool(self._inboxes[bolt.task.id].entries) or bolt.unfinished is not None
+
+    def _run_bolt(self, bolt: BoltTask) -> bool:
+        """A slice of work of a bolt, if it is ready."""
+        care = bolt.supervision
+        if not self._has_work(bolt) or care.waits:
+            return False
+        before = self._clock.now()
+        since_s = self._waits_since.setdefault(bolt.task.id, before)
+        if bolt.outlets.full or before < care.resumes_s:
+            return False
+        taken = self._go_on(bolt) if bolt.unfinished is not None else self._take(bolt)
+        now = self._clock.now()
+        if care.begin_pause(now) == -inf:
+            bolt.service.measure(max(taken, 1), now - before, before - since_s)
+        else:
+            care.check_doubt(now)
+        if self._has_work(bolt):
+            self._waits_since[bolt.task.id] = now
+        else:
+            del self._waits_since[bolt.task.id]
+        self._pass_on_postponed(bolt)
+        return True
+
+    def _take(self, bolt: BoltTask) -> int:
+        """Process what has come, but for what belongs to failed trees. Returns how many inputs."""
+        inbox, limit = self._inboxes[bolt.task.id], self._call.limit(bolt)
+        entries = inbox.take_several(limit) if bolt.joins else [inbox.take(limit)]
+        batch = join([entry[0] for entry in entries])
+        living = self._failed_trees.living(batch)
+        bolt.expired += len(batch) - len(living)
+        rest = self._process(bolt, living) if len(living) else None
+        if rest is not None:
+            ((_, origin, seq),) = entries
+            inbox.put_back(rest, origin, seq)
+            entries = [(batch.split(len(batch) - len(rest))[0], origin, None)]
+        for part, origin, seq in entries:
+            origin.processed(len(part), seq, bolt.service.window)
+        return sum(len(part) for part, _, _ in entries)
+
+    def _go_on(self, bolt: BoltTask) -> int:
+        """The next piece of an input that goes on yielding; it is dropped if its tree has failed.
+        Returns 0: the input was counted before."""
+        batch = bolt.unfinished
+        assert batch is not None
+        if not len(self._failed_trees.living(batch)):
+            bolt.expired += 1
+            bolt.drop_unfinished()
+        else:
+            self._guard(bolt, bolt.go_on, batch)
+        return 0
+
+    def _process(self, bolt: BoltTask, batch: Batch) -> Batch | None:
         if bolt.supervision.is_quarantined:
             bolt.refuse(batch, bolt.supervision.failure)
-            return
+            return None
         if bolt.scribe is not None:
             bolt.scribe.note_edges(What.DELIVERED, bolt.task.id, batch.roots, batch.edges)
         process = partial(process_unchanged, bolt) if self._config.check_mutation else bolt.process
+        return self._guard(bolt, partial(process, batch), batch)
+
+    def _guard(
+        self, bolt: BoltTask, call: Callable[[], Batch | None], batch: Batch
+    ) -> Batch | None:
         try:
-            self._call(bolt.task, "the processing", partial(process, batch), batch.roots)
+            return self._call(bolt.task, "the processing", call, batch.roots)
         except Raised as raised:  # not where a single input could be blamed: all of them are
             bolt.supervision.note(raised)
-            bolt.refuse(batch, failure_of(bolt.task, raised.__cause__ or raised))
+            bolt.refuse(batch, bolt.failure(raised.__cause__ or raised))
+            return None
 
     def _run_spouts(self, now: float) -> bool:
         worked = False
@@ -127,12 +176,12 @@ class Slices:
                 return True
             emitted: int = self._call(spout.task, "the emitting", partial(_emit, spout, now, limit))
         except Raised as raised:
-            spout.supervision.raised(raised, self._clock.now())
-            self._opening.waiting.append(spout)
+            self._opening.wait_for(spout, raised)
             return True
-        if spout.supervision.in_a_row:
+        if spout.supervision.in_a_row or spout.supervision.wait is not None:
             spout.supervision.went_well(now, progress=emitted > 0)
         if emitted:
+            spout.supervision.proven = True
             spout.service.measure(emitted, self._clock.now() - now)
             spout.rest.end()
         else:
@@ -143,6 +192,17 @@ class Slices:
         if roots := getattr(bolt, "postponed", None):
             self._relay.postpone(np.array(roots, np.uint64))
             bolt.postponed = []
+
+
+def _round(wired: Wired) -> list[BoltTask | None]:
+    """The tasks in the order of their turns; None stands for all spouts."""
+    readers = wired.letter_readers
+    letters = [bolt for id, bolt in wired.bolts.items() if id in readers]
+    others = [bolt for id, bolt in reversed(wired.bolts.items()) if id not in readers]
+    turns: list[BoltTask | None] = []
+    for one in (*others, None):
+        turns += [*letters, one]
+    return turns
 
 
 def _emit(spout: SpoutTask, now: float, limit: int) -> int:

@@ -72,6 +72,7 @@ class SpoutTask(Supervised):
         self._config = config
         self._deadlines = Deadlines(config, pending, reports)
         self._acked = self._failed = 0
+        self._moved_s = 0.0  # when a tree was opened or completed last
         self._first_replay_s: float | None = None
         self._done_s: float | None = None
         self.rest = Rest(config.idle_poll_s)  # of the source
@@ -80,6 +81,7 @@ class SpoutTask(Supervised):
             self._congestion = Congestion(config, config.spout_slots)
             pending.limit = self._congestion.limit
         self._hears_ack = self._hears_fail = False
+        self.may_be_held = False  # a bolt downstream may keep tuples before it acks any
 
     def open(self, context: Context) -> None:
         """Make the spout and get it ready, before the first emit. Raises Raised; then it may be
@@ -92,6 +94,8 @@ class SpoutTask(Supervised):
     def _adopt(self, spout: Spout[Any]) -> None:
         self.spout = spout
         self.replays.keeps = spout.replay
+        if not spout.replay:  # it decides by itself how much is open
+            self._congestion, self.pending.limit = None, self._config.spout_slots
         self._hears_ack = type(spout).ack is not Spout.ack
         self._hears_fail = type(spout).fail is not Spout.fail
 
@@ -185,11 +189,21 @@ class SpoutTask(Supervised):
 
     @property
     def next_look_s(self) -> float:
-        """The time of the next deadline or sweep."""
-        return self._deadlines.next_s
+        """The time of the next deadline or sweep, or when to look whether the limit is too low."""
+        return min(self._deadlines.next_s, self._stalls_s)
+
+    @property
+    def _stalls_s(self) -> float:
+        if self._congestion is None or not self.may_be_held or self.pending.room:
+            return math.inf
+        return math.inf if self.outlets.full else self._moved_s + self._config.window_s
 
     def look(self, now: float) -> None:
         """Fail what is overdue, and what a death has touched and nobody has completed."""
+        if self._congestion is not None and now >= self._stalls_s:
+            self._congestion.stalled()
+            self._moved_s = now
+            self.pending.limit = self._congestion.limit
         self._time_out(self._deadlines.overdue(now), now)
         for sweep in self._deadlines.ripe(now):
             self.failed(sweep.roots, sweep.failure, now)
@@ -215,6 +229,7 @@ class SpoutTask(Supervised):
         reached = self._congestion is not None and self._fresh_room <= 0
         released = self.pending.release(roots)
         self._acked += len(released.roots)
+        self._moved_s = now
         if self.scribe is not None and len(released.roots):
             chronicle.completed(self.scribe, self.task.id, released)
         latencies_s = now - released.emitted_s
@@ -251,6 +266,12 @@ class SpoutTask(Supervised):
         """Message number → how often this task's own process died while executing its record;
         called before `open`, when no record is there yet."""
         self.replays.remember(times, failure)
+
+    def hold(self, held: bool, slowest: str, now: float) -> None:
+        """Whether a component downstream waits for a dependency: then deadlines stand still.
+        `slowest`: where tuples wait longest, to be said of those that time out."""
+        self._deadlines.hold(held, now)
+        self._deadlines.slowest = slowest
 
     def postpone(self, roots: U64, now: float) -> None:
         """A bolt asked for more time. Storm: OutputCollector.resetTimeout."""
@@ -346,6 +367,7 @@ class SpoutTask(Supervised):
         message_ids: list[Any] | None = None,
     ) -> U64:
         """Roots for what is about to be sent; `message_ids`: if they are not the numbers."""
+        self._moved_s = now
         roots = self.pending.take(payloads, numbers, attempts, now, self._config.message_timeout_s)
         if self.scribe is not None and len(roots):
             chronicle.emitted(self.scribe, self.task.id, roots, numbers, attempts, message_ids)
@@ -392,7 +414,10 @@ class SpoutTask(Supervised):
         if self.scribe is not None and count:
             chronicle.failed(self.scribe, self.task.id, released, failures)
         message_ids = self._message_ids(released)
-        self.replays.fail(released, message_ids, failures, now, accused=accused)
+        held = self._deadlines.held
+        self.replays.fail(released, message_ids, failures, now, accused=accused, held=held)
+        if self.replays.keeps and count:
+            self._reports.failed.append(released.roots)
         if self._hears_fail:
             attempts = released.attempts.tolist()
             for message_id, attempt, failure in zip(message_ids, attempts, failures, strict=True):

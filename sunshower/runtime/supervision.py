@@ -1,12 +1,15 @@
-"""What becomes of a task whose user code raises where no tuple is to blame.
+"""What becomes of a task whose user code raises where no tuple is to blame, or all of them are.
 
        ┌──────── the back-off is over: tried again ────────┐
        ▼                                                   │
     RUNNING ──raised, fewer than `task_errors_max` times──▶ WAITING   (a new task starts here)
-       └──────raised, `task_errors_max` times in a row────▶ QUARANTINED, for good
+       │  └───raised, `task_errors_max` times in a row────▶ QUARANTINED ──each 30 s──▶ tried again
+       └── paused for an outage, or in doubt: see input_errors.py; it runs, one input at a time
 
-Nobody else stops for it: a waiting bolt keeps its inbox, a quarantined one fails what comes.
-What ack, fail, close and cleanup raise is only noted: the task goes on.
+An outage of a dependency is no error of the task: it waits without an end, with a back-off of up to
+10 s. A spout that has emitted before and raises anything else is in doubt: it waits for ten minutes
+before it is quarantined. Nobody else stops for it: a waiting bolt keeps its inbox, a quarantined
+one fails what comes. What ack, fail, close and cleanup raise is only noted: the task goes on.
 Storm: org.apache.storm.executor.Executor; there the whole worker dies, with all its tasks.
 """
 
@@ -20,7 +23,9 @@ from math import inf
 from typing import Any
 
 from sunshower.config import Config
+from sunshower.errors import TopologyFailed
 from sunshower.failures import Cause, Failure
+from sunshower.outages import is_unavailable
 from sunshower.runtime.history import Scribe
 from sunshower.runtime.injection import Injection
 from sunshower.runtime.plan import Task
@@ -28,6 +33,10 @@ from sunshower.runtime.usercode import Raised, TaskError, guard
 from sunshower.topologies.components import Context
 
 _BACKOFF_MAX_S = 5.0
+_PAUSE_FIRST_S = 0.1  # before a dependency is tried again; doubled each time, with jitter
+_PAUSE_MAX_S = 10.0
+_DOUBT_MAX_S = 600.0
+_PROBATION_S = 30.0  # how often a quarantined task is tried again
 _CALM_S = 5.0  # a source that has nothing for so long, and does not raise, is well again
 _LAST = 5  # error texts that are kept
 
@@ -37,7 +46,7 @@ class Standing(StrEnum):
 
     RUNNING = "running"
     WAITING = "waiting"  # to be opened, or tried again
-    QUARANTINED = "quarantined"  # not run any more
+    QUARANTINED = "quarantined"  # not run, but for a try now and then
 
 
 class WaitKind(StrEnum):
@@ -85,8 +94,24 @@ class Supervision:
         config: Config,
         first_try_s: float = 0.0,
         quarantined: TaskError | None = None,
+        unavailable: tuple[type[BaseException], ...] = (),
+        chance: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        """`unavailable`: further exception types that mean an outage; see outages.py. `chance`:
+        draws from [0, 1)."""
         self.task = task
+        self.unavailable = unavailable
+        self.proven = False  # its component has succeeded, in some task and life
+        self.others_succeed = False  # another task of it has, since this one is in doubt
+        self.wait: WaitKind | None = None  # why it is paused, or cannot be opened
+        self.resumes_s = -inf  # of a paused task: when one input is tried
+        self._wait_error: TaskError | None = None
+        self._waits_since_s: float | None = None
+        self._doubts_since_s: float | None = None
+        self._tries = 0
+        self._to_pause = False
+        self._chance = chance
+        self.now_s = first_try_s  # when somebody last looked on
         self.standing = Standing.WAITING
         self.retry_s = first_try_s  # when to try (again)
         self.in_a_row = 0  # errors since the last success
@@ -97,7 +122,7 @@ class Supervision:
         self._quiet_since_s: float | None = None
         if quarantined is not None:
             self._last.append(quarantined)
-            self._quarantine()
+            self._quarantine(first_try_s + _PROBATION_S)
 
     @property
     def runs(self) -> bool:
@@ -117,19 +142,81 @@ class Supervision:
     def tried(self) -> None:
         """It was opened, or may be asked again."""
         self.standing, self.retry_s = Standing.RUNNING, inf
+        self.resumes_s = -inf
 
     def raised(self, raised: Raised, now: float) -> None:
-        """It cannot go on: it waits, twice as long each time, or is given up."""
+        """It cannot go on: it waits, twice as long each time, or is quarantined."""
         self.note(raised)
+        cause = raised.__cause__
+        if cause is not None and is_unavailable(cause, self.unavailable):
+            self.pause(WaitKind.UNAVAILABLE, raised.error)
+            self._wait_until(self.begin_pause(now))
+            return
         if self._quiet_since_s is not None and now - self._quiet_since_s >= _CALM_S:
             self.in_a_row = 0
         self._quiet_since_s = None
         self.in_a_row += 1
-        if self.in_a_row >= self._config.task_errors_max:
-            self._quarantine()
-            return
-        backoff_s = backoff(self._config.task_backoff_s, self.in_a_row, _BACKOFF_MAX_S)
-        self.standing, self.retry_s = Standing.WAITING, now + backoff_s
+        if self.in_a_row < self._config.task_errors_max:
+            backoff_s = backoff(self._config.task_backoff_s, self.in_a_row, _BACKOFF_MAX_S)
+            self._wait_until(now + backoff_s)
+        else:
+            self._quarantine(now + _PROBATION_S)
+
+    def doubted(self, raised: Raised, now: float) -> bool:
+        """A source that has emitted before has raised: it waits, for ten minutes in all. Returns
+        whether that is so; if not, see `raised`."""
+        cause = raised.__cause__
+        if not self.proven or cause is None or is_unavailable(cause, self.unavailable):
+            return False
+        since_s = self._doubts_since_s
+        if since_s is not None and now - since_s >= _DOUBT_MAX_S:
+            return False
+        self.note(raised)
+        self.pause(WaitKind.DOUBT, raised.error)
+        self._wait_until(self.begin_pause(now))
+        return True
+
+    def pause(self, kind: WaitKind, error: TaskError) -> None:
+        """An outage, or doubt: `begin_pause` follows as soon as somebody knows the time."""
+        self.wait, self._wait_error, self._to_pause = kind, error, True
+
+    def begin_pause(self, now: float) -> float:
+        """The time of a `pause`. Returns when to try again; −∞ where there is no pause."""
+        if not self._to_pause:
+            return self.resumes_s
+        self._to_pause = False
+        self._tries += 1
+        self.now_s = now
+        if self._waits_since_s is None:
+            self._waits_since_s = now
+        if self.wait is not WaitKind.DOUBT:
+            self._doubts_since_s = None
+        elif self._doubts_since_s is None:
+            self._doubts_since_s = now
+        wait_s = backoff(_PAUSE_FIRST_S, self._tries, _PAUSE_MAX_S)
+        self.resumes_s = now + wait_s * (1 - 0.5 * self._chance())
+        return self.resumes_s
+
+    def check_doubt(self, now: float) -> None:
+        """Raise TopologyFailed if a bolt has been in doubt for ten minutes."""
+        since_s, error = self._doubts_since_s, self._wait_error
+        if since_s is not None and error is not None and now - since_s >= _DOUBT_MAX_S:
+            raise TopologyFailed(
+                f"{self.task.component!r} had succeeded before, and has failed every input for "
+                f"{_DOUBT_MAX_S / 60:g} minutes, {self._tries} times in a row. The last error: "
+                f"{error.story}"
+            )
+
+    def succeed(self) -> None:
+        """It has processed an input, or emitted a record: nothing is waited for any more."""
+        self.proven = True
+        if self.wait is not None:
+            self.end_wait()
+
+    def end_wait(self) -> None:
+        """It can go on."""
+        self.wait = self._wait_error = self._waits_since_s = self._doubts_since_s = None
+        self.resumes_s, self._tries, self._to_pause = -inf, 0, False
 
     def note(self, raised: Raised) -> None:
         """It goes on, but whoever looks on is told."""
@@ -141,8 +228,11 @@ class Supervision:
         """It was run and has not raised. Progress: it has emitted something."""
         if progress:
             self.in_a_row, self._quiet_since_s = 0, None
+            self.succeed()
         elif self._quiet_since_s is None:
             self._quiet_since_s = now
+        elif self.wait is not None and now - self._quiet_since_s >= _CALM_S:
+            self.end_wait()
 
     @property
     def last(self) -> TaskError | None:
@@ -154,20 +244,31 @@ class Supervision:
         """Of a tuple that comes to a quarantined task."""
         last, task = self._last[-1], self.task
         why = (last.text, last.exception, last.traceback)
-        return Failure(Cause.QUARANTINED, task.component, task.index, *why, task.worker)
+        place = (task.component, task.index)
+        return Failure(Cause.QUARANTINED, *place, *why, task.worker, in_doubt=self.proven)
 
     @property
-    def pulse(self) -> tuple[Standing, int]:
-        """While it does not change, neither does `health`."""
-        return self.standing, self._errors
+    def pulse(self) -> tuple[object, ...]:
+        """While it does not change, neither does `health`, but for the length of a wait."""
+        return self.standing, self._errors, self.wait, self._tries
 
     @property
     def health(self) -> Health:
-        """At this moment."""
-        return Health(self.standing, self._errors, tuple(self._last))
+        """As of `now_s`."""
+        return Health(self.standing, self._errors, tuple(self._last), self._waits_for)
 
-    def _quarantine(self) -> None:
-        self.standing, self.retry_s = Standing.QUARANTINED, inf
+    @property
+    def _waits_for(self) -> Wait | None:
+        if self.wait is None or self._wait_error is None or self._waits_since_s is None:
+            return None
+        for_s = max(0.0, self.now_s - self._waits_since_s)
+        return Wait(self.wait, for_s, self._tries, self._wait_error, self.proven)
+
+    def _wait_until(self, retry_s: float) -> None:
+        self.standing, self.retry_s = Standing.WAITING, retry_s
+
+    def _quarantine(self, retry_s: float) -> None:
+        self.standing, self.retry_s = Standing.QUARANTINED, retry_s
 
 
 class Supervised:

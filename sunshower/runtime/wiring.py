@@ -11,12 +11,14 @@ import numpy as np
 
 from sunshower.clock import Clock, SystemClock
 from sunshower.runtime.acker_task import AckerTask
+from sunshower.runtime.automatic_bolt import AutomaticBoltTask
 from sunshower.runtime.batch import Batch
 from sunshower.runtime.batch_bolt import BatchBoltTask
 from sunshower.runtime.blackbox import Recorder
-from sunshower.runtime.bolt_task import AutomaticBoltTask, BoltTask
+from sunshower.runtime.bolt_task import BoltTask
 from sunshower.runtime.channels import Channel, Inbox, LocalChannel, RemoteChannel
 from sunshower.runtime.credits import FIRST_WINDOW, ServiceTime
+from sunshower.runtime.failed_trees import FailedTrees
 from sunshower.runtime.history import Scribe, What
 from sunshower.runtime.ids import EdgeIds
 from sunshower.runtime.log_spout import LogSpoutTask
@@ -35,7 +37,7 @@ from sunshower.runtime.table_spout import TablesSpoutTask
 from sunshower.runtime.usercode import TaskError
 from sunshower.topologies.components import Context, tell_nobody
 from sunshower.topologies.graph import Level, Subscription
-from sunshower.topologies.retry import Retry
+from sunshower.topologies.retry import DEAD_LETTERS, Retry
 
 _SPOUTS: dict[Level, type[SpoutTask]] = {
     Level.RECORDS: RecordsSpoutTask,
@@ -76,6 +78,8 @@ class Wired:
     inboxes: dict[int, Inbox] = field(default_factory=dict)
     channels: dict[tuple[int, int], Channel] = field(default_factory=dict)
     overload: list[tuple[int, Batch]] = field(default_factory=list)  # turned away, by its target
+    failed_trees: FailedTrees = field(default_factory=lambda: FailedTrees(1))
+    letter_readers: set[int] = field(default_factory=set)  # bolt tasks that read dead letters
 
     def refuse(self, target: int, batch: Batch) -> None:
         """A cycle has come to its limit: the worker fails these after its slice of work."""
@@ -105,6 +109,7 @@ def wire(
     tracked = plan.graph.config.tracked
     shards = [[acker.id for acker in ackers] for ackers in plan.shards]
     wired = Wired(Reports(Shards(shards) if tracked else None))
+    wired.failed_trees = FailedTrees(len(plan.spouts))
     for task in plan.tasks_on(worker):
         wired.inboxes[task.id] = Inbox()
     for task in plan.tasks_on(worker):
@@ -117,16 +122,28 @@ def wire(
         outlets = Outlets(task.id, routed, EdgeIds(generator), scribe)
         component = plan.component(task)
         config = plan.graph.config_of(component)
-        care = Supervision(task, config, first_try_s, gone.get(task.id))
+        care = Supervision(
+            task,
+            config,
+            first_try_s,
+            gone.get(task.id),
+            plan.graph.unavailable,
+            generator.random,
+        )
         if component.level.is_spout:
             place = (plan.incarnation(task, life), config.spout_slots)
             pending = Pending(*place, recorder.tables(task.id, *place))
             retry = component.retry or Retry(attempts=config.attempts_max)
-            retries = Retries(retry, generator)
+            retries = Retries(retry, generator, config.unavailable_max_s)
             wired.spouts[task.id] = _SPOUTS[component.level](
                 care, component.instance, pending, outlets, wired.reports, config, retries
             )
+            reached = [plan.graph.components[id] for id in plan.graph.downstream(component.id)]
+            may_be_held = any(bolt.level is Level.EXECUTE for bolt in reached)
+            wired.spouts[task.id].may_be_held = may_be_held
         else:
+            if any(read.stream == DEAD_LETTERS for read in component.inputs):
+                wired.letter_readers.add(task.id)
             wired.bolts[task.id] = _BOLTS[component.level](
                 care,
                 component.instance,

@@ -8,6 +8,7 @@ simulator or a test may do so in any order.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import Any
@@ -22,6 +23,7 @@ from sunshower.runtime.blackbox import Recorder
 from sunshower.runtime.bolt_task import BoltTask
 from sunshower.runtime.calls import Calls
 from sunshower.runtime.channels import Inflow, RemoteChannel
+from sunshower.runtime.conditions import Conditions
 from sunshower.runtime.credits import FIRST_WINDOW
 from sunshower.runtime.disturbances import Disturbances
 from sunshower.runtime.fence import Fence, Marks
@@ -31,7 +33,7 @@ from sunshower.runtime.lanes import Inlet, Lane
 from sunshower.runtime.losses import Losses
 from sunshower.runtime.luggage import Luggage, Packer, pack_all
 from sunshower.runtime.master import Welcome, Wish
-from sunshower.runtime.metrics import WorkerStats
+from sunshower.runtime.metrics import TaskStats, WorkerStats
 from sunshower.runtime.obituary import Obituary
 from sunshower.runtime.opening import Opening
 from sunshower.runtime.packets import Answer, Packet, read_content
@@ -165,6 +167,8 @@ class Worker:
             self._relay.report(task, report)
         for task, verdicts in packet.verdicts.items():
             self._relay.verdicts(task, verdicts)
+        if len(packet.failed):
+            self._wired.failed_trees.note(packet.failed)
         if len(packet.postponed):
             self._relay.postpone(packet.postponed)
         for frame in packet.frames:
@@ -189,6 +193,7 @@ class Worker:
 
     def wish(self, wish: Wish) -> None:
         """What the spouts are to do from now on, and what disturbs the tasks here."""
+        self._hear_conditions(wish.conditions)
         if self._disturbances.wish(wish.havoc):
             for spout in self._spouts:
                 self._call(spout.task, "fail", partial(spout.expire, self._clock.now()))
@@ -258,6 +263,8 @@ class Worker:
         for inbox in self._wired.inboxes.values():
             if inbox.entries:
                 return False
+        if any(bolt.unfinished is not None for bolt in self._wired.bolts.values()):
+            return False
         return all(lane.idle for lane in self._lanes.values())
 
     @property
@@ -267,8 +274,11 @@ class Worker:
 
     def stats(self) -> WorkerStats:
         """The worker at this moment."""
+        now = self._clock.now()
+        for care in self.supervisions:
+            care.now_s = now
         spouts = [spout.stats() for spout in self._spouts]
-        bolts = [bolt.stats() for bolt in self._wired.bolts.values()]
+        bolts = [self._queue(bolt.stats(), bolt) for bolt in self._wired.bolts.values()]
         tasks = (*self._wired.bolts.values(), *self._spouts)
         untracked = [self._losses.untracked, *(task.untracked for task in tasks)]
         return WorkerStats(
@@ -330,14 +340,38 @@ class Worker:
                 if marks is not None:
                     spout.fence = Fence(spout.task.id, marks, self._clock)
 
+    def _hear_conditions(self, conditions: Conditions) -> None:
+        """Tell the tasks here what is known of their components, and of those downstream."""
+        now = self._clock.now()
+        for care in self.supervisions:
+            care.proven |= care.task.component in conditions.proven
+            care.others_succeed = care.task.component in conditions.succeeding
+        component, wait_s = conditions.slowest
+        slowest = (
+            f"tuples wait longest before {component!r}, about {wait_s:.0f} s: give it more tasks, "
+            "make it faster, or raise message_timeout_s"
+        )
+        for spout in self._spouts:
+            reached = self.plan.graph.downstream(spout.task.component)
+            held = not reached.isdisjoint(conditions.waiting)
+            spout.hold(held, slowest if component in reached else "", now)
+
+    def _queue(self, stats: TaskStats, bolt: BoltTask) -> TaskStats:
+        """What waits before a bolt task belongs to its statistics."""
+        queued = len(self._wired.inboxes[bolt.task.id])
+        return replace(stats, queued=queued, queue_s=queued * (bolt.service.pace_s or 0.0))
+
     @property
     def _may_go_on(self) -> bool:
         if self._spouts:
             return True
-        return any(inbox.entries for inbox in self._wired.inboxes.values())
+        return any(inbox.entries for inbox in self._wired.inboxes.values()) or any(
+            bolt.unfinished is not None for bolt in self._wired.bolts.values()
+        )
 
     def _until_next(self, now: float) -> float | None:
         soonest = inf if self._grant_at_s is None else self._grant_at_s
+        soonest = min(soonest, self._slices.next_probe_s())
         for spout in self._spouts:
             soonest = min(soonest, spout.next_look_s)
             if self._slices.may_emit(spout):

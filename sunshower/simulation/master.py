@@ -66,7 +66,7 @@ class SimMaster(Process):
         """A worker tells how it stands."""
         self.heard = True
         self.core.hear(stats, self.clock.now())
-        if self.core.restless:
+        if self.core.restless or self._wish != self.core.wish:
             self._obey()
         elif self._world.now_s - self._saved_s >= _SAVE_S:  # positions: older ones cost repetitions
             self._save()

@@ -27,13 +27,17 @@ class Rig:
 
     def __init__(self, topology: Topology, seed: int = 0) -> None:
         graph = topology.graph()
-        graph = replace(graph, config=replace(graph.config, workers=1))
+        pending = graph.config.spout_slots  # as many at once as there are places
+        config = replace(graph.config, workers=1, spout_pending=pending)
+        graph = replace(graph, config=config)
         self.plan = make_plan(graph, Layout.PACK)
         self.wired = wire(self.plan, 0, 1, np.random.default_rng(seed), lambda _peer: {})
         for spout in self.wired.spouts.values():
             spout.open(context(self.plan, spout.task))
         for bolt in self.wired.bolts.values():
             bolt.prepare(context(self.plan, bolt.task))
+        for channel in self.wired.channels.values():
+            channel.window = 1_000
         self._inputs = np.random.default_rng(seed + 1)
 
     def task(self, component: str, index: int = 0) -> Task:

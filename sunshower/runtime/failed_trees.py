@@ -1,0 +1,66 @@
+"""Which trees are known to have failed: what is left of them in a queue need not be processed.
+
+A spout that is going to replay a message says so to all workers when its tree fails. An input is
+dropped only if all of its trees are among those, never by its age, and never if it is untracked.
+The news may get lost: then the input is processed, and its reports are late.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sunshower.runtime.batch import Batch
+from sunshower.runtime.ids import U64, generations_of, incarnations_of, slots_of
+
+
+class FailedTrees:
+    """For each spout task the last generation of each slot that has failed: 4 bytes a slot.
+
+    Generations up to that one are over, too, as a slot has one tree at a time.
+    """
+
+    def __init__(self, spouts: int) -> None:
+        self._spouts = spouts  # incarnation i belongs to spout task i % spouts
+        self._incarnation: dict[int, int] = {}  # spout task → the incarnation of its table
+        self._failed: dict[int, NDArray[np.uint32]] = {}
+
+    def note(self, roots: U64) -> None:
+        """These have failed, and will be emitted again as other roots."""
+        incarnations = incarnations_of(roots)
+        for incarnation in np.unique(incarnations).tolist():
+            mine = roots[incarnations == incarnation]
+            slots, spout = slots_of(mine), incarnation % self._spouts
+            table = self._failed.get(spout)
+            if table is None or self._incarnation[spout] != incarnation:
+                table = np.zeros(1024, np.uint32)
+            if (size := int(slots.max()) + 1) > len(table):
+                table = np.concatenate((table, np.zeros(max(size, len(table)), np.uint32)))
+            table[slots] = generations_of(mine)
+            self._failed[spout], self._incarnation[spout] = table, incarnation
+
+    def are_over(self, roots: U64) -> NDArray[np.bool_]:
+        """Which of `roots` are known to have failed; shape (n,)."""
+        over = np.zeros(len(roots), np.bool_)
+        incarnations = incarnations_of(roots)
+        for spout, table in self._failed.items():
+            mine = np.flatnonzero(incarnations == self._incarnation[spout])
+            slots = slots_of(roots[mine])
+            known = slots < len(table)
+            mine, failed = mine[known], table[slots[known]]
+            ahead = ((failed - generations_of(roots[mine])) << 8).view(np.int32)  # of 2²⁴
+            over[mine] = (failed != 0) & (ahead >= 0)
+        return over
+
+    def living(self, batch: Batch) -> Batch:
+        """Those records of a batch whose trees are not all known to have failed."""
+        if not self._failed or not batch.tracked:
+            return batch
+        over = self.are_over(batch.roots)
+        if not over.any():
+            return batch
+        if batch.offsets is not None:  # several trees, or none
+            counts = np.diff(batch.offsets)
+            ends = np.concatenate(([0], np.cumsum(over)))[batch.offsets]
+            over = (counts > 0) & (np.diff(ends) == counts)
+        return batch.select(np.flatnonzero(~over))
