@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from ray.experimental import internal_kv
@@ -70,16 +70,18 @@ def claimed(topology: str) -> Iterator[None]:
 
 
 class RayMarks:
-    """See `Marks` of runtime/fence.py: the fences of one run's spout tasks, in Ray's store."""
+    """See `Marks` of runtime/fence.py: the fences of some spout tasks of one run, in Ray's store.
 
-    def __init__(self, run: str) -> None:
+    They are read once, when this is made. Raises StoreUnreachable then, and where it writes.
+    """
+
+    def __init__(self, run: str, tasks: Iterable[int]) -> None:
         self._run = run
         self._store = RayStore()
+        self._found = {task: self._store.read(mark_key(run, task)) for task in tasks}
 
     def read(self, task: int) -> int:
-        """See the port. Raises StoreUnreachable."""
-        return int(self._store.read(mark_key(self._run, task)) or 0)
+        return int(self._found[task] or 0)
 
     def write(self, task: int, number: int) -> None:
-        """See the port. Raises StoreUnreachable."""
         self._store.write(mark_key(self._run, task), b"%d" % number)

@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 from ray import cloudpickle
@@ -55,6 +55,8 @@ _ANSWER_S = CALL_S * 2 / 3  # to come to what is asked, between two calls of use
 _CLOSE_S = CALL_S - 1.0  # for cleanup() of all tasks
 _STORE_RETRY_S, _STORE_RETRY_MAX_S = 0.1, 10.0  # the first wait, and the longest
 _LOG = logging.getLogger("sunshower")
+
+T = TypeVar("T")
 
 
 class WorkerActor:
@@ -124,7 +126,7 @@ class WorkerActor:
 
     def again(self, move: int) -> None:
         """Rebalance number `move` has got so far that new lives begin."""
-        self._put(partial(self._retry_store, partial(self._begin_again, move)))
+        self._put(partial(self._begin_again, move))
 
     def stop(self) -> list[TaskError]:
         """Close all tasks and end the loop. A second call does nothing.
@@ -144,9 +146,13 @@ class WorkerActor:
 
     def _live(self) -> None:
         try:
-            self._retry_store(self._begin_first)
+            plan, welcome = self._retry_store(self._say_hello)
+            niceness.step_back()
+            self._submitted: Plan = cloudpickle.loads(plan)
+            self._archive = self._retry_store(partial(archive.find, self._run))
             config = self._submitted.graph.config
             watchdog.start(lambda: self._recorder, threading.current_thread(), config.block_max_s)
+            self._begin(welcome, {})
             self._loop(config.slice_s)
         except SunshowerError as error:
             silent(self._master.broken).remote(str(error))
@@ -156,28 +162,18 @@ class WorkerActor:
                 + traceback.format_exc()
             )
 
-    def _retry_store(self, attempt: Callable[[], None]) -> None:
-        """Call `attempt`, and again with back-off while the store, here or at the master, does not
-        answer: its errors are no defect of this worker's."""
+    def _retry_store(self, attempt: Callable[[], T]) -> T:
+        """What `attempt` returns: it is called again, with back-off, while the store, here or at
+        the master, does not answer. That is no defect of this worker's."""
         wait_s = _STORE_RETRY_S
-        while not self._stopped:
+        while True:
             try:
-                attempt()
-                return
+                return attempt()
             except StoreUnreachable as error:
-                self._greeting = False  # or what waits in `deliver` would hold `reachable` up
                 why = getattr(error, "cause", error)  # at the master: without Ray's traceback
                 _LOG.warning("worker %d tries again in %g s: %s", self._worker, wait_s, why)
             time.sleep(wait_s)
             wait_s = min(2 * wait_s, _STORE_RETRY_MAX_S)
-
-    def _begin_first(self) -> None:
-        plan, welcome = self._say_hello()
-        if not hasattr(self, "_submitted"):
-            niceness.step_back()
-            self._submitted: Plan = cloudpickle.loads(plan)
-        self._archive = archive.find(self._run)
-        self._begin(welcome, {})
 
     def _say_hello(self) -> tuple[bytes, Welcome]:
         """Not before calls reach this actor.
@@ -185,6 +181,7 @@ class WorkerActor:
         What is sent to one that Ray is still starting fails 0.3 to 0.7 s later, and the lane to
         it rests for `lane_retry_s`. (Measured with a kill every 2 s: a third of the replays.)
         """
+        self._greeting = False  # of an attempt before
         me = ray.get_runtime_context().current_actor
         ray.get(me.reachable.options(max_task_retries=-1).remote())
         self._ready.clear()
@@ -197,7 +194,11 @@ class WorkerActor:
         """A new core: the process has started, or tasks have changed places."""
         plan = placed(self._submitted, welcome.places)
         if welcome.move:
-            self._fetch_luggage(plan, welcome.move, luggage)
+            self._retry_store(partial(self._fetch_luggage, plan, welcome.move, luggage))
+        spouts = {spout.id for spout in plan.graph.spouts}
+        tasks = [task.id for task in plan.tasks_on(self._worker) if task.component in spouts]
+        marks = self._retry_store(partial(RayMarks, self._run, tasks))
+        self._move = welcome.move
         self._inlet = Inlet(self._worker, welcome.life)
         self._greeting = False
         self._ready.set()
@@ -215,11 +216,10 @@ class WorkerActor:
             quarantined=welcome.quarantined,
             luggage=luggage,
             scribe=self._new_scribe(welcome.life, clock),
-            marks=RayMarks(self._run),
+            marks=marks,
         )
         self._post = Post(self._run, self._core, self._put)
         self._core.welcome(welcome, self._obituary)
-        self._move = welcome.move
 
     def _new_scribe(self, life: int, clock: SystemClock) -> Scribe | None:
         if self._archive is None:
@@ -255,7 +255,7 @@ class WorkerActor:
             return
         luggage, self._obituary = self._core.pack(()), None
         self._log()
-        _, welcome = self._say_hello()
+        _, welcome = self._retry_store(self._say_hello)
         mine = {task.id for task in placed(self._submitted, welcome.places).tasks_on(self._worker)}
         self._begin(welcome, {task: own for task, own in luggage.items() if task in mine})
         self._forget_told()
