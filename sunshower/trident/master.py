@@ -112,7 +112,7 @@ class MasterSpout(Spout[Any]):
             *attempt[:2], self._clock.now(), counts=counts
         ):
             return
-        self._timing.failed(attempt, failure)
+        self._timing.failed(attempt, failure, self._clock.now())
         machine = self._machine
         if counts:
             self._causes[attempt.txid] = failure
