@@ -46,7 +46,7 @@ SunshowerError                 one paragraph: the thing, the place, the way out
 │   ├── SparkTimeout           a job that took longer than it was given
 │   ├── RangeGone              records of Kafka that Spark was to read are not there any more
 │   ├── TransformFailed        the user's transform raised; the message has its own traceback
-│   ├── WriteFailed            its result could not be written: the disk, or its rights
+│   ├── WriteFailed            its result could not be written: the place, or its rights
 │   └── ResultMismatch         what came of a transform is not what was declared of it
 ├── Unavailable                a mark beside the others: a dependency is away, and is waited for
 ├── InjectedError              what a fault of an experiment raises in user code's place
@@ -232,7 +232,7 @@ class SparkError(SunshowerError):
 
 
 class SparkUnavailable(SparkError, Unavailable):
-    """There is no session, or none yet: processors or memory are missing."""
+    """There is no session, or none yet (processors or memory are missing); or a disk is full."""
 
 
 class SparkMissing(SparkError):
@@ -256,7 +256,8 @@ class TransformFailed(SparkError):
 
 
 class WriteFailed(SparkError):
-    """What came of a transform could not be written where it was to go: the disk, or its rights."""
+    """What came of a transform could not be written where it was to go: the place, or its rights.
+    A full disk is SparkUnavailable."""
 
 
 class ResultMismatch(SparkError):

@@ -52,27 +52,44 @@ _SQLITE_CODES = {5, 6, 10, 13, 15}
 
 
 def _sqlite(error: Any) -> bool:
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _SQLITE_CODES
+    return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF in _SQLITE_CODES
 
 
-# PostgreSQL: connection exceptions (08), insufficient resources (53), the server shuts down or
-# starts (57P), a standby that does not accept writes yet (25006).
-_SQLSTATES = ("08", "53", "57P", "25006")
-# What the server says in the middle of connecting has no SQLSTATE in psycopg.
-_POSTGRES_FOR_GOOD = ("password authentication failed", "does not exist", "no pg_hba.conf entry")
+# PostgreSQL: connection exceptions (08), a transaction that lost against another one (40), a lock
+# that another one holds (55P03), insufficient resources such as a full disk or too many
+# connections (53), the server stops, starts or ends an idle session (57P), an input/output error
+# (58030), and a standby that does not accept writes (25006).
+_SQLSTATES = ("08", "40", "55P03", "53", "57P01", "57P02", "57P03", "57P05", "58030", "25006")
+# What the server answers while a client connects has no SQLSTATE in psycopg.
+_POSTGRES_REFUSALS = (
+    *("authentication failed", "no password supplied", "is not permitted to log in"),
+    *("no pg_hba.conf entry", "permission denied for database", "certificate"),
+    *('" does not exist', "is not currently accepting connections"),
+)
 
 
 def _postgres(error: Any) -> bool:
     state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
     if state is not None:
         return str(state).startswith(_SQLSTATES)
-    return not any(words in str(error) for words in _POSTGRES_FOR_GOOD)
+    return not any(words in str(error) for words in _POSTGRES_REFUSALS)
+
+
+# How a Redis begins an error that passes: its disk is full, a script runs, replicas are missing.
+_REDIS_PASSING = (
+    *("MISCONF", "BUSY", "UNKILLABLE", "NOREPLICAS", "LOADING", "TRYAGAIN", "READONLY", "OOM"),
+    *("CLUSTERDOWN", "MASTERDOWN"),
+)
+
+
+def _redis(error: Any) -> bool:
+    return str(error).startswith(_REDIS_PASSING)
 
 
 # Of librdkafka: the client's own begin with an underscore, the others are of the brokers.
 KAFKA_CODES = {
     *("_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_TIMED_OUT_QUEUE"),
-    *("_MSG_TIMED_OUT", "_WAIT_COORD", "_NODE_UPDATE", "_QUEUE_FULL"),
+    *("_MSG_TIMED_OUT", "_WAIT_COORD", "_NODE_UPDATE", "_QUEUE_FULL", "_RETRY", "_ISR_INSUFF"),
     *("BROKER_NOT_AVAILABLE", "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION"),
     *("REPLICA_NOT_AVAILABLE", "REQUEST_TIMED_OUT", "NETWORK_EXCEPTION", "KAFKA_STORAGE_ERROR"),
     *("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"),
@@ -84,31 +101,58 @@ KAFKA_CODES = {
 
 
 def _kafka(error: Any) -> bool:
-    return bool(error.args) and error.args[0].name() in KAFKA_CODES
+    name = getattr(error.args[0], "name", None) if error.args else None
+    return callable(name) and name() in KAFKA_CODES
+
+
+_EAI_AGAIN = -3  # of getaddrinfo: no name server answers
+
+
+def _name_service(error: Any) -> bool:
+    return bool(error.errno == _EAI_AGAIN)
+
+
+def _wrapped(error: Any) -> bool:
+    """SQLAlchemy keeps the database client's own error as `orig`."""
+    return isinstance(error.orig, BaseException) and is_unavailable(error.orig)
 
 
 # (top package, class) → whether this error of it is an outage. The nearest class in the error's
 # method resolution order decides.
 _LIBRARIES: dict[tuple[str, str], bool | Callable[[Any], bool]] = {
-    ("sqlite3", "OperationalError"): _sqlite,
+    ("socket", "gaierror"): _name_service,
+    ("ssl", "SSLEOFError"): True,
+    ("ssl", "SSLZeroReturnError"): True,
+    ("sqlite3", "DatabaseError"): _sqlite,
     ("psycopg", "OperationalError"): _postgres,
     ("psycopg", "ReadOnlySqlTransaction"): _postgres,
-    ("psycopg", "InterfaceError"): False,
     ("psycopg2", "OperationalError"): _postgres,
+    ("psycopg2", "ReadOnlySqlTransaction"): _postgres,
+    ("sqlalchemy", "DBAPIError"): _wrapped,
     ("redis", "ConnectionError"): True,
-    ("redis", "TimeoutError"): True,
-    ("redis", "ReadOnlyError"): True,
-    ("redis", "MasterDownError"): True,
-    ("redis", "ClusterDownError"): True,
-    ("redis", "TryAgainError"): True,
     ("redis", "AuthenticationError"): False,
     ("redis", "AuthorizationError"): False,
+    ("redis", "ExternalAuthProviderError"): False,
+    ("redis", "TimeoutError"): True,
+    ("redis", "ResponseError"): _redis,
+    ("redis", "OutOfMemoryError"): True,
+    ("redis", "ReadOnlyError"): True,
+    ("redis", "TryAgainError"): True,
+    ("redis", "ClusterError"): True,
+    ("redis", "ClusterDownError"): True,
+    ("redis", "SlotNotCoveredError"): True,
     ("kazoo", "ConnectionLoss"): True,
+    ("kazoo", "ConnectionDropped"): True,
     ("kazoo", "OperationTimeoutError"): True,
+    ("kazoo", "RequestTimeoutError"): True,
     ("kazoo", "SessionExpiredError"): True,
     ("kazoo", "SessionMovedError"): True,
-    ("kazoo", "ConnectionClosedError"): True,
+    ("kazoo", "NotReadOnlyCallError"): True,
+    ("kazoo", "NewConfigNoQuorumError"): True,
+    ("kazoo", "ThrottledOpError"): True,
+    ("kazoo", "RetryFailedError"): True,
     ("kazoo", "KazooTimeoutError"): True,
     ("cimpl", "KafkaException"): _kafka,
     ("confluent_kafka", "KafkaException"): _kafka,
+    ("confluent_kafka", "SerializationError"): False,
 }

@@ -1,1 +1,1 @@
-"""One module for each kind of outage; see benchmarks/outages.py."""
+"""Real outages under load: each module has `run(seconds)`, which returns what came of one."""

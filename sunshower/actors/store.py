@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from ray.experimental import internal_kv
 
 from sunshower.actors.names import NAMESPACE, claim_key, mark_key
-from sunshower.errors import ClusterError
+from sunshower.errors import ClusterError, StoreUnreachable
 
-_LOG = logging.getLogger("sunshower")
 _CLAIM_S = 120.0  # more than a submission takes
 
 
 class RayStore:
-    """See the port. Values may have some megabytes; a write is a call of about a millisecond."""
+    """See the port. Values may have some megabytes; a write is a call of about a millisecond.
+
+    All of it raises StoreUnreachable where the head of the Ray cluster does not answer.
+    """
 
     def read(self, key: str) -> bytes | None:
-        """See the port."""
-        found: bytes | None = internal_kv._internal_kv_get(key, namespace=NAMESPACE)
+        with _errors(key):
+            found: bytes | None = internal_kv._internal_kv_get(key, namespace=NAMESPACE)
         return found
 
     def write(self, key: str, value: bytes) -> None:
-        """See the port."""
-        internal_kv._internal_kv_put(key, value, overwrite=True, namespace=NAMESPACE)
+        with _errors(key):
+            internal_kv._internal_kv_put(key, value, overwrite=True, namespace=NAMESPACE)
 
     def remove(self, prefix: str) -> None:
-        """See the port."""
-        internal_kv._internal_kv_del(prefix, del_by_prefix=True, namespace=NAMESPACE)
+        with _errors(prefix):
+            internal_kv._internal_kv_del(prefix, del_by_prefix=True, namespace=NAMESPACE)
+
+
+@contextmanager
+def _errors(key: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise StoreUnreachable(
+            f"{key} in the store of the Ray cluster's head cannot be read or written: "
+            f"{type(error).__name__}: {error}"
+        ) from error
 
 
 @contextmanager
@@ -58,23 +70,18 @@ def claimed(topology: str) -> Iterator[None]:
 
 
 class RayMarks:
-    """See `Marks` of runtime/fence.py: the fences of one run's spout tasks, in Ray's store."""
+    """See `Marks` of runtime/fence.py: the fences of some spout tasks of one run, in Ray's store.
 
-    def __init__(self, run: str) -> None:
+    They are read once, when this is made. Raises StoreUnreachable then, and where it writes.
+    """
+
+    def __init__(self, run: str, tasks: Iterable[int]) -> None:
         self._run = run
         self._store = RayStore()
+        self._found = {task: self._store.read(mark_key(run, task)) for task in tasks}
 
     def read(self, task: int) -> int:
-        """See the port. A store that does not answer stops nobody: that is logged."""
-        try:
-            return int(self._store.read(mark_key(self._run, task)) or 0)
-        except Exception:
-            _LOG.warning("how far spout task %d was drawn is not known", task, exc_info=True)
-            return 0
+        return int(self._found[task] or 0)
 
     def write(self, task: int, number: int) -> None:
-        """See the port. A store that does not answer stops nobody: that is logged."""
-        try:
-            self._store.write(mark_key(self._run, task), b"%d" % number)
-        except Exception:
-            _LOG.warning("how far spout task %d may draw is not kept", task, exc_info=True)
+        self._store.write(mark_key(self._run, task), b"%d" % number)

@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 from ray import cloudpickle
@@ -35,7 +35,7 @@ from sunshower.actors.processes import end_with_ray
 from sunshower.actors.store import RayMarks, RayStore
 from sunshower.actors.watchdog import Slow
 from sunshower.clock import SystemClock
-from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
+from sunshower.errors import ClusterError, StoreUnreachable, SunshowerError, TopologyFailed
 from sunshower.runtime.blackbox import Recorder
 from sunshower.runtime.history import Scribe
 from sunshower.runtime.ids import seeded
@@ -54,7 +54,10 @@ _TELL_S = 0.25  # how often the master hears, while anything changes
 _TURN_S = 0.05  # how often at most that this worker is finished, or is not any more
 _ANSWER_S = CALL_S * 2 / 3  # to come to what is asked, between two calls of user code
 _CLOSE_S = CALL_S - 1.0  # for cleanup() of all tasks
+_STORE_RETRY_S, _STORE_RETRY_MAX_S = 0.1, 10.0  # the first wait, and the longest
 _LOG = logging.getLogger("sunshower")
+
+T = TypeVar("T")
 
 
 class WorkerActor:
@@ -120,7 +123,7 @@ class WorkerActor:
 
     def pack(self, move: int, leaving: list[int]) -> None:
         """End this life for rebalance number `move`; luggage of tasks that leave is stored."""
-        self._put(partial(self._pack, move, leaving))
+        self._put(partial(self._retry_store, partial(self._pack, move, leaving)))
 
     def again(self, move: int) -> None:
         """Rebalance number `move` has got so far that new lives begin."""
@@ -149,10 +152,10 @@ class WorkerActor:
                 self._obituary = blackbox.find_on(former[0], self._run, self._worker)
             else:  # the first life, or a master that has not heard of the former one
                 self._obituary = blackbox.find(self._run, self._worker)
-            plan, welcome = self._say_hello()
+            plan, welcome = self._retry_store(self._say_hello)
             niceness.step_back()
             self._submitted: Plan = cloudpickle.loads(plan)
-            self._archive = archive.find(self._run)
+            self._archive = self._retry_store(partial(archive.find, self._run))
             config = self._submitted.graph.config
             watchdog.start(
                 lambda: self._recorder,
@@ -170,12 +173,26 @@ class WorkerActor:
                 + traceback.format_exc()
             )
 
+    def _retry_store(self, attempt: Callable[[], T]) -> T:
+        """What `attempt` returns: it is called again, with back-off, while the store, here or at
+        the master, does not answer. That is no defect of this worker's."""
+        wait_s = _STORE_RETRY_S
+        while True:
+            try:
+                return attempt()
+            except StoreUnreachable as error:
+                why = getattr(error, "cause", error)  # at the master: without Ray's traceback
+                _LOG.warning("worker %d tries again in %g s: %s", self._worker, wait_s, why)
+            time.sleep(wait_s)
+            wait_s = min(2 * wait_s, _STORE_RETRY_MAX_S)
+
     def _say_hello(self) -> tuple[bytes, Welcome]:
         """Not before calls reach this actor.
 
         What is sent to one that Ray is still starting fails 0.3 to 0.7 s later, and the lane to
         it rests for `lane_retry_s`. (Measured with a kill every 2 s: a third of the replays.)
         """
+        self._greeting = False  # of an attempt before
         me = ray.get_runtime_context().current_actor
         ray.get(me.reachable.options(max_task_retries=-1).remote())
         self._ready.clear()
@@ -188,7 +205,10 @@ class WorkerActor:
         """A new core: the process has started, or tasks have changed places."""
         plan = placed(self._submitted, welcome.places)
         if welcome.move:
-            self._fetch_luggage(plan, welcome.move, luggage)
+            self._retry_store(partial(self._fetch_luggage, plan, welcome.move, luggage))
+        spouts = {spout.id for spout in plan.graph.spouts}
+        tasks = [task.id for task in plan.tasks_on(self._worker) if task.component in spouts]
+        marks = self._retry_store(partial(RayMarks, self._run, tasks))
         self._move = welcome.move
         self._inlet = Inlet(self._worker, welcome.life)
         self._greeting = False
@@ -214,7 +234,7 @@ class WorkerActor:
             quarantined=welcome.quarantined,
             luggage=luggage,
             scribe=self._new_scribe(welcome.life, clock),
-            marks=RayMarks(self._run),
+            marks=marks,
         )
         self._post = Post(self._run, self._core, self._put)
         self._core.welcome(welcome, self._obituary)
@@ -253,7 +273,7 @@ class WorkerActor:
             return
         luggage, self._obituary = self._core.pack(()), None
         self._log()
-        _, welcome = self._say_hello()
+        _, welcome = self._retry_store(self._say_hello)
         mine = {task.id for task in placed(self._submitted, welcome.places).tasks_on(self._worker)}
         self._begin(welcome, {task: own for task, own in luggage.items() if task in mine})
         self._forget_told()

@@ -31,6 +31,8 @@ def standing(group: str, figures: Mapping[str, float], snapshot: Snapshot) -> st
     for name, said in (("batches skipped", "skipped"), ("attempts failed", "attempts failed")):
         done += f", {figures[name]:,.0f} {said}" if figures[name] else ""
     parts = [now, done]
+    if unavailable_s := figures.get("seconds unavailable"):
+        parts.append(f"waiting for {unavailable_s:,.0f} s for a dependency that is away")
     if figures["batches committed"]:
         parts.append(
             f"the last took {figures['process seconds']:.2f} + {figures['commit seconds']:.2f} s"

@@ -8,7 +8,7 @@ from sunshower.cli.waits import wait_lines
 from sunshower.runtime.metrics import Snapshot
 from sunshower.runtime.usercode import TaskError
 from sunshower.topologies.graph import Graph
-from sunshower.trident.attempts import group_of
+from sunshower.trident.attempts import group_of, letters_id
 
 
 def present_troubles(snapshot: Snapshot) -> Iterator[str]:
@@ -59,7 +59,7 @@ def put_aside(graph: Graph, snapshot: Snapshot) -> Iterator[str]:
             yield f"{dead:,} {plural} of {spout.id}, {_place(graph, spout.id)}"
         if (group := group_of(spout.id)) is not None:
             skipped = int(snapshot.figures(spout.id).get("batches skipped", 0))
-            rows = snapshot.component(f"{group}-dead-letters").acked
+            rows = snapshot.component(letters_id(group)).acked
             if skipped or rows:  # batches of earlier lives of the coordinator are not counted
                 yield (
                     f"{skipped:,} batch{'es' * (skipped != 1)} of {group} skipped, all attempts "
@@ -69,7 +69,7 @@ def put_aside(graph: Graph, snapshot: Snapshot) -> Iterator[str]:
 
 def _place(graph: Graph, id: str) -> str:
     """Where the dead letters of a spout or a batch group are. A graph without code has no paths."""
-    sink = graph.components.get(f"{id}-dead-letters")
+    sink = graph.components.get(letters_id(id))
     if sink is None:
         return 'on its stream "dead_letters"'
     path = getattr(sink.implementation, "path", None)

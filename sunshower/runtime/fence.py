@@ -10,9 +10,11 @@ slow, and _LEAST at any pace.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Protocol
 
 from sunshower.clock import Clock
+from sunshower.errors import Unavailable
 
 _LEAST = 64
 _MOST = 1 << 20
@@ -21,7 +23,10 @@ _SELDOM_S = 4.0
 
 
 class Marks(Protocol):
-    """Where fences are kept; RayMarks of actors/store.py is one that outlives machines."""
+    """Where fences are kept; RayMarks of actors/store.py is one that outlives machines.
+
+    Raises Unavailable where it does not answer; a write may have happened all the same.
+    """
 
     def read(self, task: int) -> int:
         """What was written last for a spout task; 0: nothing was."""
@@ -42,12 +47,15 @@ class Fence:
         self._first = 0  # what was to be drawn next when it was moved
 
     def room(self, first: int, count: int) -> int:
-        """How many of `count` records from `first` on may be drawn now; never 0 of some."""
+        """How many of `count` records from `first` on may be drawn now; never 0 of some.
+
+        Raises what the store raises where a fence cannot be moved on; then ask again later.
+        """
         now = self._clock.now()
         if first + count > self.at and self.at - first < self._step // 2:
-            self._stride(now)
-            self._first = first
-            self._move(first + self._step)
+            step = self._stride(now - self._moved_s)
+            self._move(first + step)
+            self._step, self._moved_s, self._first = step, now, first
         elif now - self._moved_s > _SELDOM_S and self.at - first > 2 * _LEAST:
             self._draw_near(first, now)
         return min(count, self.at - first)
@@ -55,7 +63,7 @@ class Fence:
     def close(self, end: int) -> None:
         """Nothing from `end` on is ever drawn."""
         if end < self.at:
-            self._move(end)
+            self._move_back(end)
 
     def _draw_near(self, first: int, now: float) -> None:
         """The source has become slow: the fence follows it."""
@@ -63,15 +71,20 @@ class Fence:
         self._moved_s, self._first = now, first
         self._step = int(min(max(_LEAST, _SELDOM_S * pace), self._step))
         if (to := max(first + self._step, self._inherited)) < self.at:
+            self._move_back(to)
+
+    def _stride(self, since_s: float) -> int:
+        """How far to move it, so long after the last time."""
+        if since_s < _OFTEN_S:
+            return min(2 * self._step, _MOST)
+        return max(self._step // 2, _LEAST) if since_s > _SELDOM_S else self._step
+
+    def _move_back(self, to: int) -> None:
+        """A store that is away keeps the former fence: the next life owes more than it need."""
+        with suppress(Unavailable):
             self._move(to)
 
-    def _stride(self, now: float) -> None:
-        since_s, self._moved_s = now - self._moved_s, now
-        if since_s < _OFTEN_S:
-            self._step = min(2 * self._step, _MOST)
-        elif since_s > _SELDOM_S:
-            self._step = max(self._step // 2, _LEAST)
-
     def _move(self, to: int) -> None:
+        self.at = min(self.at, to)  # until it is known which of the two the store has
         self._marks.write(self._task, to)
         self.at = to

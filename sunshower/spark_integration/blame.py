@@ -13,9 +13,9 @@ from sunshower.errors import (
     SparkLost,
     SparkUnavailable,
     TransformFailed,
-    Unavailable,
     WriteFailed,
 )
+from sunshower.outages import is_unavailable
 
 _OURS = str(Path(__file__).parent)
 _THEIRS = re.compile(r"[/\\](pyspark|py4j|raydp)[/\\]")
@@ -28,6 +28,7 @@ _STACK = re.compile(
 _CAUSE = re.compile(r"Caused by: [\w.$]+: (.*)|\(executor [^)]*\): ([\w.$]+: .*)")
 # Kafka's source in Spark, where offsets that it was given have been removed.
 _GONE = re.compile(r"Cannot fetch (?:offset|records in)[^\n]*(?=\n[^\n]*data may have been lost)")
+_FULL_DISK = re.compile("No space left on device|Disk quota exceeded")
 # Of files, their systems, and their disks; not of Spark, nor of what it was asked to compute.
 _FILES = re.compile(
     r"(?:java\.io|java\.nio\.file|org\.apache\.hadoop\.(?:fs|security))\.([\w.$]+: .*)"
@@ -53,14 +54,20 @@ def not_written(error: BaseException) -> str:
     return str(causes[-1]).strip() if causes else ""
 
 
+def is_outage(error: BaseException) -> bool:
+    """Whether waiting helps: outages.py says so, or Java or Python's text is of a full disk."""
+    return is_unavailable(error) or _FULL_DISK.search(said(error)) is not None
+
+
 def blamed(error: BaseException, what: str, alive: bool) -> SparkError:
     """`error`, which came out of the job `what`, as one of ours; `alive`: whether Java still is."""
     if isinstance(error, SparkError) and (alive or not isinstance(error, WriteFailed)):
         return error
     if not alive:
         return SparkLost(f"Spark died while it ran {what} ({_first(error)}); a new one is started")
-    if isinstance(error, Unavailable):
-        return SparkUnavailable(f"{what} waits: {type(error).__name__}: {error}")
+    if is_outage(error):
+        why = _without_java(said(error))
+        return SparkUnavailable(f"{what} waits: {type(error).__name__}: {why}")
     text = said(error)
     if found := _GONE.search(text):
         return RangeGone(

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from sunshower.errors import ResultMismatch, SparkError, WriteFailed
-from sunshower.spark_integration.blame import not_written
+from sunshower.errors import ResultMismatch, SparkError, SparkUnavailable, WriteFailed
+from sunshower.spark_integration.blame import is_outage, not_written
 from sunshower.spark_integration.normal import normalise
 from sunshower.spark_integration.port import BatchInfo, Static, Step, Writer
 from sunshower.spark_integration.schema import Columns, arrow_schema, spark_schema
@@ -137,6 +137,10 @@ class Runner:
             if not why:
                 raise
             name = getattr(writer, "__name__", None) or str(writer)
+            if is_outage(error):
+                raise SparkUnavailable(
+                    f"{step}: batch {batch.id} waits until {name} can write it: {why}"
+                ) from None
             raise WriteFailed(
                 f"{step}: batch {batch.id} could not be written by {name}: {why}. See whether the "
                 "place is there, may be written, and has room; or whether what Spark reads for it "

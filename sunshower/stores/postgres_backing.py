@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from sunshower.errors import ConfigError, StoreError, StoreForbidden, StoreUnreachable
+from sunshower.outages import is_unavailable
 from sunshower.stores.backing import ANSWER_WITHIN_S, Home, Mark, is_there, table_of
 
 _MARKS = """CREATE TABLE IF NOT EXISTS sunshower_marks (
@@ -68,21 +69,20 @@ def _cut(db: Any) -> None:
 
 @contextmanager
 def errors(what: object) -> Iterator[None]:
-    """Errors of its client's as ours: StoreUnreachable where it may pass, else StoreError."""
+    """The client's errors as ours: StoreUnreachable for an outage (outages.py), and for a server
+    that is slower than this client waits; else StoreForbidden or StoreError."""
     import psycopg
     from psycopg import errors as they
 
     try:
         yield
-    except (they.InsufficientPrivilege, they.InvalidAuthorizationSpecification) as error:
-        raise StoreForbidden(f"the PostgreSQL with {what} forbids that: {error}") from error
-    except (
-        *(psycopg.ProgrammingError, psycopg.DataError, psycopg.IntegrityError),
-        *(psycopg.NotSupportedError, they.ProgramLimitExceeded),
-    ) as error:
-        raise StoreError(f"the PostgreSQL with {what} refuses that: {error}") from error
     except psycopg.Error as error:
-        raise StoreUnreachable(f"the PostgreSQL with {what} cannot be used: {error}") from error
+        if is_unavailable(error) or isinstance(error, they.QueryCanceled):
+            raise StoreUnreachable(f"the PostgreSQL with {what} cannot be used: {error}") from error
+        forbidden = (they.InsufficientPrivilege, they.InvalidAuthorizationSpecification)
+        if isinstance(error, forbidden) or type(error) is psycopg.OperationalError:
+            raise StoreForbidden(f"the PostgreSQL with {what} forbids that: {error}") from error
+        raise StoreError(f"the PostgreSQL with {what} refuses that: {error}") from error
 
 
 class PostgresBacking:
@@ -135,11 +135,15 @@ class PostgresBacking:
 
     @contextmanager
     def _db(self) -> Iterator[Any]:
-        with errors(self._home):
-            if self._connection is None or self._connection.closed:
-                self._connection = connect(self._dsn, self._answer_within_s)
-            with bounded(self._connection, self._answer_within_s):
-                yield self._connection
+        try:
+            with errors(self._home):
+                if self._connection is None or self._connection.closed:
+                    self._connection = connect(self._dsn, self._answer_within_s)
+                with bounded(self._connection, self._answer_within_s):
+                    yield self._connection
+        except StoreUnreachable:
+            self.close()  # the next call connects anew: a fail-over may have chosen another server
+            raise
 
     def _compare_and_set(self, db: Any, mark: Mark, seen: str | None) -> bool:
         """Write the mark; False if it is there already. Raises WrongVersion."""

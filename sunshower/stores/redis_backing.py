@@ -17,11 +17,10 @@ from itertools import islice
 from typing import Any
 
 from sunshower.errors import ConfigError, StoreError, StoreForbidden, StoreUnreachable
+from sunshower.outages import is_unavailable
 from sunshower.stores.backing import ANSWER_WITHIN_S, Home, Mark, is_there
 
 _AT_ONCE = 5_000  # fields in one command
-# How Redis begins when it refuses for now: its disk is full, a script runs, replicas are missing.
-_PASSING = ("MISCONF", "BUSY", "UNKILLABLE", "NOREPLICAS", "LOADING", "TRYAGAIN")
 _HOME = re.compile(r"\{(.*)/(\d+)\}:mark", re.DOTALL)
 
 
@@ -46,21 +45,20 @@ def connect(url: str, answer_within_s: float) -> Any:
 
 @contextmanager
 def errors(where: str) -> Iterator[None]:
-    """Errors of its client's as ours: StoreUnreachable where it may pass, else StoreError."""
+    """The client's errors as ours: StoreUnreachable for an outage (outages.py), else StoreForbidden
+    or StoreError."""
     from redis import exceptions as they
 
     try:
         yield
-    except (they.AuthenticationError, they.NoPermissionError) as error:
-        raise StoreForbidden(
-            f"the Redis at {where} does not let this client in: {error}"
-        ) from error
     except they.RedisError as error:
-        if isinstance(error, they.DataError) or (
-            type(error) is they.ResponseError and not str(error).startswith(_PASSING)
-        ):
-            raise StoreError(f"the Redis at {where} refuses that: {error}") from error
-        raise StoreUnreachable(f"the Redis at {where} cannot be used: {error}") from error
+        if is_unavailable(error):
+            raise StoreUnreachable(f"the Redis at {where} cannot be used: {error}") from error
+        if isinstance(error, they.AuthenticationError | they.NoPermissionError):
+            raise StoreForbidden(
+                f"the Redis at {where} does not let this client in: {error}"
+            ) from error
+        raise StoreError(f"the Redis at {where} refuses that: {error}") from error
 
 
 def shown(url: str) -> str:
@@ -85,14 +83,24 @@ class RedisBacking:
         self._values = f"{prefix}:{{{home}}}:values"
         self._redis = connect(url, answer_within_s)
 
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            with errors(self._where):
+                yield
+        except StoreUnreachable:
+            # The next call connects anew: a fail-over may have chosen another server.
+            self._redis.connection_pool.disconnect()
+            raise
+
     def mark(self) -> Mark | None:
-        with errors(self._where):
+        with self._errors():
             word, journal = self._redis.hmget(self._mark, ["word", "journal"])
         return None if word is None else Mark(word, journal or "")
 
     def get(self, keys: Sequence[str]) -> list[str | None]:
         found: list[str | None] = []
-        with errors(self._where):
+        with self._errors():
             for start in range(0, len(keys), _AT_ONCE):
                 found += self._redis.hmget(self._values, keys[start : start + _AT_ONCE])
         return found
@@ -100,7 +108,7 @@ class RedisBacking:
     def put(self, changes: Mapping[str, str | None], mark: Mark, seen: str | None) -> None:
         from redis import WatchError
 
-        with errors(self._where), self._redis.pipeline(transaction=True) as pipe:
+        with self._errors(), self._redis.pipeline(transaction=True) as pipe:
             while True:
                 pipe.watch(self._mark)
                 if is_there(self._home, pipe.hget(self._mark, "word"), mark, seen):
@@ -115,7 +123,7 @@ class RedisBacking:
                 return
 
     def items(self) -> Iterator[tuple[str, str]]:
-        with errors(self._where):
+        with self._errors():
             yield from self._redis.hscan_iter(self._values, count=_AT_ONCE)
 
     def close(self) -> None:

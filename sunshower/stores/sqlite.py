@@ -6,26 +6,28 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sunshower.errors import StoreError, StoreUnreachable
+from sunshower.outages import is_unavailable
 
 _AGAIN_S = 0.01
 
-# What waiting does not mend: it counts against the tuple that asked for it.
-_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+# A file system that is not mounted at the moment, or is mounted read-only after an error. For a
+# file of the user's own, outages.py takes the same codes for a wrong path.
+_NOT_MOUNTED = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM}
+# Errors of the statement, not of the file.
 _WRONG = {
     *(sqlite3.SQLITE_ERROR, sqlite3.SQLITE_SCHEMA, sqlite3.SQLITE_TOOBIG),
     *(sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH),
 }
-_FOR_GOOD = _DAMAGED | _WRONG
 
 
 @contextmanager
 def errors(file: Path, theirs: Sequence[BaseException] = ()) -> Iterator[None]:
-    """Errors of SQLite's as ours: StoreUnreachable where it may pass, else StoreError. Those in
-    `theirs` come through as they are."""
+    """SQLite's and the system's errors as ours: StoreUnreachable for an outage (outages.py), else
+    StoreError. Those in `theirs` come through as they are."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:
@@ -35,12 +37,12 @@ def errors(file: Path, theirs: Sequence[BaseException] = ()) -> Iterator[None]:
             raise StoreError(f"{file} is a folder; give a file, such as {file}/store.db") from error
         if isinstance(error, FileExistsError | NotADirectoryError):
             raise StoreError(f"{file} is below what is no folder: {error}") from error
-        if _code(error) in _FOR_GOOD or isinstance(error, sqlite3.DataError):
-            raise StoreError(
-                f"{file} cannot keep that, now or later: {error}. If it is damaged, restore it, or "
-                "remove it to begin anew"
-            ) from error
-        raise StoreUnreachable(f"{file} cannot be used as a store: {error}") from error
+        if is_unavailable(error) or _code(error) in _NOT_MOUNTED:
+            raise StoreUnreachable(f"{file} cannot be used as a store: {error}") from error
+        raise StoreError(
+            f"{file} cannot keep that, now or later: {error}. If it is damaged, restore it, or "
+            "remove it to begin anew"
+        ) from error
 
 
 def is_of_statement(error: Exception) -> bool:
@@ -78,11 +80,14 @@ def write_ahead(db: sqlite3.Connection, within_s: float) -> None:
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[None]:
     """All or nothing of what is done inside."""
+    if db.in_transaction:  # the disk has refused a former ROLLBACK
+        db.execute("ROLLBACK")
     db.execute("BEGIN IMMEDIATE")
     try:
         yield
         db.execute("COMMIT")
     except BaseException:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
+        with suppress(sqlite3.Error):
+            if db.in_transaction:
+                db.execute("ROLLBACK")
         raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -11,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from sunshower.arguments import Instance
-from sunshower.errors import RecordMismatch, TopologyError
+from sunshower.errors import RecordMismatch, TopologyError, TopologyFailed
 from sunshower.records import Schema
 from sunshower.topologies.components import Bolt, Context
 
+_LOG = logging.getLogger("sunshower")
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 _PATH = Instance((str, os.PathLike), 'the path of a file, such as "words.jsonl"')
 
 
@@ -23,7 +26,8 @@ class JsonLines(Bolt[Any, None]):
 
     Of several tasks, each has a file of its own: `words.jsonl` becomes `words.0.jsonl` and so on.
     Lines are in the operating system's hands before their records are acked; a record that is
-    replayed is written again. `fields` names the fields of plain tuples.
+    replayed is written again. On a full disk nothing is written, no line is torn, and the topology
+    waits. `fields` names the fields of plain tuples.
 
     Raises TopologyError for a path that cannot be written. A value that JSON has no word for
     (bytes, NaN, infinity) fails its record.
@@ -52,22 +56,50 @@ class JsonLines(Bolt[Any, None]):
         path = self.path
         if context.parallelism > 1:
             path = path.with_stem(f"{path.stem}.{context.index}")
-        with path.open("ab+") as file:
-            file.seek(max(file.tell() - 1, 0))
-            torn = file.read() not in (b"", b"\n")
-        self._lines = ["\n"] if torn else []
-        # A lone surrogate, which UTF-8 cannot carry, becomes its JSON escape, such as \udc80.
-        self._file = path.open("a", encoding="utf-8", errors="backslashreplace", newline="\n")
+        self._lines: list[str] = []
+        self._file = path.open("ab+", buffering=0)
+        self._file.seek(max(self._file.tell() - 1, 0))
+        self._is_torn = self._file.read() not in (b"", b"\n")
 
     def process(self, record: Any) -> None:
-        named = _named(record, self.fields)
-        self._lines.append(json.dumps(named, ensure_ascii=False, allow_nan=False) + "\n")
+        self._lines.append(_encode(_named(record, self.fields)) + "\n")
 
     def flush(self) -> None:
-        """Hand the lines to the operating system: they outlive this process, not a power cut."""
+        """Hand the lines to the operating system: they outlive this process, not a power cut.
+
+        All of them are in the file, or none is and the system's OSError is raised.
+        """
         lines, self._lines = self._lines, []
-        self._file.write("".join(lines))
-        self._file.flush()
+        # A lone surrogate, which UTF-8 cannot carry, becomes its JSON escape, such as \udc80.
+        self._write("".join(lines).encode("utf-8", "backslashreplace"))
+
+    def _write(self, data: bytes) -> None:
+        if not data:
+            return
+        if self._is_torn:
+            data = b"\n" + data
+        written = 0
+        try:
+            while written < len(data):  # once, unless the disk becomes full or a signal comes
+                written += self._file.write(data[written:])
+        except OSError:
+            self._is_torn = not self._take_back(written) or self._is_torn
+            raise
+        self._is_torn = False
+
+    def _take_back(self, count: int) -> bool:
+        """Cut off the last `count` bytes; False if another task has appended to them, or the disk
+        does not let them be cut off."""
+        if not count:
+            return True
+        end = self._file.tell()
+        try:
+            if self._file.seek(0, os.SEEK_END) == end:
+                self._file.truncate(end - count)
+                return True
+        except OSError:
+            _LOG.warning("%s: its last line is not whole", self.path, exc_info=True)
+        return False
 
     def snapshot(self) -> None:
         """Nothing: after each flush all is in the file."""
@@ -76,8 +108,8 @@ class JsonLines(Bolt[Any, None]):
         """Nothing, likewise."""
 
     def cleanup(self) -> None:
-        self.flush()
-        self._file.close()
+        with self._file:
+            self.flush()
 
 
 class Stdout(Bolt[Any, None]):
@@ -91,10 +123,19 @@ class Stdout(Bolt[Any, None]):
         self._lines.append(self.format(record) + "\n")
 
     def flush(self) -> None:
-        """Write what has gathered, in one piece."""
+        """Write what has gathered, in one piece. A character that the output's encoding does not
+        have is written as its escape. Raises TopologyFailed when nobody reads any more: waiting
+        does not help."""
         lines, self._lines = self._lines, []
-        sys.stdout.write("".join(lines))
-        sys.stdout.flush()
+        text, out = "".join(lines), sys.stdout
+        try:
+            try:
+                out.write(text)
+            except UnicodeEncodeError:
+                out.write(text.encode(out.encoding, "backslashreplace").decode(out.encoding))
+            out.flush()
+        except BrokenPipeError as error:
+            raise TopologyFailed("nobody reads the standard output any more") from error
 
     def snapshot(self) -> None:
         """Nothing: after each flush all is out."""

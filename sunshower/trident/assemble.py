@@ -24,6 +24,7 @@ from sunshower.trident.attempts import (
     Part,
     coordinator_id,
     counts_stream,
+    letters_id,
     master_id,
 )
 from sunshower.trident.batch_bolt import BatchBolt
@@ -72,7 +73,7 @@ def assemble(topology: Topology, group: Group) -> None:
         _connect(topology, group, stage, master)
     if group.skip.dead_letters is not None:
         letters = [Stream[Any](topology, one.id, DEAD_LETTERS).shuffle() for one in sources]
-        topology.bolt(f"{group.id}-dead-letters", JsonLines(group.skip.dead_letters), letters)
+        topology.bolt(letters_id(group.id), JsonLines(group.skip.dead_letters), letters)
 
 
 def _emitting(group: Group, stage: Stage, where: str) -> Emitting | None:

@@ -27,6 +27,11 @@ def group_of(component: str) -> str | None:
     return component.removeprefix(start) if component.startswith(start) else None
 
 
+def letters_id(group: str) -> str:
+    """The bolt that writes the rows of skipped batches to a file."""
+    return f"{group}-dead-letters"
+
+
 def coordinator_id(spout: str) -> str:
     """The bolt that says what each batch of a spout is made of."""
     return f"$spoutcoord-{spout}"

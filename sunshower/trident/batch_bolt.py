@@ -21,7 +21,6 @@ from sunshower.topologies.components import Bolt, Collector, Context, Tuple
 from sunshower.trident.attempts import COMMIT, SUCCESS, Attempt, Count, Order, Part, counts_stream
 from sunshower.trident.counting import Counting
 from sunshower.trident.emitting import Emitting
-from sunshower.trident.opening import Opening
 from sunshower.trident.outgoing import Outgoing
 from sunshower.trident.phases import Phases
 from sunshower.trident.running import Operators
@@ -66,6 +65,7 @@ class BatchBolt(Bolt[Any, Any]):
         self._early_nodes = [node for node in nodes if node not in phases.late_nodes]
 
     def prepare(self, context: Context) -> None:
+        """Open what it needs. Raises Unavailable while a store or a source is away."""
         stage, late = self._stage, self._phases.late_inputs
         self._outgoing = Outgoing(self._group, stage, context)
         self._operators = Operators(stage.nodes, self._outgoing)
@@ -84,15 +84,15 @@ class BatchBolt(Bolt[Any, Any]):
             feeds = self._stage.source.feeds if self._stage.source else ()
             self._from_spout = [*self._operators.takers(feeds), *self._outgoing.takers(None)]
         self._context = context
-        self._opening = Opening(self._open, context.clock)
-
-    def _open(self) -> None:
-        self._operators.prepare(self._context)
-        if self._emitting is not None:
-            self._emitting.prepare(self._context)
+        self._operators.prepare(context)
+        try:
+            if self._emitting is not None:
+                self._emitting.prepare(context)
+        except BaseException:
+            self._operators.cleanup()
+            raise
 
     def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
-        self._opening.check()
         attempt = Attempt(*tuple.record[:3])
         if tuple.stream == SUCCESS:
             self._forget(attempt, out)
@@ -120,13 +120,12 @@ class BatchBolt(Bolt[Any, Any]):
         for batch in self._batches.values():
             self._operators.give_up(batch.states)
         self._operators.cleanup()
-        if self._emitting is not None and self._opening.is_open:
+        if self._emitting is not None:
             self._emitting.close()
 
     def figures(self) -> Mapping[str, float]:
         held = sum(not batch.ended for batch in self._batches.values())
-        emitting = self._emitting if self._opening.is_open else None
-        emitted = emitting.figures() if emitting is not None else {}
+        emitted = self._emitting.figures() if self._emitting is not None else {}
         return {"batches held": held, **emitted, **self._operators.figures()}
 
     # ---- which attempt it is about ---------------------------------------------------------------

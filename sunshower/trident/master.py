@@ -23,14 +23,13 @@ from sunshower.trident.attempts import BATCH, COMMIT, SUCCESS, Attempt, Word
 from sunshower.trident.coordinator import Advance, Begin, Commit, MasterCoordinator, Step
 from sunshower.trident.letters import packed
 from sunshower.trident.nodes import decode
-from sunshower.trident.opening import Opening
 from sunshower.trident.resting import Rest
 from sunshower.trident.spouts.port import Coordinator, TridentSpout
 from sunshower.trident.stages.plan import Skip
 from sunshower.trident.stored import CoordinatorMemory, coordinator_path, meta_path
 from sunshower.trident.timing import Timing
 
-_TOLD_AGAIN_S = 6.0  # a store that is away: longer than errors in a row are counted for
+_TOLD_AGAIN_S = 6.0  # how often it is told that batches fail because something is away
 
 
 def is_to_blame(failure: Failure, own: Collection[str]) -> bool:
@@ -70,11 +69,8 @@ class MasterSpout(Spout[Any]):
         self._quiet_until_s = 0.0
 
     def open(self, context: Context) -> None:
-        self._context, self._clock = context, context.clock
-        self._opening = Opening(self._open, context.clock)
-
-    def _open(self) -> None:
-        plan, context = self._plan, self._context
+        """Begin a life. Raises Unavailable while the store or a source is away."""
+        plan, self._context, self._clock = self._plan, context, context.clock
         self._tree = plan.store()
         try:
             about = (plan.root, list(plan.spouts), context.topology)
@@ -101,12 +97,7 @@ class MasterSpout(Spout[Any]):
 
     def next_tuple(self, out: SpoutCollector[Any]) -> None:
         self._out = out
-        try:
-            self._opening.check()
-            self._go_on(out, self._is_ready)
-        except Unavailable:
-            if self._may_tell():
-                raise
+        self._go_on(out, self._is_ready)
 
     def ack(self, message_id: Any) -> None:
         attempt: Attempt = message_id
@@ -121,7 +112,7 @@ class MasterSpout(Spout[Any]):
             *attempt[:2], self._clock.now(), counts=counts
         ):
             return
-        self._timing.failed(attempt, failure)
+        self._timing.failed(attempt, failure, self._clock.now())
         machine = self._machine
         if counts:
             self._causes[attempt.txid] = failure
@@ -146,16 +137,12 @@ class MasterSpout(Spout[Any]):
         """Nothing, likewise."""
 
     def figures(self) -> Mapping[str, float]:
-        if not self._opening.is_open:
-            return {}
         found = self._timing.figures(self._machine, self._clock.now())
         return found | {
             f"spout {id}/tasks": len(self._context.tasks[id]) for id in self._plan.spouts
         }
 
     def close(self) -> None:
-        if not self._opening.is_open:
-            return
         for coordinator in self._coordinators.values():
             coordinator.close()
         self._tree.close()

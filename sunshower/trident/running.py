@@ -36,10 +36,14 @@ class Operators:
         }
 
     def prepare(self, context: Context) -> None:
-        """Before the first batch. If it raises it may be called again, and goes on where it was."""
-        for node in self._nodes[self._prepared :]:
-            node.operator.prepare(context)
-            self._prepared += 1
+        """Before the first batch. If it raises, nothing is left open."""
+        try:
+            for node in self._nodes:
+                node.operator.prepare(context)
+                self._prepared += 1
+        except BaseException:
+            self.cleanup()
+            raise
 
     def takers(self, feeds: Sequence[Feed]) -> list[Take]:
         """What takes in the rows of an input, or of the stage's spout."""

@@ -14,7 +14,6 @@ from sunshower.errors import Unavailable
 from sunshower.stores.tree import Tree
 from sunshower.topologies.components import Bolt, Collector, Context, Tuple
 from sunshower.trident.attempts import BATCH, SUCCESS, Order, Word
-from sunshower.trident.opening import Opening
 from sunshower.trident.rotating import RotatingState
 from sunshower.trident.spouts.port import TridentSpout
 from sunshower.trident.stored import coordinator_path, meta_path
@@ -32,22 +31,18 @@ class SpoutCoordinatorBolt(Bolt[Word, Any]):
         self._root = root
 
     def prepare(self, context: Context) -> None:
-        self._context = context
-        self._opening = Opening(self._open, context.clock)
-
-    def _open(self) -> None:
+        """Raises Unavailable while the store or the source is away."""
         self._tree = self._store()
         try:
             self._state = RotatingState(self._tree, meta_path(self._root, self._id))
             path = coordinator_path(self._root, self._id)
-            self._coordinator = self._spout.coordinator(self._tree, path, self._context)
+            self._coordinator = self._spout.coordinator(self._tree, path, context)
         except BaseException:
             self._tree.close()
             raise
         self._last = (0, 0)  # epoch and txid of the last `$success`
 
     def execute(self, tuple: Tuple[Word], out: Collector[Any]) -> None:
-        self._opening.check()
         word = tuple.record
         if tuple.stream == SUCCESS:
             self._succeeded(word)
@@ -67,8 +62,6 @@ class SpoutCoordinatorBolt(Bolt[Word, Any]):
         """Nothing, likewise."""
 
     def cleanup(self) -> None:
-        if not self._opening.is_open:
-            return
         self._coordinator.close()
         self._tree.close()
 

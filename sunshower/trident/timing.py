@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sunshower.failures import Failure
+from sunshower.failures import Cause, Failure
 from sunshower.trident.attempts import Attempt
 from sunshower.trident.coordinator import MasterCoordinator, Status
 
@@ -27,6 +27,7 @@ class Timing:
         self._noted = noted
         self._active: dict[int, _Times] = {}
         self._committed = self._skipped = self._failed = 0
+        self._unavailable_since_s: float | None = None  # no batch was committed since
         self._process_s = self._commit_s = self._busy_s = 0.0  # of the last batch; of all
 
     def begun(self, id: Attempt, now: float, *, skip: bool) -> None:
@@ -41,9 +42,11 @@ class Timing:
             times.processed_s = now
             self._note("batch processed", id)
 
-    def failed(self, id: Attempt, failure: Failure) -> None:
+    def failed(self, id: Attempt, failure: Failure, now: float) -> None:
         """The active attempt has failed, and those of later batches are given up with it."""
         self._failed += 1
+        if failure.cause is Cause.UNAVAILABLE and self._unavailable_since_s is None:
+            self._unavailable_since_s = now
         self._note("batch failed", id, cause=str(failure.cause), why=str(failure))
 
     def committed(self, id: Attempt, now: float, *, skipped: bool) -> None:
@@ -53,6 +56,7 @@ class Timing:
         self._process_s, self._commit_s = processed_s - times.begun_s, now - processed_s
         self._busy_s += now - times.begun_s
         self._committed += 1
+        self._unavailable_since_s = None
         self._skipped += skipped
         self._note("batch committed", id, skipped=skipped)
 
@@ -72,6 +76,8 @@ class Timing:
             "commit seconds": self._commit_s,
             "mean seconds": self._busy_s / self._committed if self._committed else 0.0,
         }
+        if self._unavailable_since_s is not None:
+            found["seconds unavailable"] = now - self._unavailable_since_s
         for txid, active in machine.active.items():
             found[f"batch {txid}/attempt"] = active.attempt
             found[f"batch {txid}/phase"] = list(Status).index(active.status)

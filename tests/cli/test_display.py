@@ -227,6 +227,10 @@ def test_batches_are_a_line_for_each_group() -> None:
         "batches of words: 17 is the next; 16 committed; the last took 0.35 + 0.05 s; "
         "0 rows emitted"
     )
+    assert shown(figures | {"seconds unavailable": 300.4}, {}) == (
+        "batches of words: 17 is the next; 0 committed, 2 attempts failed; waiting for 300 s for "
+        "a dependency that is away; 0 rows emitted"
+    )
 
 
 def test_figures_of_user_code_are_a_line_without_their_details() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from sunshower import Topology
 from sunshower.clock import ManualClock
+from sunshower.errors import StoreUnreachable
 from sunshower.runtime.fence import Fence
 from sunshower.runtime.position import Position
 from sunshower.runtime.wiring import context
@@ -54,6 +55,55 @@ def test_a_fence_is_moved_about_once_a_second_however_fast_a_source_is(rate: int
         clock.advance(0.01)
     assert marks.writes < 60
     assert fence.at - drawn <= max(64, 3 * rate)
+
+
+class Unsure(Marked):
+    """Each write raises first, after it was carried out or before."""
+
+    is_away = True
+    is_late = False
+
+    def write(self, task: int, number: int) -> None:
+        if not self.is_away or self.is_late:
+            super().write(task, number)
+        if self.is_away:
+            raise StoreUnreachable("the head does not answer")
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_nothing_is_drawn_while_the_store_is_away_and_the_same_again_afterwards(
+    is_late: bool,
+) -> None:
+    marks, clock = Unsure(), ManualClock()
+    marks.is_late = is_late
+    fence, twin = Fence(1, marks, clock), Fence(1, Marked(), clock)
+    for _ in range(20):
+        with pytest.raises(StoreUnreachable):
+            fence.room(0, 10)
+        assert fence.at == 0
+        clock.advance(0.1)
+    marks.is_away = False
+    drawn = 0
+    for _ in range(100):
+        room = fence.room(drawn, 50)
+        assert room == twin.room(drawn, 50) > 0
+        drawn += room
+        assert drawn <= fence.at == marks.read(1)
+        clock.advance(0.1)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_fence_that_cannot_be_moved_back_stops_nobody_and_is_never_passed(is_late: bool) -> None:
+    marks, clock = Unsure(), ManualClock()
+    marks.is_away = False
+    fence, drawn = caught_up(marks, clock)
+    marks.is_away, marks.is_late = True, is_late
+    for _ in range(60):
+        drawn += fence.room(drawn, 1)
+        assert drawn <= fence.at <= marks.read(1)
+        clock.advance(0.1)
+    fence.close(drawn)
+    assert fence.at == drawn <= marks.read(1)
 
 
 def caught_up(marks: Marked, clock: ManualClock) -> tuple[Fence, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ from sunshower.errors import (
     WriteFailed,
 )
 from sunshower.spark_integration import environment
-from sunshower.spark_integration.blame import blamed, not_written
+from sunshower.spark_integration.blame import blamed, is_outage, not_written
 from sunshower.spark_integration.environment import java_home, memory_bytes, prepare
 from sunshower.spark_integration.local import LocalSpark
 from sunshower.spark_integration.on_ray import RayDPSpark
@@ -190,6 +191,20 @@ def test_what_the_users_code_waits_for_is_waited_for() -> None:
     error = blamed(raised(CatalogUnreachable("no answer")), "totals", alive=True)
     assert isinstance(error, Unavailable)
     assert str(error) == "totals waits: CatalogUnreachable: no answer"
+
+
+FULL = JAVA.replace("no price", "java.io.IOException: No space left on device")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError(FULL), OSError(errno.ENOSPC, "No space left on device"), ConnectionError("x")],
+    ids=["in Java", "in Python", "a service"],
+)
+def test_full_disk_or_a_service_that_is_away_is_waited_for(error: Exception) -> None:
+    assert is_outage(error)
+    assert isinstance(blamed(raised(error), "totals", alive=True), Unavailable)
+    assert isinstance(blamed(raised(error), "totals", alive=False), SparkLost)
 
 
 DISK = JAVA.replace("java.lang.RuntimeException: no price", "java.io.IOException: No space left")

@@ -51,8 +51,10 @@ def test_a_disk_that_does_not_answer_is_waited_for(
         raise OSError(errno.EIO, "input/output error")
 
     monkeypatch.setattr(os, "stat", silent)
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSTAT
     with pytest.raises(StoreUnreachable, match="disk I/O"), errors(tmp_path / "counts.db"):
-        raise sqlite3.OperationalError("disk I/O error")
+        raise error
 
 
 def test_a_table_that_was_dropped_and_a_lock_that_stays(tmp_path: Path) -> None:
@@ -137,6 +139,7 @@ def in_postgres(name: str) -> tuple[Any, Exception]:
         (in_redis, ("ResponseError", "MISCONF Redis is configured to"), False),
         (in_redis, ("AuthenticationError",), True),
         (in_redis, ("ReadOnlyError",), False),
+        (in_redis, ("ModuleError",), True),
         (in_redis, ("OutOfMemoryError",), False),
         (in_redis, ("ConnectionError",), False),
         (in_redis, ("TimeoutError",), False),
@@ -148,6 +151,8 @@ def in_postgres(name: str) -> tuple[Any, Exception]:
         (in_postgres, ("AdminShutdown",), False),
         (in_postgres, ("QueryCanceled",), False),
         (in_postgres, ("DeadlockDetected",), False),
+        (in_postgres, ("ReadOnlySqlTransaction",), False),
+        (in_postgres, ("InternalError_",), True),
         (in_postgres, ("InsufficientPrivilege",), True),
     ],
     ids=lambda given: getattr(given, "__name__", str(given)),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,8 @@ from typing import Any
 import pytest
 
 from sunshower import Context, JsonLines, Records, Stdout, Topology
-from sunshower.errors import RecordMismatch, TopologyError
+from sunshower.errors import RecordMismatch, TopologyError, TopologyFailed
+from sunshower.outages import is_unavailable
 from tests.topologies.examples import Order, Total, Word
 
 
@@ -125,6 +129,74 @@ def test_plain_tuples_without_names_are_refused_at_the_declaration(tmp_path: Pat
     lines.shuffle().bolt("store", JsonLines(tmp_path / "out.jsonl", ("a", "b")))
 
 
+class FullDisk(io.FileIO):
+    """A file on a disk that has `room` bytes left; None: as many as are wanted."""
+
+    room: int | None = None
+    may_truncate = True
+
+    def write(self, data: Any) -> int:
+        if self.room is not None and data:
+            if not self.room:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            data, self.room = data[: self.room], self.room - len(data[: self.room])
+        return super().write(data)
+
+    def truncate(self, size: int | None = None) -> int:
+        if not self.may_truncate:
+            raise OSError(errno.EIO, "Input/output error")
+        return super().truncate(size)
+
+
+def on_disk(bolt: JsonLines, monkeypatch: pytest.MonkeyPatch) -> FullDisk:
+    """Start a bolt whose file is on such a disk."""
+    disk = FullDisk(bolt.path, "ab+")
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(Path, "open", lambda *_, **__: disk)
+        started(bolt)
+    return disk
+
+
+@pytest.mark.parametrize("room", [0, 1, 15, 16, 17, 31])
+@pytest.mark.parametrize("before", ["", '{"word": "sun"}\n', '{"word": "su'])
+def test_full_disk_tears_no_line_and_doubles_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, before: str
+) -> None:
+    file = tmp_path / "out.jsonl"
+    file.write_text(before)
+    bolt = JsonLines(file)
+    disk = on_disk(bolt, monkeypatch)
+    for left in (room, 0):
+        disk.room = left
+        for word in ("rain", "snow"):
+            bolt.process(Word(word))
+        with pytest.raises(OSError, match="No space left") as told:
+            bolt.flush()
+        assert is_unavailable(told.value)
+        assert file.read_text() == before
+    disk.room = None
+    for word in ("rain", "snow"):
+        bolt.process(Word(word))
+    bolt.cleanup()
+    whole = before + "\n" * (before[-1:] not in ("", "\n"))
+    assert file.read_text() == whole + '{"word": "rain"}\n{"word": "snow"}\n'
+
+
+def test_line_that_a_disk_does_not_take_back_is_ended_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bolt = JsonLines(tmp_path / "out.jsonl")
+    disk = on_disk(bolt, monkeypatch)
+    disk.room, disk.may_truncate = 5, False
+    bolt.process(Word("rain"))
+    with pytest.raises(OSError, match="No space left"):
+        bolt.flush()
+    disk.room = None
+    bolt.process(Word("rain"))
+    bolt.cleanup()
+    assert (tmp_path / "out.jsonl").read_text() == '{"wor\n{"word": "rain"}\n'
+
+
 # ---- the standard output ------------------------------------------------------------------------
 
 
@@ -142,3 +214,28 @@ def test_stdout_prints_what_its_format_says(capsys: pytest.CaptureFixture[str]) 
     bolt.process(Total("rain", 3))
     bolt.flush()
     assert capsys.readouterr().out == "  3 rain\n"
+
+
+def test_stdout_prints_a_record_that_its_encoding_does_not_have_beside_its_neighbours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="utf-8"))
+    bolt = Stdout()
+    for word in ("rain", "\ud800", "sun"):
+        bolt.process(Word(word))
+    bolt.flush()
+    assert raw.getvalue() == b"rain\n\\ud800\nsun\n"
+
+
+def test_stdout_that_nobody_reads_any_more_is_no_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closed(io.StringIO):
+        def flush(self) -> None:
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(sys, "stdout", Closed())
+    bolt = Stdout()
+    bolt.process(Word("rain"))
+    with pytest.raises(TopologyFailed, match="nobody reads") as told:
+        bolt.flush()
+    assert not is_unavailable(told.value)

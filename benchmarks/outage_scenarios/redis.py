@@ -1,0 +1,103 @@
+"""A Redis that is shut down and started again: a list of a plain sink, and a state of batches."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import BenchmarkError
+from benchmarks.outage_scenarios.load import Figures, Outage, loaded_topology, measure
+from sunshower import Bolt, Context, Number
+from sunshower.trident import RedisState
+
+_START_MAX_S = 60.0
+# What it has answered outlives its end.
+_SETTINGS = ["--port", "0", "--appendonly", "yes", "--appendfsync", "always", "--save"]
+
+
+class RedisSink(Bolt[Number, None]):
+    """An entry of a list for each number, a command for each batch of inputs."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def prepare(self, context: Context) -> None:
+        self._numbers: list[int] = []
+        self._redis = _client(self._url)
+
+    def process(self, record: Number) -> None:
+        self._numbers.append(record.value)
+
+    def flush(self) -> None:
+        numbers, self._numbers = self._numbers, []
+        if numbers:
+            self._redis.rpush("numbers", *numbers)
+
+
+class RedisServer:
+    """A server with a folder of its own, which is reached by a socket in it."""
+
+    def __init__(self, folder: Path) -> None:
+        found = shutil.which("redis-server")
+        if found is None:
+            raise BenchmarkError("redis-server is not installed: apt-get install redis-server")
+        socket = folder / "socket"
+        self.url = f"unix://{socket}"
+        self._command = [found, *_SETTINGS, "", "--dir", str(folder), "--unixsocket", str(socket)]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        from redis.exceptions import ConnectionError as NotUp
+
+        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        until_s = time.monotonic() + _START_MAX_S
+        while True:
+            try:
+                _client(self.url).ping()
+                return
+            except NotUp as error:
+                if time.monotonic() > until_s or self._process.poll() is not None:
+                    raise BenchmarkError(f"redis-server does not start: {error}") from error
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait()
+
+
+@contextmanager
+def running() -> Iterator[RedisServer]:
+    """A server that is up. Raises BenchmarkError where Redis is not installed."""
+    with tempfile.TemporaryDirectory(prefix="sunshower-redis-") as folder:
+        server = RedisServer(Path(folder))
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+def run(seconds: float) -> Figures:
+    """The server is down for so many seconds."""
+    with running() as server, tempfile.TemporaryDirectory() as folder:
+        state = RedisState(server.url, name="counts")
+        topology = loaded_topology("redis", Path(folder), RedisSink(server.url), state)
+
+        def written() -> list[int]:
+            return [int(number) for number in _client(server.url).lrange("numbers", 0, -1)]
+
+        outage = Outage(server.stop, server.start, written, lambda: dict(state.items()))
+        return measure(topology, outage, seconds)
+
+
+def _client(url: str) -> Any:
+    from redis import Redis
+
+    return Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5)

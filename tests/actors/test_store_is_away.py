@@ -1,0 +1,69 @@
+"""Ray's own key-value table does not answer for a while: who starts, and who draws, tries again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sunshower import Bolt, Counter, Number, Topology
+from sunshower.actors.cluster import RayCluster
+
+TOTAL = 5_000
+TIMES = 3  # that each kind of call is refused, in each process
+
+refused: list[str] = []
+
+
+class Table:
+    """The table, in the processes that unpickle this, refuses some calls that are to come."""
+
+    def __reduce__(self) -> Any:
+        return refuse, ()
+
+
+def refuse() -> Table:
+    from ray.experimental import internal_kv
+
+    def refusing(name: str, part: str) -> None:
+        call = getattr(internal_kv, name)
+
+        def maybe(key: str, *arguments: Any, **named: Any) -> Any:
+            if part in str(key) and refused.count(f"{name} {part}") < TIMES:
+                refused.append(f"{name} {part}")
+                raise RuntimeError("the head does not answer")
+            return call(key, *arguments, **named)
+
+        setattr(internal_kv, name, maybe)
+
+    if not refused:
+        refused.append("")
+        refusing("_internal_kv_get", "/mark/")
+        refusing("_internal_kv_put", "/mark/")
+    return Table()
+
+
+class Keep(Bolt[Number, None]):
+    def __init__(self) -> None:
+        self.table = Table()
+
+    def process(self, record: Number) -> None: ...
+
+    def result(self) -> list[str]:
+        return refused
+
+
+def test_worker_that_says_hello_and_spout_that_draws_wait_for_the_store(
+    ray_cluster: RayCluster,
+) -> None:
+    topology = Topology("refused", workers=1, idle_poll_s=0.01)
+    topology.spout("numbers", Counter(TOTAL)).shuffle().bolt("keep", Keep())
+    run = ray_cluster.submit(topology.graph())
+    try:
+        assert run.wait(60.0)
+        snapshot = run.snapshot()
+        assert snapshot.component("numbers").acked == TOTAL
+        assert snapshot.restarts == 0
+        (found,) = run.results("keep")
+        for name in ("_internal_kv_get", "_internal_kv_put"):
+            assert found.count(f"{name} /mark/") == TIMES
+    finally:
+        run.stop()
