@@ -20,7 +20,6 @@ from sunshower.kafka.groups import lags
 from sunshower.kafka.lag import total
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.kafka.tail import tails
-from sunshower.kafka.transactions import TransactionalKafkaBolt
 from sunshower.runtime.plan import Layout
 
 RATE = 500.0  # numbers a second
@@ -51,7 +50,7 @@ class Bury(Bolt[DeadLetter, None]):
 
 
 def declare(bootstrap: str, end: Path) -> Topology:
-    """Numbers → topic "in", and topic "in" → topic "out" in transactions, with dead letters."""
+    """Numbers → topic "in", and topic "in" → topic "out", with dead letters."""
     settings = {"bootstrap.servers": bootstrap}
     made = Topology("outage", workers=2)
     retry = Retry(dead_letters=True)
@@ -59,8 +58,7 @@ def declare(bootstrap: str, end: Path) -> Topology:
     numbers.shuffle().bolt("write", KafkaBolt(settings, "in", value="value"))
     spout = KafkaSpout({**settings, "group.id": _GROUP}, topics=["in"])
     read = made.spout("read", spout, _PARTITIONS, retry=retry)
-    out = TransactionalKafkaBolt(settings, "out", value="value", transactional_id=_GROUP)
-    read.shuffle().bolt("copy", out, parallelism=2)
+    read.shuffle().bolt("copy", KafkaBolt(settings, "out", value="value"), parallelism=2)
     for stream, name in ((numbers, "bury_numbers"), (read, "bury_read")):
         stream.stream("dead_letters").shuffle().bolt(name, Bury)
     return made

@@ -11,7 +11,13 @@ from kazoo.exceptions import ConnectionLoss
 
 from sunshower.dev.ports import Ports
 from sunshower.dev.zookeeper import ZooKeeper
-from sunshower.errors import NodeExists, StoreForbidden, StoreUnreachable, WrongVersion
+from sunshower.errors import (
+    NodeExists,
+    StoreError,
+    StoreForbidden,
+    StoreUnreachable,
+    WrongVersion,
+)
 from sunshower.stores import zookeeper_client
 from sunshower.stores.tree import Node, Session
 from sunshower.stores.zookeeper import ZooKeeperTree
@@ -179,3 +185,13 @@ def test_a_session_that_ends_within_a_withdrawal_removes_nothing_of_others(
     assert other.children(root) == ["claim"]
     slow.close()
     other.close()
+
+
+def test_a_value_that_the_server_would_hang_up_on_is_no_outage(zookeeper: ZooKeeper) -> None:
+    tree, path = ZooKeeperTree(zookeeper.connect), f"/{uuid.uuid4().hex}"
+    tree.create(path, b"x" * 1_000_000)
+    for write in (tree.create, tree.set, tree.put):
+        with pytest.raises(StoreError, match="1,000,001 bytes") as raised:
+            write(path, b"x" * 1_000_001)
+        assert not isinstance(raised.value, StoreUnreachable)
+    tree.close()
