@@ -122,7 +122,7 @@ class AutomaticBoltTask(BoltTask):
     def tick(self) -> None:
         outputs = self._made_by_tick()
         if self._flushes:
-            self.bolt.flush()
+            self._call_flush()
         self._send_of_tick(partial(self._send_by_stream, outputs, None))
 
     def _finish(self, batch: Batch, made: _Made, before: U64 | None) -> None:
@@ -154,7 +154,7 @@ class AutomaticBoltTask(BoltTask):
         """Make what the batch did durable; if that cannot be done, all of it has failed."""
         if self._flushes:
             try:
-                self.bolt.flush()
+                self._call_flush()
             except RAISED as error:
                 return self._judge_all(error, batch)
         return failures

@@ -43,7 +43,7 @@ class BatchBoltTask(BoltTask):
             derived = self._call(batch.table(schema))
             parents = self._check(derived, len(batch))
             if self._flushes:
-                self.bolt.flush()
+                self._call_flush()
         except RAISED as error:  # a table stands and falls as a whole
             failures = self._judge_all(error, batch)
             self.settle(batch, np.zeros(len(batch), np.uint64), failures)
@@ -64,7 +64,7 @@ class BatchBoltTask(BoltTask):
                 )
             self._check_columns(rows)
         if self._flushes:
-            self.bolt.flush()
+            self._call_flush()
         if rows is not None and len(rows):
             self._send_of_tick(partial(self.outlets.send, DEFAULT, rows, None))
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from sunshower.clock import Clock, SystemClock
 from sunshower.failures import Cause, Failure
 from sunshower.runtime import chronicle
 from sunshower.runtime.batch import Anchors, Batch
@@ -86,6 +87,8 @@ class BoltTask(Supervised):
         self._executed = self._acked = self._failed = 0
         self.expired = 0  # inputs dropped, as their trees had failed already
         self.errors = InputErrors(supervision)
+        self.clock: Clock = SystemClock()  # that of the worker, once it has wired its tasks
+        self.flush_s = 0.0  # that flush() took in this slice of work
         self.on_trial = False  # this object may be thrown away: what it succeeds with is replayed
         self._next_failure = 0  # inputs of this batch up to the last one that failed
         self.note: Note | None = None  # told the roots of each record before it is executed
@@ -202,6 +205,14 @@ class BoltTask(Supervised):
         place = (self.task.component, self.task.index, reason)
         return Failure(Cause.UNAVAILABLE, *place, worker=self.task.worker)
 
+    def _call_flush(self) -> None:
+        """Make what the batch did durable. Raises what user code raises."""
+        before = self.clock.now()
+        try:
+            self.bolt.flush()
+        finally:
+            self.flush_s += self.clock.now() - before
+
     def _begin_batch(self) -> None:
         self._next_failure, self.errors.stops = 0, False
 
@@ -215,14 +226,14 @@ class BoltTask(Supervised):
         if index > self._next_failure:
             self.errors.succeed()
         self._next_failure = index + 1
-        return self.errors.judge(self.failure(error), _record_at(records, index))
+        return self.errors.judge(self.failure(error), _record_at(records, index), error)
 
     def _judge_all(self, error: BaseException, batch: Batch) -> dict[int, Failure]:
         """The failure of each input of a batch that has failed as a whole."""
         failure = self.failure(error)
         judged = failure
         for index in range(min(len(batch), _JUDGED_MAX)):
-            judged = self.errors.judge(failure, _record_at(batch.records, index))
+            judged = self.errors.judge(failure, _record_at(batch.records, index), error)
         self._next_failure = len(batch)
         return dict.fromkeys(range(len(batch)), judged)
 

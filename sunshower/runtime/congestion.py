@@ -4,11 +4,13 @@ Additive increase, multiplicative decrease, once per round trip (the complete la
 
     limit reached, and the trees wait no longer than allowed      limit + a 64th; doubled at first
     limit reached, nothing completes, and a bolt may keep tuples  doubled, each `window_s`
+    they wait longer, but the limit before had a lower rate       as if they did not
     they wait longer, or a quarter of the timeout in all          limit × 7/8
     a timeout                                                     limit ÷ 2, once per timeout
     the least latency is 30 s old                                 limit ÷ 2 for a round, to see it
 
 The step is a share, not a number: one that suits 20 open trees would need hours to 20,000.
+(Where a bolt gathers tuples for one commit, more of them take longer, and are more a second.)
 What a tree waits is its latency over the least one seen lately; allowed are `window_s`, or half of
 the least latency where that is longer. The last line keeps that least honest: a queue that always
 stands would pass for the way itself. A limit that is not reached is left alone: then something else
@@ -30,6 +32,7 @@ _LEAST = 2
 _STEPS = 64
 _PROBE_S = 30.0
 _PART_OF_TIMEOUT = 0.25  # the latency is to stay below this part of it
+_GAIN = 1.25  # by which the rate of a doubled limit is higher where nothing waits
 _PART_OF_LATENCY = 0.5  # that trees may wait, where the way alone is long
 
 
@@ -47,6 +50,7 @@ class Congestion:
         self._judged_s = -inf
         self._cut_again_s = -inf
         self._sum_s, self._count, self._reached = 0.0, 0, False  # since the last judgement
+        self._rates: dict[int, float] = {}  # bits of the limit → trees a second, lately
 
     def completed(self, now: float, count: int, latency_s: float, reached: bool) -> None:
         """`count` trees are done, after `latency_s` on average.
@@ -77,9 +81,10 @@ class Congestion:
 
     def _judge(self, now: float, latency_s: float) -> None:
         allowed_s = max(self._wait_s, self._least_s * _PART_OF_LATENCY)
+        gains = self._reached and self._gains(latency_s)
         if latency_s > self._timeout_s * _PART_OF_TIMEOUT:
             self._shrink(7 / 8, least=1)
-        elif latency_s - self._least_s > allowed_s:
+        elif latency_s - self._least_s > allowed_s and not gains:
             self._shrink(7 / 8)
         elif self._reached:
             doubling = self.limit < self._threshold
@@ -91,6 +96,13 @@ class Congestion:
             level = self.limit
             self._shrink(0.5)
             self._threshold = level  # back at once, unless the way has become longer
+
+    def _gains(self, latency_s: float) -> bool:
+        """Whether half the limit completed clearly fewer trees a second, when that was measured."""
+        level, rate = self.limit.bit_length(), self.limit / max(latency_s, 1e-6)
+        self._rates[level] = rate if level not in self._rates else (self._rates[level] + rate) / 2
+        half = self._rates.get(level - 1)
+        return half is not None and rate > _GAIN * half
 
     def _shrink(self, factor: float, least: int = _LEAST) -> None:
         self.limit = max(min(least, self.limit), int(self.limit * factor))

@@ -3,7 +3,8 @@
     outage   outages.py says so. The second input in a row pauses the task; nothing is charged
     bug      the component has never succeeded, in any task and any life: charged, so that it fails
              fast, or fills the dead letters
-    poison   other inputs of the component succeed: charged
+    poison   other inputs of the component succeed: charged; so is what sunshower itself raises for
+             an input, as waiting does not help there
     doubt    it has succeeded before, and ten different inputs in a row have failed: it pauses, and
              nothing more is charged; after ten minutes the topology ends (supervision.py)
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from sunshower.errors import SunshowerError, TopologyFailed
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.supervision import Supervision, WaitKind
 from sunshower.runtime.usercode import TaskError
@@ -32,15 +34,20 @@ class InputErrors:
         self._different: list[Any] = []  # records that failed with anything else
         self.stops = False  # the batch: what follows in it waits for the end of the pause
 
-    def judge(self, failure: Failure, record: Any) -> Failure:
-        """An input has failed. Returns what to report of it, and may set `stops`."""
+    def judge(self, failure: Failure, record: Any, error: BaseException) -> Failure:
+        """An input has failed with `error`. Returns what to report of it, and may set `stops`.
+
+        Raises TopologyFailed where that is what user code has raised.
+        """
+        if isinstance(error, TopologyFailed):
+            raise error
         care = self._supervision
         if failure.cause is Cause.UNAVAILABLE:
             self._in_a_row += 1
             if care.wait is not None or self._in_a_row >= _OUTAGE_INPUTS:
                 self._pause(WaitKind.UNAVAILABLE, failure)
             return failure
-        if failure.cause is not Cause.EXCEPTION or not care.proven or care.others_succeed:
+        if isinstance(error, SunshowerError) or not care.proven or care.others_succeed:
             return failure
         self._note_different(record)
         if care.wait is None and len(self._different) < _DOUBT_INPUTS:

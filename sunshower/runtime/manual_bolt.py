@@ -133,7 +133,7 @@ class ManualBoltTask(BoltTask):
         """Do what the collector was asked for; `batch`: the inputs it was handed with, if any."""
         if self._flushes:
             try:
-                self.bolt.flush()
+                self._call_flush()
             except RAISED as error:
                 judged = None if batch is None else self._judge_all(error, batch)[0]
                 self._fail_batch(judged or self.failure(error))

@@ -59,7 +59,8 @@ class RecordsSpoutTask(BulkSpoutTask):
         self._source = self._watched()
 
     def pack(self, *, stays: bool, now: float) -> Luggage:
-        stays = stays and not self.supervision.in_a_row  # a source that has raised has ended
+        has_raised = self.supervision.in_a_row > 0 or self.supervision.wait is not None
+        stays = stays and not has_raised  # its source has ended
         luggage = super().pack(stays=stays, now=now)
         luggage.owed = self._position.owed
         if self.fence is not None:

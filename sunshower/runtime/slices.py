@@ -58,6 +58,8 @@ class Slices:
         self._config = config
         self._call = call
         self._clock = clock
+        for bolt in wired.bolts.values():
+            bolt.clock = clock
         self._opening = opening
         self._lanes = lanes
         self._relay = relay
@@ -107,7 +109,7 @@ class Slices:
         if not self._has_work(bolt) or care.waits:
             return False
         before = self._clock.now()
-        taken = 0
+        taken, bolt.flush_s = 0, 0.0
         since_s = self._waits_since.setdefault(bolt.task.id, before)
         if bolt.outlets.full or before < care.resumes_s:
             return False
@@ -118,7 +120,8 @@ class Slices:
             self._renewals.end(bolt)
         now = self._clock.now()
         if care.begin_pause(now) == -inf:
-            bolt.service.measure(max(taken, 1), now - before, before - since_s)
+            worked_s = max(0.0, now - before - bolt.flush_s)
+            bolt.service.measure(now, max(taken, 1), worked_s, before - since_s)
         else:
             care.check_doubt(now)
         if self._has_work(bolt):
@@ -200,7 +203,8 @@ class Slices:
             spout.supervision.went_well(now, progress=emitted > 0)
         if emitted:
             spout.supervision.proven = True
-            spout.service.measure(emitted, self._clock.now() - now)
+            ended = self._clock.now()
+            spout.service.measure(ended, emitted, ended - now)
             spout.rest.end()
         else:
             spout.rest.begin(now)

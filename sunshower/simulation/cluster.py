@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from sunshower.config import Config
 from sunshower.errors import ClusterError
 from sunshower.runtime.ids import seeded
 from sunshower.runtime.plan import Layout, make_plan
@@ -16,9 +14,6 @@ from sunshower.simulation.run import SimRun
 from sunshower.simulation.site import Site
 from sunshower.simulation.world import World
 from sunshower.topologies.graph import Graph
-
-_DEFAULT = Config().spout_pending
-_PENDING = 256  # a spout's table, where the topology has the default: new lives are many here
 
 
 class SimCluster:
@@ -58,13 +53,13 @@ class SimCluster:
         active: bool = True,
         sample: int | None = None,
     ) -> SimRun:
-        """See the port. A spout_pending that is left at its default is 256 here."""
+        """See the port."""
         if any(run.topology == graph.id and not run.stopped for run in self._runs):
             raise ClusterError(
                 f"a topology {graph.id!r} is there already: stop it before it is submitted again"
             )
         network = Network(self._world, self._conditions)
-        plan = make_plan(_with_small_tables(graph), layout)
+        plan = make_plan(graph, layout)
         place = (self._world, self._conditions, network, self._generator, plan)
         run = SimRun(Site(*place, sample, self._check), active=active)
         self._runs.append(run)
@@ -86,9 +81,3 @@ class SimCluster:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _with_small_tables(graph: Graph) -> Graph:
-    if graph.config.spout_pending != _DEFAULT:
-        return graph
-    return replace(graph, config=replace(graph.config, spout_pending=_PENDING))
