@@ -44,7 +44,7 @@ def test_each_error_in_a_row_doubles_the_wait_up_to_a_cap() -> None:
     assert backoff(0.1, 0, 5.0) == 0.0
 
 
-def test_last_error_in_a_row_quarantines_for_good() -> None:
+def test_last_error_in_a_row_quarantines_and_a_trial_follows_every_thirty_seconds() -> None:
     care = supervision()
     for now in range(4):
         care.raised(raised(f"no {now}"), float(now))
@@ -52,7 +52,7 @@ def test_last_error_in_a_row_quarantines_for_good() -> None:
         care.tried()
     care.raised(raised("no more"), 4.0)
     assert care.is_quarantined
-    assert care.retry_s == float("inf")
+    assert care.retry_s == 34.0
     failure = care.failure
     assert (failure.cause, failure.component, failure.task) == (Cause.QUARANTINED, "count", 1)
     assert failure.reason == "open of count[1] raised OSError: no more"
