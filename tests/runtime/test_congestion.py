@@ -87,8 +87,8 @@ def test_timeout_halves_the_limit_once_for_all_trees_emitted_before() -> None:
 
 
 def test_two_trees_are_left_to_those_that_wait_so_that_one_is_processed_and_one_acked() -> None:
-    here = congestion(limit=5, message_timeout_s=30)
-    rounds(here, *[7.4] * 10)
+    here = congestion(limit=3, message_timeout_s=30)
+    rounds(here, *[7.4] * 3)
     assert here.limit == 2
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from sunshower import Bolt, Cause, Failure, Number, Records, Topology
 from sunshower.config import Config
-from sunshower.errors import TopologyFailed
+from sunshower.errors import BadEmit, TopologyFailed
 from sunshower.runtime.input_errors import InputErrors
 from sunshower.runtime.plan import Task
 from sunshower.runtime.supervision import Supervision, WaitKind
@@ -26,21 +26,28 @@ def errors(*, proven: bool) -> tuple[InputErrors, Supervision]:
     return InputErrors(care), care
 
 
+def judge(
+    found: InputErrors, failure: Failure, record: Any, error: BaseException | None = None
+) -> Failure:
+    errors = {Cause.UNAVAILABLE: ConnectionError("gone")}
+    return found.judge(failure, record, error or errors.get(failure.cause, ValueError("no")))
+
+
 # ---- an outage ----------------------------------------------------------------------------------
 
 
 def test_second_outage_in_a_row_pauses_the_task_and_nothing_is_charged() -> None:
     found, care = errors(proven=True)
-    assert not found.judge(AWAY, 1).is_charged
+    assert not judge(found, AWAY, 1).is_charged
     assert (care.wait, found.stops) == (None, False), "one alone may be the input's own dependency"
-    assert not found.judge(AWAY, 2).is_charged
+    assert not judge(found, AWAY, 2).is_charged
     assert (care.wait, found.stops) == (WaitKind.UNAVAILABLE, True)
 
 
 def test_outages_with_a_success_between_them_are_not_in_a_row() -> None:
     found, care = errors(proven=True)
     for number in range(20):
-        found.judge(AWAY, number)
+        judge(found, AWAY, number)
         found.succeed()
     assert care.wait is None
 
@@ -48,10 +55,10 @@ def test_outages_with_a_success_between_them_are_not_in_a_row() -> None:
 def test_a_task_that_waits_already_goes_on_waiting_after_one_more_outage() -> None:
     found, care = errors(proven=True)
     for number in range(2):
-        found.judge(AWAY, number)
+        judge(found, AWAY, number)
     care.begin_pause(0.0)
     found.stops = False
-    found.judge(AWAY, 3)
+    judge(found, AWAY, 3)
     assert found.stops
     assert care.begin_pause(5.0) > 5.0, "and waits again"
 
@@ -59,12 +66,12 @@ def test_a_task_that_waits_already_goes_on_waiting_after_one_more_outage() -> No
 def test_a_success_ends_the_pause() -> None:
     found, care = errors(proven=True)
     for number in range(2):
-        found.judge(AWAY, number)
+        judge(found, AWAY, number)
     care.begin_pause(0.0)
     found.succeed()
     assert care.wait is None
     assert care.health.wait is None
-    found.judge(AWAY, 3)
+    judge(found, AWAY, 3)
     assert care.wait is None, "a new row"
 
 
@@ -73,21 +80,21 @@ def test_a_success_ends_the_pause() -> None:
 
 def test_errors_of_a_component_that_never_succeeded_are_charged_however_many_they_are() -> None:
     found, care = errors(proven=False)
-    assert all(found.judge(BROKEN, number).is_charged for number in range(100))
+    assert all(judge(found, BROKEN, number).is_charged for number in range(100))
     assert (care.wait, found.stops) == (None, False)
 
 
 def test_one_record_that_comes_again_and_again_is_poison_not_doubt() -> None:
     """Two records are one message if they are equal: a replay is rebuilt, elsewhere."""
     found, care = errors(proven=True)
-    assert all(found.judge(BROKEN, Number(7)).is_charged for _ in range(100))
+    assert all(judge(found, BROKEN, Number(7)).is_charged for _ in range(100))
     assert care.wait is None
 
 
 def test_nine_different_records_in_a_row_may_be_poison() -> None:
     found, care = errors(proven=True)
     for _ in range(5):
-        assert all(found.judge(BROKEN, number).is_charged for number in range(9))
+        assert all(judge(found, BROKEN, number).is_charged for number in range(9))
         found.succeed()
     assert care.wait is None
 
@@ -101,15 +108,22 @@ def test_records_that_cannot_be_compared_are_different() -> None:
 
     found, care = errors(proven=True)
     for _ in range(10):
-        found.judge(BROKEN, Strange())
+        judge(found, BROKEN, Strange())
     assert care.wait is WaitKind.DOUBT
 
 
-@pytest.mark.parametrize("cause", [Cause.FAILED, Cause.OVERLOAD])
-def test_what_a_bolt_fails_by_itself_is_never_in_doubt(cause: Cause) -> None:
+def test_what_sunshower_itself_raises_for_an_input_is_never_in_doubt() -> None:
+    """A record that does not fit its stream: waiting does not help."""
     found, care = errors(proven=True)
-    assert all(found.judge(Failure(cause), number).is_charged for number in range(100))
+    misfit = BadEmit("'two' does not fit")
+    assert all(judge(found, BROKEN, number, misfit).is_charged for number in range(100))
     assert care.wait is None
+
+
+def test_a_bolt_may_end_the_topology() -> None:
+    found, _ = errors(proven=True)
+    with pytest.raises(TopologyFailed, match="enough"):
+        judge(found, BROKEN, 1, TopologyFailed("enough"))
 
 
 # ---- doubt --------------------------------------------------------------------------------------
@@ -117,7 +131,7 @@ def test_what_a_bolt_fails_by_itself_is_never_in_doubt(cause: Cause) -> None:
 
 def test_ten_different_records_in_a_row_bring_doubt_and_nothing_more_is_charged() -> None:
     found, care = errors(proven=True)
-    judged = [found.judge(BROKEN, number) for number in range(12)]
+    judged = [judge(found, BROKEN, number) for number in range(12)]
     assert [failure.is_charged for failure in judged] == [True] * 9 + [False] * 3
     assert all(failure.in_doubt for failure in judged[9:])
     assert (care.wait, found.stops) == (WaitKind.DOUBT, True)
@@ -126,23 +140,23 @@ def test_ten_different_records_in_a_row_bring_doubt_and_nothing_more_is_charged(
 def test_doubt_ends_with_the_first_success() -> None:
     found, care = errors(proven=True)
     for number in range(10):
-        found.judge(BROKEN, number)
+        judge(found, BROKEN, number)
     found.succeed()
     assert care.wait is None
-    assert found.judge(BROKEN, 11).is_charged
+    assert judge(found, BROKEN, 11).is_charged
 
 
 def test_while_other_tasks_of_the_component_succeed_an_error_is_charged() -> None:
     found, care = errors(proven=True)
     care.others_succeed = True
-    assert all(found.judge(BROKEN, number).is_charged for number in range(100))
+    assert all(judge(found, BROKEN, number).is_charged for number in range(100))
     assert care.wait is None
 
 
 def test_doubt_ends_the_topology_after_ten_minutes_with_the_last_error() -> None:
     found, care = errors(proven=True)
     for number in range(10):
-        found.judge(BROKEN, number)
+        judge(found, BROKEN, number)
     care.begin_pause(100.0)
     care.check_doubt(699.9)
     with pytest.raises(TopologyFailed, match="work.* for 10 minutes(.|\n)*ValueError: no"):
@@ -152,12 +166,12 @@ def test_doubt_ends_the_topology_after_ten_minutes_with_the_last_error() -> None
 def test_an_outage_does_not_count_towards_the_ten_minutes_of_doubt() -> None:
     found, care = errors(proven=True)
     for number in range(10):
-        found.judge(BROKEN, number)
+        judge(found, BROKEN, number)
     care.begin_pause(0.0)
-    found.judge(AWAY, 11)
+    judge(found, AWAY, 11)
     care.begin_pause(300.0)
     care.check_doubt(10_000.0)
-    found.judge(BROKEN, 12)
+    judge(found, BROKEN, 12)
     care.begin_pause(10_000.0)
     care.check_doubt(10_599.0)
 

@@ -25,11 +25,6 @@ CALL_S = 1e-6  # what a call costs in the simulator, beside what user code does 
 every_layout = pytest.mark.parametrize("layout", Layout)
 
 
-@pytest.fixture(autouse=True)
-def the_default_is_that_of_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The simulator has a smaller table, for tests with many new lives."""
-    monkeypatch.setattr("sunshower.simulation.cluster._PENDING", "auto")
-
 
 class Slow(Bolt[Number, None]):
     """It takes `seconds` for each number, and raises for the last of each `raises` of them."""
