@@ -15,6 +15,7 @@ from tests.runtime.harness import Faults, Network
 
 TOTAL = 40
 SLEEPS = 0.1 + 0.2 + 0.4 + 0.8  # between five errors in a row
+DOUBT_S = 600.0  # how long a task that had succeeded is waited for
 
 
 class Number(NamedTuple):
@@ -55,10 +56,16 @@ class Chains:
         self.got[number.n] += 1
 
     def start(
-        self, seed: int = 0, faults: Faults | None = None, layout: Layout = Layout.PACK
+        self,
+        seed: int = 0,
+        faults: Faults | None = None,
+        layout: Layout = Layout.PACK,
+        *,
+        seconds_max: float = 600.0,
     ) -> Network:
         plan = make_plan(self.topology.graph(), layout)
-        self.net = Network(plan, seed, clock=ManualClock(), faults=faults)
+        own = (plan, seed)
+        self.net = Network(*own, clock=ManualClock(), faults=faults, seconds_max=seconds_max)
         return self.net
 
     def task(self, component: str) -> Any:

@@ -102,7 +102,8 @@ def sink(record: Any) -> None: ...
 
 def chain(spout: Any, bolt: Any, **settings: Any) -> Topology:
     """The topology spout ──▶ bolt ──▶ sink, without a sink if the bolt emits nothing."""
-    topology = Topology("t", ackers=1, workers=1, **settings)
+    own = {"ackers": 1, "workers": 1, "spout_pending": 32_768}
+    topology = Topology("t", **{**own, **settings})
     numbers = topology.spout("numbers", spout, retry=Retry(initial_s=0.1))
     made = numbers.shuffle().bolt("bolt", bolt)
     if topology.component("bolt").streams:

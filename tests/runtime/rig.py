@@ -25,10 +25,13 @@ ROOT = 1 << 48 | 1 << 24  # plus a slot
 class Rig:
     """Every task of `topology`, opened and prepared."""
 
-    def __init__(self, topology: Topology, seed: int = 0) -> None:
+    def __init__(self, topology: Topology, seed: int = 0, *, adapts: bool = False) -> None:
+        """`adapts`: how many trees may be open is found by congestion control, if it is left at
+        its default; else as many as there are places."""
         graph = topology.graph()
-        pending = graph.config.spout_slots  # as many at once as there are places
-        config = replace(graph.config, workers=1, spout_pending=pending)
+        config = replace(graph.config, workers=1)
+        if not adapts:
+            config = replace(config, spout_pending=config.spout_slots)
         graph = replace(graph, config=config)
         self.plan = make_plan(graph, Layout.PACK)
         self.wired = wire(self.plan, 0, 1, np.random.default_rng(seed), lambda _peer: {})

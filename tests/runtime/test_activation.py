@@ -92,7 +92,7 @@ def settle(worker: Worker, witness: Witness, what: str) -> None:
         getattr(out, what)(tuple)
     witness.held.clear()
     for bolt in worker._wired.bolts.values():
-        bolt._carry_out()  # type: ignore[attr-defined]
+        bolt._carry_out(None)  # type: ignore[attr-defined]
     work(worker)
 
 

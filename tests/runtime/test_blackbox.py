@@ -207,7 +207,7 @@ def said_by(buffer: bytearray) -> Obituary:
 
 def test_box_that_is_too_small_names_no_messages_but_works() -> None:
     _, recorder, plan = box()
-    slots = plan.graph.config.spout_pending
+    slots = plan.graph.config.spout_slots
     recorder.tables(1, 1, slots)
     generations, numbers = recorder.tables(2, 2, slots)
     assert (len(generations), len(numbers)) == (slots, slots)

@@ -204,6 +204,8 @@ def waiting(spout_pending: int | str = 8) -> Alone:
             raise OSError("gone")
 
     run = Alone(chain(Rows(), Never, task_errors_max=99, spout_pending=spout_pending))
+    for channel in run.worker._wired.channels.values():
+        channel.window = 100
     run.work()
     return run
 
@@ -240,6 +242,7 @@ def test_new_life_does_not_expire_what_others_did_before_it() -> None:
 def test_expiration_is_a_timeout_to_whoever_adapts_to_timeouts() -> None:
     run = waiting("auto")
     (spout,) = run.worker._spouts
-    before = spout.pending.limit
+    assert spout._congestion is not None
+    spout._congestion.limit = spout.pending.limit = 16
     run.worker.wish(Wish(havoc=Havoc(expirations=1)))
-    assert spout.pending.limit == before // 2
+    assert spout.pending.limit == 8

@@ -91,7 +91,7 @@ def test_tree_that_times_out_has_failed_for_that() -> None:
     class Forgets(Bolt[Number, None]):
         def execute(self, tuple: Tuple[Number], out: Collector[Any]) -> None: ...
 
-    topology = Topology("t", ackers=1, workers=1, message_timeout_s=30)
+    topology = Topology("t", ackers=1, workers=1, message_timeout_s=30, spout_pending=COUNT)
     topology.spout("numbers", Rows()).shuffle().bolt("forgets", Forgets)
     run = Alone(topology)
     run.work()

@@ -125,7 +125,7 @@ def test_every_missing_tail_is_seen() -> None:
 def test_packet_of_another_release_says_so() -> None:
     other = bytearray(example())
     other[2] = 9
-    with pytest.raises(CorruptPacket, match=r"version 9, not with b'SS' version 1: .* one release"):
+    with pytest.raises(CorruptPacket, match=r"version 9, not with b'SS' version 2: .* one release"):
         read_address(bytes(other))
 
 

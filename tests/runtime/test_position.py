@@ -230,7 +230,7 @@ def test_killed_after_it_was_drained_it_is_done_at_once(level: Any) -> None:
 
 def test_long_way_is_passed_over_in_slices() -> None:
     total = 2 * SKIP_RECORDS + 100
-    made = Topology("t", workers=1)
+    made = Topology("t", workers=1, spout_pending=total)
     numbers = Records([Number(n) for n in range(total)], type=Number)
     made.spout("numbers", numbers).shuffle().bolt("keep", Keep(SKIP_RECORDS + 10))
     lives = Lives(made)

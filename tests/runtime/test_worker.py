@@ -46,7 +46,8 @@ class Site:
     """Three isolated workers (spout, bolt, acker) whose packets the test carries itself."""
 
     def __init__(self, *script: Any, bolt: Any = keep, **settings: Any) -> None:
-        topology = Topology("t", **{"ackers": 1, "message_timeout_s": 30, **settings})
+        own = {"ackers": 1, "message_timeout_s": 30, "spout_pending": 32_768}
+        topology = Topology("t", **{**own, **settings})
         topology.spout("numbers", Numbers(*script)).shuffle().bolt("keep", bolt)
         self.plan = make_plan(topology.graph(), Layout.ISOLATE)
         self.clock = ManualClock()

@@ -1,0 +1,230 @@
+"""An ordinary day costs time and nothing else: a slow bolt, dead letters, a dependency that is away.
+
+A quarter of an hour is thirty message timeouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sunshower import Bolt, Context, Counter, DeadLetter, Number, Retry, Topology
+from sunshower.runtime.metrics import Snapshot
+from sunshower.runtime.plan import Layout
+from sunshower.runtime.supervision import WaitKind
+from sunshower.simulation.cluster import SimCluster
+from sunshower.simulation.run import SimRun
+from tests.simulation.probes import Shared
+
+QUARTER_S = 900.0
+SLOW_S = 0.02
+TABLE = 32_768  # all that may be open at once
+CALL_S = 1e-6  # what a call costs in the simulator, beside what user code does in it
+every_layout = pytest.mark.parametrize("layout", Layout)
+
+
+
+class Slow(Bolt[Number, None]):
+    """It takes `seconds` for each number, and raises for the last of each `raises` of them."""
+
+    def __init__(self, seconds: float, raises: int | None = None) -> None:
+        self.seconds, self.raises = seconds, raises
+
+    def prepare(self, context: Context) -> None:
+        self.clock = context.clock
+
+    def process(self, record: Number) -> None:
+        self.clock.sleep(self.seconds)
+        if self.raises and record.value % self.raises == self.raises - 1:
+            raise ValueError("one of many")
+
+
+def parse(record: Number) -> Iterator[Number]:
+    yield record
+
+
+# ---- a slow bolt behind a fast one ----------------------------------------------------------------
+
+
+def slow_chain(cost_s: float, **settings: Any) -> Topology:
+    topology = Topology("slow-chain", **settings)
+    numbers = topology.spout("numbers", Counter())
+    parsed = numbers.shuffle().bolt("parse", parse)
+    parsed.shuffle().bolt("slow", Slow(cost_s))
+    return topology
+
+
+def assert_at_full_speed(run: SimRun, cost_s: float, queued: int) -> None:
+    """A chain with one slow bolt has been as fast as that, and no tree has waited for longer than
+    two seconds, or than the slow bolt takes for so many."""
+    found = run.snapshot()
+    numbers = found.component("numbers")
+    assert (numbers.failed, numbers.causes) == (0, {})
+    assert numbers.acked >= 0.9 * run.now() / cost_s
+    longest_s = found.latencies("numbers").percentile(100)
+    assert longest_s is not None
+    assert longest_s < max(2.0, queued * cost_s)
+
+
+@every_layout
+@pytest.mark.parametrize(
+    ("cost_s", "seconds"), [(0.001, 60.0), (SLOW_S, QUARTER_S), (1.0, QUARTER_S), (5.0, 3_600.0)]
+)
+def test_chain_runs_at_the_speed_of_its_slow_bolt_and_nothing_times_out(
+    layout: Layout, cost_s: float, seconds: float
+) -> None:
+    with SimCluster(1, drift=0.0, call_s=CALL_S) as cluster:
+        run = cluster.submit(slow_chain(cost_s).graph(), layout)
+        run.wait(seconds)
+        assert_at_full_speed(run, cost_s, 7)
+
+
+@every_layout
+@pytest.mark.parametrize("cost_s", [0.001, SLOW_S, 1.0])
+def test_windows_alone_hold_back_a_spout_that_may_have_much_more_open(
+    layout: Layout, cost_s: float
+) -> None:
+    with SimCluster(1, drift=0.0, call_s=CALL_S) as cluster:
+        run = cluster.submit(slow_chain(cost_s, spout_pending=TABLE).graph(), layout)
+        run.wait(100.0)
+        assert_at_full_speed(run, cost_s, 12)
+
+
+# ---- dead letters beside a busy bolt --------------------------------------------------------------
+
+
+class Letters(Shared):
+    """When each dead letter had failed, and when it was written."""
+
+    def __init__(self) -> None:
+        self.written: dict[int, float] = {}
+
+
+class Write(Bolt[DeadLetter, None]):
+    def __init__(self, letters: Letters) -> None:
+        self.letters = letters
+
+    def prepare(self, context: Context) -> None:
+        self.clock = context.clock
+
+    def process(self, record: DeadLetter) -> None:
+        self.letters.written.setdefault(record.record["value"], self.clock.now())
+
+
+def with_letters(letters: Letters, cost_s: float, parallelism: int) -> Topology:
+    topology = Topology("letters")
+    retry = Retry(attempts=2, dead_letters=True)
+    numbers = topology.spout("numbers", Counter(), retry=retry)
+    numbers.shuffle().bolt("slow", Slow(cost_s, raises=50), parallelism=parallelism)
+    numbers.stream("dead_letters").shuffle().bolt("letters", Write(letters))
+    return topology
+
+
+@every_layout
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_dead_letters_are_written_while_a_bolt_beside_their_reader_is_busy(
+    layout: Layout, parallelism: int
+) -> None:
+    letters = Letters()
+    with SimCluster(1, drift=0.0, call_s=CALL_S) as cluster:
+        run = cluster.submit(with_letters(letters, SLOW_S, parallelism).graph(), layout)
+        for _ in range(int(QUARTER_S / 5)):
+            before = run.snapshot().component("numbers")
+            run.wait(5.0)
+            written = len(letters.written)
+            # Two failures make a letter; those of the last seconds may wait for their replay.
+            assert written >= before.failed // 2 - 5 * parallelism
+        found = run.snapshot()
+        numbers = found.component("numbers")
+        assert set(numbers.causes) == {"exception"}, "nothing timed out"
+        assert numbers.dead == pytest.approx(numbers.acked / 50, rel=0.05)
+        processed = numbers.acked - numbers.dead + numbers.failed
+        assert processed >= 0.95 * QUARTER_S / SLOW_S
+
+
+# ---- a dependency that is away --------------------------------------------------------------------
+
+
+class Database(Shared):
+    """Somebody else's server: away from the first call on, for so long."""
+
+    def __init__(self, away_s: float) -> None:
+        self.away_s = away_s
+        self.from_s: float | None = None
+        self.rows: list[int] = []
+
+    def call(self, now: float) -> None:
+        if self.from_s is None:
+            self.from_s = now
+        if now < self.from_s + self.away_s:
+            raise ConnectionError("the database fails over")
+
+
+class Sink(Bolt[Number, None]):
+    """Asks its database when it is prepared, or for each number."""
+
+    def __init__(self, database: Database, *, prepares: bool) -> None:
+        self.database, self.prepares = database, prepares
+
+    def prepare(self, context: Context) -> None:
+        self.clock = context.clock
+        if self.prepares:
+            self.database.call(context.clock.now())
+
+    def process(self, record: Number) -> None:
+        self.database.call(self.clock.now())
+        self.database.rows.append(record.value)
+
+
+def all_written(run: SimRun, database: Database, total: int) -> Snapshot:
+    """Wait for the end: each number is a row, and the outage was charged to none."""
+    assert run.wait(database.away_s + 60.0)
+    found = run.snapshot()
+    numbers = found.component("numbers")
+    assert sorted(set(database.rows)) == list(range(total))
+    assert (numbers.acked, numbers.dead) == (total, 0)
+    assert set(numbers.causes) <= {"unavailable"}
+    assert not found.waiting()
+    return found
+
+
+@every_layout
+@pytest.mark.parametrize("away_s", [2.0, 600.0])
+@pytest.mark.parametrize("prepares", [False, True])
+@pytest.mark.parametrize("letters", [False, True])
+def test_sink_that_was_away_gets_every_record_and_no_attempt_is_charged(
+    layout: Layout, away_s: float, prepares: bool, letters: bool
+) -> None:
+    database = Database(away_s)
+    topology = Topology("outage")
+    retry = Retry(attempts=2, dead_letters=letters)
+    numbers = topology.spout("numbers", Counter(2_000), retry=retry)
+    numbers.shuffle().bolt("sink", Sink(database, prepares=prepares))
+    if letters:
+        numbers.stream("dead_letters").shuffle().bolt("letters", Write(Letters()))
+    with SimCluster(1) as cluster:
+        run = cluster.submit(topology.graph(), layout)
+        all_written(run, database, 2_000)
+        assert run.now() < (database.from_s or 0.0) + away_s + 30.0, "30 s after its end"
+
+
+@every_layout
+def test_status_says_what_is_waited_for_since_when_and_how_often_it_was_tried(
+    layout: Layout,
+) -> None:
+    database = Database(120.0)
+    topology = Topology("outage")
+    topology.spout("numbers", Counter(200)).shuffle().bolt("sink", Sink(database, prepares=False))
+    with SimCluster(1) as cluster:
+        run = cluster.submit(topology.graph(), layout)
+        run.wait(60.0)
+        (task,) = run.snapshot().waiting()
+        wait = task.health.wait
+        assert wait is not None
+        assert (task.component, wait.kind, wait.reached) == ("sink", WaitKind.UNAVAILABLE, False)
+        assert 50.0 < wait.for_s < 61.0
+        assert wait.tries >= 8
+        assert "ConnectionError: the database fails over" in wait.error.text
+        all_written(run, database, 200)
