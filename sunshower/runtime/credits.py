@@ -22,7 +22,8 @@ from sunshower.config import Config
 _FIRST_SLICE = 1  # a bolt of 5 s a record must not look as if it did not return
 FIRST_WINDOW = 2  # before anything is known: a record may be the work of seconds
 _GROWTH_MAX = 4
-_WINDOW_MIN = 4  # with 2, a bolt of 1 s a record stood idle for 13 to 19 % of the time
+_WINDOW_MIN, _WINDOW_MIN_S = 2, 4.0  # records, or as many as are worth so many seconds, up to …
+_SMALL_WINDOW = 4  # … these: with 2, a worker stood idle for 13 to 19 % of the time
 _MEMORY = 0.75  # how much of the old estimate a new measurement leaves
 
 
@@ -47,7 +48,8 @@ class ServiceTime:
         slice_records = min(int(config.slice_s / self._work_s), self.slice_records * _GROWTH_MAX)
         self.slice_records = max(1, slice_records)
         window = min(int(config.window_s / self.pace_s), self.window * _GROWTH_MAX)
-        window = max(_WINDOW_MIN, min(window, self.records_max))
+        least = max(_WINDOW_MIN, min(int(_WINDOW_MIN_S / self.pace_s), _SMALL_WINDOW))
+        window = max(least, min(window, self.records_max))
         if window <= self.window:
             self.window = window
         elif now >= self._grows_s:  # the first inputs say little of the pace

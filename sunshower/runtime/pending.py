@@ -68,6 +68,11 @@ class Pending:
         """How many roots may still be taken."""
         return max(0, self.limit - self._slots + self._free_count)
 
+    @property
+    def free(self) -> int:
+        """How many slots are free, whatever the limit."""
+        return self._free_count
+
     def take(
         self,
         payloads: Sequence[Any],

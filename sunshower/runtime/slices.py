@@ -10,6 +10,7 @@ each task of the worker.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import Any
@@ -34,6 +35,20 @@ from sunshower.runtime.wiring import Wired
 _SLICES_A_ROUND = 4  # one of so many goes to whose turn it is
 
 
+@dataclass(slots=True)
+class _Work:
+    """What some inputs have cost a bolt so far, in one slice or in several."""
+
+    inputs: int = 0
+    seconds: float = 0.0
+    waited_s: float = 0.0
+
+    def add(self, inputs: int, seconds: float, waited_s: float) -> None:
+        self.inputs += inputs
+        self.seconds += seconds
+        self.waited_s += waited_s
+
+
 class Slices:
     """The work of one worker, a slice at a time."""
 
@@ -53,6 +68,7 @@ class Slices:
         self._order = _order(wired)
         self._slices = 0  # since the last one that went round
         self._turn = 0  # the place in the round of who is asked first
+        self._work: dict[int, _Work] = {}  # bolt task → of an input that goes on yielding
         self._waits_since: dict[int, float] = {}  # bolt task → since when its inputs wait
         self._spouts = list(wired.spouts.values())
         self._config = config
@@ -119,11 +135,14 @@ class Slices:
             taken = self._take(bolt)
             self._renewals.end(bolt)
         now = self._clock.now()
-        if care.begin_pause(now) == -inf:
-            worked_s = max(0.0, now - before - bolt.flush_s)
-            bolt.service.measure(now, max(taken, 1), worked_s, before - since_s)
-        else:
+        work = self._work.setdefault(bolt.task.id, _Work())
+        work.add(taken, max(0.0, now - before - bolt.flush_s), before - since_s)
+        if care.begin_pause(now) != -inf:
             care.check_doubt(now)
+            del self._work[bolt.task.id]
+        elif bolt.unfinished is None:
+            bolt.service.measure(now, max(work.inputs, 1), work.seconds, work.waited_s)
+            del self._work[bolt.task.id]
         if self._has_work(bolt):
             self._waits_since[bolt.task.id] = now
         else:
@@ -191,6 +210,7 @@ class Slices:
         if spout.next_emit_s > now:
             return False
         limit = min(spout.service.slice_records, spout.outlets.window)
+        replayed = spout.replays.replayed
         try:
             if spout.behind and self._call(spout.task, "records or tables", spout.skip):
                 spout.rest.end()
@@ -200,7 +220,9 @@ class Slices:
             self._opening.wait_for(spout, raised)
             return True
         if spout.supervision.in_a_row or spout.supervision.wait is not None:
-            spout.supervision.went_well(now, progress=emitted > 0)
+            fresh = emitted - (spout.replays.replayed - replayed)
+            if fresh or not emitted:  # replays alone say nothing of the source
+                spout.supervision.went_well(now, progress=fresh > 0)
         if emitted:
             spout.supervision.proven = True
             ended = self._clock.now()

@@ -177,9 +177,9 @@ class SpoutTask(Supervised):
         ∞ if that depends on others. Looked at several times in each slice."""
         asks = True
         if self._reports.tracked:
-            if not (room := self.pending.room):
+            if not self.pending.room:
                 return math.inf
-            asks = room > len(self.replays.line) or self.behind > 0
+            asks = self.pending.free > len(self.replays.line) or self.behind > 0
         return min(self.rest.until_s if asks else math.inf, self.replays.line.next_s)
 
     @property
@@ -336,10 +336,11 @@ class SpoutTask(Supervised):
 
     @property
     def _fresh_room(self) -> int:
-        """How many fresh records may be taken in: what is in line keeps its place."""
+        """How many fresh records may be taken in. What is in line keeps its slot; to a limit that
+        adapts it does not count, or one message that keeps failing would hold up the others."""
         if not self._reports.tracked:
             return _NO_LIMIT
-        return self.pending.room - len(self.replays.line)
+        return min(self.pending.room, self.pending.free - len(self.replays.line))
 
     def _message_ids(self, released: Released) -> list[Any]:
         raise NotImplementedError

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from sunshower.errors import KafkaUnreachable, SparkUnavailable, StoreError, StoreUnreachable
-from sunshower.outages import _KAFKA_CODES, is_unavailable
+from sunshower.outages import KAFKA_CODES, is_unavailable
 
 
 class HTTPError(OSError):
@@ -209,6 +209,6 @@ def test_errors_of_kafka_by_their_codes() -> None:
         for name, code in codes.items()
         if name.isupper() and is_unavailable(kafka.KafkaException(kafka.KafkaError(code)))
     }
-    assert found == _KAFKA_CODES  # so each code of the table is one that the client has
+    assert found == KAFKA_CODES  # so each code of the table is one that the client has
     assert not is_unavailable(kafka.KafkaException("no KafkaError"))
     assert not is_unavailable(kafka.KafkaException())
