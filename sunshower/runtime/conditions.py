@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from sunshower.runtime.book import Book
 from sunshower.runtime.metrics import TaskStats, WorkerStats
 from sunshower.runtime.plan import Plan
-from sunshower.runtime.supervision import WaitKind
+from sunshower.runtime.spout_task import SpoutTask
+from sunshower.runtime.supervision import Supervision, WaitKind
 
 _SLOW_PART = 0.25  # of the message timeout: who makes tuples wait for longer is named
 _STEP = 1.5  # and named anew when it has become longer or shorter by so much
@@ -82,6 +83,28 @@ class ConditionTracker:
         if component == last and last_s / _STEP < wait_s < last_s * _STEP:
             return self.now.slowest
         return component, wait_s
+
+
+def apply(
+    conditions: Conditions,
+    plan: Plan,
+    spouts: Iterable[SpoutTask],
+    supervisions: Iterable[Supervision],
+    now: float,
+) -> None:
+    """Tell the tasks of a worker what is known of their components, and of those downstream."""
+    for care in supervisions:
+        care.proven |= care.task.component in conditions.proven
+        care.others_succeed = care.task.component in conditions.succeeding
+    component, wait_s = conditions.slowest
+    slowest = (
+        f"tuples wait longest before {component!r}, about {wait_s:.0f} s: give it more tasks, "
+        "make it faster, or raise message_timeout_s"
+    )
+    for spout in spouts:
+        reached = plan.graph.downstream(spout.task.component)
+        spout.deadlines.hold(not reached.isdisjoint(conditions.waiting), now)
+        spout.deadlines.slowest = slowest if component in reached else ""
 
 
 _DOUBT = WaitKind.DOUBT

@@ -25,7 +25,6 @@ from sunshower.config import Config
 from sunshower.failures import Cause, Failure
 from sunshower.runtime import chronicle
 from sunshower.runtime.bolt_task import untracked
-from sunshower.runtime.congestion import Congestion
 from sunshower.runtime.credits import ServiceTime
 from sunshower.runtime.deadlines import Deadlines
 from sunshower.runtime.ids import I64, U64
@@ -33,6 +32,7 @@ from sunshower.runtime.luggage import Luggage
 from sunshower.runtime.metrics import Counts, Latencies, TaskStats
 from sunshower.runtime.outlets import Outlets
 from sunshower.runtime.pending import F64, Pending, Released
+from sunshower.runtime.pending_limit import PendingLimit
 from sunshower.runtime.replays import Replays
 from sunshower.runtime.reports import Reports
 from sunshower.runtime.resting import Rest
@@ -70,18 +70,13 @@ class SpoutTask(Supervised):
         self.replays = Replays(self.task, retries, config.replay_share, self)
         self._reports = reports
         self._config = config
-        self._deadlines = Deadlines(config, pending, reports)
+        self.deadlines = Deadlines(config, pending, reports)
         self._acked = self._failed = 0
-        self._moved_s = 0.0  # when a tree was opened or completed last
         self._first_replay_s: float | None = None
         self._done_s: float | None = None
         self.rest = Rest(config.idle_poll_s)  # of the source
-        self._congestion: Congestion | None = None
-        if config.spout_pending == "auto":
-            self._congestion = Congestion(config, config.spout_slots)
-            pending.limit = self._congestion.limit
+        self.limit = PendingLimit(config, pending)
         self._hears_ack = self._hears_fail = False
-        self.may_be_held = False  # a bolt downstream may keep tuples before it acks any
 
     def open(self, context: Context) -> None:
         """Make the spout and get it ready, before the first emit. Raises Raised; then it may be
@@ -94,8 +89,8 @@ class SpoutTask(Supervised):
     def _adopt(self, spout: Spout[Any]) -> None:
         self.spout = spout
         self.replays.keeps = spout.replay
-        if not spout.replay:  # it decides by itself how much is open
-            self._congestion, self.pending.limit = None, self._config.spout_slots
+        if not spout.replay:
+            self.limit.lift()
         self._hears_ack = type(spout).ack is not Spout.ack
         self._hears_fail = type(spout).fail is not Spout.fail
 
@@ -190,27 +185,18 @@ class SpoutTask(Supervised):
     @property
     def next_look_s(self) -> float:
         """The time of the next deadline or sweep, or when to look whether the limit is too low."""
-        return min(self._deadlines.next_s, self._stalls_s)
-
-    @property
-    def _stalls_s(self) -> float:
-        if self._congestion is None or not self.may_be_held or self.pending.room:
-            return math.inf
-        return math.inf if self.outlets.full else self._moved_s + self._config.window_s
+        return min(self.deadlines.next_s, self.limit.stalls_s(is_blocked=self.outlets.full))
 
     def look(self, now: float) -> None:
         """Fail what is overdue, and what a death has touched and nobody has completed."""
-        if self._congestion is not None and now >= self._stalls_s:
-            self._congestion.stalled()
-            self._moved_s = now
-            self.pending.limit = self._congestion.limit
-        self._time_out(self._deadlines.overdue(now), now)
-        for sweep in self._deadlines.ripe(now):
+        self.limit.look(now, is_blocked=self.outlets.full)
+        self._time_out(self.deadlines.overdue(now), now)
+        for sweep in self.deadlines.ripe(now):
             self.failed(sweep.roots, sweep.failure, now)
 
     def heard_of(self, roots: U64, ages_s: F64, now: float) -> None:
         """An acker's answer: how long ago each was last heard of. See progress.py."""
-        self._time_out(self._deadlines.heard_of(roots, ages_s, now), now)
+        self._time_out(self.deadlines.heard_of(roots, ages_s, now), now)
 
     def expire(self, now: float) -> None:
         """An experiment wants all that is pending to have timed out."""
@@ -222,22 +208,18 @@ class SpoutTask(Supervised):
 
         `residues`: only slots with slot % stride in it (a dead acker shard's); None: all.
         """
-        self._deadlines.sweep(now, failure, residues, stride)
+        self.deadlines.sweep(now, failure, residues, stride)
 
     def complete(self, roots: U64, now: float) -> None:
         """The ackers say that these trees are done."""
-        reached = self._congestion is not None and self._fresh_room <= 0
+        reached = self.limit.adapts and self._fresh_room <= 0
         released = self.pending.release(roots)
         self._acked += len(released.roots)
-        self._moved_s = now
         if self.scribe is not None and len(released.roots):
             chronicle.completed(self.scribe, self.task.id, released)
         latencies_s = now - released.emitted_s
         self.latencies.add(latencies_s)
-        if self._congestion is not None and len(latencies_s):
-            mean_s = float(latencies_s.mean())
-            self._congestion.completed(now, len(latencies_s), mean_s, reached)
-            self.pending.limit = self._congestion.limit
+        self.limit.completed(now, latencies_s, reached=reached)
         self._done_s = now if self.done else None
         if self.replays.replayed and self._first_replay_s is None and (released.attempts > 1).any():
             self._first_replay_s = now
@@ -267,15 +249,9 @@ class SpoutTask(Supervised):
         called before `open`, when no record is there yet."""
         self.replays.remember(times, failure)
 
-    def hold(self, held: bool, slowest: str, now: float) -> None:
-        """Whether a component downstream waits for a dependency: then deadlines stand still.
-        `slowest`: where tuples wait longest, to be said of those that time out."""
-        self._deadlines.hold(held, now)
-        self._deadlines.slowest = slowest
-
     def postpone(self, roots: U64, now: float) -> None:
         """A bolt asked for more time. Storm: OutputCollector.resetTimeout."""
-        self._deadlines.postpone(roots, now)
+        self.deadlines.postpone(roots, now)
 
     def tick(self) -> None:
         """Call the spout's tick. Nothing can be emitted there, so nothing waits for room."""
@@ -336,8 +312,8 @@ class SpoutTask(Supervised):
 
     @property
     def _fresh_room(self) -> int:
-        """How many fresh records may be taken in. What is in line keeps its slot; to a limit that
-        adapts it does not count, or one message that keeps failing would hold up the others."""
+        """How many fresh records may be taken in. What is in line keeps its slot, but does not
+        count to a limit that adapts: one message that keeps failing must not hold up the others."""
         if not self._reports.tracked:
             return _NO_LIMIT
         return min(self.pending.room, self.pending.free - len(self.replays.line))
@@ -368,7 +344,7 @@ class SpoutTask(Supervised):
         message_ids: list[Any] | None = None,
     ) -> U64:
         """Roots for what is about to be sent; `message_ids`: if they are not the numbers."""
-        self._moved_s = now
+        self.limit.opened(now)
         roots = self.pending.take(payloads, numbers, attempts, now, self._config.message_timeout_s)
         if self.scribe is not None and len(roots):
             chronicle.emitted(self.scribe, self.task.id, roots, numbers, attempts, message_ids)
@@ -392,10 +368,8 @@ class SpoutTask(Supervised):
 
     def _time_out(self, roots: U64, now: float, failure: Failure | None = None) -> None:
         if len(roots):
-            if self._congestion is not None:
-                self._congestion.timed_out(now)
-                self.pending.limit = self._congestion.limit
-            self.failed(roots, failure or self._deadlines.missed, now)
+            self.limit.timed_out(now)
+            self.failed(roots, failure or self.deadlines.missed, now)
 
     def _fail(
         self,
@@ -415,7 +389,7 @@ class SpoutTask(Supervised):
         if self.scribe is not None and count:
             chronicle.failed(self.scribe, self.task.id, released, failures)
         message_ids = self._message_ids(released)
-        held = self._deadlines.held
+        held = self.deadlines.held
         self.replays.fail(released, message_ids, failures, now, accused=accused, held=held)
         if self.replays.keeps and count:
             self._reports.failed.append(released.roots)

@@ -37,7 +37,7 @@ from sunshower.runtime.supervision import Supervised, Supervision
 from sunshower.runtime.table_spout import TablesSpoutTask
 from sunshower.topologies.components import Context, tell_nobody
 from sunshower.topologies.graph import Level, Subscription
-from sunshower.topologies.retry import DEAD_LETTERS, Retry
+from sunshower.topologies.retry import Retry
 
 _SPOUTS: dict[Level, type[SpoutTask]] = {
     Level.RECORDS: RecordsSpoutTask,
@@ -123,35 +123,23 @@ def wire(
         component = plan.component(task)
         config = plan.graph.config_of(component)
         why, wait_s = gone.get(task.id, (None, 0.0))
-        care = Supervision(
-            task,
-            config,
-            first_try_s + wait_s,
-            why,
-            plan.graph.unavailable,
-            generator.random,
-        )
+        place = (task, config, first_try_s + wait_s, why)
+        care = Supervision(*place, plan.graph.unavailable, generator.random)
         if component.level.is_spout:
-            place = (plan.incarnation(task, life), config.spout_slots)
-            pending = Pending(*place, recorder.tables(task.id, *place))
+            own = (plan.incarnation(task, life), config.spout_slots)
+            pending = Pending(*own, recorder.tables(task.id, *own))
             retry = component.retry or Retry(attempts=config.attempts_max)
             retries = Retries(retry, generator, config.unavailable_max_s)
             wired.spouts[task.id] = _SPOUTS[component.level](
                 care, component.instance, pending, outlets, wired.reports, config, retries
             )
-            reached = [plan.graph.components[id] for id in plan.graph.downstream(component.id)]
-            may_be_held = any(bolt.level is Level.EXECUTE for bolt in reached)
-            wired.spouts[task.id].may_be_held = may_be_held
+            wired.spouts[task.id].limit.may_be_held = plan.graph.may_hold(component.id)
         else:
-            if any(read.stream == DEAD_LETTERS for read in component.inputs):
+            if component.reads_dead_letters:
                 wired.letter_readers.add(task.id)
+            service = ServiceTime(config)
             wired.bolts[task.id] = _BOLTS[component.level](
-                care,
-                component.instance,
-                outlets,
-                wired.reports,
-                ServiceTime(config),
-                plan.streams,
+                care, component.instance, outlets, wired.reports, service, plan.streams
             )
     supervised: list[Supervised] = [*wired.spouts.values(), *wired.bolts.values()]
     for one in supervised:

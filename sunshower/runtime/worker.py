@@ -23,7 +23,7 @@ from sunshower.runtime.blackbox import Recorder
 from sunshower.runtime.bolt_task import BoltTask
 from sunshower.runtime.calls import Calls
 from sunshower.runtime.channels import Inflow, RemoteChannel
-from sunshower.runtime.conditions import Conditions
+from sunshower.runtime.conditions import apply
 from sunshower.runtime.credits import FIRST_WINDOW
 from sunshower.runtime.disturbances import Disturbances
 from sunshower.runtime.fence import Fence, Marks
@@ -196,10 +196,11 @@ class Worker:
 
     def wish(self, wish: Wish) -> None:
         """What the spouts are to do from now on, and what disturbs the tasks here."""
-        self._hear_conditions(wish.conditions)
+        now = self._clock.now()
+        apply(wish.conditions, self.plan, self._spouts, self.supervisions, now)
         if self._disturbances.wish(wish.havoc):
             for spout in self._spouts:
-                self._call(spout.task, "fail", partial(spout.expire, self._clock.now()))
+                self._call(spout.task, "fail", partial(spout.expire, now))
         if wish.active is not self._opening.active:
             self._opening.active = wish.active
             for spout in self._spouts:
@@ -263,12 +264,13 @@ class Worker:
     @property
     def idle(self) -> bool:
         """Nothing waits in an inbox and nothing is on its way out."""
-        for inbox in self._wired.inboxes.values():
-            if inbox.entries:
-                return False
-        if any(bolt.unfinished is not None for bolt in self._wired.bolts.values()):
-            return False
-        return all(lane.idle for lane in self._lanes.values())
+        return not self._has_inputs and all(lane.idle for lane in self._lanes.values())
+
+    @property
+    def _has_inputs(self) -> bool:
+        inboxes, bolts = self._wired.inboxes.values(), self._wired.bolts.values()
+        waiting = any(inbox.entries for inbox in inboxes)
+        return waiting or any(bolt.unfinished is not None for bolt in bolts)
 
     @property
     def finished(self) -> bool:
@@ -277,9 +279,8 @@ class Worker:
 
     def stats(self) -> WorkerStats:
         """The worker at this moment."""
-        now = self._clock.now()
         for care in self.supervisions:
-            care.now_s = now
+            care.now_s = self._clock.now()
         spouts = [spout.stats() for spout in self._spouts]
         bolts = [self._queue(bolt.stats(), bolt) for bolt in self._wired.bolts.values()]
         tasks = (*self._wired.bolts.values(), *self._spouts)
@@ -332,33 +333,16 @@ class Worker:
         self._closed = True
         tasks = [*self._spouts, *self._wired.bolts.values()]
         left = {id for id, own in (self._packed or {}).items() if own.instance is None}  # elsewhere
-        said = [task.close() for task in tasks if task.task.id not in left]
+        said = (task.close() for task in tasks if task.task.id not in left)
         return [error for error in said if error is not None]
 
     # ---- how ------------------------------------------------------------------------------
 
     def _fence_in(self, marks: Marks | None, recorder: Recorder) -> None:
-        for spout in self._spouts:
-            if isinstance(spout, RecordsSpoutTask):
-                spout.recorder = recorder
-                if marks is not None:
-                    spout.fence = Fence(spout.task.id, marks, self._clock)
-
-    def _hear_conditions(self, conditions: Conditions) -> None:
-        """Tell the tasks here what is known of their components, and of those downstream."""
-        now = self._clock.now()
-        for care in self.supervisions:
-            care.proven |= care.task.component in conditions.proven
-            care.others_succeed = care.task.component in conditions.succeeding
-        component, wait_s = conditions.slowest
-        slowest = (
-            f"tuples wait longest before {component!r}, about {wait_s:.0f} s: give it more tasks, "
-            "make it faster, or raise message_timeout_s"
-        )
-        for spout in self._spouts:
-            reached = self.plan.graph.downstream(spout.task.component)
-            held = not reached.isdisjoint(conditions.waiting)
-            spout.hold(held, slowest if component in reached else "", now)
+        for spout in (one for one in self._spouts if isinstance(one, RecordsSpoutTask)):
+            spout.recorder = recorder
+            if marks is not None:
+                spout.fence = Fence(spout.task.id, marks, self._clock)
 
     def _queue(self, stats: TaskStats, bolt: BoltTask) -> TaskStats:
         """What waits before a bolt task belongs to its statistics."""
@@ -369,9 +353,7 @@ class Worker:
     def _may_go_on(self) -> bool:
         if self._spouts:
             return True
-        return any(inbox.entries for inbox in self._wired.inboxes.values()) or any(
-            bolt.unfinished is not None for bolt in self._wired.bolts.values()
-        )
+        return self._has_inputs
 
     def _until_next(self, now: float) -> float | None:
         soonest = inf if self._grant_at_s is None else self._grant_at_s

@@ -12,7 +12,7 @@ from sunshower.config import Config
 from sunshower.errors import ConfigError
 from sunshower.records import Schema
 from sunshower.topologies.groupings import Grouping
-from sunshower.topologies.retry import Retry
+from sunshower.topologies.retry import DEAD_LETTERS, Retry
 
 
 class Level(Enum):
@@ -78,6 +78,11 @@ class Component:
     tick_s: float | None = None
     retry: Retry | None = None  # spouts; None: Config.attempts_max and the defaults of Retry
 
+    @property
+    def reads_dead_letters(self) -> bool:
+        """Whether it is a bolt that dead letters go to."""
+        return any(read.stream == DEAD_LETTERS for read in self.inputs)
+
     def instance(self) -> Any:
         """The object (or function) of one task: tasks never share one, not even in one worker."""
         if isinstance(self.implementation, type):
@@ -131,6 +136,11 @@ class Graph:
             for subscription in bolt.inputs:
                 if (subscription.source, subscription.stream) == (source, stream):
                     yield bolt, subscription
+
+    def may_hold(self, source: str) -> bool:
+        """Whether a bolt that a record of `source` can reach may keep it before it acks it."""
+        reached = self.downstream(source)
+        return any(bolt.id in reached and bolt.level is Level.EXECUTE for bolt in self.bolts)
 
     def downstream(self, source: str) -> set[str]:
         """The ids of all components that a record of `source` can reach."""

@@ -79,8 +79,8 @@ SPOUTS = [
         "A tree that a bolt has forgotten is pending for ever, and its place with it.",
         slip(
             "spout_task:SpoutTask.look",
-            "self._time_out(self._deadlines.overdue(now), now)",
-            "self._deadlines.overdue(now)",
+            "self._time_out(self.deadlines.overdue(now), now)",
+            "self.deadlines.overdue(now)",
         ),
         on="hands",
     ),

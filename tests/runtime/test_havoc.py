@@ -242,7 +242,7 @@ def test_new_life_does_not_expire_what_others_did_before_it() -> None:
 def test_expiration_is_a_timeout_to_whoever_adapts_to_timeouts() -> None:
     run = waiting("auto")
     (spout,) = run.worker._spouts
-    assert spout._congestion is not None
-    spout._congestion.limit = spout.pending.limit = 16
+    assert spout.limit._congestion is not None
+    spout.limit._congestion.limit = spout.pending.limit = 16
     run.worker.wish(Wish(havoc=Havoc(expirations=1)))
     assert spout.pending.limit == 8

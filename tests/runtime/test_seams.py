@@ -142,7 +142,7 @@ def test_deaths_over_a_message_of_a_manual_spout_are_not_held_against_another() 
 
 def test_limit_that_congestion_has_halved_holds_for_replays_of_a_manual_spout_too() -> None:
     spout = Rig(topology(Manual, spout_pending="auto"), adapts=True).spout("numbers")
-    spout._congestion.limit = spout.pending.limit = 16
+    spout.limit._congestion.limit = spout.pending.limit = 16
     spout.emit(0.0, 16)
     spout._time_out(spout.pending.all_roots(), 30.0)
     spout.emit(60.0, 1000)
