@@ -259,6 +259,45 @@ def test_quarantined_task(seed: int) -> None:
     assert "no such disk" in error.text
 
 
+def while_away(error: Exception, from_s: float, to_s: float) -> tuple[list[Stage], Work]:
+    """Work that raises `error` between two moments of the clock of the stage in the list."""
+    stages: list[Stage] = []
+
+    def work(seen: int, before: int) -> None:
+        if from_s <= stages[0].journal.clock.now() < to_s:
+            raise error
+
+    return stages, work
+
+
+@SEEDS
+def test_outage(seed: int) -> None:
+    stages, work = while_away(ConnectionRefusedError("no database answers"), 0.0, 20.0)
+    stages.append(Stage(work, seed=seed, spout={"retry": Retry(attempts=1, dead_letters=True)}))
+    journal = stages[0].run()
+    assert {heard.failure.cause for heard in journal.heard} == {Cause.UNAVAILABLE}
+    assert "no database answers" in journal.heard[0].failure.reason
+    assert not journal.letters, "with a single attempt each"
+    assert set(journal.stored) == set(range(stages[0].total))
+    assert journal.clock.now() < 20.0 + 20.0, "two waits of ten seconds at most"
+
+
+@SEEDS
+def test_doubt(seed: int) -> None:
+    stages, work = while_away(ValueError("who knows"), 0.0, 20.0)
+
+    def after_the_first(seen: int, before: int) -> None:
+        if seen >= 3:  # so the component has succeeded
+            work(seen, before)
+
+    stages.append(Stage(after_the_first, seed=seed, spout={"retry": PATIENT}))
+    journal = stages[0].run()
+    charged = [heard for heard in journal.heard if heard.failure.is_charged]
+    assert len({heard.number for heard in charged}) <= 10, "then nothing more is charged"
+    assert any(heard.failure.in_doubt for heard in journal.heard)
+    assert set(journal.stored) | {letter.message_id for letter in journal.letters} == set(range(40))
+
+
 class Twins(Bolt[Number, Number]):
     """In a cycle with itself: every number becomes two, for ever."""
 
