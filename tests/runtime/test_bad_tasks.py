@@ -241,7 +241,7 @@ def test_spout_that_cannot_be_opened_emits_nothing_and_fails_the_topology() -> N
 
 
 def test_quarantined_source_still_has_its_failed_records_replayed() -> None:
-    chains, refused = Chains(), []
+    chains, refused = Chains(spout_pending=9), []
 
     class Bad(Spout[Number]):
         def records(self) -> Iterator[Number]:
