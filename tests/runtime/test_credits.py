@@ -79,7 +79,7 @@ def test_one_slow_slice_is_forgotten() -> None:
     assert measured.slices(30, 1e-3).window == pytest.approx(250, rel=0.05)
 
 
-# ---- pace -----------------------------------------------------------------------------------------
+# ---- pace ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("waited_s", [1e-3, 1e-2])

@@ -159,7 +159,7 @@ def test_doubt_ends_the_topology_after_ten_minutes_with_the_last_error() -> None
         judge(found, BROKEN, number)
     care.begin_pause(100.0)
     care.check_doubt(699.9)
-    with pytest.raises(TopologyFailed, match="work.* for 10 minutes(.|\n)*ValueError: no"):
+    with pytest.raises(TopologyFailed, match=r"work.* for 10 minutes(.|\n)*ValueError: no"):
         care.check_doubt(700.0)
 
 

@@ -61,7 +61,7 @@ def values(batches: list[Batch]) -> list[int]:
     return [record.value for record in records_of(batches)]
 
 
-# ---- a piece --------------------------------------------------------------------------------------
+# ---- a piece ------------------------------------------------------------------------------------
 
 
 @lazily
@@ -159,7 +159,7 @@ def test_an_input_that_nobody_follows_leaves_in_pieces_without_a_report(
     assert not here.reports().acks
 
 
-# ---- an exception ---------------------------------------------------------------------------------
+# ---- an exception -------------------------------------------------------------------------------
 
 
 @lazily
@@ -187,7 +187,11 @@ def test_an_exception_in_a_later_piece_fails_the_tree_to_which_what_was_sent_bel
     assert not here.sent("next"), "nothing of the piece that raised"
     told = here.reports()
     ((root, (failure,)),) = told.fails.items()
-    assert (root, failure.cause, failure.reason) == (ROOT, Cause.EXCEPTION, "ValueError: at the end")
+    assert (root, failure.cause, failure.reason) == (
+        ROOT,
+        Cause.EXCEPTION,
+        "ValueError: at the end",
+    )
     assert not told.acks
     counts = bolt.stats().counts
     assert (counts.executed, counts.acked, counts.failed) == (1, 0, 1)
@@ -207,7 +211,7 @@ def test_neighbours_of_an_input_that_raises_in_a_later_piece_go_on(
     assert (set(told.fails), set(told.acks)) == ({ROOT + 1}, {ROOT, ROOT + 2})
 
 
-# ---- a generator without an end -------------------------------------------------------------------
+# ---- a generator without an end -----------------------------------------------------------------
 
 
 class Endless(Bolt[Number, Number]):

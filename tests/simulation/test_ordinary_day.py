@@ -1,4 +1,4 @@
-"""An ordinary day costs time and nothing else: a slow bolt, dead letters, a dependency that is away.
+"""An ordinary day costs time and nothing else: slow bolts, dead letters, dependencies away.
 
 A quarter of an hour is thirty message timeouts.
 """
@@ -25,7 +25,6 @@ CALL_S = 1e-6  # what a call costs in the simulator, beside what user code does 
 every_layout = pytest.mark.parametrize("layout", Layout)
 
 
-
 class Slow(Bolt[Number, None]):
     """It takes `seconds` for each number, and raises for the last of each `raises` of them."""
 
@@ -45,7 +44,7 @@ def parse(record: Number) -> Iterator[Number]:
     yield record
 
 
-# ---- a slow bolt behind a fast one ----------------------------------------------------------------
+# ---- a slow bolt behind a fast one --------------------------------------------------------------
 
 
 def slow_chain(cost_s: float, **settings: Any) -> Topology:
@@ -92,7 +91,7 @@ def test_windows_alone_hold_back_a_spout_that_may_have_much_more_open(
         assert_at_full_speed(run, cost_s, 12)
 
 
-# ---- dead letters beside a busy bolt --------------------------------------------------------------
+# ---- dead letters beside a busy bolt ------------------------------------------------------------
 
 
 class Letters(Shared):
@@ -144,7 +143,7 @@ def test_dead_letters_are_written_while_a_bolt_beside_their_reader_is_busy(
         assert processed >= 0.95 * QUARTER_S / SLOW_S
 
 
-# ---- a dependency that is away --------------------------------------------------------------------
+# ---- a dependency that is away ------------------------------------------------------------------
 
 
 class Database(Shared):
