@@ -15,7 +15,7 @@ from sunshower.runtime.worker import Worker
 from tests.runtime.test_under_load import Watch
 
 CONFIG = Config(slice_s=0.005, window_s=0.25)
-LEAST = 4
+LEAST = 2  # of a task of many seconds a record
 
 
 @dataclass
@@ -79,7 +79,7 @@ def test_one_slow_slice_is_forgotten() -> None:
     assert measured.slices(30, 1e-3).window == pytest.approx(250, rel=0.05)
 
 
-# ---- pace ---------------------------------------------------------------------------------------
+# ---- pace ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("waited_s", [1e-3, 1e-2])

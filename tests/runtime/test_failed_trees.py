@@ -92,7 +92,7 @@ def test_no_living_tree_is_taken_for_a_failed_one_while_its_slot_goes_round_the_
     assert found == [True, True, False, True, True]
 
 
-# ---- what is dropped ----------------------------------------------------------------------------
+# ---- what is dropped -----------------------------------------------------------------------------
 
 
 def batch(*trees: list[int]) -> Batch:
@@ -128,7 +128,7 @@ def test_a_batch_of_living_trees_is_the_same_object() -> None:
     assert knowing().living(given) is given
 
 
-# ---- who is told --------------------------------------------------------------------------------
+# ---- who is told ---------------------------------------------------------------------------------
 
 
 def sink(record: Number) -> None: ...

@@ -33,7 +33,7 @@ def judge(
     return found.judge(failure, record, error or errors.get(failure.cause, ValueError("no")))
 
 
-# ---- an outage ----------------------------------------------------------------------------------
+# ---- an outage ---------------------------------------------------------------------------------
 
 
 def test_second_outage_in_a_row_pauses_the_task_and_nothing_is_charged() -> None:
@@ -75,7 +75,7 @@ def test_a_success_ends_the_pause() -> None:
     assert care.wait is None, "a new row"
 
 
-# ---- a bug, or poison ---------------------------------------------------------------------------
+# ---- a bug, or poison --------------------------------------------------------------------------
 
 
 def test_errors_of_a_component_that_never_succeeded_are_charged_however_many_they_are() -> None:
@@ -126,7 +126,7 @@ def test_a_bolt_may_end_the_topology() -> None:
         judge(found, BROKEN, 1, TopologyFailed("enough"))
 
 
-# ---- doubt --------------------------------------------------------------------------------------
+# ---- doubt -------------------------------------------------------------------------------------
 
 
 def test_ten_different_records_in_a_row_bring_doubt_and_nothing_more_is_charged() -> None:
@@ -176,7 +176,7 @@ def test_an_outage_does_not_count_towards_the_ten_minutes_of_doubt() -> None:
     care.check_doubt(10_599.0)
 
 
-# ---- in a bolt ----------------------------------------------------------------------------------
+# ---- in a bolt ---------------------------------------------------------------------------------
 
 
 class Scripted(Bolt[Number, None]):

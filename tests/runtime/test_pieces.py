@@ -61,7 +61,7 @@ def values(batches: list[Batch]) -> list[int]:
     return [record.value for record in records_of(batches)]
 
 
-# ---- a piece ------------------------------------------------------------------------------------
+# ---- a piece -------------------------------------------------------------------------------------
 
 
 @lazily
@@ -159,7 +159,7 @@ def test_an_input_that_nobody_follows_leaves_in_pieces_without_a_report(
     assert not here.reports().acks
 
 
-# ---- an exception -------------------------------------------------------------------------------
+# ---- an exception --------------------------------------------------------------------------------
 
 
 @lazily
@@ -211,7 +211,7 @@ def test_neighbours_of_an_input_that_raises_in_a_later_piece_go_on(
     assert (set(told.fails), set(told.acks)) == ({ROOT + 1}, {ROOT, ROOT + 2})
 
 
-# ---- a generator without an end -----------------------------------------------------------------
+# ---- a generator without an end ------------------------------------------------------------------
 
 
 class Endless(Bolt[Number, Number]):

@@ -1,4 +1,4 @@
-"""An ordinary day costs time and nothing else: slow bolts, dead letters, dependencies away.
+"""An ordinary day costs time and nothing else: a slow bolt, dead letters, an outage.
 
 A quarter of an hour is thirty message timeouts.
 """
@@ -44,7 +44,7 @@ def parse(record: Number) -> Iterator[Number]:
     yield record
 
 
-# ---- a slow bolt behind a fast one --------------------------------------------------------------
+# ---- a slow bolt behind a fast one ---------------------------------------------------------------
 
 
 def slow_chain(cost_s: float, **settings: Any) -> Topology:
@@ -64,7 +64,7 @@ def assert_at_full_speed(run: SimRun, cost_s: float, queued: int) -> None:
     assert numbers.acked >= 0.9 * run.now() / cost_s
     longest_s = found.latencies("numbers").percentile(100)
     assert longest_s is not None
-    assert longest_s < max(2.0, queued * cost_s)
+    assert longest_s < max(3.0, queued * cost_s)
 
 
 @every_layout
@@ -77,7 +77,7 @@ def test_chain_runs_at_the_speed_of_its_slow_bolt_and_nothing_times_out(
     with SimCluster(1, drift=0.0, call_s=CALL_S) as cluster:
         run = cluster.submit(slow_chain(cost_s).graph(), layout)
         run.wait(seconds)
-        assert_at_full_speed(run, cost_s, 12)
+        assert_at_full_speed(run, cost_s, 7)
 
 
 @every_layout
@@ -91,7 +91,7 @@ def test_windows_alone_hold_back_a_spout_that_may_have_much_more_open(
         assert_at_full_speed(run, cost_s, 12)
 
 
-# ---- dead letters beside a busy bolt ------------------------------------------------------------
+# ---- dead letters beside a busy bolt -------------------------------------------------------------
 
 
 class Letters(Shared):
@@ -143,7 +143,7 @@ def test_dead_letters_are_written_while_a_bolt_beside_their_reader_is_busy(
         assert processed >= 0.95 * QUARTER_S / SLOW_S
 
 
-# ---- a dependency that is away ------------------------------------------------------------------
+# ---- a dependency that is away -------------------------------------------------------------------
 
 
 class Database(Shared):
