@@ -77,7 +77,7 @@ def test_chain_runs_at_the_speed_of_its_slow_bolt_and_nothing_times_out(
     with SimCluster(1, drift=0.0, call_s=CALL_S) as cluster:
         run = cluster.submit(slow_chain(cost_s).graph(), layout)
         run.wait(seconds)
-        assert_at_full_speed(run, cost_s, 7)
+        assert_at_full_speed(run, cost_s, 12)
 
 
 @every_layout
