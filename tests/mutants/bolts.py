@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import mutant, slip
 
 _BOLT = "bolt_task:BoltTask"
-_AUTOMATIC = "bolt_task:AutomaticBoltTask"
+_AUTOMATIC = "automatic_bolt:AutomaticBoltTask"
 
 BOLTS = [
     mutant(
@@ -31,7 +31,7 @@ BOLTS = [
         "an input without outputs reports its neighbour's",
         "The XOR of an empty segment is that of the one before it, as numpy's reduceat has it.",
         slip(
-            "bolt_task:segment_xor",
+            "automatic_bolt:segment_xor",
             "result[1:] ^= upto[:-1]",
             "result[1:] ^= upto[:-1]\n"
             "    result[1:] = np.where(result[1:] == 0, result[:-1], result[1:])",
@@ -67,9 +67,24 @@ BOLTS = [
         ),
     ),
     mutant(
-        "what an input made before it raised is sent",
-        "The function has raised, and its outputs so far go on all the same: half of a result.",
-        slip(f"{_AUTOMATIC}._run", "del outputs[ends[-1] if ends else 0 :]", "pass"),
+        "an input that goes on yielding is done with its first piece",
+        "It had more to yield than there was room for, and the rest is never asked for.",
+        slip(f"{_AUTOMATIC}._finish", "if made.rest is not None and last not in flushed:", "if 0:"),
+    ),
+    mutant(
+        "the edges of former pieces are forgotten",
+        "An input is acked with the edges of its last piece: its tree is never complete.",
+        slip(f"{_AUTOMATIC}._finish", "xors ^= before", "pass"),
+    ),
+    mutant(
+        "what was not begun of a batch is lost",
+        "There was no room for it, and nobody puts it back into the inbox.",
+        slip("slices:Slices._take", "inbox.put_back(rest, origin, seq)", "pass"),
+    ),
+    mutant(
+        "a replay in the slot of a failed tree is dropped with it",
+        "The generation after the one that failed is taken for over, too.",
+        slip("failed_trees:FailedTrees.are_over", "(ahead >= 0)", "(ahead >= -256)"),
     ),
     mutant(
         "an input whose function raised is acked",

@@ -84,7 +84,7 @@ ROADS = [
             "False",
         ),
         on="ghosts",
-        seen=26,
+        seen=216,
     ),
     mutant(
         "packets of a former life are taken",

@@ -11,9 +11,7 @@ SPOUTS = [
         "an incarnation is used again",
         "A spout that was started again has the number of its former life: late reports and "
         "verdicts of that life fall on its new trees.",
-        slip(
-            "plan:Plan.incarnation", "number = life * len(self.spouts)", "number = len(self.spouts)"
-        ),
+        slip("plan:Plan.incarnation", "return life % lives_max(count) * count", "return count"),
     ),
     mutant(
         "a spout does not look at the generation of a verdict",
@@ -155,7 +153,11 @@ SPOUTS = [
     mutant(
         "failures of the machinery count as attempts",
         "A message that was in the way of five deaths halts the topology.",
-        slip("replays:Replays.fail", "counts = accused or failure.is_charged", "counts = True"),
+        slip(
+            "replays:Replays.fail",
+            "accused or self.line.is_charged(number, failure, now, held=held)",
+            "True",
+        ),
         on="poison",
     ),
     mutant(

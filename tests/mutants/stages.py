@@ -26,6 +26,7 @@ from sunshower.topologies.retry import DeadLetter
 
 SPOUTS = 2
 POISON = 8
+HALF = 99  # the part that a relay makes before it raises
 _BURST = 4  # records after which a source has nothing for a moment
 
 
@@ -105,7 +106,7 @@ class Relay(Anywhere, Bolt[Item, Item]):
         for part in range(parts_of(record.number)):
             yield Item(record.number, part)
         if raises:
-            yield Item(record.number, 99)
+            yield Item(record.number, HALF)
             raise ValueError("this record is not to my liking")
 
 

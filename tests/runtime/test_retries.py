@@ -24,8 +24,10 @@ SURE = Retry(initial_s=1, factor=2, max_s=5, jitter=0)
 class Line(Retries):
     """A line whose messages are their numbers."""
 
-    def __init__(self, retry: Retry = SURE, seed: int = 0) -> None:
-        super().__init__(retry, np.random.default_rng(seed))
+    def __init__(
+        self, retry: Retry = SURE, seed: int = 0, unavailable_max_s: float = math.inf
+    ) -> None:
+        super().__init__(retry, np.random.default_rng(seed), unavailable_max_s)
 
     def fail(self, number: int, failure: Failure, now: float) -> float:
         """Put a message in line; returns how long it has to wait, at least."""
@@ -182,3 +184,45 @@ def test_price_of_a_message_does_not_grow_with_the_line(failure: Failure) -> Non
     few = min(seconds(1_000) for _ in range(5)) / 1_000
     many = min(seconds(30_000) for _ in range(3)) / 30_000
     assert many < 10 * few, "O(log n): O(n) would be 30 times as much"
+
+
+# ---- outages ------------------------------------------------------------------------------------
+
+AWAY = Failure(Cause.UNAVAILABLE, "sink", 0, "ConnectionError: gone")
+DOUBTED = Failure(Cause.EXCEPTION, "sink", 0, "ValueError: no", in_doubt=True)
+
+
+@pytest.mark.parametrize("failure", [AWAY, DOUBTED])
+def test_back_off_of_an_outage_doubles_from_a_tenth_of_a_second_to_ten_and_costs_no_attempt(
+    failure: Failure,
+) -> None:
+    line, now, waits = Line(Retry(attempts=1)), 0.0, []
+    for _ in range(12):
+        waits.append(line.fail(7, failure, now))
+        now += waits[-1]
+        assert line.leave(now) == [7]
+    longest = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, *[10.0] * 5]
+    assert all(most / 2 <= wait <= most for wait, most in zip(waits, longest, strict=True))
+    assert line.blame_of(7) is None
+
+
+def test_outage_of_one_message_is_charged_after_unavailable_max_s() -> None:
+    line = Line(unavailable_max_s=60.0)
+    told = [line.is_charged(7, AWAY, now, held=False) for now in (100.0, 159.9, 160.0, 170.0)]
+    assert told == [False, False, True, True]
+    assert not line.is_charged(8, AWAY, 170.0, held=False), "each has a time of its own"
+
+
+def test_while_the_component_waits_there_is_no_limit_and_the_time_begins_after_it() -> None:
+    line = Line(unavailable_max_s=60.0)
+    for now in (0.0, 100.0, 10_000.0):
+        assert not line.is_charged(7, AWAY, now, held=True)
+    assert not line.is_charged(7, AWAY, 10_059.0, held=False)
+    assert line.is_charged(7, AWAY, 10_060.0, held=False)
+
+
+def test_message_that_is_settled_has_its_whole_time_again() -> None:
+    line = Line(unavailable_max_s=60.0)
+    line.is_charged(7, AWAY, 0.0, held=False)
+    line.settle(7)
+    assert not line.is_charged(7, AWAY, 61.0, held=False)

@@ -91,8 +91,8 @@ def test_time_passes_only_while_somebody_waits() -> None:
     assert not run.wait(0.0)
 
 
-def test_tables_are_small_unless_the_topology_says_how_large_they_are() -> None:
-    for said, pending in (({}, 256), ({"spout_pending": 9}, 9)):
+def test_tables_are_as_large_as_the_topology_says_or_as_the_default() -> None:
+    for said, pending in (({}, 32_768), ({"spout_pending": 9}, 9)):
         run = SimCluster(0).submit(chain(**said).graph())
         assert run.plan.graph.config.spout_slots == pending
 
