@@ -97,7 +97,7 @@ class Batch:
             if self.is_table
             else [self.records[index] for index in which.tolist()]
         )
-        selected = Batch(self.stream, self.source, records)
+        selected = Batch(self.stream, self.source, records, is_recorded=self.is_recorded)
         if self.tracked:
             own = Anchors(self.roots, self.offsets).select(which)
             edges = Anchors(self.edges, self.offsets).select(which)

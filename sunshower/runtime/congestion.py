@@ -32,7 +32,7 @@ _LEAST = 2
 _STEPS = 64
 _PROBE_S = 30.0
 _PART_OF_TIMEOUT = 0.25  # the latency is to stay below this part of it
-_GAIN = 1.25  # by which the rate of a doubled limit is higher where nothing waits
+_GAIN = 0.25  # of the growth of the limit that the rate must follow, where nothing waits
 _PART_OF_LATENCY = 0.5  # that trees may wait, where the way alone is long
 
 
@@ -50,7 +50,7 @@ class Congestion:
         self._judged_s = -inf
         self._cut_again_s = -inf
         self._sum_s, self._count, self._reached = 0.0, 0, False  # since the last judgement
-        self._rates: dict[int, float] = {}  # bits of the limit → trees a second, lately
+        self._rates: dict[int, tuple[int, float]] = {}  # bits of a limit → it, and trees a second
 
     def completed(self, now: float, count: int, latency_s: float, reached: bool) -> None:
         """`count` trees are done, after `latency_s` on average.
@@ -98,11 +98,12 @@ class Congestion:
             self._threshold = level  # back at once, unless the way has become longer
 
     def _gains(self, latency_s: float) -> bool:
-        """Whether half the limit completed clearly fewer trees a second, when that was measured."""
+        """Whether a limit of about half of this one completed clearly fewer trees a second, when
+        that was measured last."""
         level, rate = self.limit.bit_length(), self.limit / max(latency_s, 1e-6)
-        self._rates[level] = rate if level not in self._rates else (self._rates[level] + rate) / 2
-        half = self._rates.get(level - 1)
-        return half is not None and rate > _GAIN * half
+        self._rates[level] = (self.limit, rate)
+        half, half_rate = self._rates.get(level - 1, (0, 0.0))
+        return half > 0 and rate / half_rate - 1 > _GAIN * (self.limit / half - 1)
 
     def _shrink(self, factor: float, least: int = _LEAST) -> None:
         self.limit = max(min(least, self.limit), int(self.limit * factor))

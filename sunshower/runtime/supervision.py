@@ -23,7 +23,7 @@ from math import inf
 from typing import Any
 
 from sunshower.config import Config
-from sunshower.errors import TopologyFailed
+from sunshower.errors import SunshowerError, TopologyFailed
 from sunshower.failures import Cause, Failure
 from sunshower.outages import is_unavailable
 from sunshower.runtime.history import Scribe
@@ -167,6 +167,8 @@ class Supervision:
         whether that is so; if not, see `raised`."""
         cause = raised.__cause__
         if not self.proven or cause is None or is_unavailable(cause, self.unavailable):
+            return False
+        if isinstance(cause, SunshowerError):  # such as a record that does not fit its stream
             return False
         since_s = self._doubts_since_s
         if since_s is not None and now - since_s >= _DOUBT_MAX_S:

@@ -72,13 +72,13 @@ class Wired:
     """
 
     reports: Reports
+    failed_trees: FailedTrees
     spouts: dict[int, SpoutTask] = field(default_factory=dict)
     bolts: dict[int, BoltTask] = field(default_factory=dict)
     ackers: dict[int, AckerTask] = field(default_factory=dict)
     inboxes: dict[int, Inbox] = field(default_factory=dict)
     channels: dict[tuple[int, int], Channel] = field(default_factory=dict)
     overload: list[tuple[int, Batch]] = field(default_factory=list)  # turned away, by its target
-    failed_trees: FailedTrees = field(default_factory=lambda: FailedTrees(1))
     letter_readers: set[int] = field(default_factory=set)  # bolt tasks that read dead letters
 
     def refuse(self, target: int, batch: Batch) -> None:
@@ -108,8 +108,7 @@ def wire(
     gone = quarantined or {}
     tracked = plan.graph.config.tracked
     shards = [[acker.id for acker in ackers] for ackers in plan.shards]
-    wired = Wired(Reports(Shards(shards) if tracked else None))
-    wired.failed_trees = FailedTrees(len(plan.spouts))
+    wired = Wired(Reports(Shards(shards) if tracked else None), FailedTrees(len(plan.spouts)))
     for task in plan.tasks_on(worker):
         wired.inboxes[task.id] = Inbox()
     for task in plan.tasks_on(worker):
