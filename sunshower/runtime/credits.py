@@ -22,8 +22,9 @@ from sunshower.config import Config
 _FIRST_SLICE = 1  # a bolt of 5 s a record must not look as if it did not return
 FIRST_WINDOW = 2  # before anything is known: a record may be the work of seconds
 _GROWTH_MAX = 4
-_WINDOW_MIN, _WINDOW_MIN_S = 2, 4.0  # records, or as many as are worth so many seconds, up to …
-_SMALL_WINDOW = 4  # … these: with 2, a worker stood idle for 13 to 19 % of the time
+_WINDOW_GROWTH = 2  # in each `slice_s`: a slow bolt behind several fast ones is felt late
+_WINDOW_MIN, _WINDOW_MIN_S = 2, 2.0  # records, or as many as are worth so many seconds, up to …
+_SMALL_WINDOW = 4  # … these: with 2, a worker stood idle for up to 30 % of the time
 _MEMORY = 0.75  # how much of the old estimate a new measurement leaves
 
 
@@ -47,7 +48,7 @@ class ServiceTime:
         config = self._config
         slice_records = min(int(config.slice_s / self._work_s), self.slice_records * _GROWTH_MAX)
         self.slice_records = max(1, slice_records)
-        window = min(int(config.window_s / self.pace_s), self.window * _GROWTH_MAX)
+        window = min(int(config.window_s / self.pace_s), self.window * _WINDOW_GROWTH)
         least = max(_WINDOW_MIN, min(int(_WINDOW_MIN_S / self.pace_s), _SMALL_WINDOW))
         window = max(least, min(window, self.records_max))
         if window <= self.window:

@@ -14,7 +14,7 @@ from sunshower.runtime.batch import Anchors, Batch
 from sunshower.runtime.channels import Channel
 from sunshower.runtime.history import Scribe, What
 from sunshower.runtime.ids import U64, EdgeIds
-from sunshower.runtime.routing import Router, Share, pick, prepare
+from sunshower.runtime.routing import Even, Router, Share, pick, prepare
 from sunshower.runtime.usercode import RAISED
 from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.graph import StreamSpec
@@ -38,6 +38,18 @@ class Outlet:
     index: int  # the stream's place in the plan
     spec: StreamSpec
     routes: Sequence[Route]
+
+
+def _free_to_choose(route: Route) -> list[Channel]:
+    """The channels of a route whose grouping takes any of them that has room."""
+    if not isinstance(route.router, Even) or len(route.router.targets) < 2:
+        return []
+    return [route.channels[target] for target in route.router.targets]
+
+
+def _needed(route: Route) -> Sequence[Channel]:
+    """The channels that must all have room."""
+    return () if _free_to_choose(route) else route.channels
 
 
 class NotSent(Exception):
@@ -65,6 +77,8 @@ class Outlets:
         self._scribe = scribe
         routes = [route for outlet in outlets.values() for route in outlet.routes]
         self._channels = {channel for route in routes for channel in route.channels}
+        self._gates = [channel for route in routes for channel in _needed(route)]
+        self._choices = [found for route in routes if (found := _free_to_choose(route))]
         seldom = outlets[DEAD_LETTERS].routes if DEAD_LETTERS in outlets else ()
         self._metered = self._channels - {c for route in seldom for c in route.channels}
         self._widest = max((len(route.channels) for route in routes), default=1)
@@ -90,12 +104,13 @@ class Outlets:
 
     @property
     def full(self) -> bool:
-        """Whether a receiver has no room, so that this task has to wait."""
+        """Whether a receiver has no room, so that this task has to wait; where any of several will
+        do, whether none has."""
         # Not any(): asked for each slice, and mostly there is one.
-        for channel in self._channels:  # noqa: SIM110
+        for channel in self._gates:
             if channel.full:
                 return True
-        return False
+        return any(all(channel.full for channel in channels) for channels in self._choices)
 
     @property
     def overfull(self) -> bool:

@@ -47,10 +47,10 @@ def make_router(
     them that lives in the sender's worker."""
     match grouping:
         case groupings.Shuffle():
-            return _Even(range(len(targets)), generator)
+            return Even(range(len(targets)), generator)
         case groupings.LocalOrShuffle():
             near = [targets.index(task) for task in local] or range(len(targets))
-            return _Even(near, generator)
+            return Even(near, generator)
         case groupings.Fields(fields=fields):
             return _ByKey(schema, fields, len(targets))
         case groupings.PartialKey(fields=fields):
@@ -121,18 +121,31 @@ class _Nobody:
         raise BadEmit("this is a direct stream: name the task, with emit_direct(task, record)")
 
 
-class _Even:
+def _always(_: int) -> bool:
+    return True
+
+
+class Even:
     """Turn by turn, neighbours together: a batch is cut into runs of nearly one length.
 
-    Who got one record less is first in the next batch. Storm's ShuffleGrouping deals single tuples.
+    Who got one record less is first in the next batch; a target without room is left out while
+    another one has room. Storm: LoadAwareShuffleGrouping; its ShuffleGrouping deals single tuples.
     """
 
     def __init__(self, targets: Sequence[int], generator: np.random.Generator) -> None:
         self._ring: list[int] = [int(target) for target in generator.permutation(list(targets))]
         self._next = 0
+        self.has_room: Callable[[int], bool] = _always  # for a target's position
+
+    @property
+    def targets(self) -> Sequence[int]:
+        """The positions of those that records may go to."""
+        return self._ring
 
     def shares(self, records: Any, count: int) -> list[Share]:
         ring = self._ring
+        if len(ring) > 1:
+            ring = [target for target in ring if self.has_room(target)] or ring
         if len(ring) == 1:
             return [(ring[0], _WHOLE)]
         each, extra = divmod(count, len(ring))

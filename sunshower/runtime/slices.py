@@ -66,6 +66,10 @@ class Slices:
         self._failed_trees = wired.failed_trees
         self._renewals = Renewals(call, opening.context_of)
         self._order = _order(wired)
+        names = [None if bolt is None else bolt.task.component for bolt in self._order]
+        self._places = {  # component → where its tasks stand in the order, side by side
+            name: (names.index(name), names.index(name) + names.count(name)) for name in names
+        }
         self._slices = 0  # since the last one that went round
         self._turn = 0  # the place in the round of who is asked first
         self._work: dict[int, _Work] = {}  # bolt task → of an input that goes on yielding
@@ -99,9 +103,19 @@ class Slices:
             self._turn = (self._turn + 1) % len(order)
             order = [*order[self._turn :], *order[: self._turn]]
         for bolt in order:
-            if self._run_spouts(now) if bolt is None else self._run_bolt(bolt):
+            if bolt is None:
+                if self._run_spouts(now):
+                    return True
+            elif self._run_bolt(bolt):
+                self._let_sisters_go_first(bolt)
                 return True
         return False
+
+    def _let_sisters_go_first(self, bolt: BoltTask) -> None:
+        """The other tasks of its component are asked before it the next time."""
+        order, start, end = self._order, *self._places[bolt.task.component]
+        if end - start > 1:
+            order[start:end] = [*(one for one in order[start:end] if one is not bolt), bolt]
 
     def may_emit(self, spout: SpoutTask) -> bool:
         """Whether the others have room for what the spout might emit, and all are there."""

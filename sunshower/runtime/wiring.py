@@ -31,7 +31,7 @@ from sunshower.runtime.probations import Quarantine
 from sunshower.runtime.records_spout import RecordsSpoutTask
 from sunshower.runtime.reports import Reports, Shards
 from sunshower.runtime.retries import Retries
-from sunshower.runtime.routing import make_router
+from sunshower.runtime.routing import Even, make_router
 from sunshower.runtime.spout_task import SpoutTask
 from sunshower.runtime.supervision import Supervised, Supervision
 from sunshower.runtime.table_spout import TablesSpoutTask
@@ -205,7 +205,10 @@ def _outlets(
             stream.spec.schema,
             generator,
         )
-        return Route(router, [channel(target) for target in targets])
+        channels = [channel(target) for target in targets]
+        if isinstance(router, Even):
+            router.has_room = lambda target: not channels[target].full
+        return Route(router, channels)
 
     found = {}
     for stream in (s for s in plan.streams if s.component == task.component):
