@@ -57,7 +57,7 @@ def test_quick_task_meets_the_hard_limit() -> None:
 def test_limits_grow_step_by_step_and_fall_at_once() -> None:
     service = ServiceTime(CONFIG)
     service.measure(0.0, 1, 1e-6)
-    assert service.window == 4 * FIRST_WINDOW
+    assert service.window == 2 * FIRST_WINDOW
     service.measure(200.0, 1, 100.0)
     assert service.window == LEAST
 
@@ -67,9 +67,9 @@ def test_window_grows_once_in_a_slice_of_time_however_many_records_it_has() -> N
     service = ServiceTime(CONFIG)
     for _ in range(10):
         service.measure(0.001, 1, 1e-6)
-    assert service.window == 4 * FIRST_WINDOW
+    assert service.window == 2 * FIRST_WINDOW
     service.measure(0.001 + CONFIG.slice_s, 1, 1e-6)
-    assert service.window == 16 * FIRST_WINDOW
+    assert service.window == 4 * FIRST_WINDOW
 
 
 def test_one_slow_slice_is_forgotten() -> None:

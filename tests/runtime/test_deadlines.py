@@ -27,7 +27,7 @@ def spout(**settings: Any) -> Any:
 
 def test_nothing_is_overdue_while_deadlines_stand_still() -> None:
     one = spout()
-    one.hold(True, "", 10.0)
+    one.deadlines.hold(True, 10.0)
     assert one.next_look_s == float("inf"), "nobody is woken for them"
     one.look(10_000.0)
     assert len(one.pending) == 3
@@ -36,8 +36,8 @@ def test_nothing_is_overdue_while_deadlines_stand_still() -> None:
 @pytest.mark.parametrize("held_s", [1.0, 600.0])
 def test_after_the_end_each_tree_has_the_time_that_it_had_left(held_s: float) -> None:
     one = spout()
-    one.hold(True, "", 10.0)
-    one.hold(False, "", 10.0 + held_s)
+    one.deadlines.hold(True, 10.0)
+    one.deadlines.hold(False, 10.0 + held_s)
     assert one.next_look_s == pytest.approx(TIMEOUT_S + held_s)
     one.look(TIMEOUT_S + held_s - 0.1)
     assert len(one.pending) == 3
@@ -48,15 +48,15 @@ def test_after_the_end_each_tree_has_the_time_that_it_had_left(held_s: float) ->
 def test_news_that_come_twice_count_once() -> None:
     one = spout()
     for now in (10.0, 12.0, 14.0):
-        one.hold(True, "", now)
+        one.deadlines.hold(True, now)
     for now in (20.0, 22.0):
-        one.hold(False, "", now)
+        one.deadlines.hold(False, now)
     assert one.next_look_s == pytest.approx(TIMEOUT_S + 10.0)
 
 
 def test_what_a_death_has_touched_fails_all_the_same() -> None:
     one = spout(sweep_grace_s=1.0)
-    one.hold(True, "", 10.0)
+    one.deadlines.hold(True, 10.0)
     one.sweep(12.0, Failure(Cause.ACTOR_DIED, "next", 0), None, 1)
     assert one.next_look_s == 13.0
     one.look(13.0)
@@ -65,7 +65,8 @@ def test_what_a_death_has_touched_fails_all_the_same() -> None:
 
 def test_timeout_says_where_tuples_wait_longest_and_what_to_change() -> None:
     one = spout()
-    one.hold(False, "tuples wait longest before 'next', about 40 s: give it more tasks", 10.0)
+    one.deadlines.hold(False, 10.0)
+    one.deadlines.slowest = "tuples wait longest before 'next', about 40 s: give it more tasks"
     one.look(31.0)
     notice = one.replays.notices.take(float("inf"))[0]
     assert "no verdict within 30 s; tuples wait longest before 'next', about 40 s" in notice

@@ -22,7 +22,7 @@ LETTERS = Retry(attempts=3, initial_s=0.01, dead_letters=True)
 
 def finished(lives: Lives, log: Log) -> None:
     """Work, and wait where there is nothing to do."""
-    for _ in range(2_000):
+    for _ in range(20_000):  # on a clock that stands still while there is work
         if log.settled and not lives.core.stats().tasks[0].unsettled:
             return
         if wait_s := lives.core.step():
