@@ -51,6 +51,8 @@ class Deadlines:
             self._held_s = now
         elif not held and self._held_s is not None:
             self._pending.shift(now - self._held_s)
+            if self._progress is not None:
+                self._progress.held(self._held_s, now)
             self._held_s = None
 
     def overdue(self, now: float) -> U64:

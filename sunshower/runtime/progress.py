@@ -34,12 +34,22 @@ class ProgressDeadline:
         self._grace_s = config.sweep_grace_s
         self._max_s = max_s
         self._asked = NO_IDS
+        self._hold_s = (0.0, 0.0)  # from when to when deadlines last stood still
+
+    def held(self, from_s: float, to_s: float) -> None:
+        """Deadlines stood still: that time counts neither for the tree nor for its silence."""
+        self._hold_s = (from_s, to_s)
+
+    def _after(self, since_s: F64, seconds: float) -> F64:
+        """`seconds` after `since_s`, not counting the time in which deadlines stood still."""
+        from_s, to_s = self._hold_s
+        return since_s + seconds + np.maximum(0.0, to_s - np.maximum(from_s, since_s))
 
     def overdue(self, pending: Pending, due: U64, now: float) -> tuple[U64, U64]:
         """(trees that have failed, trees to ask about) of those whose deadline has come.
 
         A tree whose question was not answered is asked about again."""
-        ends_s = pending.emitted_s(due) + self._max_s
+        ends_s = self._after(pending.emitted_s(due), self._max_s)
         over = ends_s <= now
         asking = due[~over]
         self._forget(due)
@@ -56,7 +66,8 @@ class ProgressDeadline:
         roots, ages_s = roots[waiting], ages_s[waiting]
         self._forget(roots)
         deadlines_s = np.minimum(
-            now - ages_s + self._timeout_s, pending.emitted_s(roots) + self._max_s
+            self._after(now - ages_s, self._timeout_s),
+            self._after(pending.emitted_s(roots), self._max_s),
         )
         lives = deadlines_s > now
         pending.postpone(roots[lives], deadlines_s[lives])

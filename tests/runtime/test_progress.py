@@ -116,6 +116,22 @@ def test_nothing_outlives_the_hard_maximum() -> None:
     assert heard(here) == [("fail", 0)]
 
 
+def test_time_in_which_a_dependency_was_away_counts_neither_for_the_tree_nor_its_silence() -> None:
+    here = rig(5)
+    spout = here.spout("numbers")
+    spout.deadlines.hold(True, 10.0)
+    spout.deadlines.hold(False, 610.0)
+    spout.look(630.0)  # its 30 s are over only now
+    (roots,) = asked(here)
+    spout.heard_of(roots, np.array([620.0]), 630.0)  # it was heard of a moment before the outage
+    spout.look(639.9)
+    assert not asked(here), "silent for less than 30 s, without the outage"
+    spout.look(640.1)
+    (roots,) = asked(here)
+    spout.heard_of(roots, np.array([np.inf]), 640.2)
+    assert heard(here) == [("fail", 0)]
+
+
 def test_late_answer_changes_nothing() -> None:
     here = rig(5)
     spout = here.spout("numbers")
