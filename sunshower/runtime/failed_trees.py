@@ -2,7 +2,8 @@
 
 A spout that is going to replay a message says so to all workers when its tree fails. An input is
 dropped only if all of its trees are among those, never by its age, and never if it is untracked.
-The news may get lost: then the input is processed, and its reports are late.
+The news may get lost, and is forgotten after one or two minutes, long before the generations of a
+slot come round again: then the input is processed, and its reports are late.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 from sunshower.runtime.batch import Batch
 from sunshower.runtime.ids import U64, generations_of, incarnations_of, slots_of
 
+_KEPT_S = 60.0
+
 
 class FailedTrees:
     """For each spout task the last generation of each slot that has failed: 4 bytes a slot.
@@ -20,10 +23,24 @@ class FailedTrees:
     Generations up to that one are over, too, as a slot has one tree at a time.
     """
 
-    def __init__(self, spouts: int) -> None:
+    def __init__(self, spouts: int, kept_s: float = _KEPT_S) -> None:
         self._spouts = spouts  # incarnation i belongs to spout task i % spouts
         self._incarnation: dict[int, int] = {}  # spout task → the incarnation of its table
         self._failed: dict[int, NDArray[np.uint32]] = {}
+        self._kept_s = kept_s
+        self._former: FailedTrees | None = None  # what was noted in the minute before
+        self._turned_s = 0.0
+
+    def turn(self, now: float) -> None:
+        """Forget what was noted more than one or two minutes ago."""
+        if now - self._turned_s >= self._kept_s:
+            if self._failed:
+                self._former = FailedTrees(self._spouts)
+                self._former._failed, self._failed = self._failed, {}
+                self._former._incarnation, self._incarnation = self._incarnation, {}
+            else:
+                self._former = None
+            self._turned_s = now
 
     def note(self, roots: U64) -> None:
         """These have failed, and will be emitted again as other roots."""
@@ -50,11 +67,11 @@ class FailedTrees:
             mine, failed = mine[known], table[slots[known]]
             ahead = ((failed - generations_of(roots[mine])) << 8).view(np.int32)  # of 2²⁴
             over[mine] = (failed != 0) & (ahead >= 0)
-        return over
+        return over if self._former is None else over | self._former.are_over(roots)
 
     def living(self, batch: Batch) -> Batch:
         """Those records of a batch whose trees are not all known to have failed."""
-        if not self._failed or not batch.tracked:
+        if not (self._failed or self._former) or not batch.tracked:
             return batch
         over = self.are_over(batch.roots)
         if not over.any():

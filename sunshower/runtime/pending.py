@@ -29,6 +29,7 @@ from sunshower.runtime.ids import (
 F64 = NDArray[np.float64]
 Tables: TypeAlias = tuple[NDArray[np.uint32], I64]  # generations and numbers, by slot
 _NEVER = np.inf
+_FIRST_SLOTS = 1024
 
 
 class Released(NamedTuple):
@@ -45,14 +46,17 @@ class Pending:
     """The pending table of one incarnation of one spout task: 52 bytes a slot, and the records."""
 
     def __init__(self, incarnation: int, slots: int, tables: Tables | None = None) -> None:
-        """`tables`: where to keep generations and numbers, all 0 (see blackbox.py)."""
+        """At most `slots`; the table grows to that as they are needed. `tables`: where to keep
+        generations and numbers, all 0, for all of them (see blackbox.py)."""
         self.incarnation = incarnation
         self.limit = slots  # how many may be pending: at most `slots`
+        self._slots_max, slots = slots, min(slots, _FIRST_SLOTS)
         self._free = np.arange(slots, dtype=np.int64)  # a ring: `_head` is the oldest free slot
         self._head = 0
         self._slots = self._free_count = slots
+        self._all_tables = tables
         tables = tables or (np.zeros(slots, np.uint32), np.zeros(slots, np.int64))
-        self._generation, self._number = tables
+        self._generation, self._number = tables[0][:slots], tables[1][:slots]
         self._deadline_s = np.full(slots, _NEVER)
         self._emitted_s = np.zeros(slots)
         self._attempt = np.zeros(slots, np.uint32)
@@ -71,7 +75,7 @@ class Pending:
     @property
     def free(self) -> int:
         """How many slots are free, whatever the limit."""
-        return self._free_count
+        return self._slots_max - len(self)
 
     def take(
         self,
@@ -83,7 +87,9 @@ class Pending:
     ) -> U64:
         """New roots for `payloads`, at most `room` of them, due `timeout_s` after `now`."""
         count = len(payloads)
-        assert count <= self._free_count, f"{count} roots taken, but {self._free_count} are free"
+        assert count <= self.free, f"{count} roots taken, but {self.free} are free"
+        if count > self._free_count:
+            self._grow(len(self) + count)
         slots = self._free.take(np.arange(self._head, self._head + count), mode="wrap")
         self._head = (self._head + count) % self._slots
         self._free_count -= count
@@ -98,6 +104,29 @@ class Pending:
         self._payload[slots] = np.fromiter(payloads, np.object_, count)
         self.next_deadline_s = min(self.next_deadline_s, now + timeout_s)
         return make_roots(self.incarnation, generations, slots)
+
+    def _grow(self, needed: int) -> None:
+        """Room for `needed` roots; the slots that are free stay in their order."""
+        old, size = self._slots, self._slots
+        while size < needed:
+            size *= 2
+        size = min(size, self._slots_max)
+        ring = np.arange(self._head, self._head + self._free_count)
+        free = np.concatenate((self._free.take(ring, mode="wrap"), np.arange(old, size)))
+        self._free = np.zeros(size, np.int64)
+        self._free[: len(free)] = free
+        self._head, self._free_count, self._slots = 0, len(free), size
+        if self._all_tables is not None:
+            generations, numbers = self._all_tables
+            self._generation, self._number = generations[:size], numbers[:size]
+        else:
+            self._generation = _grown(self._generation, size, 0)
+            self._number = _grown(self._number, size, 0)
+        self._deadline_s = _grown(self._deadline_s, size, _NEVER)
+        self._emitted_s = _grown(self._emitted_s, size, 0.0)
+        self._attempt = _grown(self._attempt, size, 0)
+        self._payload = _grown(self._payload, size, None)
+        self._seen = _grown(self._seen, size, 0)
 
     def release(self, roots: U64) -> Released:
         """End those of `roots` that are pending; late, foreign and repeated ones are ignored."""
@@ -194,3 +223,10 @@ class Pending:
         assert (self._deadline_s[free] == _NEVER).all(), "a free slot has a deadline"
         assert np.count_nonzero(self._deadline_s < _NEVER) == len(self), "a pending slot is free"
         assert all(payload is None for payload in self._payload[free]), "a free slot holds a record"
+
+
+def _grown(old: NDArray[Any], size: int, fill: Any) -> NDArray[Any]:
+    """The same array with room for `size`."""
+    new = np.full(size, fill, old.dtype)
+    new[: len(old)] = old
+    return new

@@ -143,6 +143,7 @@ class Slices:
         since_s = self._waits_since.setdefault(bolt.task.id, before)
         if bolt.outlets.full or before < care.resumes_s:
             return False
+        self._failed_trees.turn(before)
         if bolt.unfinished is not None:
             taken = self._go_on(bolt)
         elif care.wait is None or self._renewals.begin(bolt):

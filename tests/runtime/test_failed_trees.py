@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sunshower import Cause, Failure, Number, Records, Topology
 from sunshower.runtime.batch import Batch
 from sunshower.runtime.failed_trees import FailedTrees
-from sunshower.runtime.ids import GENERATION_MASK, U64
+from sunshower.runtime.ids import GENERATION_MASK, U64, make_roots
 from sunshower.runtime.pending import Pending
 from sunshower.runtime.plan import make_plan
 from sunshower.runtime.worker import Worker
@@ -90,6 +90,19 @@ def test_no_living_tree_is_taken_for_a_failed_one_while_its_slot_goes_round_the_
         trees.note(table.release(roots(one)).roots)
         found += are_over(trees, one)
     assert found == [True, True, False, True, True]
+
+
+def test_what_has_failed_is_forgotten_after_one_or_two_minutes() -> None:
+    """A note that stayed would hit living trees when the generations of its slot come round."""
+    failed = FailedTrees(1)
+    roots = make_roots(1, np.array([5], np.uint32), np.array([3]))
+    failed.note(roots)
+    failed.turn(60.0)
+    assert failed.are_over(roots).all()
+    failed.turn(119.9)
+    assert failed.are_over(roots).all()
+    failed.turn(120.0)
+    assert not failed.are_over(roots).any()
 
 
 # ---- what is dropped -----------------------------------------------------------------------------
