@@ -45,7 +45,9 @@ class Run:
             found.append(f"{self.failed:,} failures: {self.causes}")
         if self.speed < SPEED_MIN:
             found.append(f"{self.speed:.2f} of the speed of the slowest worker alone")
-        adapts = self.shape.settings["spout_pending"] == "auto"  # a number is the user's word
+        adapts = (
+            self.shape.settings.get("spout_pending", "auto") == "auto"
+        )  # a number is the user's word
         limit_s = (LATENCY_MAX if adapts else 1.0) * self.shape.timeout_s
         if not self.latency_s <= limit_s:
             found.append(f"p99 latency {self.latency_s:.1f} s, and {limit_s:.1f} s are allowed")

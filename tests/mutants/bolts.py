@@ -77,11 +77,6 @@ BOLTS = [
         slip(f"{_AUTOMATIC}._finish", "xors ^= before", "pass"),
     ),
     mutant(
-        "what was not begun of a batch is lost",
-        "There was no room for it, and nobody puts it back into the inbox.",
-        slip("slices:Slices._take", "inbox.put_back(rest, origin, seq)", "pass"),
-    ),
-    mutant(
         "a replay in the slot of a failed tree is dropped with it",
         "The generation after the one that failed is taken for over, too.",
         slip("failed_trees:FailedTrees.are_over", "(ahead >= 0)", "(ahead >= -256)"),

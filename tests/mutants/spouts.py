@@ -68,8 +68,8 @@ SPOUTS = [
         "spout_pending allows.",
         slip(
             "spout_task:SpoutTask._fresh_room",
-            "self.pending.room - len(self.replays.line)",
-            "self.pending.room",
+            "self.pending.free - len(self.replays.line)",
+            "self.pending.free",
         ),
     ),
     mutant(
