@@ -159,7 +159,7 @@ def test_poison_kills_as_many_processes_as_it_has_attempts_on_any_number_of_mach
 ) -> None:
     work = Poison()
     run = submitted(seed, working(work, attempts_max=4), nodes=nodes)
-    with pytest.raises(TopologyFailed, match="message 7 of spout 'numbers' failed [45] times"):
+    with pytest.raises(TopologyFailed, match=r"message 7 of spout 'numbers' failed [45] times"):
         all_done(run, work)
     assert work.asked[7] == 4
 
