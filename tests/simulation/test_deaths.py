@@ -161,7 +161,7 @@ def test_poison_kills_as_many_processes_as_it_has_attempts_on_any_number_of_mach
     run = submitted(seed, working(work, attempts_max=4), nodes=nodes)
     with pytest.raises(TopologyFailed, match=r"message 7 of spout 'numbers' failed [45] times"):
         all_done(run, work)
-    assert work.asked[7] == 4
+    assert work.asked[7] in (4, 5), "it may be on its way again when a death becomes known"
 
 
 @SEEDS
