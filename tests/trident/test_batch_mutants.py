@@ -97,7 +97,7 @@ MUTANTS = [
             "word.txid > word.current and word.txid - 1 not in self._state",
             "False",
         ),
-        seen=53,
+        seen=159,
     ),
     mutant(
         "stored attempts",
