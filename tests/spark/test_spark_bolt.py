@@ -300,7 +300,7 @@ def test_in_a_topology_every_sale_is_in_one_total() -> None:
 
 def test_what_failed_once_is_emitted_again_and_counted_once() -> None:
     place = Scripted(errors=[TransformFailed("no")])
-    topology = Topology("t")
+    topology = Topology("t", spout_pending=100)
     records = [Sale("a", float(n)) for n in range(100)]
     sales = topology.spout("sales", Records(records, type=Sale))
     bolt = SparkBatchBolt(place.step(totals, Total), rows_max=50, wait_s=0.2)
