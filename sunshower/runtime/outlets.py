@@ -134,7 +134,7 @@ class Outlets:
         """How many records a bolt may emit in one go: a window for each receiver.
 
         Where a grouping sends all of them to one task, that is more than its window by as many
-        times as it has sister tasks.
+        times as its component has tasks.
         """
         return self.window * self._widest
 

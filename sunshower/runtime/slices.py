@@ -2,9 +2,8 @@
 
 A task is ready when it has something to do, its receivers have room for it, and it is not paused.
 Three slices of four go to the ready task furthest downstream, readers of dead letters first:
-so little waits inside, and what was just made is still in the cache (a round alone cost the word
-count 12 %). Every fourth slice goes round: no task that is ready waits longer than four slices for
-each task of the worker.
+so little waits inside, and what was just made is still in the cache. Every fourth slice goes to the
+task whose turn it is: no ready task waits longer than four slices for each task of the worker.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from sunshower.runtime.spout_task import SpoutTask
 from sunshower.runtime.usercode import Raised
 from sunshower.runtime.wiring import Wired
 
-_SLICES_A_ROUND = 4  # one of so many goes to whose turn it is
+_FAIR_SLICE = 4  # one slice of so many goes to the task whose turn it is
 
 
 @dataclass(slots=True)
@@ -98,7 +97,7 @@ class Slices:
         anything was done."""
         order = self._order
         self._slices += 1
-        if self._slices >= _SLICES_A_ROUND:
+        if self._slices >= _FAIR_SLICE:
             self._slices = 0
             self._turn = (self._turn + 1) % len(order)
             order = [*order[self._turn :], *order[: self._turn]]
@@ -107,11 +106,11 @@ class Slices:
                 if self._run_spouts(now):
                     return True
             elif self._run_bolt(bolt):
-                self._let_sisters_go_first(bolt)
+                self._rotate_siblings(bolt)
                 return True
         return False
 
-    def _let_sisters_go_first(self, bolt: BoltTask) -> None:
+    def _rotate_siblings(self, bolt: BoltTask) -> None:
         """The other tasks of its component are asked before it the next time."""
         order, start, end = self._order, *self._places[bolt.task.component]
         if end - start > 1:
