@@ -1,20 +1,21 @@
-# Sunshower's front door: needs Python 3.11 and make, brings the rest.
+# Sunshower's commands for a clone: needs Python 3.11 and make, and installs the rest.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench endurance simulate clean
+.PHONY: help setup demo test test-all mutants check format bench endurance simulate clean
 
 PYTHON ?=
 ARGS ?=
 EXTRAS ?=
 SEEDS ?= 1000
 BIN := .venv/bin
+ONE_PROCESS := not ray and not servers and not spark and not mutants
 # Where images set this, every process of every topology would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 # The file pins what pip builds with, too; `-c` would not reach there.
 PIP := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-help:  ## show this
+help:  ## show this list
 	@echo "make <target> [ARGS='…'] [EXTRAS=kafka,spark] [SEEDS=1000] [PYTHON=/path/to/python3.11]"
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1\t\2/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' Makefile | expand -t 12
 
 setup: .venv/.core  ## make .venv with the core (Ray, numpy, msgpack, Arrow, the command line) and EXTRAS
 ifneq ($(strip $(EXTRAS)),)
@@ -23,13 +24,13 @@ ifneq ($(strip $(EXTRAS)),)
 endif
 	@echo "Ready: source .venv/bin/activate, then sunshower --help"
 
-demo: .venv/.core  ## count words on Ray, kill an actor in the middle, prove that no line is missing
+demo: .venv/.core  ## count words on Ray, kill a worker, and check that no line is lost
 	@$(BIN)/sunshower demo $(ARGS)
 
-test: .venv/.dev  ## run all tests
+test: .venv/.dev  ## run the tests, with a real Ray, Kafka, ZooKeeper and Spark
 ifeq ($(strip $(ARGS)),)
 	@echo "Running the tests that need one process, on all processors …"
-	@$(BIN)/python -m pytest -n auto --dist worksteal -m "not ray and not servers and not spark"
+	@$(BIN)/python -m pytest -n auto --dist worksteal -m "$(ONE_PROCESS)"
 	@echo "Running the tests on a real Ray …"
 	@$(BIN)/python -m pytest -m "ray and not spark"
 	@echo "Running the tests on real servers, which mostly wait: two files at a time …"
@@ -40,23 +41,28 @@ else
 	@$(BIN)/python -m pytest $(ARGS)
 endif
 
-check: .venv/.dev  ## ruff, mypy --strict, and the rules of the house
-	@echo "Reading the code: ruff …"
+mutants: .venv/.dev  ## break the code on purpose, and check that the simulator finds each fault
+	@$(BIN)/python -m pytest -n auto --dist worksteal -m mutants $(ARGS)
+
+test-all: test mutants  ## run the tests and the mutants
+
+check: .venv/.dev  ## ruff, mypy --strict and the structure tests
+	@echo "Checking the code: ruff …"
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@echo "Reading the types: mypy --strict …"
+	@echo "Checking the types: mypy --strict …"
 	@$(BIN)/mypy --strict sunshower
-	@echo "Reading the house: who imports whom, sizes, first sentences, links …"
-	@$(BIN)/python -m pytest tests/house
+	@echo "Checking the structure: imports, sizes, first sentences, links …"
+	@$(BIN)/python -m pytest tests/structure
 
-format: .venv/.dev  ## let ruff lay out the code and mend what it can
+format: .venv/.dev  ## format the code with ruff, and fix what it can fix
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: .venv/.dev  ## measure, beside a bare loop and Bytewax: a table, and benchmarks/results/latest.json
+bench: .venv/.dev  ## measure beside a bare loop and Bytewax; writes a table and benchmarks/results/latest.json
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-endurance: .venv/.dev  ## kill, slow down, poison, overload, take servers away, and count what was lost
+endurance: .venv/.dev  ## inject faults, overload and outages for longer, and count what is lost
 ifeq ($(filter-out --long,$(ARGS)),)
 	@$(BIN)/python -m benchmarks.endurance
 	@echo "Outages and overload on a real Ray …"
@@ -68,7 +74,7 @@ else
 	@$(BIN)/python -m benchmarks.endurance $(ARGS)
 endif
 
-simulate: .venv/.core  ## hurt a topology in the simulator, in SEEDS=1000 ways, and look for a lost tuple
+simulate: .venv/.core  ## inject faults in the simulator, SEEDS=1000, and look for lost tuples
 	@$(BIN)/sunshower simulate examples/simulated_word_count.py --seeds $(SEEDS) $(ARGS)
 	@$(BIN)/sunshower simulate examples/simulated_relay.py --seeds $(SEEDS) $(ARGS)
 
@@ -77,7 +83,7 @@ clean:  ## remove .venv and every cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	@echo "Removed .venv and the caches."
 
-# A stamp says that its step is done, for this pyproject.toml and these constraints.
+# A stamp file marks a step as done, for this pyproject.toml and these constraints.
 .venv/.core: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "Installing the core into .venv (about 150 MB to fetch, once): Ray, numpy, msgpack, Arrow, typer, rich …"
 	@$(PIP) -e .

@@ -29,8 +29,8 @@ from sunshower.actors.cluster import RayCluster
 from sunshower.actors.names import NAMESPACE, master_name, worker_name
 from sunshower.actors.run import RayRun
 from sunshower.actors.shipping import ship
-from sunshower.runtime.history import What
-from sunshower.runtime.metrics import Snapshot
+from sunshower.runtime.events.event_log import What
+from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout
 
 _TIMEOUT_S = 300.0

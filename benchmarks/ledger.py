@@ -20,9 +20,9 @@ import numpy as np
 
 from benchmarks.figures import Key, Ratio
 from benchmarks.measure import BenchmarkError, Entry, Match, Outcome, Sample
-from sunshower.runtime.ids import U64, EdgeIds
-from sunshower.runtime.ledger import Ledger
-from sunshower.runtime.pending import Pending
+from sunshower.runtime.tracking.ids import U64, EdgeIds
+from sunshower.runtime.tracking.ledger import Ledger
+from sunshower.runtime.tracking.pending import Pending
 
 REPORT = 1_000  # entries
 _SLOTS = 32_768  # a spout task's, by default

@@ -27,7 +27,7 @@ from benchmarks.measure import Match, Tell
 from benchmarks.names import NAMES
 from sunshower.dev.kafka import Kafka
 from sunshower.dev.servers import Upkeep
-from sunshower.spark_integration.environment import java_for_executors
+from sunshower.spark_integration.sessions.environment import java_for_executors
 
 
 class Shared:

@@ -18,8 +18,8 @@ from benchmarks.measure import BenchmarkError, Entry, Match, Outcome, Sample
 from sunshower import Bolt, Context, Number, Spout, Topology
 from sunshower.errors import ClusterError
 from sunshower.runtime.cluster import Run
-from sunshower.runtime.havoc import Havoc, Link, Raise, Slow
-from sunshower.runtime.history import What
+from sunshower.runtime.events.event_log import What
+from sunshower.runtime.events.injected_faults import InjectedFaults, Link, Raise, Slow
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.topologies.graph import Graph
@@ -89,7 +89,7 @@ def one_run(graph: Graph, layout: Layout, seed: int) -> int:
             except ClusterError:
                 continue  # whom it was meant for has just died
         run.wait(_PAUSE_S)
-        run.disturb(Havoc())
+        run.disturb(InjectedFaults())
         if not run.wait(_PATIENCE_S):
             raise BenchmarkError(f"seed {seed} does not end: {run.snapshot()}")
         return len({e.detail[0] for e in run.history() if e.what is What.WROTE})
@@ -109,18 +109,18 @@ def _pause(run: Run, worker: int) -> None:
     run.resume_worker(worker)
 
 
-def _disturb(havoc: Havoc, run: Run, _worker: int) -> None:
-    run.disturb(havoc)
+def _disturb(injected: InjectedFaults, run: Run, _worker: int) -> None:
+    run.disturb(injected)
 
 
 _FAULTS: list[Fault] = [
     *[_kill] * 3,
     _kill_master,
     *[_pause] * 2,
-    partial(_disturb, Havoc(links=(Link(drop=0.1, corrupt=0.1),))),
-    partial(_disturb, Havoc(links=(Link(delay=0.3, repeat=0.1),))),
-    partial(_disturb, Havoc(raises=(Raise(component="relay", probability=0.1),))),
-    partial(_disturb, Havoc(slows=(Slow(component="sink", seconds=0.01),))),
+    partial(_disturb, InjectedFaults(links=(Link(drop=0.1, corrupt=0.1),))),
+    partial(_disturb, InjectedFaults(links=(Link(delay=0.3, repeat=0.1),))),
+    partial(_disturb, InjectedFaults(raises=(Raise(component="relay", probability=0.1),))),
+    partial(_disturb, InjectedFaults(slows=(Slow(component="sink", seconds=0.01),))),
 ]
 
 

@@ -27,9 +27,9 @@ from benchmarks.figures import Key, Ratio
 from benchmarks.measure import BenchmarkError, Entry, Match, Sample
 from sunshower.actors.shipping import ship
 from sunshower.dev.jars import spark_kafka
-from sunshower.spark_integration.local import LocalSpark
-from sunshower.spark_integration.on_ray import RayDPSpark
-from sunshower.spark_integration.port import BatchInfo, Gateway, Place, Step
+from sunshower.spark_integration.sessions.local_spark import LocalSpark
+from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, Place, Step
 
 ROWS, PAGES = 100_000, 1_000
 BATCHES = 5  # in a run: their median counts

@@ -14,10 +14,10 @@ from benchmarks.figures import Key, Ratio
 from benchmarks.kafka import BYTES, MILLION, PARTITIONS, Topic
 from benchmarks.measure import BenchmarkError, Entry, Match, Sample
 from benchmarks.spark import Bench
-from sunshower.kafka.ranges import OffsetRange
-from sunshower.spark_integration.kafka_rows import KafkaRows
-from sunshower.spark_integration.port import BatchInfo, Step, Ticket
-from sunshower.spark_integration.schema import Columns
+from sunshower.kafka.exactly_once.offset_ranges import OffsetRange
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, Step, Ticket
+from sunshower.spark_integration.tables.kafka_rows import KafkaRows
+from sunshower.spark_integration.tables.schema import Columns
 
 _BATCH = 100_000  # messages, where they pass through Python
 _VALUES = pa.schema({"value": pa.binary()})

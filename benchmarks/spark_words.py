@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks import machine
 from benchmarks.measure import Outcome
 from benchmarks.processes import Starter
-from sunshower.spark_integration.environment import SETTINGS, prepare
+from sunshower.spark_integration.sessions.environment import SETTINGS, prepare
 
 CORES = 2
 

@@ -18,7 +18,7 @@ from benchmarks.measure import BenchmarkError, Outcome, Sample
 from benchmarks.trident_topologies import BEGUN, SOURCE, SUCCEEDED, state_of
 from sunshower import Topology
 from sunshower.actors.run import RayRun
-from sunshower.runtime.metrics import Snapshot, TaskStats
+from sunshower.runtime.events.metrics import Snapshot, TaskStats
 from sunshower.runtime.plan import Layout
 from sunshower.trident.states.port import StateKind
 

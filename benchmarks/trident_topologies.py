@@ -9,9 +9,9 @@ from typing import Any
 
 from benchmarks.gate import Gate
 from sunshower import Topology
-from sunshower.kafka.batches import BatchOptions, KafkaOpaque
+from sunshower.kafka.consuming.start_position import First
+from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque
 from sunshower.kafka.formats import Text
-from sunshower.kafka.starting import First
 from sunshower.trident import InSqlite, SqliteState, batches, count
 from sunshower.trident.spouts.adapting import as_trident_spout
 from sunshower.trident.spouts.bounds import Bounds, Room

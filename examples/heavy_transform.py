@@ -21,11 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from sunshower import Line, Topology
-from sunshower.spark_integration.local import LocalSpark
-from sunshower.spark_integration.on_ray import RayDPSpark
-from sunshower.spark_integration.port import BatchInfo
-from sunshower.spark_integration.steps import spark
-from sunshower.spark_integration.tables import table
+from sunshower.spark_integration import BatchInfo, LocalSpark, RayDPSpark, spark, table
 from sunshower.trident import Bounds, InSqlite, SqliteState, TextFileBatches, batches, count
 
 if TYPE_CHECKING:

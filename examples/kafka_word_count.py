@@ -21,12 +21,7 @@ from typing import NamedTuple
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from sunshower import Bolt, Context, Topology
-from sunshower.kafka.bolt import KafkaBolt
-from sunshower.kafka.formats import Text
-from sunshower.kafka.messages import Message
-from sunshower.kafka.producing import Producer
-from sunshower.kafka.spout import KafkaSpout
-from sunshower.kafka.translating import KafkaRecord
+from sunshower.kafka import KafkaBolt, KafkaRecord, KafkaSpout, Message, Producer, Text
 
 KAFKA = {"bootstrap.servers": os.environ.get("KAFKA", "127.0.0.1:9092")}
 WORDS = ("it", "rains", "while", "the", "sun", "shines", "and", "a", "fox", "jumps", "over", "dogs")

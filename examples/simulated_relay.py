@@ -2,12 +2,13 @@
 
     sunshower simulate examples/simulated_relay.py --seeds 1000
 
-The source is `numbers` of `sunshower.faults`, so the checkers know how many there are, and which of
-them each task has; the sink says the number of each. A word count cannot be looked at so closely.
+The source is `numbers` of `sunshower.experiments`, so the checkers know how many there are, and
+which of them each task has; the sink says the number of each. A word count cannot be looked at so
+closely.
 """
 
 from __future__ import annotations
 
-from sunshower.faults import relayed
+from sunshower.experiments import relayed
 
 topology = relayed(150, parallelism=2, name="simulated-relay", message_timeout_s=5, ackers=2)

@@ -63,7 +63,7 @@ __all__ = [
     "run_inline",
 ]
 
-# What runs topologies is loaded when it is asked for: Ray alone takes a second.
+# Loaded on first use: importing Ray takes a second.
 _WHERE = {"RayCluster": "sunshower.actors.cluster", "run_inline": "sunshower.runtime.inline"}
 
 

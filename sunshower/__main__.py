@@ -1,4 +1,4 @@
-"""`python -m sunshower`: the command line, for where its script is not on the path."""
+"""Runs the command line with `python -m sunshower`, if its script is not on the path."""
 
 from sunshower.cli import main
 

@@ -1,4 +1,4 @@
-"""What may be handed over: said once, to check it, to name it, and to read it where it is typed."""
+"""Rules for argument values: they check a value, describe what is allowed, and parse text."""
 
 from __future__ import annotations
 
@@ -14,35 +14,33 @@ Error = type[SunshowerError]
 
 
 class Rule(Protocol):
-    """What a value may be."""
+    """A rule that a value must follow."""
 
     def check(self, name: str, value: Any, error: Error = ConfigError) -> None:
-        """Raise `error`, which says what may be there instead, for any other value."""
+        """Raise `error`, which describes the allowed values, for any other value."""
 
 
 @dataclass(frozen=True)
 class Values:
-    """Numbers from `least` to `most`, and single values; those have a word by which they are
-    typed."""
+    """Numbers from `least` to `most`, and single values, each with a word for the command line."""
 
-    kind: type[int] | type[float] | None = None  # int: whole ones; None: no number
+    kind: type[int] | type[float] | None = None  # int: whole numbers; None: no numbers
     what: str = "a number"
     least: float = -inf
     most: float = inf
-    above: bool = False  # `least` itself is too little
+    above: bool = False  # `least` itself is not allowed
     words: Mapping[str, object] = field(default_factory=dict)
 
     def or_else(self, word: str, value: object) -> Values:
-        """The same, or that one value."""
+        """Return the same rule with one more value."""
         return replace(self, words={**self.words, word: value})
 
     def check(self, name: str, value: Any, error: Error = ConfigError) -> None:
-        """See Rule."""
         if not self._allows(value):
             raise error(f"{name} is {value!r:.200}; it must be {self}")
 
     def read(self, text: str) -> Any:
-        """The value that is typed so, whatever its range. Raises ValueError."""
+        """Parse `text` without checking the range. Raises ValueError."""
         if text in self.words:
             return self.words[text]
         if self.kind is None:
@@ -51,7 +49,7 @@ class Values:
 
     @property
     def typed(self) -> str:
-        """What can be typed."""
+        """What can be typed on the command line."""
         return " or ".join([*([self.what] if self.kind else []), *self.words])
 
     def _allows(self, value: Any) -> bool:
@@ -77,13 +75,12 @@ class Values:
 
 @dataclass(frozen=True)
 class Instance:
-    """Objects of some classes, or what passes for them: `instead` says how they are written."""
+    """Instances of some classes; `instead` is the advice for any other value."""
 
     kinds: tuple[Any, ...]  # also of collections.abc, such as Callable
     instead: str
 
     def check(self, name: str, value: Any, error: Error = ConfigError) -> None:
-        """See Rule."""
         if not isinstance(value, self.kinds):
             raise error(f"{name} is {value!r:.200}; give {self.instead}")
 
@@ -91,7 +88,7 @@ class Instance:
 def check_all(
     given: object, rules: Mapping[str, Rule], where: str = "", error: Error = ConfigError
 ) -> None:
-    """Hold what `given` has under each name against its rule."""
+    """Check the attributes of `given` against the rule of each name."""
     for name, rule in rules.items():
         rule.check(where + name, getattr(given, name), error)
 

@@ -1,4 +1,4 @@
-"""Time as a parameter: the runtime is told what time it is and never looks for itself."""
+"""Clocks: the runtime takes the time from a parameter, never from the machine."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Seconds on a clock that never goes back; where it starts means nothing."""
+    """Seconds on a monotonic clock; its starting point has no meaning."""
 
     def now(self) -> float: ...
     def sleep(self, seconds: float) -> None:
-        """Let time pass, for whoever calls."""
+        """Let `seconds` pass for the caller."""
 
 
 class SystemClock:
@@ -25,7 +25,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until a test or a simulator moves it."""
+    """A clock that only a test or a simulator moves."""
 
     def __init__(self, start_s: float = 0.0) -> None:
         self._now_s = start_s

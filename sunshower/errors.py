@@ -1,6 +1,6 @@
-"""Every error sunshower raises, as one tree.
+"""The exceptions of sunshower, as one tree under SunshowerError.
 
-SunshowerError                 one paragraph: the thing, the place, the way out
+SunshowerError                 its message says what failed, where, and what to do
 ├── TopologyError              the declaration is wrong; raised before anything runs
 │   ├── UnknownComponent       an id that the topology does not have
 │   ├── UnknownStream          a stream that its component does not declare
@@ -8,50 +8,50 @@ SunshowerError                 one paragraph: the thing, the place, the way out
 │   ├── DuplicateComponent     an id declared twice, or reserved for the system
 │   └── RecordMismatch         a record type that does not fit its stream
 ├── ConfigError                a setting out of range, or two that contradict each other
-├── ProtocolError              user code told the runtime something that cannot be true
+├── ProtocolError              user code called the runtime in a contradictory way
 │   ├── AlreadySettled         a second ack or fail, or an emit on a settled anchor
 │   └── BadEmit                a record, stream or task that the emit cannot go to
-├── WireError                  bytes that are not what they should be
-│   ├── Unserialisable         a record that MessagePack or Arrow cannot carry
+├── WireError                  bytes that cannot be encoded or decoded
+│   ├── Unserialisable         a record that MessagePack or Arrow cannot encode
 │   └── CorruptPacket          a packet whose checksum, version or shape is wrong
 ├── SourceError                an input file that is missing, unreadable or undecodable
 ├── LoadError                  a topology file that cannot be found, imported or understood
-├── ClusterError               Ray, or a worker on it, could not do what was asked
-│   └── LifecycleError         a topology cannot do that in the state it is in
-├── ExperimentError            an experiment, a fault or a history that makes no sense
-├── StoreError                 a store cannot do what was asked
-│   ├── NodeExists             a node that was to be created is there already
-│   ├── NoNode                 a node that is not there
-│   ├── WrongVersion           a node that somebody else has changed meanwhile
+├── ClusterError               Ray, or a worker on it, could not do what was requested
+│   └── LifecycleError         a topology cannot do that in its current state
+├── ExperimentError            an experiment, a fault or an event log that is not valid
+├── StoreError                 a store cannot do what was requested
+│   ├── NodeExists             a node that was to be created exists already
+│   ├── NoNode                 a node that does not exist
+│   ├── WrongVersion           a node that another client has changed meanwhile
 │   ├── StoreUnreachable       a store that does not answer                           (Unavailable)
-│   └── StoreForbidden         a store that wants another name, password or certificate
-├── BatchError                 a batch, or what is stored of it, is not what it should be
-│   ├── FailedBatch            user code gives a batch up: it is tried again
-│   │   └── ReportedFailedBatch … and wants that to be told
+│   └── StoreForbidden         a store that rejects the name, password or certificate
+├── BatchError                 a batch, or its stored data, is not valid
+│   ├── FailedBatch            user code fails a batch: it is tried again
+│   │   └── ReportedFailedBatch … and the topology shows it among its errors
 │   ├── StaleAttempt           a later attempt, or a later coordinator, has written already
-│   ├── IncompleteBatch        a batch cannot be emitted again as it was
-│   └── StateMismatch          what is stored is of another topology, another kind, or corrupt
-├── ServerError                a server for development cannot be started or ended
-│   └── Unobtainable           … because a part of it is not here and cannot be fetched
-├── KafkaError                 Kafka, or who shares its partitions, refused something
-│   ├── UnknownTopic           a topic or partition that is not there
-│   ├── NotAuthorised          a credential or a right that is missing
+│   ├── IncompleteBatch        a batch cannot be emitted again unchanged
+│   └── StateMismatch          stored data of another topology, another kind, or corrupt
+├── ServerError                a development server cannot be started or stopped
+│   └── Unobtainable           … because a part of it is missing and cannot be downloaded
+├── KafkaError                 Kafka, or another consumer of its partitions, refused something
+│   ├── UnknownTopic           a topic or partition that does not exist
+│   ├── NotAuthorised          a rejected credential, or a missing right
 │   ├── KafkaUnreachable       no broker answers                                      (Unavailable)
-│   ├── StaleGeneration        a commit for partitions that have changed hands
-│   └── BadOffset              what is kept as an offset is none
-├── SparkError                 Spark, or what it was given to do, did not do it
+│   ├── StaleGeneration        a commit for partitions that were reassigned
+│   └── BadOffset              a stored offset that is not valid
+├── SparkError                 Spark, or a job that it was given, failed
 │   ├── SparkUnavailable       no session, or none yet: no processors, no memory      (Unavailable)
-│   ├── SparkMissing           Java, a package or jars are not there, and do not come by waiting
-│   ├── SparkLost              the session died under a job; the job may be handed over again
-│   ├── SparkTimeout           a job that took longer than it was given
-│   ├── RangeGone              records of Kafka that Spark was to read are not there any more
+│   ├── SparkMissing           Java, a package or jars are missing; waiting does not help
+│   ├── SparkLost              the session ended during a job; submit the job again
+│   ├── SparkTimeout           a job that exceeded its timeout
+│   ├── RangeGone              Kafka records that Spark was to read no longer exist
 │   ├── TransformFailed        the user's transform raised; the message has its own traceback
 │   ├── WriteFailed            its result could not be written: the place, or its rights
-│   └── ResultMismatch         what came of a transform is not what was declared of it
-├── Unavailable                a mark beside the others: a dependency is away, and is waited for
-├── InjectedError              what a fault of an experiment raises in user code's place
+│   └── ResultMismatch         the result of a transform differs from its declaration
+├── Unavailable                a second base of some others: a dependency is away; tasks wait
+├── InjectedError              raised by an injected fault instead of user code
 │   └── InjectedOutage         … as if a dependency of that code were away            (Unavailable)
-└── TopologyFailed             a running topology gave up; carries the failure that ended it
+└── TopologyFailed             a running topology has failed; the message says why
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ from typing import Any
 
 
 class SunshowerError(Exception):
-    """Root of the tree: catch this to catch everything sunshower raises on purpose."""
+    """Root of the tree: catch this to catch every error that sunshower raises."""
 
 
 class Unavailable(SunshowerError):
     """A dependency (a database, a store, a broker, Spark) cannot be used at the moment.
 
-    Raise it, or inherit from it beside another error, where waiting helps. The task that raises it
+    Raise it, or inherit from it beside another error, if waiting helps. The task that raises it
     pauses and tries again; no tuple and no batch is charged an attempt. See outages.py.
     """
 
@@ -101,7 +101,7 @@ class ConfigError(SunshowerError):
 
 
 class ProtocolError(SunshowerError):
-    """User code told the runtime something that cannot be true."""
+    """User code called the runtime in a contradictory way."""
 
 
 class AlreadySettled(ProtocolError):
@@ -113,11 +113,11 @@ class BadEmit(ProtocolError):
 
 
 class WireError(SunshowerError):
-    """Bytes that are not what they should be."""
+    """Bytes that cannot be encoded or decoded."""
 
 
 class Unserialisable(WireError):
-    """A record that MessagePack or Arrow cannot carry to another process."""
+    """A record that MessagePack or Arrow cannot encode for another process."""
 
 
 class CorruptPacket(WireError):
@@ -133,31 +133,31 @@ class LoadError(SunshowerError):
 
 
 class ClusterError(SunshowerError):
-    """Ray, or a worker on it, could not do what was asked."""
+    """Ray, or a worker on it, could not do what was requested."""
 
 
 class LifecycleError(ClusterError):
-    """A topology cannot do that in the state it is in; the message says what it can."""
+    """A topology cannot do that in its current state; the message says what it can do."""
 
 
 class ExperimentError(SunshowerError):
-    """An experiment, a fault or a history that makes no sense."""
+    """An experiment, a fault or an event log that is not valid."""
 
 
 class StoreError(SunshowerError):
-    """A store cannot do what was asked."""
+    """A store cannot do what was requested."""
 
 
 class NodeExists(StoreError):
-    """A node that was to be created is there already."""
+    """A node that was to be created exists already."""
 
 
 class NoNode(StoreError):
-    """A node that is not there."""
+    """A node that does not exist."""
 
 
 class WrongVersion(StoreError):
-    """A node that somebody else has changed since it was read."""
+    """A node that another client has changed since it was read."""
 
 
 class StoreUnreachable(StoreError, Unavailable):
@@ -165,15 +165,15 @@ class StoreUnreachable(StoreError, Unavailable):
 
 
 class StoreForbidden(StoreError):
-    """A store that wants another name, password or certificate."""
+    """A store that rejects the name, password or certificate."""
 
 
 class BatchError(SunshowerError):
-    """A batch, or what is stored of it, is not what it should be."""
+    """A batch, or its stored data, is not valid."""
 
 
 class FailedBatch(BatchError):
-    """User code gives a batch up: all of it is tried again. Storm: FailedException."""
+    """User code fails a batch: all of it is tried again. Storm: FailedException."""
 
 
 class ReportedFailedBatch(FailedBatch):
@@ -185,34 +185,34 @@ class StaleAttempt(BatchError):
 
 
 class IncompleteBatch(BatchError):
-    """A batch cannot be emitted again as it was: some of it is gone. `rows`: what is left, where
-    that is known; if the batch is skipped they are put aside."""
+    """A batch cannot be emitted again unchanged, because some of it is gone. `rows`: what is left,
+    if known; they are put aside if the batch is skipped."""
 
     rows: Sequence[Any] = ()
 
 
 class StateMismatch(BatchError):
-    """What is stored is of another topology, of another kind of state, or corrupt."""
+    """The stored data are of another topology, of another kind of state, or corrupt."""
 
 
 class ServerError(SunshowerError):
-    """A server for development cannot be started or ended."""
+    """A development server cannot be started or stopped."""
 
 
 class Unobtainable(ServerError):
-    """A part of a server (its jars, Java, a package) is not here and cannot be fetched."""
+    """A part of a server (its jars, Java, a package) is missing and cannot be downloaded."""
 
 
 class KafkaError(SunshowerError):
-    """Kafka, or who shares its partitions, refused something; waiting alone does not help."""
+    """Kafka, or another consumer of its partitions, refused something; waiting does not help."""
 
 
 class UnknownTopic(KafkaError):
-    """A topic or partition that is not there."""
+    """A topic or partition that does not exist."""
 
 
 class NotAuthorised(KafkaError):
-    """A credential that Kafka does not accept, or a right that it does not give."""
+    """A credential that Kafka rejects, or a missing right."""
 
 
 class KafkaUnreachable(KafkaError, Unavailable):
@@ -220,35 +220,35 @@ class KafkaUnreachable(KafkaError, Unavailable):
 
 
 class StaleGeneration(KafkaError):
-    """A commit for partitions that have changed hands since; nothing of it is kept."""
+    """A commit for partitions that were reassigned; nothing of it is kept."""
 
 
 class BadOffset(KafkaError):
-    """What is kept as an offset is none; the message says where it stands."""
+    """A stored offset that is not valid; the message says where it is stored."""
 
 
 class SparkError(SunshowerError):
-    """Spark, or what it was given to do, did not do it."""
+    """Spark, or a job that it was given, failed."""
 
 
 class SparkUnavailable(SparkError, Unavailable):
-    """There is no session, or none yet (processors or memory are missing); or a disk is full."""
+    """There is no session, or not yet (processors or memory are missing); or a disk is full."""
 
 
 class SparkMissing(SparkError):
-    """Java, a package or jars are not there, and do not come by waiting."""
+    """Java, a package or jars are missing; waiting does not help."""
 
 
 class SparkLost(SparkError):
-    """The session died under a job: nothing is wrong with the job, hand it over again."""
+    """The session ended during a job, through no fault of the job: submit it again."""
 
 
 class SparkTimeout(SparkError):
-    """A job took longer than it was given, and was stopped."""
+    """A job exceeded its timeout, and was stopped."""
 
 
 class RangeGone(SparkError):
-    """Records of Kafka that Spark was to read are not there any more; the message names them."""
+    """Kafka records that Spark was to read no longer exist; the message names them."""
 
 
 class TransformFailed(SparkError):
@@ -256,21 +256,21 @@ class TransformFailed(SparkError):
 
 
 class WriteFailed(SparkError):
-    """What came of a transform could not be written where it was to go: the place, or its rights.
-    A full disk is SparkUnavailable."""
+    """The result of a transform could not be written to its target: the place, or its rights. A
+    full disk is SparkUnavailable."""
 
 
 class ResultMismatch(SparkError):
-    """What came of a transform is not what was declared of it; the message names the field."""
+    """The result of a transform differs from its declaration; the message names the field."""
 
 
 class InjectedError(SunshowerError):
-    """What a fault of an experiment raises in user code's place."""
+    """The error that an injected fault raises instead of user code."""
 
 
 class InjectedOutage(InjectedError, Unavailable):
-    """What the fault `away` raises: the dependency of a component is away."""
+    """The error of the fault `away`: the dependency of a component is away."""
 
 
 class TopologyFailed(SunshowerError):
-    """A running topology gave up; the message tells which tuple or task, where and why."""
+    """A running topology has failed; the message says which tuple or task, where and why."""

@@ -1,4 +1,4 @@
-"""Which exceptions say that a dependency is away, so that waiting helps and no tuple is at fault.
+"""Classifies exceptions: which ones mean that a dependency is away, so that waiting helps.
 
 An exception counts as an outage if it is
 
@@ -34,7 +34,7 @@ _ERRNOS = {
 
 
 def is_unavailable(error: BaseException, also: Iterable[type[BaseException]] = ()) -> bool:
-    """Whether `error` says that a dependency is away. `also`: further types of the user's."""
+    """Whether `error` means that a dependency is away. `also`: further types of the user's."""
     if isinstance(error, (Unavailable, *also)) or type(error) in _CONNECTION_ERRORS:
         return True
     if type(error) in (OSError, TimeoutError):
@@ -47,7 +47,7 @@ def is_unavailable(error: BaseException, also: Iterable[type[BaseException]] = (
     return False
 
 
-# SQLite: busy, locked, an input/output error, a full disk, a lock protocol that gave up.
+# SQLite: busy, locked, an input/output error, a full disk, a lock protocol that timed out.
 _SQLITE_CODES = {5, 6, 10, 13, 15}
 
 
@@ -55,12 +55,12 @@ def _sqlite(error: Any) -> bool:
     return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF in _SQLITE_CODES
 
 
-# PostgreSQL: connection exceptions (08), a transaction that lost against another one (40), a lock
-# that another one holds (55P03), insufficient resources such as a full disk or too many
-# connections (53), the server stops, starts or ends an idle session (57P), an input/output error
-# (58030), and a standby that does not accept writes (25006).
+# PostgreSQL: connection exceptions (08), a transaction aborted by a concurrent one (40), a lock
+# held by another one (55P03), insufficient resources such as a full disk or too many connections
+# (53), the server stops, starts or ends an idle session (57P), an input/output error (58030), and a
+# standby that does not accept writes (25006).
 _SQLSTATES = ("08", "40", "55P03", "53", "57P01", "57P02", "57P03", "57P05", "58030", "25006")
-# What the server answers while a client connects has no SQLSTATE in psycopg.
+# Errors that the server returns while a client connects have no SQLSTATE in psycopg.
 _POSTGRES_REFUSALS = (
     *("authentication failed", "no password supplied", "is not permitted to log in"),
     *("no pg_hba.conf entry", "permission denied for database", "certificate"),
@@ -75,7 +75,7 @@ def _postgres(error: Any) -> bool:
     return not any(words in str(error) for words in _POSTGRES_REFUSALS)
 
 
-# How a Redis begins an error that passes: its disk is full, a script runs, replicas are missing.
+# Prefixes of temporary Redis errors: its disk is full, a script runs, replicas are missing.
 _REDIS_PASSING = (
     *("MISCONF", "BUSY", "UNKILLABLE", "NOREPLICAS", "LOADING", "TRYAGAIN", "READONLY", "OOM"),
     *("CLUSTERDOWN", "MASTERDOWN"),
@@ -86,7 +86,7 @@ def _redis(error: Any) -> bool:
     return str(error).startswith(_REDIS_PASSING)
 
 
-# Of librdkafka: the client's own begin with an underscore, the others are of the brokers.
+# Codes of librdkafka: the client's own start with an underscore, the others are the brokers'.
 KAFKA_CODES = {
     *("_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_TIMED_OUT_QUEUE"),
     *("_MSG_TIMED_OUT", "_WAIT_COORD", "_NODE_UPDATE", "_QUEUE_FULL", "_RETRY", "_ISR_INSUFF"),
@@ -117,8 +117,8 @@ def _wrapped(error: Any) -> bool:
     return isinstance(error.orig, BaseException) and is_unavailable(error.orig)
 
 
-# (top package, class) → whether this error of it is an outage. The nearest class in the error's
-# method resolution order decides.
+# (top package, class) → whether this error is an outage. The nearest class in the error's method
+# resolution order decides.
 _LIBRARIES: dict[tuple[str, str], bool | Callable[[Any], bool]] = {
     ("socket", "gaierror"): _name_service,
     ("ssl", "SSLEOFError"): True,

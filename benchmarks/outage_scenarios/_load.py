@@ -9,7 +9,7 @@ from pathlib import Path
 from sunshower import Number, Spout
 from sunshower.actors.run import RayRun
 from sunshower.errors import SunshowerError
-from sunshower.runtime.metrics import Counts
+from sunshower.runtime.events.metrics import Counts
 
 Figures = dict[str, float | int | str]
 _LOOK_S = 0.2

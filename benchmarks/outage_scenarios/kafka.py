@@ -15,11 +15,11 @@ from sunshower.actors.cluster import RayCluster
 from sunshower.actors.shipping import ship
 from sunshower.dev.kafka import Kafka
 from sunshower.errors import KafkaError
-from sunshower.kafka.bolt import KafkaBolt
-from sunshower.kafka.groups import lags
-from sunshower.kafka.lag import total
+from sunshower.kafka.consuming.lag import total
+from sunshower.kafka.partitions.group_offsets import lags
+from sunshower.kafka.partitions.topic_ends import tails
+from sunshower.kafka.producing.kafka_bolt import KafkaBolt
 from sunshower.kafka.spout import KafkaSpout
-from sunshower.kafka.tail import tails
 from sunshower.runtime.plan import Layout
 
 RATE = 500.0  # numbers a second

@@ -19,7 +19,7 @@ from sunshower import Number, Retry, Spout, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun
 from sunshower.errors import TopologyFailed
-from sunshower.runtime.metrics import Snapshot
+from sunshower.runtime.events.metrics import Snapshot
 from sunshower.trident import Bounds, InSqlite, Skip, StateFactory, TextFileBatches, batches
 from sunshower.trident import count as counted
 

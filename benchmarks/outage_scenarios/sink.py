@@ -21,7 +21,7 @@ from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun
 from sunshower.actors.shipping import ship
 from sunshower.errors import TopologyFailed
-from sunshower.runtime.metrics import Snapshot
+from sunshower.runtime.events.metrics import Snapshot
 
 Figures = dict[str, float | int | str]
 RATE = 500.0

@@ -9,20 +9,20 @@ from contextlib import closing
 from pathlib import Path
 
 from benchmarks.outage_scenarios import _load, kafka
-from benchmarks.outage_scenarios._load import Figures, Numbers, Watch, guarded
-from sunshower import Bolt, Retry, Topology
+from benchmarks.outage_scenarios._load import CAUGHT_UP_S, Figures, Numbers, Watch, guarded
+from sunshower import Bolt, Retry, Topology, Unavailable
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.shipping import ship
 from sunshower.dev.kafka import Kafka
 from sunshower.dev.zookeeper import ZooKeeper
-from sunshower.kafka.bolt import KafkaBolt
-from sunshower.kafka.deduplicate import deduplicate
-from sunshower.kafka.in_zookeeper import ByZooKeeperGroup, PlainOffsets
+from sunshower.kafka.consuming.decoding import KafkaRecord
+from sunshower.kafka.exactly_once.deduplicate import deduplicate
 from sunshower.kafka.options import KafkaOptions
+from sunshower.kafka.producing.kafka_bolt import KafkaBolt
 from sunshower.kafka.spout import KafkaSpout
-from sunshower.kafka.translating import KafkaRecord
+from sunshower.kafka.zookeeper.options import ByZooKeeperGroup, PlainOffsets
 from sunshower.runtime.plan import Layout
-from sunshower.stores.zookeeper import ZooKeeperTree
+from sunshower.state.zookeeper_tree import ZooKeeperTree
 
 RATE = 200.0  # numbers a second
 _KEYS = 20_000  # more than are read again after a lost session
@@ -66,6 +66,21 @@ def declare(bootstrap: str, connect: str, end: Path) -> Topology:
     return made
 
 
+def _tree(watch: Watch, hosts: str) -> ZooKeeperTree:
+    """The tree of a server that has just been started again, and may be busy."""
+    found: list[ZooKeeperTree] = []
+
+    def is_reached() -> bool:
+        try:
+            found.append(ZooKeeperTree(hosts))
+        except Unavailable:
+            return False
+        return True
+
+    watch.until(is_reached, CAUGHT_UP_S)
+    return found[0]
+
+
 def run(seconds: float) -> Figures:
     """One outage of that length, on a Ray of its own."""
     ship([_load, kafka, sys.modules[__name__]])
@@ -88,7 +103,7 @@ def run(seconds: float) -> Figures:
 
         def scenario() -> Figures:
             watch.outage(zookeeper.kill, seconds, zookeeper.restart)
-            with closing(ZooKeeperTree(zookeeper.connect)) as tree:
+            with closing(_tree(watch, zookeeper.connect)) as tree:
                 watch.catch_up(end, lambda: counts(tree)[0] >= int(watch.figures()["emitted"]))
                 emitted, (count, total) = int(watch.figures()["emitted"]), counts(tree)
             right = (count, total) == (emitted, emitted * (emitted - 1) // 2)

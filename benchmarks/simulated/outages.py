@@ -18,20 +18,20 @@ import numpy as np
 
 from sunshower import Bolt, Collector, Context, DeadLetter, Retry, Topology, Tuple
 from sunshower.errors import Unavailable
-from sunshower.faults.checkers.delivery import AtLeastOnce
-from sunshower.faults.checkers.edges import EachEdgeOnce, NoPrematureAck
-from sunshower.faults.checkers.healing import Liveness, NoneTimedOut
-from sunshower.faults.checkers.outages import NothingCharged
-from sunshower.faults.checkers.port import Checker
-from sunshower.faults.commands import rebalance
-from sunshower.faults.experiment import Experiment
-from sunshower.faults.outcome import Outcome, Verdict
-from sunshower.faults.outside import outage
-from sunshower.faults.plans import Step
-from sunshower.faults.running import run_experiment
-from sunshower.faults.targets import component, master, worker
-from sunshower.faults.vocabulary import away, kill
-from sunshower.faults.workload import Item, numbers
+from sunshower.experiments.checkers.checker import Checker
+from sunshower.experiments.checkers.delivery import AtLeastOnce
+from sunshower.experiments.checkers.edge_checks import EachEdgeOnce, NoPrematureAck
+from sunshower.experiments.checkers.outages import NothingCharged
+from sunshower.experiments.checkers.recovery import Liveness, NoneTimedOut
+from sunshower.experiments.evidence.outcome import Outcome, Verdict
+from sunshower.experiments.experiment import Experiment
+from sunshower.experiments.experiment_run import run_experiment
+from sunshower.experiments.faults.commands import rebalance
+from sunshower.experiments.faults.fault_kinds import away, kill
+from sunshower.experiments.faults.fault_plan import Step
+from sunshower.experiments.faults.outside_faults import outage
+from sunshower.experiments.faults.targets import component, master, worker
+from sunshower.experiments.workload import Item, numbers
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.simulated.shapes import TIMEOUTS, Shape, draw_shape
 from sunshower.errors import SunshowerError
-from sunshower.runtime.metrics import Snapshot
+from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Plan
 from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.run import SimRun

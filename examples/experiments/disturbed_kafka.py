@@ -23,13 +23,17 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from sunshower import Bolt, Context, Number, Topology
-from sunshower.dev.kafka import Kafka
-from sunshower.dev.zookeeper import ZooKeeper
-from sunshower.faults import AtLeastOnce, Experiment, NoPrematureAck, Recovers, Step, at, outage
-from sunshower.kafka.in_zookeeper import StormOffsets
-from sunshower.kafka.options import KafkaOptions
-from sunshower.kafka.spout import KafkaSpout
-from sunshower.kafka.translating import Received
+from sunshower.dev import Kafka, ZooKeeper
+from sunshower.experiments import (
+    AtLeastOnce,
+    Experiment,
+    NoPrematureAck,
+    Recovers,
+    Step,
+    at,
+    outage,
+)
+from sunshower.kafka import KafkaOptions, KafkaSpout, Received, StormOffsets
 
 TOTAL, LATE = 4_000, 400
 BROKERS = (1, 2, 3)

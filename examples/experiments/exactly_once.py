@@ -24,13 +24,15 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from sunshower import Line, Topology
-from sunshower.dev.kafka import Kafka
-from sunshower.faults import (
+from sunshower.dev import Kafka
+from sunshower.experiments import (
+    CheckResult,
+    Ending,
     Experiment,
+    Facts,
     History,
     NoPrematureAck,
     Step,
-    Weighed,
     anybody,
     at,
     every,
@@ -38,10 +40,7 @@ from sunshower.faults import (
     outage,
     until,
 )
-from sunshower.faults.facts import Ending, Facts
-from sunshower.kafka.batches import BatchOptions, KafkaOpaque
-from sunshower.kafka.formats import Text
-from sunshower.kafka.translating import Received
+from sunshower.kafka import BatchOptions, KafkaOpaque, Received, Text
 from sunshower.trident import Bounds, InSqlite, SqliteState, batches, count
 
 LINES = 20_000
@@ -92,7 +91,7 @@ class SameCounts:
 
     name = "same-counts"
 
-    def check(self, history: History, facts: Facts) -> Weighed:
+    def check(self, history: History, facts: Facts) -> CheckResult:
         (file,) = FOLDER.glob("*.counts.db")
         wanted = Counter(word for line in lines() for word in line.split())
         found = dict(SqliteState(file).items())
@@ -106,8 +105,8 @@ class SameCounts:
         said = [f"counts (found, wanted) differ: {wrong}"] * bool(wrong)
         holds = f"{sum(wanted.values()):,} words in {len(wanted)} counts"
         if facts.ending is Ending.FINISHED:
-            return Weighed(holds, broken=said)
-        return Weighed(holds, unknown=[*said, "it did not come to its end"])
+            return CheckResult(holds, broken=said)
+        return CheckResult(holds, unknown=[*said, "it did not come to its end"])
 
 
 def topology() -> Topology:

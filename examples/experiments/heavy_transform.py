@@ -24,19 +24,20 @@ from typing import Any
 import pyarrow.dataset
 
 from sunshower import Topology
-from sunshower.faults import (
+from sunshower.experiments import (
+    CheckResult,
+    Ending,
     Experiment,
+    Facts,
     History,
     NoPrematureAck,
     Step,
-    Weighed,
     anybody,
     every,
     kill,
     task,
     until,
 )
-from sunshower.faults.facts import Ending, Facts
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "heavy_transform.py"
 ENDING_WITH_US = tempfile.TemporaryDirectory(prefix="heavy-transform-", ignore_cleanup_errors=True)
@@ -50,9 +51,9 @@ class SameRows:
 
     name = "same-rows"
 
-    def check(self, history: History, facts: Facts) -> Weighed:
+    def check(self, history: History, facts: Facts) -> CheckResult:
         if (heavy := written()) is None:
-            return Weighed("there is a table", unknown=["it did not begin its table"])
+            return CheckResult("there is a table", unknown=["it did not begin its table"])
         wanted = Counter(plain(heavy / "input"))
         table = pyarrow.dataset.dataset(heavy / "sales", partitioning="hive").to_table()
         rows = table.to_pylist()
@@ -69,8 +70,8 @@ class SameRows:
         ]
         holds = f"{wanted.total():,} sales are there, each once, as they were"
         if facts.ending is Ending.FINISHED:
-            return Weighed(holds, broken=said)
-        return Weighed(holds, unknown=[*said, "it did not come to its end"])
+            return CheckResult(holds, broken=said)
+        return CheckResult(holds, unknown=[*said, "it did not come to its end"])
 
 
 def plain(files: Path) -> Iterator[tuple[Any, ...]]:

@@ -18,23 +18,22 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from sunshower import Bolt, Context, Number, Topology
-from sunshower.dev.kafka import Kafka
-from sunshower.faults import (
+from sunshower.dev import Kafka
+from sunshower.experiments import (
     AtLeastOnce,
+    CheckResult,
     Duplicates,
     Experiment,
+    Facts,
     History,
     NoPrematureAck,
     Recovers,
     Step,
-    Weighed,
     What,
     at,
     outage,
 )
-from sunshower.faults.facts import Facts
-from sunshower.kafka.spout import KafkaSpout
-from sunshower.kafka.translating import Received
+from sunshower.kafka import KafkaSpout, Received
 
 TOTAL = 4_000
 _SETTINGS = {"queued.max.messages.kbytes": 16, "fetch.message.max.bytes": 8_192}
@@ -78,11 +77,13 @@ class AllSeen:
 
     name = "all-seen"
 
-    def check(self, history: History, facts: Facts) -> Weighed:
+    def check(self, history: History, facts: Facts) -> CheckResult:
         seen = {key for key, _ in history.rows(What.WROTE).details}
         missing = sorted(set(range(TOTAL)) - seen)
         said = f"{len(missing)} numbers were never seen, such as {missing[:3]}"
-        return Weighed(f"{len(seen)} of {TOTAL} numbers were seen", broken=[said] * bool(missing))
+        return CheckResult(
+            f"{len(seen)} of {TOTAL} numbers were seen", broken=[said] * bool(missing)
+        )
 
 
 def topology() -> Topology:

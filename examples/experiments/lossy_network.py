@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sunshower import Topology
-from sunshower.faults import (
+from sunshower.experiments import (
     AtLeastOnce,
     Duplicates,
     EachEdgeOnce,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sunshower import DeadLetter, Retry, Topology
-from sunshower.faults import (
+from sunshower.experiments import (
     AtLeastOnce,
     Experiment,
     Liveness,

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from heapq import merge
 
 from sunshower import Topology
-from sunshower.faults import (
+from sunshower.experiments import (
     AtLeastOnce,
     Duplicates,
     Experiment,

@@ -1,8 +1,8 @@
-"""A run's history as files: each life of a worker appends to one of its own.
+"""The files of a run's event log: each life of a worker appends to a file of its own.
 
-An entry is in the file when `put` returns, and a SIGKILL takes nothing back: the kernel has it. So
-whatever a worker tells anybody, it has written down before. (Measured: a write of 44 bytes takes
-1.9 µs and one of 24 kB 23 µs; into a mapped file 0.5 and 71 µs, as each fresh page is a fault.)
+An entry is in the file when `put` returns, and survives a SIGKILL, because the kernel has it. So a
+worker logs every event before it reports the event to others. (Measured: a write of 44 bytes takes
+1.9 µs and one of 24 kB 23 µs; into a mapped file 0.5 and 71 µs, because of page faults.)
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from pathlib import Path
 
 from ray import cloudpickle
 
-from sunshower.actors.blackbox import folder_of
+from sunshower.actors.flight_recorder import folder_of
 from sunshower.actors.names import archive_key
 from sunshower.actors.store import RayStore
 from sunshower.errors import ClusterError, ExperimentError
-from sunshower.runtime.archive import decode, encode
-from sunshower.runtime.history import Entry
+from sunshower.runtime.events.event_log import Entry
+from sunshower.runtime.events.event_log_format import decode, encode
 
-_BOOT = Path("/proc/sys/kernel/random/boot_id")  # another one: another machine, another clock
+_BOOT = Path("/proc/sys/kernel/random/boot_id")  # identifies machine and clock
 
 
 @dataclass(frozen=True)
 class Archive:
-    """Where a run's history is, and how much of it is kept."""
+    """The location of a run's event log, and its sampling rate."""
 
     folder: str
     sample: int
     machine: str
 
     def read(self) -> list[Entry]:
-        """All entries so far, by time. Raises ClusterError where the files are not."""
+        """All entries so far, by time. Raises ClusterError if the files are on another machine."""
         self.check_machine("this program")
         entries: list[Entry] = []
         for path in sorted(Path(self.folder).iterdir()):
@@ -42,7 +42,7 @@ class Archive:
         return sorted(entries, key=lambda entry: entry.at_s)
 
     def check_machine(self, who: str) -> None:
-        """Raises ClusterError for whoever is elsewhere, or comes too late."""
+        """Raise ClusterError on another machine, or after the topology was stopped."""
         if not (this_machine() == self.machine and Path(self.folder).is_dir()):
             raise ClusterError(
                 f"{who} cannot reach the history in {self.folder}: it is kept on the machine that "
@@ -61,7 +61,7 @@ class Pen:
         self._error: str | None = None
 
     def put(self, entry: Entry) -> None:
-        """Write an entry; after one that did not fit, nothing more: see `check`."""
+        """Write an entry; nothing more after a failed write: see `check`."""
         if self._error is None:
             data = encode(entry)
             try:
@@ -71,7 +71,7 @@ class Pen:
                 self._error = error.strerror
 
     def check(self) -> None:
-        """Before anything is told to anybody. Raises ClusterError when entries are missing."""
+        """Called before anything is sent. Raises ClusterError if a write has failed."""
         if self._error is not None:
             raise ClusterError(
                 f"the history cannot be written to {self._path}: {self._error}. Make room, set "
@@ -79,12 +79,12 @@ class Pen:
             )
 
     def close(self) -> None:
-        """Nothing is written any more."""
+        """Close the file."""
         os.close(self._file)
 
 
 def create(run: str, sample: int) -> None:
-    """Make room for a run's history here. It goes away with the run's black boxes."""
+    """Create the folder of a run's event log; `flight_recorder.remove_all` removes it."""
     if sample < 1:
         raise ExperimentError(f"a history with sample {sample}: it must be at least 1, all trees")
     folder = folder_of(run) / "history"
@@ -100,11 +100,11 @@ def create(run: str, sample: int) -> None:
 
 
 def find(run: str) -> Archive | None:
-    """Where a run's history is; None if none is kept."""
+    """The location of a run's event log; None if it has none."""
     found = RayStore().read(archive_key(run))
     return cloudpickle.loads(found) if found is not None else None
 
 
 def this_machine() -> str:
-    """A name of this machine that no other has, until it is started again."""
+    """A unique id of this machine, valid until it reboots."""
     return _BOOT.read_text(encoding="ascii").strip() if _BOOT.exists() else platform.node()

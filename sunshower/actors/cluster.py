@@ -1,4 +1,4 @@
-"""Ray as a place that runs topologies: the body of the `Cluster` port that production uses."""
+"""Runs topologies on Ray: the production implementation of the `Cluster` port."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from sunshower.topologies.graph import Graph
 class RayCluster:
     """A local Ray that ends with this object, or a running one at `address`.
 
-    Use it as a context manager: at its end what was submitted is stopped, unless it is `detached`.
-    In a process that has a Ray already it uses that one. Raises ClusterError when Ray cannot be
-    started or reached, or when the one that is there is not the one at `address`.
+    Use it as a context manager: its end stops all submitted topologies, unless it is `detached`.
+    In a process that is connected to Ray already, it uses that Ray. Raises ClusterError if Ray
+    cannot be started or reached, or if the process is connected to another one than `address`.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class RayCluster:
         active: bool = True,
         sample: int | None = None,
     ) -> RayRun:
-        """Start a topology and wait until all its workers are there. `sample`: see the port.
+        """Start a topology and wait until all its workers have joined. `sample`: see the port.
 
-        A history is kept in files on this machine, until the topology is stopped, and has one
-        clock: a worker that starts on another machine gives up. Raises ClusterError for that, and
-        when one of that name is there; ExperimentError for a sample below 1.
+        The event log is kept in files on this machine until the topology is stopped, and uses its
+        clock: a worker that starts on another machine fails. Raises ClusterError for that, and if
+        a topology of that name exists; ExperimentError for a sample below 1.
         """
         with claimed(graph.id):
             if graph.id in self.runs():
@@ -62,13 +62,13 @@ class RayCluster:
         return run
 
     def runs(self) -> dict[str, str]:
-        """Topology → run, of all that are there, whoever has submitted them."""
+        """Topology → run, for all topologies on this cluster, from any client."""
         actors = ray.util.list_named_actors(all_namespaces=True)
         names = [actor["name"] for actor in actors if actor["namespace"] == NAMESPACE]
         return {topology_of(run): run for name in names if (run := run_of(name))}
 
     def find(self, topology: str) -> RayRun:
-        """A topology that was submitted by somebody. Its plan is without user code."""
+        """A topology that any client has submitted. Its plan has no user code."""
         runs = self.runs()
         if topology not in runs:
             there = f"there are: {', '.join(sorted(runs))}" if runs else "none is there"
@@ -79,7 +79,7 @@ class RayCluster:
         return RayRun(runs[topology])
 
     def close(self) -> None:
-        """Stop what was submitted here, unless detached, and the Ray that was started here."""
+        """Stop the topologies submitted here, unless detached, and the Ray started here."""
         for run in () if self._detached else self._runs:
             run.stop()
         if self._owned:

@@ -1,7 +1,7 @@
-"""The Ray actor around the master: it keeps plan and book in a store, and passes news on.
+"""The Ray actor around the master: stores plan and MasterState, and sends changes to the workers.
 
-Ray starts it again when it dies. Nobody else stops for that: workers are detached, and what they
-tell a master that is away is told again when its successor asks.
+Ray restarts it when it dies. The workers are detached and continue; the next master asks them to
+send their statistics again.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from sunshower.actors.names import (
     NAMESPACE,
     book_key,
     detached,
-    luggage_keys,
     plan_key,
     silent,
+    transfer_keys,
     worker_name,
 )
 from sunshower.actors.processes import end_with_ray
 from sunshower.actors.store import RayStore
 from sunshower.actors.worker import WorkerClass
-from sunshower.runtime.book import Book
-from sunshower.runtime.havoc import Havoc
-from sunshower.runtime.lifecycle import KillReport, State
-from sunshower.runtime.master import Master, Welcome, Wish
-from sunshower.runtime.metrics import Snapshot, WorkerStats
-from sunshower.runtime.obituary import Obituary
-from sunshower.runtime.overview import Overview, without_code
+from sunshower.runtime.control.crash_report import CrashReport
+from sunshower.runtime.control.lifecycle import KillReport, State
+from sunshower.runtime.control.master import DesiredState, Master, Welcome
+from sunshower.runtime.control.master_state import MasterState
+from sunshower.runtime.control.overview import Overview, without_code
+from sunshower.runtime.events.injected_faults import InjectedFaults
+from sunshower.runtime.events.metrics import Snapshot, WorkerStats
 from sunshower.runtime.plan import Layout, Plan
 
 T = TypeVar("T")
 Process = tuple[str, int]  # Ray's node id, process id
-_SAVE_S = 1.0  # how often what workers tell is kept
-_LOOK_S = 0.1  # how often, while a kill or a rebalance is under way
+_SAVE_S = 1.0  # how often the workers' positions are stored
+_LOOK_S = 0.1  # how often to call `look` during a kill or rebalance
 
 
 class MasterActor:
-    """One per topology, detached. The plan is in the store, by value: workers need no source."""
+    """One per topology, detached. The plan is stored by value: workers need no source files."""
 
     def __init__(self, run: str, active: bool = True, since_s: float = 0.0) -> None:
         end_with_ray()
@@ -53,24 +53,24 @@ class MasterActor:
         assert plan is not None, f"no plan of {run} in the store"
         self._plan = plan
         loaded: Plan = cloudpickle.loads(plan)
-        found = Book.from_bytes(book) if book else Book(active=active)
+        found = MasterState.from_bytes(book) if book else MasterState(active=active)
         self._master = Master(loaded, found, time.monotonic())
         self._saved = book
         self._saved_s = 0.0
-        self._wish: Wish | None = None  # that everybody was told
+        self._desired_state: DesiredState | None = None  # as last sent to all workers
         self._timer: threading.Timer | None = None
         self._processes: dict[int, Process] = {}
         self._handles: dict[int, Any] = {}
-        for worker in self._master.lives:  # this is not the first master: what has it missed?
+        for worker in self._master.lives:  # a former master knew them: ask for what was missed
             self._tell(worker, "report")
-            self.tell_lives(worker)  # its predecessor may have died over it
+            self.tell_lives(worker)  # the former master may have died before that
         self._obey()
 
     def hello(
-        self, worker: int, process: Process, obituary: Obituary | None
+        self, worker: int, process: Process, crash_report: CrashReport | None
     ) -> tuple[bytes, Welcome]:
-        """A worker has started. Returns the plan, and what it has to know."""
-        welcome = self._change(lambda: self._master.hello(worker, time.monotonic(), obituary))
+        """A worker has started. Returns the pickled plan and the Welcome."""
+        welcome = self._change(lambda: self._master.hello(worker, time.monotonic(), crash_report))
         self.here(worker, process)
         for other in welcome.lives:
             if other != worker:
@@ -78,50 +78,50 @@ class MasterActor:
         return self._plan, welcome
 
     def tell_lives(self, worker: int) -> None:
-        """A worker is to hear who is in which life, and of the ends of former ones."""
-        obituaries = list(self._master.obituaries.values())
-        self._tell(worker, "peers", self._master.lives, obituaries)
+        """Send a worker the lives of all workers, and the crash reports of former ones."""
+        crash_reports = list(self._master.crash_reports.values())
+        self._tell(worker, "peers", self._master.lives, crash_reports)
 
     def place_of(self, worker: int) -> Process | None:
-        """Where the latest life of a worker is, or was, if this master has heard of it."""
+        """The process of a worker's latest life, if this master knows it."""
         return self._processes.get(worker)
 
     def here(self, worker: int, process: Process) -> None:
-        """Where a worker lives."""
+        """Note the process of a worker."""
         self._processes[worker] = process
 
     def activate(self, active: bool) -> None:
-        """Let all spouts emit, or rest, in this life of their workers and in later ones."""
+        """Activate or deactivate all spouts, in this life of their workers and in later ones."""
         self._change(lambda: self._master.activate(active, time.monotonic()))
 
     def drain(self) -> None:
-        """Let all spouts emit nothing fresh, likewise."""
+        """Let no spout emit new records, in this life or later ones."""
         self._change(lambda: self._master.drain(time.monotonic()))
 
-    def disturb(self, havoc: Havoc) -> None:
-        """Let this havoc disturb all workers, likewise."""
-        self._change(lambda: self._master.disturb(havoc))
+    def disturb(self, injected: InjectedFaults) -> None:
+        """Inject these faults into all workers, in this life and later ones."""
+        self._change(lambda: self._master.disturb(injected))
 
     def kill(self, wait_s: float | None) -> None:
-        """Drain, and be killed after that."""
+        """Drain the topology, then kill it."""
         self._change(lambda: self._master.kill(wait_s, time.monotonic()))
 
     def rebalance(self, workers: int | None, layout: Layout | None, wait_s: float | None) -> None:
-        """Share the tasks out anew."""
+        """Distribute the tasks over the workers again."""
         now = time.monotonic()
         self._change(lambda: self._master.rebalance(workers, layout, wait_s, now))
 
     def hear(self, stats: WorkerStats) -> None:
-        """A worker tells how it stands."""
+        """Process the statistics of a worker."""
         now = time.monotonic()
         self._master.hear(stats, now)
-        if self._master.restless or self._wish != self._master.wish:
+        if self._master.restless or self._desired_state != self._master.desired_state:
             self._obey()
-        elif now - self._saved_s >= _SAVE_S:  # positions: older ones cost repetitions, no more
+        elif now - self._saved_s >= _SAVE_S:  # positions: older ones only cause more replays
             self._save()
 
     def stuck(self, worker: int, task: int, for_s: float, where: str) -> None:
-        """A worker's watchdog tells of a call of user code that does not return."""
+        """A worker's watchdog reports a call of user code that does not return."""
         self._master.stuck(worker, task, for_s, where, time.monotonic())
 
     def packed(self, stats: WorkerStats) -> None:
@@ -129,29 +129,29 @@ class MasterActor:
         self._change(lambda: self._master.packed(stats, time.monotonic()))
 
     def look(self) -> None:
-        """Some time has passed."""
+        """Let the master check its waits; called by the timer."""
         self._timer = None
         self._change(lambda: self._master.look(time.monotonic()))
 
     def broken(self, text: str) -> None:
-        """A task has given up."""
+        """A task failed, and so the topology fails."""
         self._change(lambda: self._master.broken(text))
 
     def status(self) -> tuple[Snapshot, str | None]:
-        """The topology now, and why it gave up, if it did."""
+        """The current statistics, and why the topology failed, or None."""
         snapshot = self._change(lambda: self._master.snapshot(time.monotonic()))
         return snapshot, self._master.error if snapshot.state == State.FAILED else None
 
     def report(self) -> KillReport:
-        """What there is to say after a kill."""
+        """The report after a kill."""
         return self._master.report(time.monotonic())
 
     def places(self) -> list[int] | None:
-        """The worker of each task, if not that of the plan that was submitted."""
+        """The worker of each task; None if as in the submitted plan."""
         return self._master.book.places
 
     def overview(self) -> Overview:
-        """All there is to show."""
+        """Plan, statistics and processes, for a client without the code."""
         return Overview(
             without_code(self._master.plan),
             self._master.snapshot(time.monotonic()),
@@ -161,7 +161,7 @@ class MasterActor:
         )
 
     def _change(self, change: Callable[[], T]) -> T:
-        """Carry out a change, and keep the book before anybody hears of it."""
+        """Carry out a change, and store the MasterState before anything is sent."""
         result = change()
         if self._save() or self._master.restless:
             self._obey()
@@ -177,11 +177,11 @@ class MasterActor:
         return changed
 
     def _obey(self) -> None:
-        """Tell the workers what is wished, and carry out what a rebalance needs now."""
-        if self._wish != self._master.wish:
-            self._wish = self._master.wish
+        """Send the DesiredState to the workers, and carry out the orders of a rebalance."""
+        if self._desired_state != self._master.desired_state:
+            self._desired_state = self._master.desired_state
             for worker in self._master.lives:
-                self._tell(worker, "wish", self._wish)
+                self._tell(worker, "desired_state", self._desired_state)
         orders = self._master.orders()
         for worker, leaving in orders.pack.items():
             self._tell(worker, "pack", self._master.book.moves + 1, leaving)
@@ -192,7 +192,7 @@ class MasterActor:
         for worker in orders.end:
             self._end(worker)
         if orders.unload:
-            self._store.remove(luggage_keys(self._run))
+            self._store.remove(transfer_keys(self._run))
             self._master.unloaded()
         self._save()
         if self._master.restless and self._timer is None:
@@ -202,7 +202,7 @@ class MasterActor:
             self._timer.start()
 
     def _create(self, worker: int) -> None:
-        """A worker's process, if there is none that has not said hello yet."""
+        """Create a worker's process, unless there is one that has not said hello yet."""
         if self._handle(worker) is None:
             WorkerClass.options(**detached(worker_name(self._run, worker))).remote(
                 self._run, worker

@@ -1,11 +1,11 @@
-"""How actors of one topology find each other on Ray, and how they call without waiting."""
+"""Names of a topology's Ray actors, its keys in the store, and calls without a result."""
 
 from __future__ import annotations
 
 from typing import Any
 
 NAMESPACE = "sunshower"
-CALL_S = 30.0  # until a call that nobody answers is given up
+CALL_S = 30.0  # timeout of a call
 
 
 def master_name(run: str) -> str:
@@ -25,60 +25,60 @@ def worker_of(name: str) -> int | None:
 
 
 def run_of(master: str) -> str | None:
-    """The run whose master has this name; None for the name of anybody else."""
+    """The run whose master has this name; None for any other name."""
     return master.removesuffix("/master") if master.endswith("/master") else None
 
 
 def topology_of(run: str) -> str:
-    """The topology that a run is of: its id is the topology's, a hyphen, and something random."""
+    """The topology of a run, whose id is the topology's, a hyphen, and random characters."""
     return run.rpartition("-")[0]
 
 
 def claim_key(topology: str) -> str:
-    """Where the store has that somebody is submitting a topology."""
+    """The key that marks a topology as being submitted."""
     return f"claims/{topology}/"
 
 
 def plan_key(run: str) -> str:
-    """Where the store has a run's plan."""
+    """The key of a run's plan."""
     return f"{run}/plan"
 
 
 def book_key(run: str) -> str:
-    """Where the store has the book of a run's master."""
+    """The key of a run's MasterState."""
     return f"{run}/book"
 
 
 def archive_key(run: str) -> str:
-    """Where the store has where a run's history is kept, if it is."""
+    """The key of the location of a run's event log, if it has one."""
     return f"{run}/archive"
 
 
 def paused_key(run: str) -> str:
-    """Where the store has a mark when a process of a run was paused."""
+    """The key that exists once a process of a run was paused."""
     return f"{run}/paused"
 
 
 def mark_key(run: str, task: int) -> str:
-    """Where the store has how far a spout task of a run may draw."""
+    """The key of the emit reservation of a spout task."""
     return f"{run}/mark/{task}"
 
 
-def luggage_key(run: str, move: int, task: int) -> str:
-    """Where the store has what a task takes along in a rebalance of a run."""
-    return f"{luggage_keys(run)}{move}/{task}"
+def transfer_key(run: str, move: int, task: int) -> str:
+    """The key of a task's TaskTransfer in a rebalance."""
+    return f"{transfer_keys(run)}{move}/{task}"
 
 
-def luggage_keys(run: str) -> str:
-    """What the keys of all luggage of a run begin with."""
+def transfer_keys(run: str) -> str:
+    """The common prefix of the keys of all TaskTransfers of a run."""
     return f"{run}/luggage/"
 
 
 def detached(name: str) -> dict[str, Any]:
-    """The options of an actor that outlives whoever has created it."""
+    """The options of an actor that outlives its creator."""
     return {"name": name, "namespace": NAMESPACE, "lifetime": "detached"}
 
 
 def silent(method: Any) -> Any:
-    """An actor's method, to be called without ever hearing of the outcome."""
+    """An actor's method that returns no result and no error to the caller."""
     return method.options(num_returns=0)

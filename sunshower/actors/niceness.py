@@ -1,8 +1,8 @@
-"""Who goes first when processors are scarce: a process that is being born.
+"""Gives a worker that is starting more CPU time than running workers.
 
-A death is over when the successor has said hello, and that takes 0.7 s of CPU, mostly imports. Its
-peers meanwhile have a backlog and take all there is: at 20,000 tuples/s on two cores the hello came
-after 1.9 to 2.9 s, and the next kill before all was well. With this it comes after 1.0 to 1.2 s.
+A crash is recovered once the new process has said hello, which takes 0.7 s of CPU, mostly imports.
+Its peers have a backlog meanwhile and use all CPU time: at 20,000 tuples/s on two cores the hello
+took 1.9 to 2.9 s, and the next kill came before the recovery. With this it takes 1.0 to 1.2 s.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _THREADS = Path("/proc/self/task")
 
 
 def step_back() -> None:
-    """This process is born, and lets others go first: all its threads, and those to come.
+    """Raise the niceness of all present and future threads of this process, once it has started.
 
-    Relative to where it was started: only the superuser may take niceness away.
+    Relative to its initial niceness, because only the superuser may lower a niceness.
     """
-    if not _THREADS.exists():  # elsewhere it belongs to the process
+    if not _THREADS.exists():  # other systems have a niceness per process
         os.nice(_STEP)
         return
     for thread in map(int, os.listdir(_THREADS)):
-        with contextlib.suppress(ProcessLookupError):  # a thread may have ended in between
+        with contextlib.suppress(ProcessLookupError):  # a thread may have ended meanwhile
             nicer = min(os.getpriority(os.PRIO_PROCESS, thread) + _STEP, _NICEST)
             os.setpriority(os.PRIO_PROCESS, thread, nicer)

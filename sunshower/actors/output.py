@@ -1,11 +1,11 @@
-"""What the workers print, line by line as they wrote it, instead of Ray's own rendering of it.
+"""Passes on what the workers print, line by line and unchanged, instead of Ray's own rendering.
 
 A worker's standard output and error are files; Ray's log monitor follows them (every 0.1 s) and
-publishes the lines, which come to the driver by way of a dispatcher. That one can be subscribed
-to: no prefix, no colours, nothing merged, and a worker anywhere in a cluster is heard.
-(Measured: two workers, 800,000 lines, all there and whole, 300,000 lines/s; 125 MB that waited
-half a minute for a slow reader were all there, too. Ray lets go of what exceeds 1 GB, or of all
-when nobody takes anything for five minutes.)
+publishes the lines, which reach the driver through a dispatcher. Subscribing to that dispatcher
+gives lines without prefix, colours or merging, from workers anywhere in the cluster.
+(Measured: two workers, 800,000 lines, all complete, 300,000 lines/s; 125 MB that waited half a
+minute for a slow reader arrived completely, too. Ray drops what exceeds 1 GB, or everything if
+nothing is read for five minutes.)
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NAME = "sunshower"
 
 
 class WorkerOutput:
-    """The lines of all workers, given to `hear` on a thread of Ray's."""
+    """Passes the lines of all workers to `hear`, on a thread of Ray's."""
 
     def __init__(self, hear: Hear) -> None:
         self._hear = hear
@@ -37,13 +37,13 @@ class WorkerOutput:
         self._changed = threading.Condition()
 
     def catch_up(self, run: RayRun, patience_s: float = 5.0) -> bool:
-        """Wait until all that the run's workers have printed so far was heard.
+        """Wait until `hear` has received everything that the run's workers have printed so far.
 
-        Gives up, and returns False, when nothing comes for `patience_s`; not while `hear` itself
-        is still busy, as in `sunshower run … | less`.
+        Returns False if nothing arrives for `patience_s`; but waits while `hear` itself is busy,
+        as in `sunshower run … | less`.
         """
         self._marks = 0
-        with contextlib.suppress(Exception):  # a worker that is gone says nothing more
+        with contextlib.suppress(Exception):  # a worker that has died prints nothing more
             actors = list(living_workers(run.id))
             calls = [actor.__ray_call__.remote(_print_mark, self._mark) for actor in actors]
             ray.get(calls, timeout=patience_s)
@@ -51,11 +51,11 @@ class WorkerOutput:
         return False
 
     def take(self, news: dict[str, Any]) -> None:
-        """One message of Ray's: some lines of one file of one process."""
+        """Handle one message of Ray's: some lines of one file of one process."""
         if not str(news.get("pid")).isdigit():
-            return  # of Ray's own processes
+            return  # from Ray's own processes
         mark, raw = self._mark, news["lines"]
-        marks = sum(line.endswith(mark) for line in raw)  # behind a half-written line, perhaps
+        marks = sum(line.endswith(mark) for line in raw)  # possibly behind an unfinished line
         lines = [line.removesuffix(mark) for line in raw if line != mark] if marks else raw
         self._news += 1
         self._hearing = True
@@ -78,11 +78,11 @@ class WorkerOutput:
 
 @contextlib.contextmanager
 def without_news() -> Iterator[None]:
-    """Ray does not print its news of dead workers, which we tell ourselves.
+    """Keep Ray from printing messages about dead workers, which sunshower reports itself.
 
-    Enter it before Ray starts: it has some to tell until its very end.
+    Enter it before Ray starts, and leave it after Ray ends: Ray prints until its end.
     """
-    from ray._private import worker as printing  # no public way in: see the pin of ray
+    from ray._private import worker as printing  # no public API: see the pin of ray
 
     before, printing._worker_logs_enabled = printing._worker_logs_enabled, False
     try:
@@ -93,7 +93,7 @@ def without_news() -> Iterator[None]:
 
 @contextlib.contextmanager
 def worker_output(hear: Hear) -> Iterator[WorkerOutput]:
-    """Take over from Ray, which must have been started with `quiet=False`, what workers print."""
+    """Receive the workers' output instead of Ray, which must be started with `quiet=False`."""
     from ray._private.ray_logging import global_worker_stdstream_dispatcher as dispatcher
 
     output = WorkerOutput(hear)
@@ -107,7 +107,7 @@ def worker_output(hear: Hear) -> Iterator[WorkerOutput]:
 
 
 def _print_mark(_: Any, mark: str) -> None:
-    """Runs in the worker. On a line of its own, whatever user code has left half-written."""
+    """Runs in the worker: print the mark, possibly behind an unfinished line of user code."""
     for stream in (sys.stdout, sys.stderr):
         stream.write(f"{mark}\n")
         stream.flush()

@@ -1,7 +1,7 @@
-"""The way of packets out of a worker's process, and what an experiment does to them on it.
+"""Sends a worker's packets to its peers, and injects the network faults of an experiment.
 
-All on the loop's thread, and nothing sleeps: packets that are late wait here until the loop comes
-by again. They belong to one life of the worker, and go away with it.
+Everything runs on the loop's thread without sleeping: delayed packets wait here until the loop
+calls `send` again. They belong to one life of the worker, and are dropped with it.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Any
 import ray
 
 from sunshower.actors.names import NAMESPACE, worker_name
-from sunshower.runtime.havoc import WELL, Fate, flipped
-from sunshower.runtime.ids import seeded
-from sunshower.runtime.packets import Answer
+from sunshower.runtime.events.injected_faults import WELL, Fate, flipped
+from sunshower.runtime.tracking.ids import seeded
+from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.worker import Worker
 
 _Put = Callable[[Callable[[], Any]], None]
-_Late = tuple[float, int, Callable[[], None]]  # when it is due, which one it is, what to do then
+_Late = tuple[float, int, Callable[[], None]]  # due time, sequence number, action
 
 
-class Post:
-    """Carries the packets of one core to the actors of its peers.
+class PacketSender:
+    """Sends the packets of one core to the actors of its peers.
 
-    `put` has the loop do something, from any thread.
+    `put` adds a call to the loop's mailbox, from any thread.
     """
 
     def __init__(self, run: str, core: Worker, put: _Put) -> None:
@@ -41,9 +41,9 @@ class Post:
         self._count = 0
 
     def send(self, now: float) -> float | None:
-        """Send what the core has for others, and what was late and is due.
+        """Send the core's outgoing packets, and delayed packets that are due.
 
-        Returns after how many seconds there is more that is late; None: there is none.
+        Returns the seconds until the next delayed packet is due; None if there is none.
         """
         while self._late and self._late[0][0] <= now:
             heapq.heappop(self._late)[-1]()
@@ -61,7 +61,7 @@ class Post:
         hear = self._answered if fate.heard else self._unheard
         if not fate.delays_s:
             self._put(partial(self._core.answered, peer, seq, None))
-        for copy, delay_s in enumerate(fate.delays_s):  # the answer to the first one is the answer
+        for copy, delay_s in enumerate(fate.delays_s):  # only the answer to the first copy counts
             carry = partial(self._carry, peer, packet, None if copy else partial(hear, peer, seq))
             if delay_s:
                 self._count += 1
@@ -79,10 +79,10 @@ class Post:
             answer.future().add_done_callback(hear)
 
     def _answered(self, peer: int, seq: int, call: Future[int]) -> None:
-        """On a thread of Ray's: only into the mailbox."""
+        """Runs on a thread of Ray's, so it only adds to the mailbox."""
         answer = None if call.exception() else Answer(call.result())
         self._put(partial(self._core.answered, peer, seq, answer))
 
     def _unheard(self, peer: int, seq: int, call: Future[int]) -> None:
-        """The packet has arrived, but its sender is told that the call has failed."""
+        """Report a failed call to the core, although the packet has arrived."""
         self._put(partial(self._core.answered, peer, seq, None))

@@ -1,6 +1,6 @@
-"""The processes of a run, wherever they are, and signals to them.
+"""Finds the processes of a run on all machines, and sends signals to them.
 
-Ray itself is asked for them, not the master: that one may be dead, or paused.
+It asks Ray for them, not the master, which may be dead or paused.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _CALL_S = 30.0
 class Process(NamedTuple):
     """A living process of a run."""
 
-    node: str  # Ray's id of it
+    node: str  # Ray's node id
     pid: int
 
 
 def processes_of(run: str) -> dict[str, Process]:
-    """The name of each actor that is there now → its process."""
-    from ray._private import state  # no public way without Ray's dashboard: see the pin of ray
+    """Name → process, for each living actor of a run."""
+    from ray._private import state  # no public API without Ray's dashboard: see the pin of ray
 
     return {
         actor["Name"]: Process(actor["Address"]["NodeID"], actor["Pid"])
@@ -38,10 +38,9 @@ def processes_of(run: str) -> dict[str, Process]:
 
 
 def send(number: int, processes: list[Process]) -> list[int]:
-    """Send a signal to each of these processes, on one machine at once.
+    """Send a signal to each of these processes; to those on one machine at the same time.
 
-    Returns the ids of those that were still there. Raises ClusterError for a machine that cannot
-    be reached.
+    Returns the ids of those that still existed. Raises ClusterError if a machine cannot be reached.
     """
     here = ray.get_runtime_context().get_node_id()
     pids: dict[str, list[int]] = {}
@@ -58,9 +57,9 @@ def send(number: int, processes: list[Process]) -> list[int]:
 
 
 def end_with_ray() -> None:
-    """From now on this process is killed when its node's raylet ends, its parent.
+    """Have the kernel kill this process when its parent, the node's raylet, ends.
 
-    Ray's own way is that a worker finds out by itself, which one that is paused never does.
+    In Ray a worker detects that by itself, which a paused process cannot do.
     """
     from ray._private import utils
 
@@ -69,12 +68,12 @@ def end_with_ray() -> None:
 
 
 def mark_paused(run: str) -> None:
-    """Remember that processes of a run may stand still, for whoever will stop it."""
+    """Note that processes of a run may be paused, for the client that will stop it."""
     RayStore().write(paused_key(run), b"")
 
 
 def resume_all(run: str) -> None:
-    """Let every process of a run go on: who is paused hears nothing, and would stay for ever."""
+    """Resume every process of a run: a paused one would receive nothing and never end."""
     if RayStore().read(paused_key(run)) is not None:
         send(signal.SIGCONT, list(processes_of(run).values()))
 

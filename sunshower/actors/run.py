@@ -1,4 +1,4 @@
-"""A topology that was submitted to Ray: the body of the `Run` port that production uses."""
+"""A topology that runs on Ray: the production implementation of the `Run` port."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import ray
 
-from sunshower.actors import archive, blackbox
+from sunshower.actors import archive, flight_recorder
 from sunshower.actors.master import MasterClass
 from sunshower.actors.names import (
     CALL_S,
@@ -29,14 +29,14 @@ from sunshower.actors.starting import first_line
 from sunshower.actors.store import RayStore
 from sunshower.actors.worker import WorkerClass
 from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
-from sunshower.runtime.havoc import Havoc
-from sunshower.runtime.history import Entry
-from sunshower.runtime.lifecycle import KillReport, State
-from sunshower.runtime.metrics import Snapshot
-from sunshower.runtime.overview import Overview
-from sunshower.runtime.placement import placed
+from sunshower.runtime.control.lifecycle import KillReport, State
+from sunshower.runtime.control.overview import Overview
+from sunshower.runtime.control.placement import placed
+from sunshower.runtime.events.event_log import Entry
+from sunshower.runtime.events.injected_faults import InjectedFaults
+from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout, Plan
-from sunshower.runtime.usercode import TaskError
+from sunshower.runtime.tasks.user_code import TaskError
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class RayRun:
         self._master_is_paused = False
 
     def start(self, active: bool = True, sample: int | None = None) -> None:
-        """Create the actors; return when every worker has said hello."""
+        """Create the actors; return once every worker has said hello."""
         plan = self.plan
         try:
             RayStore().write(plan_key(self.id), pickled(plan))
@@ -82,7 +82,7 @@ class RayRun:
 
     @property
     def plan(self) -> Plan:
-        """See the port. Also while the master is paused."""
+        """Also available while the master is paused."""
         if self._submitted is None:
             return self.overview().plan
         if self._master is not None and not self._master_is_paused:
@@ -90,7 +90,6 @@ class RayRun:
         return self._submitted
 
     def snapshot(self) -> Snapshot:
-        """See the port."""
         snapshot, error = self._call_master("status")
         if error is not None:
             raise TopologyFailed(error)
@@ -98,23 +97,22 @@ class RayRun:
         return found
 
     def overview(self) -> Overview:
-        """All that there is to show of it, also when it has failed."""
+        """Plan, statistics and processes, also if the topology has failed."""
         found: Overview = self._call_master("overview")
         return found
 
     def finished(self) -> bool:
-        """See the port."""
         return self.snapshot().state == State.FINISHED
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """See the port. A master that was paused here is not asked."""
+        """Does not call a master that was paused here."""
         with contextlib.suppress(TimeoutError):
             self._wait_until(lambda: not self._master_is_paused and self.finished(), timeout_s)
             return True
         return False
 
     def results(self, component: str) -> list[Any]:
-        """See the port. Tasks by ascending id."""
+        """In the order of the task ids."""
         tasks = self.plan.tasks_of(component)
         found: dict[int, list[Any]] = {}
         for worker in {task.worker for task in tasks}:
@@ -123,38 +121,34 @@ class RayRun:
         return [found[task.worker].pop(0) for task in tasks]
 
     def kill_worker(self, worker: int) -> int:
-        """See the port."""
         return self._signal(signal.SIGKILL, worker_name(self.id, worker))
 
     def kill_master(self) -> int:
-        """See the port."""
-        self._master_is_paused = False  # its successor is not
+        self._master_is_paused = False  # the next one is not
         return self._signal(signal.SIGKILL, master_name(self.id))
 
     def pause_worker(self, worker: int) -> None:
-        """See the port. To Ray it is alive, and calls to it wait; after seven minutes they fail.
+        """For Ray it is alive, and calls to it wait; after seven minutes they fail.
 
-        (What is sent to it then counts as lost, and is sent again when it has been resumed.)
+        (Failed packets then count as lost; their tuples are replayed once it is resumed.)
         """
         self._pause(worker_name(self.id, worker))
 
     def resume_worker(self, worker: int) -> None:
-        """See the port."""
         self._resume(worker_name(self.id, worker))
 
     def pause_master(self) -> None:
-        """See the port. Whoever asks it something waits half a minute at most: ClusterError."""
-        _ = self.plan  # known from now on
+        """Calls to it then raise ClusterError after 30 s."""
+        _ = self.plan  # fetch it while the master answers
         self._pause(master_name(self.id))
         self._master_is_paused = True
 
     def resume_master(self) -> None:
-        """See the port."""
         self._resume(master_name(self.id))
         self._master_is_paused = False
 
     def nodes(self) -> dict[str, list[int]]:
-        """See the port. By Ray's ids of the machines; workers that are being born are nowhere."""
+        """By Ray's node ids; without workers that are starting."""
         found: dict[str, list[int]] = {}
         for name, process in self._processes().items():
             if (worker := worker_of(name)) is not None:
@@ -162,7 +156,6 @@ class RayRun:
         return {node: sorted(workers) for node, workers in found.items()}
 
     def kill_node(self, node: str) -> list[int]:
-        """See the port."""
         there = {name: one for name, one in self._processes().items() if one.node == node}
         if not there:
             raise ClusterError(
@@ -172,35 +165,32 @@ class RayRun:
         self._master_is_paused = self._master_is_paused and master_name(self.id) not in there
         return send(signal.SIGKILL, list(there.values()))
 
-    def disturb(self, havoc: Havoc) -> None:
-        """See the port. Workers hear of it within milliseconds, unless they are paused; a master
-        that was paused here hears of it when it goes on, and nobody waits for that."""
+    def disturb(self, injected: InjectedFaults) -> None:
+        """Reaches workers within milliseconds, unless they are paused. A master that was paused
+        here receives it when resumed; this call does not wait for that."""
         self._check_not_stopped()
         if self._master_is_paused:
-            self._master.disturb.remote(havoc)
+            self._master.disturb.remote(injected)
         else:
-            self._call_master("disturb", havoc)
+            self._call_master("disturb", injected)
 
     def now(self) -> float:
-        """See the port: this machine's monotonic clock."""
+        """This machine's monotonic clock."""
         return time.monotonic()
 
     def history(self) -> list[Entry]:
-        """See the port. To be asked before the topology is stopped; raises ClusterError."""
+        """Raises ClusterError after the topology was stopped."""
         self._check_not_stopped()
         found = archive.find(self.id)
         return found.read() if found is not None else []
 
     def activate(self) -> None:
-        """See the port."""
         self._call_master("activate", True)
 
     def deactivate(self) -> None:
-        """See the port."""
         self._call_master("activate", False)
 
     def drain(self) -> None:
-        """See the port."""
         self._call_master("drain")
 
     def rebalance(
@@ -212,13 +202,13 @@ class RayRun:
         waits: bool = True,
         look: Look | None = None,
     ) -> None:
-        """See the port. `look` is shown how things stand while it takes."""
+        """Calls `look` with snapshots while it waits."""
         self._call_master("rebalance", workers, layout, wait_s)
         if waits:
             self._wait_until(lambda: self._look(look).state != State.REBALANCING, None)
 
     def kill(self, wait_s: float | None = None, *, look: Look | None = None) -> KillReport:
-        """See the port. `look` is shown how things stand while it takes."""
+        """Calls `look` with snapshots while it waits."""
         self._call_master("kill", wait_s)
         self._wait_until(lambda: self._look(look).state == State.KILLED, None)
         report: KillReport = self._call_master("report")
@@ -226,7 +216,6 @@ class RayRun:
         return report
 
     def stop(self) -> None:
-        """See the port."""
         master, self._master = self._master, None
         if master is None:
             return
@@ -235,10 +224,10 @@ class RayRun:
         with contextlib.suppress(Exception):
             for error in last_words(self.id):
                 _log.warning("%s", error.story)
-        for actor in (master, *living_workers(self.id)):  # or it may start another one meanwhile
+        for actor in (master, *living_workers(self.id)):  # master first: it creates workers
             with contextlib.suppress(Exception):
                 ray.kill(actor)
-        blackbox.remove_all(self.id)  # also what is kept of a history
+        flight_recorder.remove_all(self.id)  # with the files of the event log
         with contextlib.suppress(Exception):
             RayStore().remove(f"{self.id}/")
 
@@ -304,7 +293,7 @@ class RayRun:
 
 
 def living_workers(run: str) -> Iterator[Any]:
-    """The actors of a run's workers, in whatever places they are."""
+    """The actors of a run's workers, before and after a rebalance."""
     first = worker_name(run, 0)[:-1]
     for actor in ray.util.list_named_actors(all_namespaces=True):
         if actor["namespace"] == NAMESPACE and actor["name"].startswith(first):
@@ -313,8 +302,8 @@ def living_workers(run: str) -> Iterator[Any]:
 
 
 def last_words(run: str) -> list[TaskError]:
-    """Close every task of a run: what tasks had to say against their end. A worker that has died,
-    or does not answer, keeps nobody else from being heard; that is logged."""
+    """Close every task of a run. Returns the errors that tasks raised. A worker that has died, or
+    does not answer, is logged and skipped."""
     calls = [worker.stop.remote() for worker in living_workers(run)]
     said: list[TaskError] = []
     if calls:

@@ -1,4 +1,4 @@
-"""User code by value: modules that only the submitting process can import travel in the plan."""
+"""Pickles user code by value, so that workers need not import the submitter's modules."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sunshower.runtime.plan import Plan
 
 
 def ship(modules: Iterable[ModuleType]) -> None:
-    """Pickle what these imported modules define by value from now on, not by name."""
+    """Pickle the definitions of these imported modules by value from now on, not by name."""
     for module in modules:
         cloudpickle.register_pickle_by_value(module)
 
 
 def pickled(plan: Plan) -> bytes:
-    """The plan by value. Raises TopologyError naming the component that cannot be pickled."""
+    """Pickle the plan by value. Raises TopologyError naming a component that cannot be pickled."""
     for component in plan.graph.components.values():
         try:
             cloudpickle.dumps(component)

@@ -1,4 +1,4 @@
-"""How Ray is started on this machine, or one that runs elsewhere is joined."""
+"""Starts a local Ray, or connects to a running one."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _LOOPBACK = "127."
 
 
 def start_ray(address: str | None, quiet: bool) -> None:
-    """A local Ray, or the running one at `address`. Raises ClusterError."""
+    """Start a local Ray, or connect to the one at `address`. Raises ClusterError."""
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # two equal lines of a sink are two lines
     local: dict[str, Any] = {
         "include_dashboard": False,
         "object_store_memory": _OBJECT_STORE_BYTES,
         "_system_config": {
-            "timeout_ms_task_wait_for_death_info": 50,  # a death is heard of in 0.5 s, not 1.4 s
-            "max_direct_call_object_size": 4 << 20,  # packets ride in the call itself
-            "task_events_report_interval_ms": 0,  # nobody reads them: 15 % off each call
-            "gcs_rpc_server_reconnect_timeout_s": 5,  # if somebody kills Ray, do not hang 60 s
-            "worker_niceness": 0,  # niceness.py goes down from here, and less than Ray's 15
+            "timeout_ms_task_wait_for_death_info": 50,  # a death is known in 0.5 s, not 1.4 s
+            "max_direct_call_object_size": 4 << 20,  # packets are sent in the call itself
+            "task_events_report_interval_ms": 0,  # not read; saves 15 % of each call
+            "gcs_rpc_server_reconnect_timeout_s": 5,  # if Ray is killed, do not hang 60 s
+            "worker_niceness": 0,  # niceness.py adds less than Ray's 15 to this
         },
     }
     try:
@@ -56,7 +56,7 @@ def check_joined(address: str) -> None:
     here = ray.get_runtime_context().gcs_address
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or address.startswith("ray://"):
-        return  # "auto" and the like; and a client's port is not the head's
+        return  # "auto" and similar; a Ray client's port is not the head's
     here_host, _, here_port = here.rpartition(":")
     there = _ip(host)
     if port != here_port or not (there == _ip(here_host) or there.startswith(_LOOPBACK)):
@@ -67,7 +67,7 @@ def check_joined(address: str) -> None:
 
 
 def _ip(host: str) -> str:
-    """The address of a machine; its name, if nobody knows it."""
+    """The IP address of a machine; its name if that cannot be resolved."""
     try:
         return socket.gethostbyname(host)
     except OSError:
@@ -75,6 +75,6 @@ def _ip(host: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What an exception is and says, in one line: Ray's go on with a stack."""
+    """Type and first line of an exception; Ray's messages include a stack."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0] if text else ''}"

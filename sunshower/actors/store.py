@@ -1,4 +1,4 @@
-"""A store in Ray's own key-value table: it lives as long as the Ray cluster's head does."""
+"""A store in Ray's own key-value table, which lasts as long as the Ray cluster's head."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _CLAIM_S = 120.0  # more than a submission takes
 
 
 class RayStore:
-    """See the port. Values may have some megabytes; a write is a call of about a millisecond.
+    """Values may have some megabytes; a write takes about a millisecond.
 
-    All of it raises StoreUnreachable where the head of the Ray cluster does not answer.
+    Every method raises StoreUnreachable if the head of the Ray cluster does not answer.
     """
 
     def read(self, key: str) -> bytes | None:
@@ -47,9 +47,9 @@ def _errors(key: str) -> Iterator[None]:
 
 @contextmanager
 def claimed(topology: str) -> Iterator[None]:
-    """While this lasts nobody else submits a topology of that name. Raises ClusterError.
+    """A lock on submitting a topology of that name. Raises ClusterError if another client holds it.
 
-    Who died in the middle of it is waited for, two minutes.
+    The lock of a client that died expires after two minutes.
     """
     store, key = RayStore(), claim_key(topology)
     since_s = float(store.read(key) or 0.0)
@@ -64,15 +64,15 @@ def claimed(topology: str) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(Exception):  # where there is no Ray any more, there is no claim
+        with suppress(Exception):  # if Ray has ended, so has the lock
             if store.read(key) == now:
                 store.remove(key)
 
 
-class RayMarks:
-    """See `Marks` of runtime/fence.py: the fences of some spout tasks of one run, in Ray's store.
+class RayReservationStore:
+    """The emit reservations of some spout tasks of one run, in Ray's store.
 
-    They are read once, when this is made. Raises StoreUnreachable then, and where it writes.
+    The constructor reads them once. It and `write` raise StoreUnreachable.
     """
 
     def __init__(self, run: str, tasks: Iterable[int]) -> None:

@@ -1,10 +1,10 @@
-"""A thread that reports slow calls of user code, and ends the process for one that never returns.
+"""A thread that reports slow calls of user code, and kills the process if a call never returns.
 
-Ray starts the process again. Python cannot stop another thread, so nothing less would help. Code
-that holds the interpreter's lock without end (a C extension; a regular expression that backtracks)
-stops the watchdog, too.
+Ray restarts the process. Python cannot stop another thread, so there is no milder remedy. Code that
+never releases the interpreter's lock (a C extension; a regular expression that backtracks) blocks
+the watchdog, too.
 
-Time in which the process stood still (SIGSTOP, a machine that slept) is no call's fault.
+Time in which the process was stopped (SIGSTOP, a suspended machine) does not count.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import traceback
 from collections.abc import Callable
 from typing import NamedTuple
 
-from sunshower.runtime.blackbox import Recorder, Running
-from sunshower.runtime.usercode import guard
+from sunshower.runtime.control.flight_recorder import Recorder, Running
+from sunshower.runtime.tasks.user_code import guard
 
-SLOW_S = 10.0  # a call is reported after this long, and each time that this has doubled
-_LOOKS = 8  # within the shorter limit: an overrun is found an eighth late at most
+SLOW_S = 10.0  # a call is reported after this time, and at each doubling of it
+_LOOKS = 8  # checks within the shorter limit: an overrun is found at most an eighth late
 
 
 class Slow(NamedTuple):
-    """A call that has not returned for long, as it is reported."""
+    """The report of a slow call."""
 
     task: int
     for_s: float
@@ -43,15 +43,15 @@ class Slow(NamedTuple):
 
 
 class SlowCalls:
-    """Says when a call that runs is to be reported: after `first_s`, and at each doubling."""
+    """Decides when to report a running call: after `first_s`, and at each doubling."""
 
     def __init__(self, first_s: float) -> None:
         self._first_s = first_s
         self._call: Running | None = None
-        self._due_s = first_s  # how long the call has to last until its next report
+        self._due_s = first_s  # the duration at which the next report is due
 
     def is_due(self, call: Running | None, for_s: float) -> bool:
-        """Whether to report `call`, which has lasted for `for_s`; once for each time it is due."""
+        """Whether to report `call`, which has lasted for `for_s`; true once for each due time."""
         if call != self._call:
             self._call, self._due_s = call, self._first_s
         if call is None or for_s < self._due_s:
@@ -70,8 +70,8 @@ def start(
 ) -> None:
     """Watch the thread that runs user code from now on, until the process ends.
 
-    `recorder` says where it notes what it runs: a rebalance makes a new one. `report` is called
-    for slow calls, on the watchdog's thread.
+    `recorder` returns the current flight recorder; a rebalance creates a new one. `report` is
+    called for slow calls, on the watchdog's thread.
     """
     threading.Thread(
         target=_watch,
@@ -94,7 +94,7 @@ def _watch(
         watched.join(look_s)
         now, used = time.monotonic(), time.process_time()
         if now - looked_s > 2 * limit_s / _LOOKS and used - used_s < (now - looked_s) / 2:
-            awake_s = now  # it stood still; what runs now has the whole limit from here
+            awake_s = now  # it was stopped: the running call gets the whole limit from now
         call = recorder().running()
         for_s = 0.0 if call is None else now - max(call.since_s, awake_s)
         if call is not None and for_s >= limit_s:
@@ -106,7 +106,7 @@ def _watch(
 
 
 def _user_part(stack: traceback.StackSummary) -> traceback.StackSummary:
-    """What is below `guard`, by which user code is called; all of it, if that is not there."""
+    """The frames of user code, below `guard`; the whole stack if `guard` is not in it."""
     code = guard.__code__
     for at in range(len(stack) - 1, -1, -1):
         if (stack[at].filename, stack[at].name) == (code.co_filename, code.co_name):

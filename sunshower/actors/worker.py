@@ -1,12 +1,12 @@
-"""The Ray actor around a worker: its main thread takes the mail, a second thread does the work.
+"""The Ray actor around a worker: its main thread receives calls, a second thread runs the loop.
 
-Ray calls the methods below on the main thread. While a topology runs none of them blocks, so a
-packet is answered at once however long user code takes (`results` and `stop`, asked when all is
-done, wait for the loop). The loop owns the core: no lock anywhere, only a mailbox.
+Ray calls the methods below on the main thread. While a topology runs, none of them blocks, so a
+packet is answered at once, however long user code takes (`results` and `stop`, called at the end,
+wait for the loop). Only the loop uses the core: there is a mailbox and no lock.
 (Measured against self-calls, one per slice of work, which cost 0.6 ms each: +19 % tuples/s.)
 
-Ray ends a worker with SIGTERM when its node shuts down, and user code may be in the middle of
-anything: no task is closed then, and the others see a death like any other.
+Ray ends a worker with SIGTERM when its node shuts down, possibly in the middle of user code: no
+task is closed then, and the other workers treat it as any crash.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from typing import Any, TypeVar
 import ray
 from ray import cloudpickle
 
-from sunshower.actors import archive, blackbox, niceness, watchdog
+from sunshower.actors import archive, flight_recorder, niceness, watchdog
 from sunshower.actors.archive import Pen
-from sunshower.actors.names import CALL_S, NAMESPACE, luggage_key, master_name, silent, topology_of
-from sunshower.actors.post import Post
+from sunshower.actors.names import CALL_S, NAMESPACE, master_name, silent, topology_of, transfer_key
+from sunshower.actors.post import PacketSender
 from sunshower.actors.processes import end_with_ray
-from sunshower.actors.store import RayMarks, RayStore
+from sunshower.actors.store import RayReservationStore, RayStore
 from sunshower.actors.watchdog import Slow
 from sunshower.clock import SystemClock
 from sunshower.errors import ClusterError, StoreUnreachable, SunshowerError, TopologyFailed
-from sunshower.runtime.blackbox import Recorder
-from sunshower.runtime.history import Scribe
-from sunshower.runtime.ids import seeded
-from sunshower.runtime.lanes import Inlet
-from sunshower.runtime.luggage import Luggage
-from sunshower.runtime.master import Welcome, Wish
-from sunshower.runtime.obituary import Obituary
-from sunshower.runtime.packets import Answer
-from sunshower.runtime.placement import placed
+from sunshower.runtime.control.crash_report import CrashReport
+from sunshower.runtime.control.flight_recorder import Recorder
+from sunshower.runtime.control.master import DesiredState, Welcome
+from sunshower.runtime.control.placement import placed
+from sunshower.runtime.control.task_transfer import TaskTransfer
+from sunshower.runtime.events.event_log import EventWriter
 from sunshower.runtime.plan import Plan
-from sunshower.runtime.usercode import TaskError
+from sunshower.runtime.tasks.user_code import TaskError
+from sunshower.runtime.tracking.ids import seeded
+from sunshower.runtime.transport.packets import Answer
+from sunshower.runtime.transport.peer_link import PacketReceiver
 from sunshower.runtime.worker import Worker
 
-_READY_S = 0.1  # how often to look whether the loop has ended before it began
-_TELL_S = 0.25  # how often the master hears, while anything changes
-_TURN_S = 0.05  # how often at most that this worker is finished, or is not any more
-_ANSWER_S = CALL_S * 2 / 3  # to come to what is asked, between two calls of user code
+_READY_S = 0.1  # how often to check whether the loop ended before it began
+_TELL_S = 0.25  # interval of statistics to the master, while they change
+_TURN_S = 0.05  # the shortest interval, when `finished` changes
+_ANSWER_S = CALL_S * 2 / 3  # for an answer of the loop, between two calls of user code
 _CLOSE_S = CALL_S - 1.0  # for cleanup() of all tasks
 _STORE_RETRY_S, _STORE_RETRY_MAX_S = 0.1, 10.0  # the first wait, and the longest
 _LOG = logging.getLogger("sunshower")
@@ -61,7 +61,7 @@ T = TypeVar("T")
 
 
 class WorkerActor:
-    """One process with some tasks of a topology. Ray starts it again when it dies."""
+    """One process with some tasks of a topology. Ray restarts it when it dies."""
 
     def __init__(self, run: str, worker: int) -> None:
         end_with_ray()
@@ -75,13 +75,14 @@ class WorkerActor:
         self._tell_at_s = 0.0
         self._master = ray.get_actor(master_name(run), namespace=NAMESPACE)
         self._process = (ray.get_runtime_context().get_node_id(), os.getpid())
-        self._obituary: Obituary | None = None  # of the former process
-        self._inlet: Inlet | None = None
+        self._crash_report: CrashReport | None = None  # of the previous process
+        self._packet_receiver: PacketReceiver | None = None
         self._ready = threading.Event()
-        self._greeting = False  # hello is said, and the new life has not begun
+        self._greeting = False  # between hello and the start of the new life
+        self._has_begun = False  # whether there is a core
         self._recorder = Recorder()
-        self._pen: Pen | None = None  # where a history is kept
-        gc.freeze()  # and seldom: batches in flight make many young objects (+40 % words/s)
+        self._pen: Pen | None = None  # if there is an event log
+        gc.freeze()  # and collect seldom: batches create many young objects (+40 % words/s)
         gc.set_threshold(100_000, 20, 50)
         self._thread = threading.Thread(target=self._live, name="sunshower", daemon=True)
         self._thread.start()
@@ -89,57 +90,57 @@ class WorkerActor:
     # ---- called by Ray, on the main thread ------------------------------------------------
 
     def deliver(self, packet: bytes) -> int:
-        """A packet of a peer. The answer says whether it will be processed."""
+        """Receive a packet of a peer. The answer says whether it will be processed."""
         while self._greeting and self._thread.is_alive():
-            self._ready.wait(_READY_S)  # the sender knows this life before it has begun
-        inlet = self._inlet
-        if inlet is None or not self._thread.is_alive():
+            self._ready.wait(_READY_S)  # the sender knew of this life before it began
+        packet_receiver = self._packet_receiver
+        if packet_receiver is None or not self._thread.is_alive():
             return int(Answer.STALE)
-        answer = inlet.answer(packet)
+        answer = packet_receiver.answer(packet)
         if answer is Answer.ACCEPTED:
-            self._put(partial(self._receive, inlet, packet))
+            self._put(partial(self._receive, packet_receiver, packet))
         return int(answer)
 
     def reachable(self) -> None:
-        """Answered as soon as calls reach this actor."""
+        """Return at once, as soon as calls reach this actor."""
 
-    def peers(self, lives: dict[int, int], obituaries: list[Obituary]) -> None:
-        """The master's news of who is in which life, and of the ends of former ones."""
-        self._put(lambda: self._core.peers(lives, obituaries))
+    def peers(self, lives: dict[int, int], crash_reports: list[CrashReport]) -> None:
+        """The master sends the lives of all workers, and the crash reports of former ones."""
+        self._put(lambda: self._core.peers(lives, crash_reports))
 
     def report(self) -> None:
-        """A new master asks how this worker stands."""
+        """A new master requests the process and the statistics of this worker."""
         silent(self._master.here).remote(self._worker, self._process)
         self._put(self._forget_told)
 
     def results(self, component: str) -> list[Any]:
-        """`result()` of the component's tasks here, asked between two slices of work."""
+        """`result()` of the component's tasks here, called between two slices of work."""
         found: list[Any] = self._ask(lambda: self._core.results(component))
         return found
 
-    def wish(self, wish: Wish) -> None:
-        """What the spouts are to do from now on."""
-        self._put(partial(self._obey, wish))
+    def desired_state(self, desired_state: DesiredState) -> None:
+        """The master sends a new DesiredState."""
+        self._put(partial(self._obey, desired_state))
 
     def pack(self, move: int, leaving: list[int]) -> None:
-        """End this life for rebalance number `move`; luggage of tasks that leave is stored."""
+        """End this life for rebalance number `move`, and store the state of `leaving` tasks."""
         self._put(partial(self._retry_store, partial(self._pack, move, leaving)))
 
     def again(self, move: int) -> None:
-        """Rebalance number `move` has got so far that new lives begin."""
+        """Begin a new life, after the move of rebalance number `move`."""
         self._put(partial(self._begin_again, move))
 
     def stop(self) -> list[TaskError]:
         """Close all tasks and end the loop. A second call does nothing.
 
-        Returns what tasks had to say against their end.
+        Returns the errors that tasks raised.
         """
         said: list[TaskError] = []
         if self._stopped:
             return said
         if self._thread.is_alive():
             said = self._ask(self._close, _CLOSE_S)
-        elif hasattr(self, "_core"):  # an error has ended the loop, and nobody would answer
+        elif self._has_begun:  # an error has ended the loop, which cannot answer
             said = self._close()
         return said
 
@@ -149,9 +150,9 @@ class WorkerActor:
         try:
             former = ray.get(self._master.place_of.remote(self._worker))
             if former is not None:
-                self._obituary = blackbox.find_on(former[0], self._run, self._worker)
-            else:  # the first life, or a master that has not heard of the former one
-                self._obituary = blackbox.find(self._run, self._worker)
+                self._crash_report = flight_recorder.find_on(former[0], self._run, self._worker)
+            else:  # the first life, or a master that does not know the former one
+                self._crash_report = flight_recorder.find(self._run, self._worker)
             plan, welcome = self._retry_store(self._say_hello)
             niceness.step_back()
             self._submitted: Plan = cloudpickle.loads(plan)
@@ -174,8 +175,8 @@ class WorkerActor:
             )
 
     def _retry_store(self, attempt: Callable[[], T]) -> T:
-        """What `attempt` returns: it is called again, with back-off, while the store, here or at
-        the master, does not answer. That is no defect of this worker's."""
+        """Return the result of `attempt`; call it again, with back-off, while the store does not
+        answer this worker or the master."""
         wait_s = _STORE_RETRY_S
         while True:
             try:
@@ -187,33 +188,33 @@ class WorkerActor:
             wait_s = min(2 * wait_s, _STORE_RETRY_MAX_S)
 
     def _say_hello(self) -> tuple[bytes, Welcome]:
-        """Not before calls reach this actor.
+        """Say hello to the master, but not before calls reach this actor.
 
-        What is sent to one that Ray is still starting fails 0.3 to 0.7 s later, and the lane to
-        it rests for `lane_retry_s`. (Measured with a kill every 2 s: a third of the replays.)
+        A call to an actor that Ray is still starting fails 0.3 to 0.7 s later, and the peer link to
+        it pauses for `peer_link_retry_s`. (With a kill every 2 s: a third of the replays.)
         """
-        self._greeting = False  # of an attempt before
+        self._greeting = False  # from an earlier attempt
         me = ray.get_runtime_context().current_actor
         ray.get(me.reachable.options(max_task_retries=-1).remote())
         self._ready.clear()
-        self._greeting = True  # not before: what waits in `deliver` holds `reachable` up
-        hello = self._master.hello.remote(self._worker, self._process, self._obituary)
+        self._greeting = True  # not before: calls waiting in `deliver` block `reachable`
+        hello = self._master.hello.remote(self._worker, self._process, self._crash_report)
         said: tuple[bytes, Welcome] = ray.get(hello)
         return said
 
-    def _begin(self, welcome: Welcome, luggage: dict[int, Luggage]) -> None:
-        """A new core: the process has started, or tasks have changed places."""
+    def _begin(self, welcome: Welcome, transfer: dict[int, TaskTransfer]) -> None:
+        """Create a new core: the process has started, or a rebalance has moved tasks."""
         plan = placed(self._submitted, welcome.places)
         if welcome.move:
-            self._retry_store(partial(self._fetch_luggage, plan, welcome.move, luggage))
+            self._retry_store(partial(self._fetch_transfer, plan, welcome.move, transfer))
         spouts = {spout.id for spout in plan.graph.spouts}
         tasks = [task.id for task in plan.tasks_on(self._worker) if task.component in spouts]
-        marks = self._retry_store(partial(RayMarks, self._run, tasks))
+        marks = self._retry_store(partial(RayReservationStore, self._run, tasks))
         self._move = welcome.move
-        self._inlet = Inlet(self._worker, welcome.life)
+        self._packet_receiver = PacketReceiver(self._worker, welcome.life)
         self._greeting = False
         self._ready.set()
-        self._recorder = blackbox.make(self._run, plan, self._worker, welcome.life)
+        self._recorder = flight_recorder.make(self._run, plan, self._worker, welcome.life)
         if self._recorder.unwritable is not None:
             _LOG.warning(
                 "worker %d cannot write crash reports (%s): until it is started again, a record "
@@ -228,62 +229,63 @@ class WorkerActor:
             welcome.life,
             generator,
             clock,
-            self._inlet,
+            self._packet_receiver,
             self._recorder,
             delay_s=welcome.delay_s,
             quarantined=welcome.quarantined,
-            luggage=luggage,
-            scribe=self._new_scribe(welcome.life, clock),
+            transfer=transfer,
+            event_writer=self._new_event_writer(welcome.life, clock),
             marks=marks,
         )
-        self._post = Post(self._run, self._core, self._put)
-        self._core.welcome(welcome, self._obituary)
+        self._has_begun = True
+        self._post = PacketSender(self._run, self._core, self._put)
+        self._core.welcome(welcome, self._crash_report)
 
-    def _new_scribe(self, life: int, clock: SystemClock) -> Scribe | None:
+    def _new_event_writer(self, life: int, clock: SystemClock) -> EventWriter | None:
         if self._archive is None:
             return None
         if self._pen is not None:
             self._pen.close()
         self._pen = Pen(self._archive, self._worker, life)
-        return Scribe(clock, self._pen.put, self._archive.sample)
+        return EventWriter(clock, self._pen.put, self._archive.sample)
 
-    def _fetch_luggage(self, plan: Plan, move: int, luggage: dict[int, Luggage]) -> None:
+    def _fetch_transfer(self, plan: Plan, move: int, transfer: dict[int, TaskTransfer]) -> None:
         store = RayStore()
         for task in plan.tasks_on(self._worker):
-            if task.id not in luggage:
-                packed = store.read(luggage_key(self._run, move, task.id))
+            if task.id not in transfer:
+                packed = store.read(transfer_key(self._run, move, task.id))
                 if packed is not None:
-                    luggage[task.id] = cloudpickle.loads(packed)
+                    transfer[task.id] = cloudpickle.loads(packed)
 
-    def _obey(self, wish: Wish) -> None:
-        self._core.wish(wish)
+    def _obey(self, desired_state: DesiredState) -> None:
+        self._core.desired_state(desired_state)
 
     def _pack(self, move: int, leaving: list[int]) -> None:
         if self._move >= move:
-            return  # that was long ago
+            return  # an old message
         store = RayStore()
-        for task, luggage in self._core.pack(leaving).items():
-            key = luggage_key(self._run, move, task)
-            if task in leaving and store.read(key) is None:  # a former life may have been here
-                store.write(key, _pickle(self._core.plan, task, luggage))
+        for task, transfer in self._core.pack(leaving).items():
+            key = transfer_key(self._run, move, task)
+            if task in leaving and store.read(key) is None:  # a former life may have stored it
+                store.write(key, _pickle(self._core.plan, task, transfer))
         silent(self._master.packed).remote(self._core.stats())
 
     def _begin_again(self, move: int) -> None:
         if self._move >= move:
             return
-        luggage, self._obituary = self._core.pack(()), None
+        transfer, self._crash_report = self._core.pack(()), None
         self._log()
         _, welcome = self._retry_store(self._say_hello)
         mine = {task.id for task in placed(self._submitted, welcome.places).tasks_on(self._worker)}
-        self._begin(welcome, {task: own for task, own in luggage.items() if task in mine})
+        self._begin(welcome, {task: own for task, own in transfer.items() if task in mine})
         self._forget_told()
 
-    def _receive(self, inlet: Inlet, packet: bytes) -> None:
-        if inlet is self._core.inlet:  # and not that of a life that is over
+    def _receive(self, packet_receiver: PacketReceiver, packet: bytes) -> None:
+        if packet_receiver is self._core.packet_receiver:  # not that of a former life
             self._core.receive(packet)
 
     def _report_slow(self, slow: Slow) -> None:
-        """Log a call that does not return, and tell the master. On the watchdog's thread."""
+        """Log a slow call and report it to the master. Runs on the watchdog's thread."""
         task = next(task for task in self._submitted.tasks if task.id == slow.task)
         _LOG.warning(
             "%s[%d] has been in one call for %.0f s; after %g s (block_max_s) its process is ended "
@@ -314,7 +316,7 @@ class WorkerActor:
                 self._mail.clear()
 
     def _tell(self, now: float, wait_s: float | None) -> float | None:
-        """Tell the master what has changed, now and then. Returns how long to wait at most."""
+        """Send changed statistics to the master, if they are due. Returns the longest wait."""
         finished = self._core.finished
         turned = finished is not self._told_finished
         due_s = self._tell_at_s - (_TELL_S - _TURN_S if turned else 0.0)
@@ -337,7 +339,7 @@ class WorkerActor:
         self._stopped = True
         said = self._core.close()
         self._log()
-        blackbox.remove(self._run, self._worker)
+        flight_recorder.remove(self._run, self._worker)
         return said
 
     def _log(self) -> None:
@@ -349,8 +351,8 @@ class WorkerActor:
         self._mail.set()
 
     def _ask(self, question: Callable[[], Any], within_s: float = _ANSWER_S) -> Any:
-        """Have the loop answer; whatever it raises is raised here. Raises ClusterError if it is too
-        busy to: sooner than who asks gives up, and would not know why."""
+        """Call `question` on the loop's thread; its errors are raised here. Raises ClusterError if
+        the loop is busy, before the caller's own timeout, which would not give the reason."""
         answer: Future[Any] = Future()
 
         def fact() -> None:
@@ -370,13 +372,13 @@ class WorkerActor:
 
 
 def _sooner(one_s: float | None, other_s: float | None) -> float | None:
-    """The shorter of two waits; None is one without end."""
+    """The shorter of two waits; None means no limit."""
     return min((wait_s for wait_s in (one_s, other_s) if wait_s is not None), default=None)
 
 
-def _pickle(plan: Plan, task: int, luggage: Luggage) -> bytes:
+def _pickle(plan: Plan, task: int, transfer: TaskTransfer) -> bytes:
     try:
-        data: bytes = cloudpickle.dumps(luggage)
+        data: bytes = cloudpickle.dumps(transfer)
     except Exception as error:
         component = next(t.component for t in plan.tasks if t.id == task)
         raise TopologyFailed(

@@ -1,4 +1,4 @@
-"""The command line. `main` is what `sunshower` calls; each command has a file of its own."""
+"""The command line: registers the commands; `main` is the entry point of `sunshower`."""
 
 from __future__ import annotations
 
@@ -8,19 +8,16 @@ from typing import Annotated
 
 import typer
 
-from sunshower.cli.complaints import complaint
-from sunshower.cli.describe import describe
+from sunshower.cli.control import activate, deactivate, kill, rebalance, submit
+from sunshower.cli.demo import demo
 from sunshower.cli.dev import dev
-from sunshower.cli.doctor import doctor
+from sunshower.cli.doctor.command import doctor
 from sunshower.cli.experiment import app as experiment
-from sunshower.cli.hashes import start_again
+from sunshower.cli.formatting import format_error
 from sunshower.cli.kafka import kafka
-from sunshower.cli.run import run
+from sunshower.cli.run import describe, run
 from sunshower.cli.simulate import simulate
 from sunshower.cli.status import list_, status
-from sunshower.cli.steering import activate, deactivate, kill, rebalance
-from sunshower.cli.submit import submit
-from sunshower.demo.command import demo
 from sunshower.errors import SunshowerError
 
 app = typer.Typer(
@@ -45,7 +42,7 @@ for steer in (status, activate, deactivate, rebalance, kill):
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        # The package itself was imported before this module; the house asks nobody to import it.
+        # Importing the package here would break the import rules of the layer test.
         typer.echo(f"sunshower {sys.modules['sunshower'].__version__}")
         raise typer.Exit
 
@@ -67,11 +64,13 @@ def sunshower(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run one command and exit: 0 done, 1 an error of ours, 2 wrong usage, 130 interrupted."""
+    """Run one command and exit: 0 success, 1 SunshowerError, 2 wrong usage, 130 interrupted."""
     if arguments is None and sys.argv[1:3] == ["experiment", "run"]:
-        start_again()
+        from sunshower.experiments.runner.job_pool import restart_with_hash_seed
+
+        restart_with_hash_seed()
     try:
         app(arguments)
     except SunshowerError as error:
-        typer.echo(complaint(error), err=True)
+        typer.echo(format_error(error), err=True)
         sys.exit(1)

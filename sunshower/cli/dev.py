@@ -1,4 +1,4 @@
-"""`sunshower dev up`, `down`, `status`: a real Kafka and a real ZooKeeper on this machine."""
+"""`sunshower dev up`, `down` and `status`: start, end and show a local Kafka and ZooKeeper."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from sunshower.cli.run import AsJson
 from sunshower.errors import ServerError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from sunshower.dev.servers import Servers
     from sunshower.dev.units import Unit
 
-PORTS = {"zookeeper": 2181, "kafka": 9092}  # where everybody expects them, in starting order
+PORTS = {"zookeeper": 2181, "kafka": 9092}  # the usual ports, in starting order
 
 What = Annotated[
     Literal["kafka", "zookeeper", "all"],
@@ -31,7 +32,7 @@ Folder = Annotated[
         metavar="DIR",
         file_okay=False,
         show_default=False,
-        help="Keep the data here, for the next `up`. By default it is gone after `down`.",
+        help="Keep the data here, for the next `up`. By default `down` deletes it.",
     ),
 ]
 Port = Annotated[
@@ -53,23 +54,22 @@ OnZooKeeper = Annotated[
         "too, unless it is up. By default Kafka 4, which has none.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What somebody wants to be up."""
+class UpOptions:
+    """The options of `sunshower dev up`."""
 
     brokers: int
     folder: Path | None
     port: int | None
-    zookeeper: str | None = None  # where Kafka is to publish itself
+    zookeeper: str | None = None  # the ZooKeeper where Kafka registers
 
 
 dev = typer.Typer(
     name="dev",
     no_args_is_help=True,
-    help="Real servers to develop against: Kafka and ZooKeeper, on this machine alone.",
+    help="Local servers for development: Kafka and ZooKeeper, on this machine.",
 )
 
 
@@ -95,22 +95,22 @@ def up(
 
     from sunshower.dev import units
 
-    wish = Wish(brokers, folder, port)
+    options = UpOptions(brokers, folder, port)
     console = Console(stderr=True)
     with units.alone():
         if on_zookeeper or what != "kafka":
-            own = wish if what == "zookeeper" or not port else replace(wish, port=None)
+            own = options if what == "zookeeper" or not port else replace(options, port=None)
             connect = _bring_up("zookeeper", own, console).address
-            wish = replace(wish, zookeeper=connect if on_zookeeper else None)
+            options = replace(options, zookeeper=connect if on_zookeeper else None)
         if what != "zookeeper":
-            _bring_up("kafka", wish, console)
+            _bring_up("kafka", options, console)
 
 
 @dev.command()
 def down(what: What = "all") -> None:
-    """End what `up` has started, and only that; its data goes, too, unless it had a --folder.
+    """End the servers that `up` has started; delete their data unless they had a --folder.
 
-    `sunshower dev down` ends all, `sunshower dev down kafka` leaves a ZooKeeper alone.
+    `sunshower dev down` ends all, `sunshower dev down kafka` only Kafka.
     """
     from sunshower.dev import units
 
@@ -129,7 +129,7 @@ def down(what: What = "all") -> None:
 def status(as_json: AsJson = False) -> None:
     """Show which servers are up, where they listen, and where their logs are.
 
-    `sunshower dev status --json` says it to programs.
+    `sunshower dev status --json` prints JSON.
     """
     from sunshower.dev import units
 
@@ -144,10 +144,10 @@ def status(as_json: AsJson = False) -> None:
         gone = unit.silent()
         state = f"does not answer at {', '.join(gone)}" if gone else "answers"
         typer.echo(f"{unit.release} {state}")
-        _tell(unit)
+        _print_address(unit)
 
 
-def _bring_up(name: str, wish: Wish, console: Console) -> Unit:
+def _bring_up(name: str, options: UpOptions, console: Console) -> Unit:
     """Start one unit, unless it is up already. Raises ServerError."""
     from sunshower.dev import units
     from sunshower.dev.servers import PortTaken
@@ -160,7 +160,7 @@ def _bring_up(name: str, wish: Wish, console: Console) -> Unit:
             )
         ending = f"`sunshower dev down {name}` ends it"
         typer.echo(f"{unit.release} is up already, and stays as it is; {ending}.")
-        _tell(unit)
+        _print_address(unit)
         return unit
     with console.status(f"Starting {name} …") as line:
 
@@ -170,33 +170,33 @@ def _bring_up(name: str, wish: Wish, console: Console) -> Unit:
             else:
                 console.print(f"{name}: {doing} …", highlight=False, soft_wrap=True)
 
-        servers = _servers(name, wish, look)
+        servers = _servers(name, options, look)
         try:
             servers.start()
         except PortTaken as error:
             raise ServerError(
                 f"{error}. Choose another: sunshower dev up {name} --port N (0: any free one)."
             ) from error
-    unit = _unit(name, servers, kept=wish.folder is not None)
+    unit = _unit(name, servers, kept=options.folder is not None)
     units.record(unit)
     servers.stay()
     typer.echo(f"{unit.release} is up.")
-    _tell(unit)
+    _print_address(unit)
     return unit
 
 
-def _servers(name: str, wish: Wish, look: Look) -> Servers:
+def _servers(name: str, options: UpOptions, look: Look) -> Servers:
     from sunshower.dev import units
     from sunshower.dev.kafka import Kafka
     from sunshower.dev.servers import Upkeep
     from sunshower.dev.zookeeper import ZooKeeper
 
-    folder = (wish.folder or units.state()) / name
-    port = PORTS[name] if wish.port is None else wish.port
-    how = Upkeep(folder, keep=wish.folder is not None, short_lived=False, look=look)
+    folder = (options.folder or units.state()) / name
+    port = PORTS[name] if options.port is None else options.port
+    how = Upkeep(folder, keep=options.folder is not None, short_lived=False, look=look)
     if name == "zookeeper":
         return ZooKeeper(how, port=port)
-    return Kafka(wish.brokers, how, port=port, zookeeper=wish.zookeeper)
+    return Kafka(options.brokers, how, port=port, zookeeper=options.zookeeper)
 
 
 def _unit(name: str, servers: Servers, *, kept: bool) -> Unit:
@@ -214,7 +214,7 @@ def _unit(name: str, servers: Servers, *, kept: bool) -> Unit:
     )
 
 
-def _tell(unit: Unit) -> None:
+def _print_address(unit: Unit) -> None:
     what = {"kafka": "bootstrap servers", "zookeeper": "connect string"}[unit.name]
     typer.echo(f"  {what}: {unit.address}")
     for log in unit.logs:

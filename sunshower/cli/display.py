@@ -1,38 +1,56 @@
-"""A running topology in words and numbers: a table for a terminal, a line for a file."""
+"""Formats the snapshots of a topology: a table for a terminal, lines for a file, the summary."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from rich import box
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
-from sunshower.cli.standing import standing
-from sunshower.cli.troubles import quarantined
-from sunshower.cli.waits import WaitNews
-from sunshower.runtime.metrics import Counts, Snapshot
+from sunshower.cli.formatting import duration, new_table
+from sunshower.cli.health import (
+    WaitNews,
+    dead_letter_lines,
+    expired_lines,
+    problems,
+    quarantine_line,
+)
+from sunshower.runtime.events.metrics import Counts, Snapshot
 from sunshower.topologies.graph import Graph
-from sunshower.trident.attempts import group_of
+from sunshower.trident.coordination.attempts import group_of
+from sunshower.trident.coordination.coordinator import Status
 
 _HEADINGS = ("emitted", "acked", "failed", "replayed", "pending", "per s", "p50", "p99")
-_WINDOW_S = 3.0  # a rate is that of the last few seconds
+_WINDOW_S = 3.0  # rates are averages over this time
+_PHASES = [status.value for status in Status]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The end of a run."""
+
+    snapshot: Snapshot  # the last one
+    seconds: float  # from the start of the last worker
+    drained: bool  # the user ended it before the spouts were exhausted
 
 
 class Rates:
-    """How much each component does in a second."""
+    """Computes how many records each component processes in a second."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, Mapping[str, int]]] = deque()
 
     def see(self, now: float, done: Mapping[str, int]) -> None:
-        """Remember what each component has done until now (seconds on any steady clock)."""
+        """Add what each component has done until `now` (seconds on a monotonic clock)."""
         self._seen.append((now, done))
         while now - self._seen[0][0] > _WINDOW_S and len(self._seen) > 2:
             self._seen.popleft()
 
     def of(self, component: str) -> float:
-        """Records a second; 0 until there is something to compare with."""
+        """Return records a second; 0 before the second snapshot."""
         if len(self._seen) < 2:
             return 0.0
         (start_s, before), (end_s, after) = self._seen[0], self._seen[-1]
@@ -41,7 +59,7 @@ class Rates:
 
 
 class Display:
-    """Renders the snapshots of one run."""
+    """Formats the snapshots of one run."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -49,26 +67,17 @@ class Display:
         self._tracked = graph.config.tracked
         self._rates = Rates()
         self._waits = WaitNews()
-        self._quarantined: set[int] = set()  # tasks whose quarantine there was a line for
+        self._quarantined: set[int] = set()  # tasks whose quarantine was reported
 
     def see(self, snapshot: Snapshot, now: float) -> None:
-        """Take note of a snapshot, for the rates."""
+        """Use a snapshot for the rates."""
         done = {id: self._done(id, snapshot.component(id)) for id in self._graph.components}
         self._rates.see(now, done)
 
     def table(self, snapshot: Snapshot, title: str, *, average_s: float | None = None) -> Table:
-        """One row a component. Rates of the last seconds, or averages over `average_s`."""
-        table = Table(
-            title=title,
-            title_style="bold",
-            title_justify="left",
-            box=box.SIMPLE_HEAD,
-            pad_edge=False,
-            padding=0,
-        )
-        table.add_column("component", overflow="fold")  # a long name is folded, figures never
-        for heading in _HEADINGS:
-            table.add_column(heading, justify="right", no_wrap=True)
+        """Return one row for each component, with current rates or averages over `average_s`."""
+        table = new_table("component", numbers=_HEADINGS, title=title)
+        table.padding = (0, 0, 0, 0)
         for component in self._graph.components.values():
             counts = snapshot.component(component.id)
             done = self._done(component.id, counts)
@@ -81,7 +90,7 @@ class Display:
         return table
 
     def lines(self, snapshot: Snapshot) -> Iterator[str]:
-        """One line a spout, for where there is no terminal."""
+        """Yield one line for each spout, for output without a terminal."""
         for spout in self._graph.spouts:
             counts, rate = snapshot.component(spout.id), self._rates.of(spout.id)
             if not self._tracked:
@@ -98,12 +107,12 @@ class Display:
             yield line + (f", p99 {duration(slow_s)}" if slow_s is not None else "")
 
     def figures(self, snapshot: Snapshot) -> Iterator[str]:
-        """A line for each component whose code has figures of its own: the first one, those that
-        are not 0, and no details; of a batch group one that says how its batches stand."""
+        """Yield a line for each component with figures of its own: the first one, and the others
+        that are not 0; for a batch group, the state of its batches."""
         for id in self._graph.components:
             found = snapshot.figures(id)
             if found and (group := group_of(id)) is not None:
-                yield standing(group, found, snapshot)
+                yield batch_line(group, found, snapshot)
                 continue
             sums = [(name, n) for name, n in found.items() if "/" not in name]
             shown = [f"{name} {n:,.6g}" for at, (name, n) in enumerate(sums) if n or not at]
@@ -111,14 +120,14 @@ class Display:
                 yield f"{id}: {', '.join(shown)}"
 
     def news(self, snapshot: Snapshot, now: float) -> Iterator[str]:
-        """A line for each task that was quarantined since the last look, and for each component
-        that began to wait for a dependency, or went on. `now`: as for `see`."""
+        """Yield a line for each task that was quarantined since the last call, and for each
+        component that began or ceased to wait for a dependency. `now`: as for `see`."""
         yield from self._waits.see(snapshot, now)
-        self._quarantined &= snapshot.degraded.keys()  # one may be quarantined again
+        self._quarantined &= snapshot.degraded.keys()  # a task may be quarantined again
         for task, error in snapshot.degraded.items():
             if task not in self._quarantined:
                 self._quarantined.add(task)
-                yield quarantined(error)
+                yield quarantine_line(error)
 
     def _cells(
         self, component: str, counts: Counts, rate: float, snapshot: Snapshot
@@ -141,11 +150,79 @@ class Display:
         return counts.acked if self._tracked else counts.emitted
 
 
-def duration(seconds: float) -> str:
-    """Two figures: `0.13 s`, `4.2 ms`, `85 µs`, `12 s`."""
-    for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
-        value = seconds * factor
-        if value >= (0.1 if unit == "s" else 1.0):
-            digits = max(0, 1 - int(f"{value:e}".split("e")[1]))
-            return f"{value:.{digits}f} {unit}"
-    return "0 s"
+def summary(graph: Graph, result: RunResult) -> Group:
+    """Return the totals of a run: a table with average rates, and a sentence."""
+    snapshot = result.snapshot
+    title = f"{graph.id}  ·  totals"
+    table = Display(graph).table(snapshot, title, average_s=result.seconds)
+    red = [Text(line, style="red") for line in problems(snapshot)]
+    causes = spout_counts(graph, snapshot).causes.items()
+    lines = [
+        sentence(graph, result),
+        *(f"failed, {cause}: {n:,}" for cause, n in sorted(causes, key=lambda pair: -pair[1])),
+        *dead_letter_lines(graph, snapshot),
+        *expired_lines(graph, snapshot),
+    ]
+    return Group(table, *red, Text("\n  ".join(lines)))
+
+
+def sentence(graph: Graph, result: RunResult) -> str:
+    """Summarize a run: `Finished after 12 s: 858,233 tuples taken in, all of them acked`."""
+    counts = spout_counts(graph, result.snapshot)
+    taken = taken_in(graph, result.snapshot)
+    parts = [f"{taken:,} {'tuple' if taken == 1 else 'tuples'} taken in"]
+    if graph.config.tracked:
+        acked = counts.acked - counts.dead
+        parts.append("all of them acked" if acked == taken else f"{acked:,} acked")
+        if counts.dead:
+            parts.append(f"{counts.dead:,} among the dead letters")
+        if counts.failed:
+            parts.append(f"{counts.failed:,} failed on the way, {counts.replayed:,} replayed")
+    else:
+        parts.append("untracked: it is unknown whether they arrived")
+    verb = "Drained" if result.drained else "Finished"
+    return f"{verb} after {duration(result.seconds)}: {', '.join(parts)}."
+
+
+def taken_in(graph: Graph, snapshot: Snapshot) -> int:
+    """Return how many tuples the spouts have emitted, replays not counted."""
+    counts = spout_counts(graph, snapshot)
+    return counts.emitted - counts.replayed
+
+
+def spout_counts(graph: Graph, snapshot: Snapshot) -> Counts:
+    """Return the sum over all spouts."""
+    return sum((snapshot.component(spout.id) for spout in graph.spouts), Counts())
+
+
+def batch_line(group: str, figures: Mapping[str, float], snapshot: Snapshot) -> str:
+    """Describe the batches of a group, with the figures of its coordinator, such as: `batches of
+    words: 17 committing (attempt 1, 512 rows, 0.4 s), 2 more begun; 16 committed; the last took
+    0.35 + 0.05 s; 4,000 rows emitted, 12,000 behind`."""
+    names = [name.removesuffix("/tasks") for name in figures if name.endswith("/tasks")]
+    spouts = [snapshot.figures(name.removeprefix("spout ")) for name in names]
+    txid, active = int(figures["txid"]), int(figures["batches active"])
+    phase = figures.get(f"batch {txid}/phase")
+    if phase is None:
+        now = f"{txid} is the next"
+    else:
+        attempt, age_s = figures[f"batch {txid}/attempt"], figures[f"batch {txid}/age seconds"]
+        rows = sum(one.get(f"batch {txid}/rows", 0) for one in spouts)
+        now = (
+            f"{txid} {_PHASES[int(phase)]} (attempt {attempt:.0f}, {rows:,.0f} rows, {age_s:.1f} s)"
+        )
+        now += f", {active - 1} more begun" if active > 1 else ""
+    done = f"{figures['batches committed']:,.0f} committed"
+    for name, label in (("batches skipped", "skipped"), ("attempts failed", "attempts failed")):
+        done += f", {figures[name]:,.0f} {label}" if figures[name] else ""
+    parts = [now, done]
+    if unavailable_s := figures.get("seconds unavailable"):
+        parts.append(f"waiting for {unavailable_s:,.0f} s for a dependency that is away")
+    if figures["batches committed"]:
+        parts.append(
+            f"the last took {figures['process seconds']:.2f} + {figures['commit seconds']:.2f} s"
+        )
+    parts.append(f"{sum(one.get('rows emitted', 0) for one in spouts):,.0f} rows emitted")
+    if any("lag" in one for one in spouts):  # not every spout knows its lag
+        parts[-1] += f", {sum(one.get('lag', 0) for one in spouts):,.0f} behind"
+    return f"batches of {group}: {'; '.join(parts)}"

@@ -1,4 +1,4 @@
-"""`sunshower experiment`: run one, list what was run, show and compare what it came to."""
+"""`sunshower experiment`: runs experiments; lists, shows and compares their outcomes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from sunshower.cli.run import Address
+
 if TYPE_CHECKING:
-    from sunshower.cli.folders import RunFolder
-    from sunshower.faults.outcome import Outcome
+    from sunshower.experiments.evidence.outcome import Outcome
+    from sunshower.experiments.runner.run_folders import RunFolder
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Hurt a topology on purpose, and prove from its history what survived.",
+    help="Inject faults into a topology, and check its guarantees in its history.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -32,10 +34,13 @@ Target = Annotated[
 ]
 ClusterName = Annotated[
     Literal["sim", "ray"],
-    typer.Option(help="Where it runs: simulated, on virtual time, or on real processes."),
+    typer.Option(help="Where it runs: simulated, in virtual time, or on real processes."),
 ]
 Seed = Annotated[
-    int, typer.Option(min=0, metavar="N", help="What all chance comes from; of --repeat the first.")
+    int,
+    typer.Option(
+        min=0, metavar="N", help="The seed of all randomness; with --repeat, the first seed."
+    ),
 ]
 Settings = Annotated[
     list[str] | None,
@@ -46,7 +51,7 @@ Settings = Annotated[
         help="Overrides a parameter of the experiment; may be repeated.",
     ),
 ]
-Sweeps = Annotated[
+GracePeriods = Annotated[
     list[str] | None,
     typer.Option(
         "--sweep",
@@ -63,14 +68,6 @@ AsJson = Annotated[
 ]
 Root = Annotated[
     Path, typer.Option("--folder", metavar="DIR", help="Where the folders of all runs are.")
-]
-Address = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOST:PORT",
-        show_default=False,
-        help="A running Ray to use. By default one is started here, and ended with the run.",
-    ),
 ]
 Run = Annotated[
     str | None,
@@ -93,31 +90,30 @@ def run(
     seed: Seed = 0,
     settings: Settings = None,
     repeat: Repeat = 1,
-    sweeps: Sweeps = None,
+    sweeps: GracePeriods = None,
     as_json: AsJson = False,
     folder: Root = ROOT,
     address: Address = None,
 ) -> None:
-    """Run an experiment, and say what survived.
+    """Run an experiment, and print its verdict.
 
-    Each run leaves a folder experiments/NAME/TIME with its plan, its history, its results and a
-    report to look at. An experiment that has a sweep of its own goes through it, unless --set or
-    --sweep names its parameters. What user code writes to the standard
-    output is not shown. The exit status is 0 only when
-    the verdict is HOLDS; it is 1 for BROKEN and for UNKNOWN.
+    Each run writes a folder experiments/NAME/TIME with its plan, its history, its results and a
+    report. An experiment with a sweep of its own runs it, unless --set or --sweep names its
+    parameters. What user code writes to the standard output is not shown. The exit status is 0 only
+    when the verdict is HOLDS; it is 1 for BROKEN and for UNKNOWN.
     """
-    from sunshower.cli.campaign import Campaign
-    from sunshower.cli.loading import load_experiment
-    from sunshower.cli.orders import Order
+    from sunshower.cli.cluster_options import check_address
     from sunshower.cli.parameters import variants
     from sunshower.cli.screen import Screen
-    from sunshower.cli.session import check_address
-    from sunshower.faults.outcome import Verdict
-    from sunshower.faults.report.drawing import check_installed
+    from sunshower.experiments.evidence.outcome import Verdict
+    from sunshower.experiments.report.drawing import check_installed
+    from sunshower.experiments.runner.experiment_runner import ExperimentRunner
+    from sunshower.experiments.runner.loading import load_experiment
+    from sunshower.experiments.runner.run_request import RunRequest
 
     check_installed()
     screen = Screen()
-    with redirect_stdout(sys.stderr):  # what the file itself prints is no result
+    with redirect_stdout(sys.stderr):  # what the file prints is not a result
         experiment, modules = load_experiment(target)
         chosen, swept = variants(
             experiment.parameters,
@@ -128,12 +124,12 @@ def run(
             repeat=repeat,
         )
         elsewhere = folder if folder != ROOT else None
-        order = Order(target, cluster, address, tuple(swept), elsewhere)
-        campaign = Campaign(order, experiment, chosen, screen)
+        request = RunRequest(target, cluster, address, tuple(swept), elsewhere)
+        runner = ExperimentRunner(request, experiment, chosen, screen)
     if cluster == "ray" and address:
         check_address(address)
     with screen:
-        found = campaign.conduct(folder, modules, _typed())
+        found = runner.run(folder, modules, shlex.join(["sunshower", *sys.argv[1:]]))
     if as_json:
         typer.echo(json.dumps({**found.results, "folder": str(found.path)}))
     else:
@@ -146,8 +142,8 @@ def list_(folder: Root = ROOT) -> None:
     """List all runs, the newest first."""
     from rich.console import Console
 
-    from sunshower.cli.folders import all_runs
-    from sunshower.cli.results import runs_table
+    from sunshower.cli.experiment_tables import runs_table
+    from sunshower.experiments.runner.run_folders import all_runs
 
     runs = all_runs(folder)
     if runs:
@@ -158,13 +154,13 @@ def list_(folder: Root = ROOT) -> None:
 
 @app.command()
 def show(run: Run = None, report: Remake = False, folder: Root = ROOT) -> None:
-    """Show what a run came to, and where its report is.
+    """Show the outcome of a run, and the path of its report.
 
-    With --report the report is made again from the files of the run; a run that did not come to
-    its end, or whose history is cut, then has the verdict UNKNOWN.
+    With --report the report is made again from the files of the run. If the run did not finish or
+    its history is cut, the verdict is then UNKNOWN.
     """
-    from sunshower.cli.folders import find
-    from sunshower.cli.reports import remake, remake_all
+    from sunshower.experiments.runner.run_folders import find
+    from sunshower.experiments.runner.run_reports import remake, remake_all
 
     found = find(folder, run)
     if not report:
@@ -180,22 +176,22 @@ def show(run: Run = None, report: Remake = False, folder: Root = ROOT) -> None:
 def compare(one: One, other: Other, folder: Root = ROOT) -> None:
     """Compare two runs: parameters, verdicts, and figures with their ratios (B over A).
 
-    Of a sweep or a repetition the figures are medians.
+    The figures of a sweep or a repetition are medians.
     """
     from rich.console import Console
 
-    from sunshower.cli.folders import find_both
-    from sunshower.cli.results import comparison_table
+    from sunshower.cli.experiment_tables import comparison_table
+    from sunshower.experiments.runner.run_folders import find_both
 
     Console().print(comparison_table(*find_both(folder, one, other)))
 
 
 def _print(found: RunFolder, outcome: Outcome | None = None) -> None:
-    """What a run, or several, came to; and where the report is."""
+    """Print the outcome of a run or a group, and the path of the report."""
     from rich.console import Console
 
-    from sunshower.cli.folders import REPORT
-    from sunshower.cli.results import group_table, outcome_table
+    from sunshower.cli.experiment_tables import group_table, outcome_table
+    from sunshower.experiments.runner.run_folders import REPORT
 
     console = Console()
     if found.is_group:
@@ -203,8 +199,3 @@ def _print(found: RunFolder, outcome: Outcome | None = None) -> None:
     else:
         console.print(outcome_table(outcome or found.outcome))
     console.print(f"The report: {found.path / REPORT}", soft_wrap=True, highlight=False)
-
-
-def _typed() -> str:
-    """The command as it was typed."""
-    return shlex.join(["sunshower", *sys.argv[1:]])

@@ -1,4 +1,4 @@
-"""`sunshower kafka lag`: how far a group has read its topics."""
+"""`sunshower kafka lag`: shows how far a consumer group has read its topics."""
 
 from __future__ import annotations
 
@@ -8,21 +8,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sunshower.cli.formatting import new_table
+from sunshower.cli.run import AsJson
 from sunshower.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from sunshower.kafka.lag import Lag
+    from sunshower.kafka.consuming.lag import Lag
 
 kafka = typer.Typer(
-    name="kafka", no_args_is_help=True, help="Look at a Kafka: how far its groups have read."
+    name="kafka",
+    no_args_is_help=True,
+    help="Show how far the consumer groups of a Kafka have read.",
 )
 
 
 @kafka.callback()
-def _room() -> None:
-    """Look at a Kafka: how far its groups have read."""
+def _group() -> None:
+    """Show how far the consumer groups of a Kafka have read."""
 
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
@@ -47,7 +51,6 @@ Settings = Annotated[
         help="A setting of librdkafka's, such as security.protocol=SSL. May be given again.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 
 
 @kafka.command(no_args_is_help=True)
@@ -60,10 +63,10 @@ def lag(
 ) -> None:
     """Show how many messages a group has still to read, partition by partition.
 
-    `sunshower kafka lag words --json` says it to programs.
+    `sunshower kafka lag words --json` prints JSON.
     """
-    from sunshower.kafka.groups import lags
-    from sunshower.kafka.lag import total
+    from sunshower.kafka.consuming.lag import total
+    from sunshower.kafka.partitions.group_offsets import lags
 
     found = lags({"bootstrap.servers": bootstrap, **_pairs(settings or [])}, group, topic or ())
     if as_json:
@@ -89,21 +92,13 @@ def _row(one: Lag) -> dict[str, object]:
 
 
 def _table(group: str, found: list[Lag]) -> Table:
-    from rich import box
-    from rich.table import Table
+    from sunshower.kafka.consuming.lag import total
 
-    from sunshower.kafka.lag import total
-
-    table = Table(
+    table = new_table(
+        "partition",
+        numbers=("begin", "committed", "end", "lag", "removed unread"),
         title=f"group {group}  ·  lag {total(found):,}",
-        title_style="bold",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
     )
-    table.add_column("partition", overflow="fold")
-    for heading in ("begin", "committed", "end", "lag", "removed unread"):
-        table.add_column(heading, justify="right", no_wrap=True)
     for one in found:
         at = "–" if one.committed is None else f"{one.committed:,}"
         removed = f"{one.removed:,}" if one.removed else ""

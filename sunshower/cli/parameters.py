@@ -1,26 +1,18 @@
-"""From `--set` and `--sweep` to the parameters of each run."""
+"""Parses `--set` and `--sweep` into the parameters of each run."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import typer
 
-from sunshower.faults.experiment import combinations
+from sunshower.experiments.experiment import combinations
+from sunshower.experiments.runner.run_request import Variant
 
 _WORDS = {"true": True, "false": False, "none": None}
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One run that is asked for."""
-
-    parameters: Mapping[str, Any]  # all of the experiment's
-    seed: int
 
 
 def variants(
@@ -32,11 +24,11 @@ def variants(
     seed: int,
     repeat: int,
 ) -> tuple[list[Variant], list[str]]:
-    """Every run that the options ask for, and the names of the parameters that differ among them.
+    """Return the runs that the options ask for, and the names of the swept parameters.
 
-    `sweep`: what the experiment goes through of its own accord; a `--set` or a `--sweep` of the
-    same name takes its place. Each combination is run with seeds `seed`, `seed` + 1, …. Raises
-    typer.BadParameter for what the experiment does not have or cannot be read.
+    `sweep`: the experiment's own sweep; a `--set` or a `--sweep` of the same name replaces it. Each
+    combination is run with the seeds `seed`, `seed` + 1, …. Raises typer.BadParameter for unknown
+    names and unreadable values.
     """
     chosen = dict(_settings(set_, defaults))
     wanted = {name: list(values) for name, values in sweep.items() if name not in chosen}
@@ -81,7 +73,7 @@ def _parted(option: str, defaults: Mapping[str, Any], hint: str, form: str) -> t
 
 
 def value_of(name: str, text: str, default: Any, hint: str) -> Any:
-    """`text` as a value of the same type as `default`; of any type where that is None.
+    """Return `text` as a value of the type of `default`; of any type if that is None.
 
     A number may be whole or not, whatever the default is. Raises typer.BadParameter.
     """

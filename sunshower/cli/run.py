@@ -1,15 +1,20 @@
-"""`sunshower run`: one topology on Ray, until its spouts are exhausted or somebody interrupts."""
+"""`sunshower run` runs a topology on Ray until its spouts are exhausted; `describe` prints it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from sunshower.config import LIMITS, Config
 from sunshower.errors import ConfigError, TopologyFailed
 
+if TYPE_CHECKING:
+    from sunshower.topologies.graph import Graph
+
+INTERRUPTED = 130  # the exit status after Ctrl-C: 128 + SIGINT, as in shells
 Target = Annotated[
     str,
     typer.Argument(
@@ -22,8 +27,8 @@ Target = Annotated[
 LayoutName = Annotated[
     Literal["pack", "isolate"],
     typer.Option(
-        help="How tasks share worker processes: side by side, for throughput, or each in "
-        "one of its own, for experiments."
+        help="How tasks share worker processes: several in one process, for throughput, or each in "
+        "a process of its own, for experiments."
     ),
 ]
 Workers = Annotated[
@@ -53,6 +58,10 @@ Settings = Annotated[
         "--set spout_pending=1000 --set message_timeout_s=5",
     ),
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+Mermaid = Annotated[
+    bool, typer.Option("--mermaid", help="Print a Mermaid flowchart instead of text.")
+]
 
 
 def run(
@@ -64,35 +73,50 @@ def run(
 ) -> None:
     """Run a topology until its spouts are exhausted.
 
-    Ctrl-C (or SIGTERM) once: the spouts emit no more, and what is under way is finished. Twice:
+    Ctrl-C (or SIGTERM) once: the spouts stop emitting, and pending tuples are finished. Twice:
     everything ends at once. What Stdout sinks print goes to the standard output, the display to the
-    standard error. The exit status is 0 when every tuple was processed, or is among the dead
-    letters where the topology has some.
+    standard error. The exit status is 0 when every tuple was processed or became a dead letter.
 
-    A dependency that goes away (a database, a broker) is waited for, and the display says so. One
-    that a component has never reached ends the run after ten seconds, with exit status 1.
+    While a dependency (a database, a broker) is unavailable, the run waits, and the display says
+    so. A dependency that a component has never reached ends the run after ten seconds, with exit
+    status 1.
     """
-    from sunshower.cli.loading import load
+    graph, modules = load_graph(target, settings, workers)
+    from sunshower.cli.display import summary
+    from sunshower.cli.screen import Screen
+    from sunshower.cli.session import Session
+    from sunshower.runtime.plan import Layout
+
+    screen = Screen()
+    result = Session(screen, address).run(graph, Layout(layout), modules)
+    screen.console.print(summary(graph, result))
+    if result.snapshot.untracked:
+        raise TopologyFailed(result.snapshot.untracked)
+
+
+def describe(target: Target, mermaid: Mermaid = False) -> None:
+    """Print a topology: its components, their tasks, streams and groupings. Runs nothing."""
+    from sunshower.experiments.runner.loading import load
+    from sunshower.topologies.describe import as_mermaid, as_text
+
+    graph = load(target).topology.graph()
+    typer.echo(as_mermaid(graph) if mermaid else as_text(graph))
+
+
+def load_graph(
+    target: str, settings: list[str] | None, workers: int | None
+) -> tuple[Graph, tuple[ModuleType, ...]]:
+    """Load a topology with changed settings; returns its graph and the modules to ship."""
+    from sunshower.experiments.runner.loading import load
 
     changes = parse_settings([*(settings or ()), *([f"workers={workers}"] if workers else ())])
     loaded = load(target)
     graph = loaded.topology.graph()
-    graph = replace(graph, config=replace(graph.config, **changes))
-
-    from sunshower.cli.screen import Screen
-    from sunshower.cli.session import Session
-    from sunshower.cli.summary import summary
-    from sunshower.runtime.plan import Layout
-
-    screen = Screen()
-    ended = Session(screen, address).run(graph, Layout(layout), loaded.modules)
-    screen.console.print(summary(graph, ended))
-    if ended.snapshot.untracked:
-        raise TopologyFailed(ended.snapshot.untracked)
+    return replace(graph, config=replace(graph.config, **changes)), loaded.modules
 
 
 def parse_settings(settings: list[str]) -> dict[str, Any]:
-    """`name=value` as arguments of Config. Raises a usage error for what Config does not have."""
+    """Parse `name=value` into arguments of Config. Raises a usage error for unknown names."""
     found: dict[str, Any] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")

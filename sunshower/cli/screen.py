@@ -1,8 +1,7 @@
-"""Where a topology is shown: progress on standard error, what sinks print on standard output.
+"""Shows the progress of a topology on standard error, and prints its output on standard output.
 
-So `sunshower run … > words.txt` keeps the lines of Stdout sinks and nothing else. On a terminal the
-table stays at the bottom and those lines scroll by above it; elsewhere a plain line comes now and
-then.
+So `sunshower run … > words.txt` keeps only the lines of Stdout sinks. On a terminal the table stays
+at the bottom and those lines scroll above it; elsewhere a plain line is printed every two seconds.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import contextlib
 import sys
 import threading
 import time
-from types import TracebackType
+from collections.abc import Callable
 from typing import Self
 
 from rich.console import Console, Group, RenderableType
@@ -19,24 +18,26 @@ from rich.live import Live
 from rich.text import Text
 
 from sunshower.cli.display import Display
-from sunshower.cli.troubles import present_troubles
-from sunshower.runtime.metrics import Snapshot
+from sunshower.cli.formatting import duration
+from sunshower.cli.health import current_problems
+from sunshower.runtime.events.metrics import Snapshot
+from sunshower.topologies.graph import Graph
 
 _LINE_EVERY_S = 2.0
-_DRAW_EVERY_S = 0.25  # workers tell how they stand as often
+_DRAW_EVERY_S = 0.25  # as often as workers report
 
 
-def bad_news(line: str) -> Text:
-    """A line that is to be seen, word for word."""
+def red(line: str) -> Text:
+    """Return a red line without markup."""
     return Text(line, style="red")
 
 
 class Screen:
-    """Use it as a context manager. `hear` may be called on any thread, the rest on one."""
+    """A context manager. `print_output` may be called on any thread, the rest on one."""
 
     def __init__(self, *, console: Console | None = None) -> None:
         self.console = console or Console(stderr=True)
-        self.closed = threading.Event()  # nobody reads standard output any more
+        self.closed = threading.Event()  # standard output is a closed pipe
         self._live = Live(
             console=self.console,
             auto_refresh=False,
@@ -48,11 +49,11 @@ class Screen:
 
     @property
     def is_live(self) -> bool:
-        """Whether there is a terminal to draw on."""
+        """Whether standard error is a terminal."""
         return self.console.is_terminal
 
     def show(self, display: Display, snapshot: Snapshot, title: str) -> None:
-        """Show how things stand: the table on a terminal, else the lines when it is time."""
+        """Show a snapshot if it is time: the table on a terminal, else lines."""
         now = time.monotonic()
         every_s = _DRAW_EVERY_S if self.is_live else _LINE_EVERY_S
         if self._due_s is None:
@@ -62,25 +63,35 @@ class Screen:
         self._due_s = now + every_s
         if self.is_live:
             figures = map(Text, display.figures(snapshot))
-            bad = map(bad_news, present_troubles(snapshot))
+            bad = map(red, current_problems(snapshot))
             self._draw(Group(display.table(snapshot, title), *figures, *bad))
         else:
             for line in (*display.lines(snapshot), *display.figures(snapshot)):
                 self.console.print(line, highlight=False, soft_wrap=True)
 
+    def watch(self, graph: Graph, title: str) -> Callable[[Snapshot, float], None]:
+        """Return a function that shows a snapshot of a run and the run's time in seconds."""
+        display = Display(graph)
+
+        def look(snapshot: Snapshot, now_s: float) -> None:
+            display.see(snapshot, time.monotonic())
+            self.show(display, snapshot, f"{title}  ·  {duration(now_s)}")
+
+        return look
+
     def say(self, text: str | Text) -> None:
-        """Tell news: a line that stays. Markup is understood."""
+        """Print a line that stays. Rich markup is rendered."""
         self.console.print(text, highlight=False, soft_wrap=True)
 
     def doing(self, text: str) -> None:
-        """Tell what is going on until the next `show`: it takes a moment."""
+        """Show the current activity until the next `show`."""
         if self.is_live:
             self._draw(Text(text, style="dim"))
         else:
             self.say(text)
 
-    def hear(self, pid: int, is_error: bool, lines: list[str]) -> None:
-        """What a worker has printed. The form is that of WorkerOutput."""
+    def print_output(self, pid: int, is_error: bool, lines: list[str]) -> None:
+        """Print the output of a worker; called by WorkerOutput."""
         if is_error:
             for line in lines:
                 self.console.print(Text(f"worker {pid}: {line}"), soft_wrap=True)
@@ -98,12 +109,7 @@ class Screen:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self.is_live:
             with contextlib.suppress(OSError):
                 self._live.stop()

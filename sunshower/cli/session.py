@@ -1,12 +1,10 @@
-"""One topology from start to end in front of somebody: Ray, the display, and Ctrl-C."""
+"""Runs a topology on Ray from start to end, with the display and Ctrl-C handling."""
 
 from __future__ import annotations
 
 import errno
-import socket
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from types import ModuleType
 
 from sunshower.actors.cluster import RayCluster
@@ -14,27 +12,19 @@ from sunshower.actors.output import WorkerOutput, without_news, worker_output
 from sunshower.actors.run import RayRun
 from sunshower.actors.shipping import ship
 from sunshower.actors.stopping import close, kill
-from sunshower.cli.display import Display, duration
-from sunshower.cli.interrupts import Interrupts
-from sunshower.cli.screen import Screen, bad_news
-from sunshower.cli.waits import unreached, wait_lines
-from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
-from sunshower.runtime.lifecycle import State
-from sunshower.runtime.metrics import Snapshot
+from sunshower.cli.cluster_options import check_address
+from sunshower.cli.display import Display, RunResult
+from sunshower.cli.formatting import duration
+from sunshower.cli.health import unreached, wait_lines
+from sunshower.cli.screen import Screen, red
+from sunshower.errors import SunshowerError, TopologyFailed
+from sunshower.experiments.runner.interrupts import Interrupts
+from sunshower.runtime.control.lifecycle import State
+from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout
 from sunshower.topologies.graph import Graph
 
 _LOOK_EVERY_S = 0.1
-_CONNECT_S = 5.0
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a run ended."""
-
-    snapshot: Snapshot  # the last one
-    seconds: float  # from the moment when all workers were there
-    drained: bool  # by somebody's wish, before the spouts were exhausted
 
 
 class Session:
@@ -53,12 +43,12 @@ class Session:
         *,
         look: Callable[[RayRun, Snapshot], None] | None = None,
         ended: Callable[[RayRun], None] | None = None,
-    ) -> Ended:
-        """Run until the spouts are exhausted or somebody interrupts; leave nothing running.
+    ) -> RunResult:
+        """Run until the spouts are exhausted or the user interrupts; leave nothing running.
 
         `look` is called with each snapshot, `ended` when all is processed and the workers still
-        live. Raises KeyboardInterrupt when somebody insists on an end, BrokenPipeError when nobody
-        reads the output any more.
+        run. Raises KeyboardInterrupt at the second interrupt, and BrokenPipeError when the reader
+        of standard output is gone.
         """
         screen = self._screen
         with self._interrupts as interrupts, screen, without_news():
@@ -69,18 +59,18 @@ class Session:
                 screen.doing("Starting Ray …")
             cluster = RayCluster(self._address, quiet=False)
             try:
-                with worker_output(screen.hear) as output:
+                with worker_output(screen.print_output) as output:
                     ship(modules)
                     screen.doing(f"Starting the workers of {graph.id} ({layout}) …")
                     run = cluster.submit(graph, layout)
                     try:
-                        interrupts.be_patient()
+                        interrupts.defer()
                         result = self._watch(run, look)
                         if ended:
                             ended(run)
-                        self._part(run, output)
+                        self._close(run, output)
                     except SunshowerError:
-                        self._part(run, output)
+                        self._close(run, output)
                         raise
                     except BaseException:
                         screen.say("Stopping at once: what is under way will not be finished.")
@@ -90,13 +80,13 @@ class Session:
                 cluster.close()
         return result
 
-    def _part(self, run: RayRun, output: WorkerOutput) -> None:
+    def _close(self, run: RayRun, output: WorkerOutput) -> None:
         self._screen.doing("Stopping the workers …")
         for error in close(run):
-            self._screen.say(bad_news(str(error)))
+            self._screen.say(red(str(error)))
         output.catch_up(run)
 
-    def _watch(self, run: RayRun, look: Callable[[RayRun, Snapshot], None] | None) -> Ended:
+    def _watch(self, run: RayRun, look: Callable[[RayRun, Snapshot], None] | None) -> RunResult:
         display = Display(run.plan.graph)
         start_s = time.monotonic()
         draining = False
@@ -105,39 +95,25 @@ class Session:
             now = time.monotonic()
             display.see(snapshot, now)
             for line in display.news(snapshot, now):
-                self._screen.say(bad_news(line))
+                self._screen.say(red(line))
             self._screen.show(display, snapshot, _title(run, snapshot, now - start_s))
             if look:
                 look(run, snapshot)
             if snapshot.state == State.FINISHED:
-                return Ended(snapshot, now - start_s, draining)
+                return RunResult(snapshot, now - start_s, draining)
             if why := unreached(snapshot):
                 raise TopologyFailed(why)
             if self._screen.closed.is_set():
-                raise BrokenPipeError(errno.EPIPE, "nobody reads the standard output any more")
-            if self._interrupts.asked and not draining:
+                raise BrokenPipeError(errno.EPIPE, "the standard output was closed")
+            if self._interrupts.requested and not draining:
                 draining = True
                 for line in wait_lines(snapshot.waiting()):
-                    self._screen.say(bad_news(line))
+                    self._screen.say(red(line))
                 self._screen.say(
                     "Draining: what is under way will be finished. Interrupt again to stop at once."
                 )
                 run.drain()
             self._interrupts.wait(_LOOK_EVERY_S)
-
-
-def check_address(address: str) -> None:
-    """Raise ClusterError unless somebody listens there: Ray itself would try for minutes."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if not colon or not port.isdigit():
-        return  # "auto" and the like
-    try:
-        socket.create_connection((host, int(port)), _CONNECT_S).close()
-    except OSError as error:
-        raise ClusterError(
-            f"no Ray answers at {address}: {error}. Start one with `ray start --head`, which says "
-            "its address, or leave --address away"
-        ) from error
 
 
 def _title(run: RayRun, snapshot: Snapshot, seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""`sunshower simulate`: a topology in the simulator, hurt in another way with every seed."""
+"""`sunshower simulate`: runs a topology in the simulator with other faults for each seed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sunshower.cli.run import Target
+from sunshower.cli.run import INTERRUPTED, Target
 
 if TYPE_CHECKING:
-    from sunshower.cli.seeds import Minimum, Task
-
-INTERRUPTED = 130  # as shells have it: 128 + SIGINT
+    from sunshower.experiments.runner.seed_runs import ShrunkSeed, SwarmTask
 
 Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="How many seeds.")]
 First = Annotated[int, typer.Option(min=0, metavar="N", help="The first of them.")]
@@ -34,7 +32,7 @@ JobCount = Annotated[
 ]
 Messages = Annotated[
     int,
-    typer.Option(min=1, metavar="N", help="The sources are told to end after about so many."),
+    typer.Option(min=1, metavar="N", help="The sources are drained after about so many."),
 ]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print the counts as one JSON object, and nothing else.")
@@ -52,48 +50,49 @@ def simulate(
 ) -> None:
     """Simulate a topology with many seeds, and look for one that breaks a promise.
 
-    The topology runs unchanged, in one thread and on virtual time; each seed draws which faults
-    there are (deaths, pauses, a bad network, errors …), and how often. The first seed that fails is
-    run again with less and less, and the least that still fails is shown. What user code prints is
-    not. The exit status is 0 when nothing is BROKEN and at least one seed HOLDS.
+    The topology runs unchanged, in one thread and in virtual time. Each seed draws which faults
+    occur (crashes, pauses, a bad network, errors …), and how often. The first seed that fails is
+    shrunk, and the shortest run that still fails is shown. What user code prints is not shown. The
+    exit status is 0 when no seed is BROKEN and at least one HOLDS.
     """
     from rich.console import Console
 
-    from sunshower.cli.jobs import cores
-    from sunshower.cli.seeds import Task
-    from sunshower.cli.swarming import simulate_all
+    from sunshower.experiments.runner.job_pool import cores
+    from sunshower.experiments.runner.seed_runs import SwarmTask
+    from sunshower.experiments.runner.seed_search import simulate_seeds
 
     numbers = range(first, first + seeds) if seed is None else range(seed, seed + 1)
-    task, console = Task(target, messages), Console(stderr=True)
-    ended = simulate_all(task, numbers, min(jobs or cores(), len(numbers)), console)
+    task, console = SwarmTask(target, messages), Console(stderr=True)
+    found = simulate_seeds(task, numbers, min(jobs or cores(), len(numbers)), console)
     if as_json:
-        typer.echo(json.dumps(ended.tally.to_fields()))
+        typer.echo(json.dumps(found.tally.to_fields()))
     else:
-        typer.echo(f"{ended.tally}.")
-    told = [*ended.tally.doubts(), *(_told(ended.minimum, task) if ended.minimum else ())]
-    for line in told:
+        typer.echo(f"{found.tally}.")
+    lines = [*found.tally.unknown_reasons()]
+    lines += _shrunk_lines(found.shrunk, task) if found.shrunk else ()
+    for line in lines:
         typer.echo(line, err=as_json)
-    if ended.busy is not None:
-        busy = ", ".join(map(str, ended.busy)) or "none"
+    if found.busy is not None:
+        busy = ", ".join(map(str, found.busy)) or "none"
         typer.echo(f"Interrupted. These seeds were being simulated: {busy}.", err=True)
         raise typer.Exit(INTERRUPTED)
-    raise typer.Exit(not ended.tally.proves)
+    raise typer.Exit(not found.tally.holds)
 
 
-def _told(minimum: Minimum, task: Task) -> Iterator[str]:
-    """The least that fails, line by line."""
-    command = ["sunshower", "simulate", task.target, "--seed", str(minimum.seed)]
+def _shrunk_lines(shrunk: ShrunkSeed, task: SwarmTask) -> Iterator[str]:
+    """Describe the shortest failing run."""
+    command = ["sunshower", "simulate", task.target, "--seed", str(shrunk.seed)]
     yield ""
-    yield f"Seed {minimum.seed} is BROKEN. It is the same each time:"
+    yield f"Seed {shrunk.seed} is BROKEN. It is the same each time:"
     yield f"    {shlex.join([*command, '--messages', str(task.messages)])}"
     yield (
-        f"The least that still fails ({minimum.tries} runs): about {minimum.messages} messages and "
-        f"{len(minimum.steps)} of {minimum.steps_before} faults"
+        f"The least that still fails ({shrunk.tries} runs): about {shrunk.messages} messages and "
+        f"{len(shrunk.steps)} of {shrunk.steps_before} faults"
     )
-    yield from (f"    {step}" for step in minimum.steps)
-    for finding in minimum.findings:
+    yield from (f"    {step}" for step in shrunk.steps)
+    for finding in shrunk.findings:
         yield f"{finding.checker}: {'; '.join(finding.reasons)}"
         yield from (f"    {line}" for line in finding.evidence)
-    if minimum.history:
+    if shrunk.history:
         yield "Its history, of these messages and the faults:"
-        yield from (f"    {line}" for line in minimum.history)
+        yield from (f"    {line}" for line in shrunk.history)

@@ -1,4 +1,4 @@
-"""`sunshower list` and `sunshower status`: what is there on a cluster, and how one of it stands."""
+"""`sunshower list` shows the topologies of a cluster, `sunshower status` the state of one."""
 
 from __future__ import annotations
 
@@ -6,50 +6,49 @@ import json
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from sunshower.cli.complaints import complaint
-from sunshower.cli.reach import Address, Name, reach
+from sunshower.cli.cluster_options import Address, Name, connect
+from sunshower.cli.formatting import format_error, new_table
+from sunshower.cli.run import AsJson
 from sunshower.errors import ClusterError, TopologyFailed
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from sunshower.runtime.metrics import Snapshot
-    from sunshower.runtime.overview import Overview
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+    from sunshower.runtime.control.overview import Overview
+    from sunshower.runtime.events.metrics import Snapshot
 
 
 def list_(address: Address = "auto") -> None:
-    """List all topologies of a cluster, those that have finished or failed among them.
+    """List all topologies of a cluster, including those that have finished or failed.
 
-    These are kept, with their counters and results, until `sunshower kill NAME` removes them.
+    A topology is kept, with its counters and results, until `sunshower kill NAME` removes it.
     """
     from rich.console import Console
 
-    from sunshower.cli.waits import wait_lines
+    from sunshower.cli.health import wait_lines
 
-    table = _table("topology", "state", "up", "workers", "tasks", "acked", "failed", "restarts")
+    table = new_table("topology", "state", "up", "workers", "tasks", "acked", "failed", "restarts")
     waits: list[str] = []
-    with reach(address) as cluster:
+    with connect(address) as cluster:
         names = sorted(cluster.runs())
         for name in names:
             try:
                 found = cluster.find(name).overview()
                 table.add_row(*_row(name, found))
                 waits += [f"{name}: {line}" for line in wait_lines(found.snapshot.waiting())]
-            except ClusterError:  # somebody has just removed it, or its master is away
+            except ClusterError:  # it was just removed, or its master is away
                 table.add_row(name, "does not answer")
     if names:
         console = Console()
         console.print(table)
         _print_lines(console, waits, "red")
     else:
-        typer.echo("No topology is there. Start one with: sunshower submit FILE.py")
+        typer.echo("There is no topology. Start one with: sunshower submit FILE.py")
 
 
 def status(name: Name, as_json: AsJson = False, address: Address = "auto") -> None:
@@ -57,10 +56,10 @@ def status(name: Name, as_json: AsJson = False, address: Address = "auto") -> No
     from rich.console import Console
 
     from sunshower.cli.display import Display
-    from sunshower.cli.troubles import expired, put_aside, troubles
-    from sunshower.cli.waits import elapsed
+    from sunshower.cli.formatting import elapsed
+    from sunshower.cli.health import dead_letter_lines, expired_lines, problems
 
-    with reach(address) as cluster:
+    with connect(address) as cluster:
         found = cluster.find(name).overview()
     up_s = time.time() - found.since_s
     if as_json:
@@ -72,21 +71,21 @@ def status(name: Name, as_json: AsJson = False, address: Address = "auto") -> No
     console.print(display.table(snapshot, title, average_s=up_s))
     graph = found.plan.graph
     _print_lines(console, display.figures(snapshot))
-    _print_lines(console, (*put_aside(graph, snapshot), *expired(graph, snapshot)))
+    _print_lines(console, (*dead_letter_lines(graph, snapshot), *expired_lines(graph, snapshot)))
     console.print(_workers(found))
-    _print_lines(console, troubles(snapshot), "red")
-    for trouble in filter(None, (found.error, snapshot.untracked)):
-        _print_lines(console, [complaint(TopologyFailed(trouble))], "bold red")
+    _print_lines(console, problems(snapshot), "red")
+    for error in filter(None, (found.error, snapshot.untracked)):
+        _print_lines(console, [format_error(TopologyFailed(error))], "bold red")
 
 
 def _print_lines(console: Console, lines: Iterable[str], style: str | None = None) -> None:
-    """Print lines word for word: no markup, no colours of rich's own, nothing cut."""
+    """Print lines without markup, highlighting or wrapping."""
     for line in lines:
         console.print(line, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def _row(name: str, found: Overview) -> list[str]:
-    from sunshower.cli.waits import elapsed
+    from sunshower.cli.formatting import elapsed
 
     snapshot = found.snapshot
     spouts = [snapshot.component(spout.id) for spout in found.plan.graph.spouts]
@@ -103,7 +102,7 @@ def _row(name: str, found: Overview) -> list[str]:
 
 
 def _workers(found: Overview) -> Table:
-    table = _table("worker", "life", "node", "process", "tasks")
+    table = new_table("worker", "life", "node", "process", "tasks")
     for worker in _worker_facts(found):
         tasks = ", ".join(worker["tasks"])
         cells = (worker["worker"], worker["life"], (worker["node"] or "")[:8], worker["process"])
@@ -157,7 +156,7 @@ def _as_json(found: Overview, up_s: float) -> dict[str, Any]:
 
 
 def _waits(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
-    from sunshower.cli.waits import error_text
+    from sunshower.cli.health import error_text
 
     for task in snapshot.waiting():
         if (wait := task.health.wait) is not None:
@@ -171,13 +170,3 @@ def _waits(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
                 "error": error_text(wait.error),
                 "reached": wait.reached,
             }
-
-
-def _table(*headings: str) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    return table

@@ -1,1 +1,7 @@
 """Real servers for development and tests: Kafka and ZooKeeper, fetched, started and ended."""
+
+from sunshower.dev.jars import spark_kafka
+from sunshower.dev.kafka import Kafka
+from sunshower.dev.zookeeper import ZooKeeper
+
+__all__ = ["Kafka", "ZooKeeper", "spark_kafka"]

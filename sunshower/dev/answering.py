@@ -1,4 +1,4 @@
-"""Whether a broker answers a client of Kafka's own protocol."""
+"""Checks whether a broker answers requests of Kafka's own protocol."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sunshower.errors import Unobtainable
 
 
 def brokers_seen_from(address: str, timeout_s: float = 5.0) -> set[int]:
-    """The ids of all brokers that the one at `address` knows of; none if it does not answer."""
+    """The ids of all brokers in the metadata of the one at `address`; empty without an answer."""
     if not importlib.util.find_spec("confluent_kafka"):
         raise Unobtainable("the client of Kafka is missing: make setup EXTRAS=kafka,servers")
     from confluent_kafka import KafkaException

@@ -1,4 +1,4 @@
-"""Throw-away certificates: an authority, and holders with a key each, as PEM files."""
+"""Issues test certificates: an authority, and holders with a key each, as PEM files."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ _VALID = timedelta(days=30)
 
 @dataclass(frozen=True)
 class Certificates:
-    """Files that servers and clients of this machine are configured with.
+    """Certificate files for servers and clients on this machine.
 
-    Each holder has one file with its key (PKCS#8, no password) and its certificate: Java's servers
-    take it as a keystore of type PEM, OpenSSL's clients as key file and certificate file at once.
+    Each holder has one file with its key (PKCS#8, no password) and its certificate. Java servers
+    use it as a keystore of type PEM, OpenSSL clients as both key file and certificate file.
     """
 
     folder: Path
 
     @property
     def authority(self) -> Path:
-        """The certificate that all others are signed with: what everybody trusts."""
+        """The CA certificate, which all servers and clients trust."""
         return self.folder / "authority.pem"
 
     def holder(self, name: str) -> Path:
-        """The key and the certificate of one of those that `issue` was called with."""
+        """The file of a holder that `issue` was called with."""
         return self.folder / f"{name}.pem"
 
 
 def issue(folder: Path, *holders: str) -> Certificates:
-    """Make an authority, which nobody else has, and certificates for this machine.
+    """Create a new authority and certificates for this machine.
 
-    Each holder's common name is its name; all are valid for 127.0.0.1 and localhost, as servers
-    and as clients, for 30 days. Raises Unobtainable when the package for it is missing.
+    Each holder's common name is its name. All are valid for 127.0.0.1 and localhost, for servers
+    and clients, for 30 days. Raises Unobtainable if the package `cryptography` is missing.
     """
     if not importlib.util.find_spec("cryptography"):
         raise Unobtainable(
@@ -94,7 +94,7 @@ def _draft(subject: x509.Name, key: EllipticCurvePrivateKey) -> CertificateBuild
         .subject_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))  # clocks differ
+        .not_valid_before(now - timedelta(days=1))  # tolerates clock skew
         .not_valid_after(now + _VALID)
     )
 

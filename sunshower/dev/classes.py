@@ -1,4 +1,4 @@
-"""Java's archive of a release's classes: made once, it nearly halves the work of each start."""
+"""Java class data archives: made once per release, they nearly halve the work of each start."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from sunshower.dev.jars import Release, cache
 
 @dataclass(frozen=True)
 class Archive:
-    """Where the archive is for one Java and these very jars; another Java would not take it.
+    """The path of the archive for one Java and one set of jars; Java rejects any other.
 
-    An empty file says that it cannot be made here. Java goes on without one then.
+    An empty file means that it cannot be made here. Java then starts without one.
     """
 
     path: Path
 
     def options(self, classes: Path) -> list[str]:
-        """What the command `java` is told: use the archive, or write down what would be in it."""
+        """Options for `java`: use the archive, or list the classes that it should contain."""
         if self.path.exists():
             return [f"-XX:SharedArchiveFile={self.path}"] if self.path.stat().st_size else []
         return [f"-XX:DumpLoadedClassList={classes}"]
 
     def making(self, classes: Path) -> list[str]:
-        """What it is told to make the archive, beside the class path. Call `made` afterwards."""
+        """Options for `java`, beside the class path, to make the archive. Then call `made`."""
         written = classes.read_bytes()
-        whole = classes.with_name(f"whole-{classes.name}")  # the server is still at the other
+        whole = classes.with_name(f"whole-{classes.name}")  # the server still writes to `classes`
         whole.write_bytes(written[: written.rfind(b"\n") + 1])
         return [
             *("-Xshare:dump", f"-XX:SharedClassListFile={whole}"),
@@ -40,7 +40,7 @@ class Archive:
 
     @contextmanager
     def alone(self) -> Iterator[bool]:
-        """Whether it is to be made by whoever asks: it is not there, and nobody else is at it."""
+        """Lock the archive; yields whether it does not exist, and no other process makes it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.with_suffix(".lock").open("w") as file:
             try:
@@ -51,7 +51,7 @@ class Archive:
                 yield not self.path.exists()
 
     def made(self, good: bool) -> None:
-        """Put it where it belongs, whole."""
+        """Move the finished archive to its path; if not `good`, an empty file."""
         if not good:
             self._part.write_bytes(b"")
         self._part.replace(self.path)
@@ -62,17 +62,17 @@ class Archive:
 
 
 def archive_of(release: Release, java: Path, class_path: str) -> Archive:
-    """The archive, whether it is there or not."""
+    """The archive of a release, which may not exist yet."""
     return Archive(folder() / f"{release.name}-{_key(java, class_path.split(os.pathsep))}.jsa")
 
 
 def folder() -> Path:
-    """Where archives are: beside the jars."""
+    """The folder for archives, beside that of the jars."""
     return cache().with_name("classes")
 
 
 def _key(java: Path, jars: Sequence[str]) -> str:
-    """Of all that Java looks at before it takes an archive."""
+    """A hash of everything that Java checks before it accepts an archive."""
     files = [java.resolve(), *map(Path, jars)]
     facts = [f"{file} {file.stat().st_mtime_ns} {file.stat().st_size}" for file in files]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:12]

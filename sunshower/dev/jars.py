@@ -1,4 +1,4 @@
-"""Jars of servers, and Spark's for Kafka: fetched once from Maven, cached, checked each time."""
+"""Downloads jars of servers, and Spark's for Kafka, from Maven; caches them, checks each use."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pathlib import Path
 
 from sunshower.errors import Unobtainable
 
-Look = Callable[[str], None]  # is told in a few words what is going on
+Look = Callable[[str], None]  # receives progress messages
 
 _LOCKS = Path(__file__).with_name("locks")
 
 
 @dataclass(frozen=True)
 class Release:
-    """A program as Maven knows it: what to ask for, and what to leave out of what comes with it."""
+    """A program in Maven: the coordinates to resolve, and dependencies to exclude."""
 
     name: str
     roots: tuple[str, ...]  # coordinates, group:artifact:version
-    without: tuple[str, ...] = ()  # beginnings of coordinates
+    without: tuple[str, ...] = ()  # prefixes of coordinates
 
     @property
     def lock(self) -> Path:
@@ -34,14 +34,14 @@ class Release:
 KAFKA = Release(
     "kafka-4.3.1", ("org.apache.kafka:kafka_2.13:4.3.1", "org.slf4j:slf4j-simple:1.7.36")
 )
-KAFKA_ON_ZOOKEEPER = Release(  # the last line of releases that can
+KAFKA_ON_ZOOKEEPER = Release(  # the last release line with ZooKeeper mode
     "kafka-3.9.2", ("org.apache.kafka:kafka_2.13:3.9.2", "org.slf4j:slf4j-simple:1.7.36")
 )
 ZOOKEEPER = Release(
     "zookeeper-3.9.5",
     (
         "org.apache.zookeeper:zookeeper:3.9.5",
-        "io.dropwizard.metrics:metrics-core:4.2.38",  # "provided", says ZooKeeper, and needs them
+        "io.dropwizard.metrics:metrics-core:4.2.38",  # "provided" in ZooKeeper's POM, but required
         "org.xerial.snappy:snappy-java:1.1.10.7",
         "org.slf4j:slf4j-api:2.0.17",
         "org.slf4j:slf4j-simple:2.0.17",
@@ -66,7 +66,7 @@ SPARK_KAFKA = Release(
 
 @dataclass(frozen=True)
 class Jar:
-    """One file of a release."""
+    """A file of a release."""
 
     sha256: str
     group: str
@@ -75,37 +75,37 @@ class Jar:
 
     @property
     def file(self) -> str:
-        """Its name."""
+        """The file name."""
         return f"{self.artifact}-{self.version}.jar"
 
     def path(self, cache: Path) -> Path:
-        """Where it is in a cache, in the layout of Maven's repositories."""
+        """The path in a cache with the layout of Maven repositories."""
         return cache.joinpath(*self.group.split("."), self.artifact, self.version, self.file)
 
 
-Download = Callable[[Jar, Path], None]  # puts a jar into the cache; raises what it likes
+Download = Callable[[Jar, Path], None]  # puts a jar into the cache; may raise any exception
 
 
 def read_lock(release: Release) -> list[Jar]:
-    """All jars of a release."""
+    """All jars of a release, from its lock file."""
     lines = release.lock.read_text(encoding="utf-8").splitlines()
     jars = [line.split() for line in lines if line and not line.startswith("#")]
     return [Jar(sha256, *coordinates.split(":")) for sha256, coordinates in jars]
 
 
 def class_path(release: Release, look: Look) -> str:
-    """What `java -cp` wants. Fetches what is not in the cache. Raises Unobtainable."""
+    """The value for `java -cp`. Downloads missing jars. Raises Unobtainable."""
     return os.pathsep.join(str(path) for path in fetch(read_lock(release), cache(), look))
 
 
 def spark_kafka(look: Look = lambda _: None) -> tuple[str, ...]:
-    """With these Spark reads and writes Kafka: `LocalSpark(jars=spark_kafka())`. Fetches what is
-    not in the cache, 6 MB in all. Raises Unobtainable."""
+    """The jars for Spark to read and write Kafka: `LocalSpark(jars=spark_kafka())`. Downloads
+    missing ones, 6 MB in all. Raises Unobtainable."""
     return tuple(map(str, fetch(read_lock(SPARK_KAFKA), cache(), look)))
 
 
 def cache() -> Path:
-    """The folder for jars: in the user's cache (XDG_CACHE_HOME), shared by all checkouts."""
+    """The folder for jars, in the user's cache (XDG_CACHE_HOME), shared by all checkouts."""
     root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(root).expanduser() / "sunshower" / "jars"
 
@@ -113,10 +113,10 @@ def cache() -> Path:
 def fetch(
     jars: Sequence[Jar], cache: Path, look: Look, download: Download | None = None
 ) -> list[Path]:
-    """The paths of all jars, each the file that was locked. Raises Unobtainable."""
+    """The paths of all jars, with verified checksums. Raises Unobtainable."""
     missing = [jar for jar in jars if not _is_right(jar.path(cache), jar)]
     if missing:
-        with _alone(cache):  # another process may be at it
+        with _alone(cache):  # another process may be downloading
             missing = [jar for jar in missing if not _is_right(jar.path(cache), jar)]
             for number, jar in enumerate(missing, start=1):
                 look(f"fetching {number} of {len(missing)}: {jar.file}")
@@ -126,7 +126,7 @@ def fetch(
 
 def _fetch(jar: Jar, cache: Path, download: Download) -> None:
     path = jar.path(cache)
-    path.unlink(missing_ok=True)  # half of it, from one that was interrupted
+    path.unlink(missing_ok=True)  # may be the partial file of an interrupted download
     try:
         download(jar, cache)
     except Exception as error:

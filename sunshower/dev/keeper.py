@@ -1,14 +1,14 @@
-"""The process that keeps servers for another one, and ends them when that one is gone.
+"""The keeper process: runs servers for an owner process, and ends them when the owner ends.
 
-Run as a script, with nothing but the standard library. Its owner talks to it over two pipes, one
+Run as a script, with the standard library only. Its owner communicates over two pipes, with one
 JSON object a line:
 
     in   {"start": name, "command": […], "log": file}   {"signal": name, "number": 9}
-         {"finish": true}   {"stay": true}              from then on the owner may go
+         {"finish": true}   {"stay": true}              afterwards the owner may exit
     out  {"started": name, "pid": …}  {"refused": name, "why": …}  {"ended": name, "status": …}
 
-When the owner ends, however that happens, or SIGTERM comes, all servers are ended and the folder,
-if one was handed over, is removed. When the keeper itself is killed, the kernel kills the servers.
+When the owner ends in any way, or on SIGTERM, the keeper ends all servers and removes the folder
+if it was started with one. If the keeper itself is killed, the kernel kills the servers.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _OWNER = 0  # standard input
 
 
 class _Enough(Exception):
-    """The owner is gone, or somebody asks for the end."""
+    """The owner has ended, or a request to end has arrived."""
 
 
 class Keeper:
-    """The servers, by name."""
+    """Runs the servers, by name."""
 
     def __init__(self) -> None:
         self.servers: dict[str, subprocess.Popen[bytes]] = {}
@@ -45,18 +45,18 @@ class Keeper:
         self._staying = False
         self._unread = b""
         self._watch(_OWNER, self._listen)
-        self._owner = os.pidfd_open(os.getppid())  # a child of the owner may hold the pipe open
+        self._owner = os.pidfd_open(os.getppid())  # a child of the owner may keep the pipe open
         self._watch(self._owner, self._owner_ended)
 
     def keep(self) -> None:
-        """Until it is enough."""
+        """Handle events until `_Enough` is raised."""
         with contextlib.suppress(_Enough):
             while True:
                 for key, _ in self._events.select():
                     key.data()
 
     def end(self, grace_s: float) -> None:
-        """Ask all servers to end, and kill those that have not after `grace_s`."""
+        """Send SIGTERM to all servers, and SIGKILL to those that still run after `grace_s`."""
         running = [server for server in self.servers.values() if server.poll() is None]
         for server in running:
             server.send_signal(signal.SIGTERM if grace_s else signal.SIGKILL)
@@ -131,7 +131,7 @@ class Keeper:
 
 
 def _say(**message: object) -> None:
-    with contextlib.suppress(OSError):  # nobody listens any more
+    with contextlib.suppress(OSError):  # the owner has ended
         os.write(1, json.dumps(message).encode() + b"\n")
 
 
@@ -141,7 +141,7 @@ def _enough(_number: int, _frame: FrameType | None) -> None:
 
 
 def main(folder: str, grace_s: str) -> None:
-    """Keep; then end all, and remove `folder` unless it is empty."""
+    """Run servers until the end; then end them all, and remove `folder` unless it is empty."""
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _enough)
     keeper = Keeper()

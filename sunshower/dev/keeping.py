@@ -1,4 +1,4 @@
-"""The owner's end of a keeper: start servers, signal them, hear of their ends."""
+"""The owner's client of a keeper process: starts servers, signals them, reads their status."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _SCRIPT = Path(__file__).with_name("keeper.py")
 
 
 class Keeping:
-    """A keeper of its own, in a session of its own: Ctrl-C reaches the owner alone.
+    """Starts a keeper in a session of its own, so that Ctrl-C reaches only the owner.
 
-    With `remove`, the folder is removed after the last server has ended, and servers are killed;
-    without, they have `grace_s` to end by themselves.
+    With `remove`, servers are killed, and the folder is removed after the last one has ended;
+    without, they have `grace_s` to shut down.
     """
 
     def __init__(self, folder: Path, *, remove: bool, grace_s: float = 30.0) -> None:
-        """Raises ServerError for a folder that cannot be made."""
+        """Raises ServerError if the folder cannot be created."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -46,7 +46,7 @@ class Keeping:
 
     @property
     def pid(self) -> int:
-        """Of the keeper: SIGTERM ends it and all that it keeps."""
+        """The keeper's process id: SIGTERM ends it and all its servers."""
         return self._process.pid
 
     def start(self, name: str, command: list[str], log: Path) -> int:
@@ -59,16 +59,16 @@ class Keeping:
         return self._pids[name]
 
     def status(self, name: str) -> int | None:
-        """With which status a server has ended; None while it runs."""
+        """The exit status of a server; None while it runs."""
         self._hear(0)
         return self._ended.get(name)
 
     def signal(self, name: str, number: int) -> None:
-        """Send a signal to a server that was started."""
+        """Send a signal to a running server."""
         self._order(signal=name, number=number)
 
     def wait(self, name: str, within_s: float) -> int:
-        """Until a server has ended; returns its status. Raises ServerError."""
+        """Wait until a server has ended; returns its status. Raises ServerError."""
         end_s = time.monotonic() + within_s
         while (status := self.status(name)) is None:
             if (left_s := end_s - time.monotonic()) <= 0:
@@ -77,12 +77,12 @@ class Keeping:
         return status
 
     def stay(self) -> None:
-        """Let the servers outlive this process; from now on only SIGTERM ends them."""
+        """Let the servers outlive this process; then only SIGTERM to the keeper ends them."""
         self._order(stay=True)
         self._close()
 
     def end(self) -> None:
-        """End all, and wait for it."""
+        """End all servers and the keeper, and wait for it."""
         with contextlib.suppress(ServerError):
             self._order(finish=True)
         self._close()
@@ -103,7 +103,7 @@ class Keeping:
             raise ServerError("the keeper of the servers is gone, and so are they") from error
 
     def _hear(self, within_s: float | None) -> None:
-        """Take in what the keeper has said, after waiting for it at most so long."""
+        """Process messages of the keeper, waiting for them up to `within_s`; None: no limit."""
         assert self._process.stdout
         file = self._process.stdout.fileno()
         if not select.select([file], [], [], within_s)[0]:

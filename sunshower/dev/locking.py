@@ -1,4 +1,4 @@
-"""Renew the locks after a change of a release: `python -m sunshower.dev.locking`."""
+"""Renews the lock files after a change of a release: `python -m sunshower.dev.locking`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sunshower.dev.maven import context
 
 
 def lines(release: Release) -> list[str]:
-    """All that the release needs to run, resolved as Maven does, with what it hashes to."""
+    """All artifacts that the release needs, resolved as by Maven, with their SHA-256."""
     maven = context(cache())
     asked, more = maven.resolver.resolve([maven.create_dependency(root) for root in release.roots])
     found = {}
@@ -18,13 +18,13 @@ def lines(release: Release) -> list[str]:
         artifact = dependency.artifact
         coordinates = f"{artifact.groupId}:{artifact.artifactId}:{artifact.version}"
         dropped = artifact.classifier or coordinates.startswith(release.without or (" ",))
-        if not dropped:  # a classifier: native code, which Java can do without
+        if not dropped:  # classifiers mark native code, which is optional
             found[coordinates] = hashlib.sha256(artifact.resolve().read_bytes()).hexdigest()
     return [f"{sha256}  {coordinates}" for coordinates, sha256 in sorted(found.items())]
 
 
 def main() -> None:
-    """Write all locks."""
+    """Write all lock files."""
     for release in (KAFKA, KAFKA_ON_ZOOKEEPER, ZOOKEEPER, SPARK_KAFKA):
         found = lines(release)
         head = f"# {release.name}: SHA-256 and coordinates, by sunshower/dev/locking.py"

@@ -1,4 +1,4 @@
-"""Maven's repositories, as jgo reads them: no mvn, no Java."""
+"""Accesses Maven repositories through jgo, without mvn or Java."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TIMEOUT_S = 60
 
 
 def context(cache: Path) -> Any:
-    """A jgo context that keeps what it fetches in `cache`. Raises Unobtainable without jgo."""
+    """A jgo context that caches downloads in `cache`. Raises Unobtainable without jgo."""
     if not importlib.util.find_spec("jgo"):
         raise Unobtainable("jgo, which fetches it, is missing: make setup EXTRAS=servers")
     from jgo.config import GlobalSettings

@@ -1,4 +1,4 @@
-"""Ports of this machine that nobody else uses, and that no outgoing connection will take."""
+"""Claims local ports that no other process uses, outside the range of outgoing connections."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 class Ports:
     """Claims on ports, held until they are released or this process ends.
 
-    The kernel gives ports from the range of outgoing connections to whoever asks for "any" port: a
-    client that keeps calling a dead server there can be connected to itself. So claims are below
-    that range, and a claim is a name in the kernel that only one process can have.
+    For outgoing connections the kernel chooses ports from a range. A client that repeatedly
+    connects to a stopped server in that range can be connected to itself. So claims are below the
+    range. A claim is an abstract socket name, which only one process can bind.
     """
 
     def __init__(self) -> None:
@@ -41,19 +41,19 @@ class Ports:
         raise ServerError(f"no port from {_FIRST} to {last - 1} is free on this machine")
 
     def release(self) -> None:
-        """Give all back."""
+        """Release all claims."""
         for claim in self._claims.values():
             claim.close()
         self._claims.clear()
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen there now. Raises ServerError if this user never may."""
+    """Whether a server could listen there now. Raises ServerError for a privileged port."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
         try:
             probe.bind((HOST, port))
-            probe.listen()  # two may bind with that option; only one may listen
+            probe.listen()  # with SO_REUSEADDR two sockets may bind, but only one may listen
         except PermissionError as error:
             raise ServerError(f"port {port} is reserved: choose one above 1023") from error
         except OSError as error:
@@ -64,7 +64,7 @@ def is_free(port: int) -> bool:
 
 
 def answers(port: int) -> bool:
-    """Whether somebody takes connections there."""
+    """Whether a server accepts connections there."""
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex((HOST, port)) == 0

@@ -1,4 +1,4 @@
-"""A broker's server.properties: small, quick to react, safe against the loss of one of three."""
+"""Builds a broker's server.properties: small, with short intervals, tolerant of one lost broker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _QUICK = {
     "transaction.state.log.num.partitions": "4",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
-    "log.retention.check.interval.ms": "1000",  # what may be deleted or compacted soon is
+    "log.retention.check.interval.ms": "1000",  # deletes and compacts soon
     "log.initial.task.delay.ms": "500",
     "log.cleaner.backoff.ms": "1000",
     "log.cleaner.dedupe.buffer.size": str(16 << 20),
@@ -23,7 +23,7 @@ _QUICK = {
     "background.threads": "4",
     "leader.imbalance.check.interval.seconds": "5",
 }
-_SESSION_MS = "6000"  # a broker that is silent for so long is gone
+_SESSION_MS = "6000"  # a broker without a heartbeat for so long is removed
 
 
 def properties(
@@ -32,7 +32,7 @@ def properties(
     ports: Mapping[str, int],
     protocols: Mapping[str, str],
 ) -> dict[str, str]:
-    """What both kinds of broker have in common; ports and security protocols by listener."""
+    """The settings of both kinds of broker; ports and security protocols are by listener."""
     listeners = ",".join(f"{name}://{HOST}:{ports[name]}" for name in protocols)
     safe = str(min(brokers, 2))
     return _QUICK | {
@@ -55,7 +55,7 @@ def kraft(
     controllers: Mapping[int, int],
     protocols: Mapping[str, str],
 ) -> dict[str, str]:
-    """A broker that is a controller, too; `controllers` are the ports of all of them, by id."""
+    """Settings of a KRaft broker and controller; `controllers` are all their ports, by id."""
     voters = ",".join(f"{id}@{HOST}:{port}" for id, port in controllers.items())
     return {
         **common,
@@ -67,12 +67,12 @@ def kraft(
         "listener.security.protocol.map": _map({**protocols, "CONTROLLER": "PLAINTEXT"}),
         "broker.session.timeout.ms": _SESSION_MS,
         "broker.heartbeat.interval.ms": "1000",
-        "metadata.max.idle.interval.ms": "5000",  # less to do while nothing happens
+        "metadata.max.idle.interval.ms": "5000",  # less work while idle
     }
 
 
 def on_zookeeper(common: Mapping[str, str], broker: int, connect: str) -> dict[str, str]:
-    """A broker that publishes itself and its topics in a ZooKeeper."""
+    """Settings of a broker that registers itself and its topics in ZooKeeper."""
     return {
         **common,
         "broker.id": str(broker),

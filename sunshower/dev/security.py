@@ -1,4 +1,4 @@
-"""What a broker and its clients are told, so that only those come in who can show something."""
+"""Settings for brokers and clients that authenticate with TLS certificates or passwords."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 @dataclass(frozen=True)
 class Security:
-    """Two more listeners for `Kafka(listeners=…, settings=…)`, and who may come in there.
+    """Two more listeners for `Kafka(listeners=…, settings=…)`, with authentication.
 
-        TLS    whoever has a certificate of ours
-        SASL   by TLS, with one of the users' passwords (mechanism PLAIN)
+        TLS    requires a certificate of our authority
+        SASL   over TLS, with a user's password (mechanism PLAIN)
 
-    Rights are asked for: everybody has all of them on what no ACL speaks of; whoever comes by the
-    open listener has all on everything.
+    Authorisation is on. Resources without an ACL allow everything to everybody, and clients of the
+    unauthenticated listener are super users.
     """
 
     certificates: Certificates
@@ -30,12 +30,12 @@ class Security:
 
     @property
     def listeners(self) -> dict[str, str]:
-        """Their security protocols, by name."""
+        """The security protocols of the listeners, by name."""
         return {"TLS": "SSL", "SASL": "SASL_SSL"}
 
     @property
     def settings(self) -> dict[str, str]:
-        """Lines for the broker's file."""
+        """Settings for the broker's file."""
         users = " ".join(f'user_{user}="{password}"' for user, password in self.passwords.items())
         return {
             **_PEM,
@@ -50,7 +50,7 @@ class Security:
         }
 
     def by_certificate(self, folder: Path | None = None) -> dict[str, str]:
-        """Settings of librdkafka for the listener TLS; `folder`: with certificates of others."""
+        """Client settings for the listener TLS; `folder`: use the certificate of a client there."""
         shown = Certificates(folder) if folder else self.certificates
         return {
             "security.protocol": "SSL",
@@ -60,7 +60,7 @@ class Security:
         }
 
     def by_password(self, user: str, password: str | None = None) -> dict[str, str]:
-        """Settings of librdkafka for the listener SASL."""
+        """Client settings for the listener SASL."""
         return {
             "security.protocol": "SASL_SSL",
             "ssl.ca.location": str(self.certificates.authority),
@@ -71,6 +71,6 @@ class Security:
 
 
 def secure(folder: Path) -> Security:
-    """Certificates in `folder`, and passwords that nobody has had before. Raises Unobtainable."""
+    """Issue certificates in `folder`, and generate new passwords. Raises Unobtainable."""
     certificates = issue(folder, "broker", "client")
     return Security(certificates, {user: secrets.token_hex(8) for user in USERS})

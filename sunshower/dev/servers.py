@@ -1,4 +1,4 @@
-"""What Kafka and ZooKeeper have in common: a folder, a keeper, ports, the wait for an answer."""
+"""The base class of Kafka and ZooKeeper servers: folder, keeper, ports, wait for readiness."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sunshower.dev.keeping import Keeping
 from sunshower.dev.ports import Ports, is_free
 from sunshower.errors import ServerError
 
-READY_WITHIN_S = 240.0  # 5 s on a free machine; three brokers on a very busy one took 64 s
+READY_WITHIN_S = 240.0  # 5 s on an idle machine; three brokers on a very busy one took 64 s
 END_WITHIN_S = 60.0
 _TAIL_LINES = 12
 _ARCHIVING = "classes"
@@ -33,24 +33,24 @@ _JVM = (
     ),
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
 )
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1"  # less compiling: a third less work until it answers
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1"  # compiles less: a third less work until it is ready
 
 
 def silent(_: str) -> None:
-    """For those who do not want to know what is going on."""
+    """Ignore progress messages."""
 
 
 class PortTaken(ServerError):
-    """A port that was asked for, or one that was free a moment ago, is somebody else's."""
+    """Another process uses the requested port, or has just taken one that was free."""
 
 
 @dataclass(frozen=True)
 class Upkeep:
-    """Where servers live, and how."""
+    """Where and how servers run."""
 
-    folder: Path | None = None  # None: a temporary one
-    keep: bool = False  # whether the folder outlives them
-    short_lived: bool = True  # less work until they answer, slower under load
+    folder: Path | None = None  # None: a temporary folder
+    keep: bool = False  # whether the folder outlives the servers
+    short_lived: bool = True  # ready with less work, slower under load
     look: Look = silent
 
 
@@ -60,8 +60,8 @@ USUAL = Upkeep()
 class Servers:
     """Servers of one release in one folder.
 
-    They are gone when this object's process is, even if that is killed; only `stay` lets them
-    outlive it.
+    They end when this object's process does, even if that is killed; only `stay` lets them outlive
+    it.
     """
 
     release: Release
@@ -74,7 +74,7 @@ class Servers:
         self._ports = Ports()
         self._keeping: Keeping | None = None
         self._pids: dict[str, int] = {}
-        self._logged: dict[str, int] = {}  # bytes in a log before the server's present life
+        self._logged: dict[str, int] = {}  # size of a log when its server was last started
         self._java: list[str] = []
         self._class_path = ""
         self._archive: Archive | None = None
@@ -91,7 +91,7 @@ class Servers:
         self.stop()
 
     def start(self) -> Self:
-        """Start all, and wait until they answer. Raises ServerError; nothing is left then."""
+        """Start all, and wait until they answer. Raises ServerError and leaves nothing running."""
         java, self._class_path = find_java(), class_path(self.release, self._look)
         self._java = [str(java), *self._jvm]
         self._archive = archive_of(self.release, java, self._class_path)
@@ -110,7 +110,7 @@ class Servers:
         return self
 
     def stop(self) -> None:
-        """End all. With a folder of the caller's they end in good order, else at once."""
+        """End all: servers with a folder to keep are shut down, others are killed."""
         if self._keeping:
             self._keeping.end()
             self._keeping = None
@@ -118,41 +118,41 @@ class Servers:
         self._pids.clear()
 
     def stay(self) -> None:
-        """Let them outlive this process; SIGTERM to their keeper ends them."""
+        """Let the servers outlive this process; SIGTERM to their keeper ends them."""
         self._kept().stay()
         self._keeping = None
-        self._ports.release()  # the servers listen there by now
+        self._ports.release()  # the servers listen there now
 
     @property
     def keeper(self) -> int:
-        """The pid of the process that keeps them."""
+        """The process id of the keeper."""
         return self._kept().pid
 
     @property
     def address(self) -> str:
-        """Where they answer: host:port, with commas between several."""
+        """The client addresses as host:port, separated by commas."""
         raise NotImplementedError
 
     @property
     def folder(self) -> Path:
-        """Where the data and the logs are."""
+        """The folder of data and logs."""
         if not self._folder:
             raise ServerError(f"{self.release.name} has no folder before it is started")
         return self._folder
 
     def logs(self) -> list[Path]:
-        """What the servers write."""
+        """The log files of all servers."""
         return [self.log(name) for name in self._pids]
 
     def log(self, name: str) -> Path:
-        """What one server writes."""
+        """The log file of one server."""
         return self.folder / f"{name}.log"
 
     def _start(self) -> None:
         raise NotImplementedError
 
     def _port(self, wanted: int | None) -> int:
-        """The one that is wanted, if it is free; any free one otherwise."""
+        """The port `wanted`, if it is free; without one, any free port."""
         if not wanted:
             return self._ports.claim()
         if not is_free(wanted):
@@ -169,11 +169,11 @@ class Servers:
         self._pids[name] = self._kept().start(name, [*self._java, *arguments], log)
 
     def _classes(self, name: str) -> Path:
-        """Which classes a server has used, where there is no archive of them."""
+        """The file where a server lists the classes it loads if there is no archive."""
         return self.folder / f"{name}.classes"
 
     def _archive_classes(self, archive: Archive) -> None:
-        """From what the server that was started last has used. Without one, starts are slow."""
+        """Make the archive, which speeds up starts, from the classes of the last started server."""
         last = self._classes([*self._pids][-1])
         with contextlib.suppress(OSError), archive.alone() as wanted:
             if wanted:
@@ -182,13 +182,13 @@ class Servers:
                 try:
                     archive.made(self._kept().wait(_ARCHIVING, READY_WITHIN_S) == 0)
                     del self._pids[_ARCHIVING]
-                except ServerError:  # a very busy machine; the next start tries again
+                except ServerError:  # timed out on a busy machine; the next start tries again
                     self._signal(_ARCHIVING, signal.SIGKILL)
         for file in self.folder.glob("*.classes"):
             file.unlink()
 
     def _run(self, names: Iterable[str]) -> None:
-        """Wait until programs that do one thing have done it."""
+        """Wait until these programs have exited. Raises ServerError if one failed."""
         for name in names:
             if self._kept().wait(name, READY_WITHIN_S):
                 raise self._failed(name, "has failed")

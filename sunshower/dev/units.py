@@ -1,4 +1,4 @@
-"""Servers that outlive the command that started them, each with a note by which it is ended."""
+"""Servers that outlive the command that started them, each identified by a note file."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True)
 class Unit:
-    """What one `up` has started, and `down` ends: exactly the keeper that this names."""
+    """What one `up` has started; `down` ends exactly the keeper recorded here."""
 
     name: str  # kafka or zookeeper
     release: str
-    address: str  # host:port, with commas between them
+    address: str  # host:port, separated by commas
     logs: tuple[str, ...]
     folder: str
     kept: bool  # whether the folder outlives the servers
-    keeper: int  # pid
-    born: str  # when that process started: another one may get its pid
+    keeper: int  # its process id
+    born: str  # its start time: another process may get its id
 
     @property
     def servers(self) -> int:
-        """How many processes answer clients when all is well."""
+        """The number of processes that should answer clients."""
         return len(self.address.split(","))
 
     def silent(self) -> list[str]:
-        """The addresses where nobody listens any more."""
+        """The addresses where no server listens."""
         return [one for one in self.address.split(",") if not answers(int(one.split(":")[1]))]
 
 
 def state() -> Path:
-    """The folder for notes, and for data that nobody has given a place (XDG_STATE_HOME)."""
+    """The folder for notes, and for data without a given folder (XDG_STATE_HOME)."""
     root = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(root).expanduser() / "sunshower" / "dev"
 
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Two commands that start or end servers do so one after the other."""
+    """Serialise commands that start or end servers, with a file lock."""
     state().mkdir(parents=True, exist_ok=True)
     with (state() / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -59,7 +59,7 @@ def alone() -> Iterator[None]:
 
 
 def record(unit: Unit) -> None:
-    """Remember it."""
+    """Write the note of a unit."""
     note = _note(unit.name)
     draft = note.with_suffix(".new")
     draft.write_text(json.dumps(asdict(unit), indent=2), encoding="utf-8")
@@ -67,7 +67,7 @@ def record(unit: Unit) -> None:
 
 
 def find(name: str) -> Unit | None:
-    """What is up under that name. A note whose keeper is gone is none; it is cleaned away."""
+    """The unit of that name. If its keeper has ended, removes the note and returns None."""
     try:
         found = json.loads(_note(name).read_text(encoding="utf-8"))
         unit = Unit(**(found | {"logs": tuple(found["logs"])}))
@@ -85,14 +85,14 @@ def find(name: str) -> Unit | None:
 
 
 def end(unit: Unit) -> None:
-    """End it and wait for that. Raises ServerError."""
+    """End a unit and wait for that. Raises ServerError."""
     with suppress(ProcessLookupError):
         keeper = os.pidfd_open(unit.keeper)
         try:
-            if born(unit.keeper) == unit.born:  # looked at again: now the pid cannot be reused
+            if born(unit.keeper) == unit.born:  # checked again: the open pidfd prevents id reuse
                 signal.pidfd_send_signal(keeper, signal.SIGTERM)
                 if not select.select([keeper], [], [], END_WITHIN_S)[0]:
-                    signal.pidfd_send_signal(keeper, signal.SIGKILL)  # its servers go with it
+                    signal.pidfd_send_signal(keeper, signal.SIGKILL)  # its servers end with it
                     select.select([keeper], [], [], END_WITHIN_S)
         finally:
             os.close(keeper)
@@ -100,7 +100,7 @@ def end(unit: Unit) -> None:
 
 
 def born(pid: int) -> str | None:
-    """When a process started, in this life of the machine; None if there is no such process."""
+    """The boot id and start time of a process; None if it does not exist."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

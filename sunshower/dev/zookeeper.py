@@ -1,4 +1,4 @@
-"""A real ZooKeeper server: it answers at `connect`, and can be killed and started again."""
+"""A real ZooKeeper server that can be killed, paused and restarted."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from sunshower.dev.servers import USUAL, Servers, Upkeep
 
 _NAME = "zookeeper"
 _PROPERTIES = {
-    "tickTime": 500,  # sessions may be as short as two of these
-    "maxSessionTimeout": 60_000,  # the default is twenty of these
+    "tickTime": 500,  # the minimal session timeout is two ticks
+    "maxSessionTimeout": 60_000,  # the default is twenty ticks
     "maxClientCnxns": 0,  # no limit
     "admin.enableServer": "false",
     "4lw.commands.whitelist": "*",
 }
 _JVM = (
-    "-Dzookeeper.forceSync=no",  # survives its own death, and not a power cut
-    "-Dzookeeper.preAllocSize=1024",  # KiB of log at a time, not 64 MiB
+    "-Dzookeeper.forceSync=no",  # data survives a process crash, but no power failure
+    "-Dzookeeper.preAllocSize=1024",  # KiB by which the log grows, instead of 64 MiB
 )
 
 
-_TLS = {  # only Netty's listener knows TLS
+_TLS = {  # only the Netty listener supports TLS
     "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
     "ssl.keyStore.type": "PEM",
     "ssl.trustStore.type": "PEM",
@@ -34,8 +34,8 @@ _TLS = {  # only Netty's listener knows TLS
 class ZooKeeper(Servers):
     """One server. `port` 0: any free one.
 
-    With `tls` it listens at a second port, which wants it, as the holder "zookeeper" of these
-    certificates; whoever comes there must have one of the same authority.
+    With `tls` it also listens at a port for TLS, as the holder "zookeeper" of these certificates;
+    clients there need a certificate of the same authority.
     """
 
     release = ZOOKEEPER
@@ -51,12 +51,12 @@ class ZooKeeper(Servers):
 
     @property
     def connect(self) -> str:
-        """What clients call the connect string."""
+        """The connect string."""
         return f"{HOST}:{self.port}"
 
     @property
     def connect_tls(self) -> str:
-        """The same, of the port that wants TLS."""
+        """The connect string of the TLS port."""
         return f"{HOST}:{self.port_tls}"
 
     @property
@@ -65,19 +65,19 @@ class ZooKeeper(Servers):
 
     @property
     def pid(self) -> int:
-        """Of the Java process."""
+        """The process id of the Java process."""
         return self._pids[_NAME]
 
     def kill(self) -> None:
-        """End it with SIGKILL; the data stays, and `restart` goes on with it."""
+        """Kill it with SIGKILL; the data stays, and `restart` uses it."""
         self._signal(_NAME, signal.SIGKILL)
 
     def pause(self) -> None:
-        """Let it hang, with its port open: SIGSTOP."""
+        """Stop the process with SIGSTOP; its port stays open."""
         self._signal(_NAME, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on: SIGCONT."""
+        """Continue the process with SIGCONT."""
         self._signal(_NAME, signal.SIGCONT)
 
     def restart(self) -> None:

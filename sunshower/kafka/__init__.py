@@ -1,1 +1,66 @@
-"""Kafka in and out: who owns which partition, how far it is settled, and where that is kept."""
+"""Kafka in and out: spouts, bolts, batch spouts, formats, and where offsets are kept."""
+
+from sunshower.kafka.consuming.decoding import KafkaRecord, Received
+from sunshower.kafka.consuming.start_position import First, Since
+from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque, KafkaTransactional
+from sunshower.kafka.exactly_once.deduplicate import deduplicate
+from sunshower.kafka.exactly_once.offset_ranges import KafkaRanges
+from sunshower.kafka.exactly_once.offsets_with_results import OffsetsWithResults, ResultsBolt
+from sunshower.kafka.formats import Avro, Bytes, Json, MessagePack, Text
+from sunshower.kafka.options import (
+    Guarantee,
+    KafkaOptions,
+    by_broker_group,
+    by_index,
+    by_metadata,
+    in_kafka,
+)
+from sunshower.kafka.producing.kafka_bolt import KafkaBolt
+from sunshower.kafka.producing.messages import Message
+from sunshower.kafka.producing.producer import Producer
+from sunshower.kafka.producing.sole_writer import SoleWriterBolt
+from sunshower.kafka.producing.transactions import TransactionalKafkaBolt
+from sunshower.kafka.spout import KafkaSpout
+from sunshower.kafka.zookeeper.options import (
+    ByZooKeeperGroup,
+    PlainOffsets,
+    SqliteOffsets,
+    StormOffsets,
+    ZooKeeperBrokers,
+)
+
+__all__ = [
+    "Avro",
+    "BatchOptions",
+    "ByZooKeeperGroup",
+    "Bytes",
+    "First",
+    "Guarantee",
+    "Json",
+    "KafkaBolt",
+    "KafkaOpaque",
+    "KafkaOptions",
+    "KafkaRanges",
+    "KafkaRecord",
+    "KafkaSpout",
+    "KafkaTransactional",
+    "Message",
+    "MessagePack",
+    "OffsetsWithResults",
+    "PlainOffsets",
+    "Producer",
+    "Received",
+    "ResultsBolt",
+    "Since",
+    "SoleWriterBolt",
+    "SqliteOffsets",
+    "StormOffsets",
+    "Text",
+    "TransactionalKafkaBolt",
+    "ZooKeeperBrokers",
+    "by_broker_group",
+    "by_index",
+    "by_metadata",
+    "deduplicate",
+    "in_kafka",
+]

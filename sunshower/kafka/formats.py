@@ -1,4 +1,4 @@
-"""What the bytes of a key or a value mean: bytes, text, JSON, MessagePack, Avro."""
+"""Formats of keys and values: bytes, text, JSON, MessagePack, Avro."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from sunshower.records import Schema
 
 Decode = Callable[[bytes], Any]
 
-_REGISTRY = {"timeout": 4, "max.retries": 1}  # so that a call is over within 10 s
-_RETRIED = {429, 500, 502, 503, 504}  # HTTP: the registry, or its Kafka, is away
+_REGISTRY = {"timeout": 4, "max.retries": 1}  # so that a call ends within 10 s
+_RETRIED = {429, 500, 502, 503, 504}  # HTTP: the registry, or its Kafka, is unavailable
 
 
 class Format:
-    """How to read bytes. `record_type`: what it makes of them, if that is a record."""
+    """Decodes bytes. `record_type`: the type of the decoded values if they are records."""
 
     record_type: type[Any] | None = None
 
     @abstractmethod
     def decoder(self, topic: str, part: str) -> Decode | None:
-        """What reads the `part` ("key" or "value") of messages of a topic; None: as they are.
+        """The decoder of the `part` ("key" or "value") of a topic's messages; None: leave as is.
 
-        It raises anything for bytes that it cannot read. A message without that part (a tombstone)
-        is not shown to it.
+        A decoder may raise any exception for invalid bytes. It is not called for a message without
+        that part (a tombstone).
         """
 
 
 @dataclass(frozen=True)
 class Bytes(Format):
-    """As they are."""
+    """Bytes without decoding."""
 
     def decoder(self, topic: str, part: str) -> None:
         return None
 
 
 def format_of(part: str, given: object) -> Format:
-    """Bytes, unless another one is `given`. Raises ConfigError for what is no format."""
+    """The format `given`, by default Bytes. Raises ConfigError for anything but a format."""
     if given is None:
         return Bytes()
     if isinstance(given, Format):
@@ -54,7 +54,7 @@ def format_of(part: str, given: object) -> Format:
 
 @dataclass(frozen=True)
 class Text(Format):
-    """Text in UTF-8, unless another encoding is said."""
+    """Text, by default in UTF-8."""
 
     encoding: str = "utf-8"
 
@@ -65,9 +65,9 @@ class Text(Format):
 
 @dataclass(frozen=True)
 class Json(Format):
-    """JSON: of objects a record, if a type is said (NamedTuple or dataclass), by their names.
+    """JSON. With a record type (NamedTuple or dataclass), objects become records by field name.
 
-    What the type does not know is left out; what it has no default for must be there.
+    Unknown names are ignored; fields without a default must be present.
     """
 
     record_type: type[Any] | None = None
@@ -78,7 +78,7 @@ class Json(Format):
 
 @dataclass(frozen=True)
 class MessagePack(Format):
-    """MessagePack: of maps a record, as with JSON; of arrays one by their order."""
+    """MessagePack. With a record type, maps become records as with JSON, arrays by position."""
 
     record_type: type[Any] | None = None
 
@@ -92,9 +92,9 @@ class MessagePack(Format):
 
 @dataclass(frozen=True)
 class Avro(Format):
-    """Avro as Confluent's schema registry frames it: `registry` is its client's configuration,
-    such as {"url": "http://localhost:8081"}. Each message names its own schema. While the registry
-    does not answer, decoding raises KafkaUnreachable: the task waits."""
+    """Avro in the framing of Confluent's schema registry: `registry` configures its client, such
+    as {"url": "http://localhost:8081"}. Each message contains its schema id. While the registry
+    does not answer, decoding raises KafkaUnreachable, and the task waits."""
 
     registry: Mapping[str, Any] = field(default_factory=dict)
     record_type: type[Any] | None = None
@@ -129,13 +129,13 @@ class Avro(Format):
 
 
 def _is_of_transport(error: Exception) -> bool:
-    """Whether it is httpx's for a server that does not answer; its client bundles httpx under
-    several names."""
+    """Whether it is httpx's error for a server that does not answer; the client bundles httpx
+    under several names."""
     return any(kind.__name__ == "TransportError" for kind in type(error).__mro__)
 
 
 def _records(read: Decode, kind: type[Any] | None) -> Decode:
-    """`read`, and a record made of what it returns."""
+    """A decoder that converts what `read` returns to records."""
     if kind is None:
         return read
     names = Schema.of(kind).fields

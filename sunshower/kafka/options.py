@@ -1,4 +1,4 @@
-"""How a KafkaSpout reads: everything that can be said of it, with Storm's name beside it."""
+"""The options of a KafkaSpout, with Storm's names in comments."""
 
 from __future__ import annotations
 
@@ -9,52 +9,52 @@ from typing import Any, NamedTuple
 
 from sunshower.arguments import COUNT, FLAG, FUNCTION, SECONDS, Instance, Rule, check_all
 from sunshower.errors import ConfigError
-from sunshower.kafka.broker_group import BrokerGroup
-from sunshower.kafka.by_index import ByIndex
-from sunshower.kafka.consumer import Consumer
-from sunshower.kafka.metadata import KafkaDirectory
-from sunshower.kafka.offsets import KafkaOffsets
-from sunshower.kafka.partitions import Directory, Offsets, Sharing
-from sunshower.kafka.starting import First, Since, Where
-from sunshower.kafka.subscription import Subscription
+from sunshower.kafka.consuming.consumer import Consumer
+from sunshower.kafka.consuming.start_position import First, Since, Where
+from sunshower.kafka.consuming.subscription import Subscription
+from sunshower.kafka.partitions.broker_group import BrokerGroup
+from sunshower.kafka.partitions.broker_metadata import KafkaDirectory
+from sunshower.kafka.partitions.broker_offsets import KafkaOffsets
+from sunshower.kafka.partitions.ports import Directory, Offsets, Sharing
+from sunshower.kafka.partitions.task_index_assignment import ByIndex
 from sunshower.topologies.components import Context
 
-_DIRECTORY_S = 5.0  # to wait for an answer about topics
+_DIRECTORY_S = 5.0  # the time limit of metadata requests
 
 
 class Guarantee(Enum):
-    """What a crash may do. Storm: KafkaSpoutConfig.ProcessingGuarantee."""
+    """The processing guarantee. Storm: KafkaSpoutConfig.ProcessingGuarantee."""
 
-    AT_LEAST_ONCE = "at least once"  # committed when it is processed: it may come twice
-    AT_MOST_ONCE = "at most once"  # committed before it is emitted: it may be lost
-    NONE = "none"  # committed now and then, processed or not: either
+    AT_LEAST_ONCE = "at least once"  # committed after processing: replays are possible
+    AT_MOST_ONCE = "at most once"  # committed before emitting: loss is possible
+    NONE = "none"  # committed periodically, processed or not: both are possible
 
 
 class Post(NamedTuple):
-    """Where one task stands: what its sharing and its offsets are made from."""
+    """What a task has when it creates its sharing and its offsets."""
 
     context: Context
     subscription: Subscription
     directory: Directory
     consumer: Consumer
     refresh_s: float
-    deployment: str  # the id of this topology, as it stands in what is committed
-    sharing: Sharing | None = None  # for the offsets: it is made first
+    deployment: str  # the id of this topology in committed metadata
+    sharing: Sharing | None = None  # for the offsets: it is created first
 
 
 def by_metadata(settings: Mapping[str, Any]) -> Directory:
-    """Kafka itself tells which partitions there are."""
+    """Reads topics and partitions from Kafka's metadata."""
     return KafkaDirectory(settings, answer_within_s=_DIRECTORY_S)
 
 
 def by_index(post: Post) -> Sharing:
-    """Each task takes its share by its index."""
+    """Assigns partitions to tasks by their index."""
     place = (post.context.clock, post.context.index, post.context.parallelism)
     return ByIndex(post.subscription, post.directory, *place, refresh_s=post.refresh_s)
 
 
 def by_broker_group(post: Post) -> Sharing:
-    """The brokers' group of that group.id; the setting partition.assignment.strategy says how."""
+    """Joins the brokers' group of that group.id; see partition.assignment.strategy."""
     if post.subscription.partitions:
         raise ConfigError(
             "a group shares whole topics: give topics=[…] or pattern='…' with it, or read "
@@ -70,7 +70,7 @@ def by_broker_group(post: Post) -> Sharing:
 
 
 def in_kafka(post: Post) -> Offsets:
-    """The offsets of that group.id, in Kafka."""
+    """Stores the offsets of that group.id in Kafka."""
     return KafkaOffsets(post.consumer)
 
 
@@ -93,19 +93,19 @@ _RULES: dict[str, Rule] = {
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaOptions:
-    """Raises ConfigError for a value of another type, or out of range."""
+    """Raises ConfigError for a value of a wrong type or out of range."""
 
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE  # processingGuarantee
     first: Where = First.UNCOMMITTED_EARLIEST  # firstPollOffsetStrategy
-    behind_max: int | None = None  # maxOffsetBehind: what is further behind is skipped, and told
-    commit_s: float = 1.0  # offsetCommitPeriodMs (30 s there)
+    behind_max: int | None = None  # maxOffsetBehind: older offsets are skipped and reported
+    commit_s: float = 1.0  # offsetCommitPeriodMs (30 s in Storm)
     uncommitted_max: int = 10_000_000  # maxUncommittedOffsets, of each partition
-    refresh_s: float = 30.0  # partitionRefreshPeriodMs (2 s there): new partitions and topics
-    # Keep no record until it is acked: what has failed is read again from Kafka, as Storm does. It
-    # saves the memory; but what retention or compaction has removed by then is a dead letter
-    # without its value, or passed over where there are none. Told and counted in either case.
+    refresh_s: float = 30.0  # partitionRefreshPeriodMs (2 s in Storm): new partitions and topics
+    # Keep no record until it is acked: failed ones are read again from Kafka, as in Storm. This
+    # saves memory, but a record that retention or compaction has deleted by then becomes a dead
+    # letter without its value, or is skipped if there are none. Both are logged and counted.
     refetch: bool = False
-    directory: Callable[[Mapping[str, Any]], Directory] = by_metadata  # is given the settings
+    directory: Callable[[Mapping[str, Any]], Directory] = by_metadata  # called with the settings
     sharing: Callable[[Post], Sharing] = by_index
     offsets: Callable[[Post], Offsets] = in_kafka
 

@@ -1,8 +1,8 @@
-"""KafkaSpout: records from Kafka, each acked by its offset, at the speed of the client.
+"""KafkaSpout: reads records from Kafka in batches and acks each by its offset.
 
-    sharing ──which──▶ partitions ──consume──▶ messages ──translate──▶ records ──▶ the topology
+    sharing ─assigns──▶ partitions ──consume──▶ messages ──translate──▶ records ──▶ the topology
                            ▲                                                          │ acks
-                           └── where to begin ── offsets ◀── commits ── progress ◀────┘
+                           └─ start position ── offsets ◀── commits ── progress ◀─────┘
 
 Storm: org.apache.storm.kafka.spout.KafkaSpout, org.apache.storm.kafka.KafkaSpout
 """
@@ -19,19 +19,19 @@ import numpy as np
 
 from sunshower.arguments import Instance
 from sunshower.errors import ConfigError, KafkaError
-from sunshower.kafka.consumer import Consumer, check_settings
+from sunshower.kafka.consuming.consumer import Consumer, check_settings
+from sunshower.kafka.consuming.decoding import Bad, KafkaRecord, Received, Translator
+from sunshower.kafka.consuming.lag import Standing, figures
+from sunshower.kafka.consuming.message_ids import OFFSET_BITS
+from sunshower.kafka.consuming.partition_progress import I64
+from sunshower.kafka.consuming.partition_reader import Reading, Skipped
+from sunshower.kafka.consuming.record_batch import Lot
+from sunshower.kafka.consuming.refetching import Refetching
+from sunshower.kafka.consuming.subscription import Subscription
 from sunshower.kafka.formats import Format, format_of
-from sunshower.kafka.lag import Standing, figures
-from sunshower.kafka.lots import Lot
 from sunshower.kafka.options import Guarantee, KafkaOptions, Post
-from sunshower.kafka.partitions import Partition
-from sunshower.kafka.places import OFFSET_BITS
-from sunshower.kafka.progress import I64
-from sunshower.kafka.reading import Reading, Skipped
-from sunshower.kafka.refetching import Refetching
-from sunshower.kafka.refreshed import RefreshedDirectory
-from sunshower.kafka.subscription import Subscription
-from sunshower.kafka.translating import Bad, KafkaRecord, Received, Translator
+from sunshower.kafka.partitions.cached_directory import RefreshedDirectory
+from sunshower.kafka.partitions.ports import Partition
 from sunshower.topologies.components import Context
 from sunshower.topologies.logs import LogSpout, Polled, Unreadable
 
@@ -43,19 +43,19 @@ Out = TypeVar("Out")
 _SEVERAL = Instance((Collection,), "a list")
 _OPTIONS = Instance((KafkaOptions,), "KafkaOptions(first=First.EARLIEST, …)")
 _NO_RECORD = Bad("it made a record when it was read first, and makes none now", "")
-_AHEAD_MAX = 64  # messages taken while there is no room; then the client fetches nothing more
+_AHEAD_MAX = 64  # messages buffered while the spout may not emit; then all partitions are paused
 
 
 class KafkaSpout(LogSpout[Any]):
     """Reads topics of Kafka.
 
-    `settings` are librdkafka's, bootstrap.servers and group.id among them; exactly one of `topics`,
-    `pattern` and `partitions` says what is read. Records are KafkaRecords, unless `value` makes
-    records itself, or `translate` does; then `emits` says which, or `streams` at the declaration.
-    `fields` are those of Received that are wanted alone, as plain tuples: the fewer, the faster.
-    What cannot be read becomes a dead letter with topic, partition, offset, key and value.
-    While all brokers are away, or what `value`, `key` or `translate` need, the task waits.
-    Raises ConfigError for what cannot be, before any broker is asked.
+    `settings` are librdkafka's, including bootstrap.servers and group.id; give exactly one of
+    `topics`, `pattern` and `partitions`. Records are KafkaRecords, unless `value` has a record type
+    or `translate` is given; then declare their type with `emits`, or `streams` at the declaration.
+    `fields` selects fields of Received, emitted as plain tuples: fewer fields are faster.
+    Undecodable messages become dead letters with topic, partition, offset, key and value.
+    While all brokers, or dependencies of `value`, `key` or `translate`, are down, the task waits.
+    Raises ConfigError for invalid arguments, before any request to a broker.
     """
 
     def __init__(
@@ -73,8 +73,8 @@ class KafkaSpout(LogSpout[Any]):
         options: KafkaOptions | None = None,
         deployment: str | None = None,
     ) -> None:
-        """`deployment`: what is started under the same name goes on where that was, whatever
-        `options.first` says; by default each declaration is one of its own."""
+        """`deployment`: a topology started under the same name continues at its offsets, whatever
+        `options.first` says; by default each declaration is a deployment of its own."""
         check_settings(settings)
         if isinstance(topics, str):
             raise ConfigError(f"topics is {topics!r}; give a list: [{topics!r}]")
@@ -93,13 +93,13 @@ class KafkaSpout(LogSpout[Any]):
         self.emits = emits or self.reads[3] or self.reads[0].record_type
         if self.emits is None and translate is None:
             self.emits = KafkaRecord
-        self.skipped: list[Skipped] = []  # the last of them
+        self.skipped: list[Skipped] = []  # the last 100
         self.skipped_count = self.unreadable = 0
 
-    # ---- its life -----------------------------------------------------------------------------
+    # ---- lifecycle ----------------------------------------------------------------------------
 
     def open(self, context: Context) -> None:
-        """Raises, within 10 s, what is wrong with topics, address or credentials."""
+        """Raises errors of topics, address or credentials within 10 s."""
         self._clock = context.clock
         self._translator = Translator(*self.reads)
         for topic in self.subscription.topics:
@@ -117,7 +117,7 @@ class KafkaSpout(LogSpout[Any]):
             self._undo = undo.pop_all()
 
     def _start(self, context: Context, directory: RefreshedDirectory, undo: ExitStack) -> None:
-        """What is begun here ends with `undo`, in reverse order: also if the rest fails."""
+        """Create the components; `undo` closes them in reverse order, also if the rest fails."""
         topology = f"{context.topology}-{self.deployment}"
         refresh_s = self.options.refresh_s
         post = Post(context, self.subscription, directory, self._consumer, refresh_s, topology)
@@ -135,7 +135,7 @@ class KafkaSpout(LogSpout[Any]):
         undo.callback(self._reading.committer.close)
         undo.callback(self._sharing.leave, self._reading)
         self._commit_s = context.clock.now() + self.options.commit_s
-        self._emit_s = 0.0  # at most once: not before that, as a commit has just failed
+        self._emit_s = 0.0  # at most once: emit nothing before this time, after a failed commit
         self._sharing.look(self._reading)
         self._reading.all_new = self._sharing.later_is_new
 
@@ -150,12 +150,12 @@ class KafkaSpout(LogSpout[Any]):
                 self._undo.close()
 
     def figures(self) -> dict[str, float]:
-        """How far its partitions are (see lag.py), and what could not be read."""
+        """The progress of its partitions (see lag.py), and the messages it could not read."""
         odd = {"skipped": float(self.skipped_count), "unreadable": float(self.unreadable)}
         return figures(self.standing()) | odd
 
     def result(self) -> dict[str, Any]:
-        """What it has come to: each partition's standing, and what went wrong."""
+        """The final progress of each partition, and counters of commits and errors."""
         committer = self._reading.committer
         return {
             "standing": self.standing(),
@@ -181,7 +181,7 @@ class KafkaSpout(LogSpout[Any]):
             try:
                 polled = self._records(limit)
             except KafkaError:
-                self._directory.refresh()  # perhaps a partition is not where it was
+                self._directory.refresh()  # a partition may have moved
                 raise
         else:
             self._take_ahead()
@@ -216,12 +216,12 @@ class KafkaSpout(LogSpout[Any]):
         self._reading.places.acked(numbers)
 
     def message_id(self, number: int) -> Any:
-        """(topic, partition, offset)."""
+        """The id (topic, partition, offset)."""
         found = self._reading.places.name(number)
         return number if found is None else (*found[0], found[1])
 
     def standing(self) -> dict[Partition, Standing]:
-        """How far each of its partitions is."""
+        """The progress of each partition."""
         kept = self._reading.committer.kept
         line = np.array(self.in_line(), np.int64)
         return {
@@ -238,14 +238,14 @@ class KafkaSpout(LogSpout[Any]):
         }
 
     def _records(self, limit: int) -> Polled[Any] | None:
-        """Up to `limit` of what is there now; it stays `ahead` until all went well."""
+        """Up to `limit` available records; messages stay in `ahead` until they are translated."""
         reading = self._reading
         room = limit - min(limit, len(reading.skipped))
         if not reading.ahead and room:
             reading.ahead = self._consumer.consume(room, 0.0)
         taken, reading.ahead = reading.ahead[:room], reading.ahead[room:]
         if not taken and not reading.skipped:
-            if not reading.gone:  # that is reported first
+            if not reading.gone:  # `poll` returns that first
                 self._consumer.check()
             return None
         before = reading.emitted()
@@ -256,7 +256,7 @@ class KafkaSpout(LogSpout[Any]):
             return None
         try:
             records, odd = self._translator.records(lot)
-        except Exception:  # an outage: nothing of it is emitted yet
+        except Exception:  # a dependency is unavailable: emit none of these
             reading.put_back(taken, before)
             raise
         polled = Polled(numbers, records, self._skipped(limit - len(records)))
@@ -265,7 +265,7 @@ class KafkaSpout(LogSpout[Any]):
         return polled
 
     def _tell_apart(self, polled: Polled[Any], messages: Sequence[Message]) -> None:
-        """Take out what is passed over, and what could not be read."""
+        """Remove skipped messages from the records, and undecodable ones to `unreadable`."""
         odd = [
             index
             for index, record in enumerate(polled.records)
@@ -297,7 +297,7 @@ class KafkaSpout(LogSpout[Any]):
         return Unreadable(number, record, bad.reason, bad.exception, halts=self.replay)
 
     def _skipped(self, limit: int) -> list[Unreadable]:
-        """Ranges of offsets that were not read: each is told once."""
+        """Ranges of offsets that were not read, each reported once."""
         reading = self._reading
         told, reading.skipped = reading.skipped[:limit], reading.skipped[limit:]
         return [
@@ -310,7 +310,7 @@ class KafkaSpout(LogSpout[Any]):
         ]
 
     def _lost(self, one: Skipped, where: Mapping[str, int], what: str) -> Unreadable:
-        """Count offsets that come to no record, and tell them: `where` and `what` say which."""
+        """Count and report offsets without a record: `where` and `what` describe them."""
         self.skipped = [*self.skipped, one][-100:]
         self.skipped_count += one.end - one.first
         record = {"topic": one.partition.topic, "partition": one.partition.number, **where}
@@ -318,16 +318,16 @@ class KafkaSpout(LogSpout[Any]):
         return Unreadable(number, record, f"{what}: {one.why}", halts=False)
 
     def _take_ahead(self) -> None:
-        """Be heard of by the client while there is no room: it wants to be asked now and then."""
+        """Poll the client while the spout may not emit: it requires regular polls."""
         reading = self._reading
         if len(reading.ahead) >= _AHEAD_MAX:
             reading.rest()
-        taken = self._consumer.consume(1, 0.0)  # which may take partitions away, and what is ahead
+        taken = self._consumer.consume(1, 0.0)  # may revoke partitions, and so change `ahead`
         reading.ahead = reading.ahead + taken
 
 
 class _Nobody:
-    """The owner of nothing, for a sharing that nobody has looked at."""
+    """An owner without partitions, for a sharing whose `look` was never called."""
 
     def assigned(self, partitions: Collection[Partition]) -> None: ...
 
@@ -335,7 +335,7 @@ class _Nobody:
 
 
 def _checked(fields: Sequence[str], translate: Any) -> tuple[str, ...]:
-    """Raises ConfigError for a field that no message has, and for both ways at once."""
+    """The fields. Raises ConfigError for unknown ones, and if `translate` is given, too."""
     known = Received._fields
     if not isinstance(fields, list | tuple) or not all(name in known for name in fields):
         raise ConfigError(f"fields is {fields!r}; a message has {', '.join(Received._fields)}")

@@ -1,1 +1,1 @@
-"""How a topology behaves: facts in, orders out, without Ray, clock, socket or chance of its own."""
+"""Runs a topology: pure algorithms, without Ray, clock, socket or randomness of their own."""

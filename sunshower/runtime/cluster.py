@@ -1,13 +1,13 @@
-"""The port: what a place that runs topologies must be able to do, real or simulated."""
+"""The port of a cluster, real or simulated: submit a topology, and control its run."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
-from sunshower.runtime.havoc import Havoc
-from sunshower.runtime.history import Entry
-from sunshower.runtime.lifecycle import KillReport
-from sunshower.runtime.metrics import Snapshot
+from sunshower.runtime.control.lifecycle import KillReport
+from sunshower.runtime.events.event_log import Entry
+from sunshower.runtime.events.injected_faults import InjectedFaults
+from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout, Plan
 from sunshower.topologies.graph import Graph
 
@@ -20,64 +20,64 @@ class Run(Protocol):
         """Which task runs on which worker."""
 
     def snapshot(self) -> Snapshot:
-        """All counters, as of now (a fraction of a second old). Raises ClusterError."""
+        """Return all counters (a fraction of a second old). Raises ClusterError."""
 
     def finished(self) -> bool:
         """Whether the spouts are exhausted and everything is processed.
 
-        Raises TopologyFailed when the topology has given up, ClusterError when it is gone.
+        Raises TopologyFailed if the topology has failed, ClusterError if it is gone.
         """
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until finished, `timeout_s` at most. Returns and raises as `finished`."""
 
     def results(self, component: str) -> list[Any]:
-        """`result()` of each task of a component."""
+        """Return `result()` of each task of a component."""
 
     def kill_worker(self, worker: int) -> int:
-        """End a worker's process with SIGKILL, as a crash would. Returns its process id."""
+        """Kill a worker's process with SIGKILL, as in a crash. Returns its process id."""
 
     def kill_master(self) -> int:
-        """End the master's process likewise. Returns its process id."""
+        """Kill the master's process likewise. Returns its process id."""
 
     def pause_worker(self, worker: int) -> None:
-        """Stop a worker's process where it stands: it neither works nor answers until resumed."""
+        """Stop a worker's process: it neither works nor answers until resumed."""
 
     def resume_worker(self, worker: int) -> None:
-        """Let it go on where it stood. One that was killed meanwhile is left alone."""
+        """Let a paused process continue. Ignored if it was killed meanwhile."""
 
     def pause_master(self) -> None:
-        """The same for the master. What asks it something meanwhile waits."""
+        """Stop the master's process. Requests to it wait."""
 
     def resume_master(self) -> None:
-        """Let it go on."""
+        """Let the master continue."""
 
     def nodes(self) -> dict[str, list[int]]:
-        """The workers on each machine."""
+        """Return machine → its workers."""
 
     def kill_node(self, node: str) -> list[int]:
-        """SIGKILL for every process of this run on a machine, the master's if it is there.
+        """Kill every process of this run on a machine with SIGKILL, also the master's.
 
         Returns the process ids. Raises ClusterError for a machine that cannot be reached.
         """
 
-    def disturb(self, havoc: Havoc) -> None:
-        """From now on these disturbances, instead of those before; `Havoc()` heals."""
+    def disturb(self, injected: InjectedFaults) -> None:
+        """Replace the injected faults; `InjectedFaults()` injects none."""
 
     def now(self) -> float:
-        """The time on the clock of the history."""
+        """Return the time on the clock of the event log."""
 
     def history(self) -> list[Entry]:
-        """What has happened so far, by time; empty unless submitted with a `sample`."""
+        """Return the event log so far, by time; empty unless submitted with a `sample`."""
 
     def activate(self) -> None:
-        """Let the spouts emit. Raises LifecycleError, as all of these, where it is too late."""
+        """Let the spouts emit. Like all of these, raises LifecycleError when it is too late."""
 
     def deactivate(self) -> None:
-        """Let the spouts rest: nothing is emitted, not even again; acks and failures go on."""
+        """Stop the spouts: nothing is emitted, nor replayed; acks and failures continue."""
 
     def drain(self) -> None:
-        """Let the spouts emit nothing fresh; what is open is finished."""
+        """Stop the spouts from emitting new records; finish what is pending."""
 
     def rebalance(
         self,
@@ -87,26 +87,26 @@ class Run(Protocol):
         *,
         waits: bool = True,
     ) -> None:
-        """Share the tasks out among so many workers, and return when they are there; at once,
-        where it `waits` not.
+        """Distribute the tasks over `workers`, and return when this is done, or at once unless
+        `waits`.
 
-        Spouts rest until nothing is pending, at most `wait_s` (default: the message timeout); what
-        is pending then is emitted again. Raises LifecycleError before anything happens, when the
-        state does not allow it or a task can neither stay nor move: see placement.py.
+        Spouts stop until nothing is pending, at most `wait_s` (default: the message timeout); trees
+        pending then are emitted again. Raises LifecycleError, before any change, if the state does
+        not allow it or a task can neither stay nor move: see placement.py.
         """
 
     def kill(self, wait_s: float | None = None) -> KillReport:
-        """Drain, at most `wait_s` (default: the message timeout), then stop. Says what was done."""
+        """Drain, at most `wait_s` (default: the message timeout), then stop. Returns a report."""
 
     def stop(self) -> None:
         """Close every task and end every worker. A second call does nothing.
 
-        What close() and cleanup() raise is logged: all others are closed the same.
+        Errors of close() and cleanup() are logged; all other tasks are still closed.
         """
 
 
 class Cluster(Protocol):
-    """Where topologies run."""
+    """Runs topologies."""
 
     def submit(
         self,
@@ -116,7 +116,7 @@ class Cluster(Protocol):
         active: bool = True,
         sample: int | None = None,
     ) -> Run:
-        """Start a topology, active or not. Raises ClusterError when that cannot be done.
+        """Start a topology, active or not. Raises ClusterError if that fails.
 
-        `sample`: keep a history, and the edges of every so manieth tree; see history.py.
+        `sample`: keep an event log, with the edges of every n-th tree; see event_log.py.
         """

@@ -1,4 +1,4 @@
-"""The plainest shell: all tasks in one worker, in this process and thread, in a loop."""
+"""Runs a topology in a loop in this process and thread, with all tasks in one worker."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 
 from sunshower.clock import Clock, ManualClock, SystemClock
 from sunshower.errors import ClusterError, TopologyFailed
-from sunshower.runtime.metrics import Snapshot
+from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.worker import Worker
 from sunshower.topologies.graph import Graph
 
-_NAP_S = 0.01  # threads of user code have work to do meanwhile
+_NAP_S = 0.01  # threads of user code may run meanwhile
 
 
 @dataclass(frozen=True)
 class Finished:
-    """What a topology came to."""
+    """The outcome of a topology."""
 
     snapshot: Snapshot
     results: Mapping[str, list[Any]]  # component id → result() of each task
@@ -31,13 +31,13 @@ def run_inline(
 ) -> Finished:
     """Run `graph` until its spouts are exhausted and everything is processed.
 
-    Nothing is serialised and nothing can die: for unit tests of a topology, and for debuggers.
-    So no task is tried again either: an error of user code outside a tuple's care is raised at
-    once, as TopologyFailed from it. A ManualClock is moved on to whatever is due next when there is
-    nothing to do, such as a replay that waits its back-off; with the system's, such a wait is a
-    loop with short naps, and uses up `steps_max`. The settings are the topology's own: tests do
-    well to set `check_mutation` there. Raises whatever else ends the topology, and ClusterError if
-    `steps_max` slices were not enough.
+    Nothing is serialised and nothing crashes: for unit tests of a topology, and for debuggers. No
+    task is retried: an error of user code outside the processing of a tuple is raised at once, as
+    TopologyFailed from it. When there is nothing to do, a ManualClock advances to the next due
+    time, such as a replay after its back-off; with the system's clock the loop polls in short
+    sleeps, each of which counts as one of `steps_max`. The settings are the topology's own: set
+    `check_mutation` there in tests. Raises any other error that ends the topology, and ClusterError
+    after `steps_max` slices.
     """
     graph = replace(graph, config=replace(graph.config, workers=1))
     clock = clock or SystemClock()

@@ -1,4 +1,4 @@
-"""From a frozen graph to tasks on workers: who exists, where it lives, and who listens to whom."""
+"""The plan of a topology: its tasks, their workers, and the subscriptions between them."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from enum import StrEnum
 from functools import cached_property
 
 from sunshower.errors import ConfigError
-from sunshower.runtime.ids import INCARNATIONS_MAX, lives_max
+from sunshower.runtime.tracking.ids import INCARNATIONS_MAX, lives_max
 from sunshower.topologies.graph import Component, Graph, StreamSpec, Subscription
 
 ACKER = "__acker"
-_LIVES_MIN = 16  # of a spout task, until its incarnations repeat
+_LIVES_MIN = 16  # lives of a worker before the incarnations of its spout tasks repeat
 
 
 class Layout(StrEnum):
-    """How tasks share workers."""
+    """How tasks are distributed over workers."""
 
-    ISOLATE = "isolate"  # one task a worker: what experiments want
-    PACK = "pack"  # tasks side by side, acker shards with their spouts: what throughput wants
+    ISOLATE = "isolate"  # one task a worker, for experiments
+    PACK = "pack"  # tasks share workers, acker shards with their spouts, for throughput
 
 
 @dataclass(frozen=True)
 class Task:
-    """One instance of a component (or of the acker), at its place."""
+    """One instance of a component (or of the acker), on its worker."""
 
     id: int
     component: str
@@ -34,7 +34,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Stream:
-    """An output stream with its place in the plan: frames carry `index`, not names."""
+    """An output stream with its index in the plan: frames carry `index`, not names."""
 
     index: int
     component: str
@@ -43,7 +43,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Plan:
-    """All that a worker needs to know. The number of tasks and shards never changes."""
+    """The plan that each worker receives. The number of tasks and shards never changes."""
 
     graph: Graph
     layout: Layout
@@ -70,34 +70,34 @@ class Plan:
         return [beside or ackers for beside in near]
 
     def tasks_of(self, component: str) -> list[Task]:
-        """The tasks of a component, by ascending id."""
+        """Return the tasks of a component, by ascending id."""
         return [task for task in self.tasks if task.component == component]
 
     def tasks_on(self, worker: int) -> list[Task]:
-        """The tasks of a worker, by ascending id."""
+        """Return the tasks of a worker, by ascending id."""
         return [task for task in self.tasks if task.worker == worker]
 
     def component(self, task: Task) -> Component:
-        """The declaration of a task. Ackers have none."""
+        """Return the declaration of a task. Ackers have none."""
         return self.graph.components[task.component]
 
     def stream(self, component: str, stream: str) -> Stream:
-        """A component's output stream by name."""
+        """Return a component's output stream by name."""
         return next(s for s in self.streams if (s.component, s.spec.id) == (component, stream))
 
     def subscriptions(self, stream: Stream) -> list[tuple[Component, Subscription]]:
-        """Who reads a stream, in declared order."""
+        """Return the subscribers of a stream, in declared order."""
         return list(self.graph.subscribers(stream.component, stream.spec.id))
 
     def incarnation(self, spout: Task, life: int) -> int:
-        """The incarnation number of a spout task in its worker's `life` (1, 2, …). Lives wrap
-        around: see ids.py."""
+        """Return the incarnation number of a spout task in its worker's `life` (1, 2, …). Lives
+        wrap around: see ids.py."""
         count = len(self.spouts)
         return life % lives_max(count) * count + self.spouts.index(spout)
 
 
 def make_plan(graph: Graph, layout: Layout = Layout.PACK) -> Plan:
-    """Place the tasks of `graph`. Raises ConfigError when that cannot be done."""
+    """Assign the tasks of `graph` to workers. Raises ConfigError if that is not possible."""
     workers = graph.config.workers
     placed: list[tuple[str, int, int]] = []
     names = [(component.id, component.parallelism) for component in graph.components.values()]
@@ -132,7 +132,7 @@ def _shard_count(graph: Graph, default: int) -> int:
 
 
 def _back_edges(graph: Graph) -> frozenset[tuple[str, str]]:
-    """Edges that close a cycle, found by walking from the spouts in declared order."""
+    """Return the edges that close a cycle, found depth first from the spouts in declared order."""
     found: set[tuple[str, str]] = set()
     done: set[str] = set()
 

@@ -1,4 +1,4 @@
-"""From a plan to one worker's tasks: who is made, and which channels join them."""
+"""Creates one worker's tasks and the channels between them, from a plan."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from typing import Any
 import numpy as np
 
 from sunshower.clock import Clock, SystemClock
-from sunshower.runtime.acker_task import AckerTask
-from sunshower.runtime.automatic_bolt import AutomaticBoltTask
-from sunshower.runtime.batch import Batch
-from sunshower.runtime.batch_bolt import BatchBoltTask
-from sunshower.runtime.blackbox import Recorder
-from sunshower.runtime.bolt_task import BoltTask
-from sunshower.runtime.channels import Channel, Inbox, LocalChannel, RemoteChannel
-from sunshower.runtime.credits import FIRST_WINDOW, ServiceTime
-from sunshower.runtime.failed_trees import FailedTrees
-from sunshower.runtime.history import Scribe, What
-from sunshower.runtime.ids import EdgeIds
-from sunshower.runtime.log_spout import LogSpoutTask
-from sunshower.runtime.manual_bolt import ManualBoltTask
-from sunshower.runtime.manual_spout import NextTupleSpoutTask
-from sunshower.runtime.outlets import Outlet, Outlets, Route
-from sunshower.runtime.pending import Pending
+from sunshower.runtime.control.flight_recorder import Recorder
+from sunshower.runtime.control.probations import Quarantine
+from sunshower.runtime.events.event_log import EventWriter, What
 from sunshower.runtime.plan import ACKER, Plan, Stream, Task
-from sunshower.runtime.probations import Quarantine
-from sunshower.runtime.records_spout import RecordsSpoutTask
-from sunshower.runtime.reports import Reports, Shards
-from sunshower.runtime.retries import Retries
-from sunshower.runtime.routing import Even, make_router
-from sunshower.runtime.spout_task import SpoutTask
-from sunshower.runtime.supervision import Supervised, Supervision
-from sunshower.runtime.table_spout import TablesSpoutTask
+from sunshower.runtime.tasks.bolts.automatic_bolt import AutomaticBoltTask
+from sunshower.runtime.tasks.bolts.batch_bolt import BatchBoltTask
+from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
+from sunshower.runtime.tasks.bolts.manual_bolt import ManualBoltTask
+from sunshower.runtime.tasks.spouts.log_spout import LogSpoutTask
+from sunshower.runtime.tasks.spouts.manual_spout import NextTupleSpoutTask
+from sunshower.runtime.tasks.spouts.records_spout import RecordsSpoutTask
+from sunshower.runtime.tasks.spouts.retry_queue import RetryQueue
+from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
+from sunshower.runtime.tasks.spouts.table_spout import TablesSpoutTask
+from sunshower.runtime.tasks.supervision import Supervised, Supervision
+from sunshower.runtime.tracking.acker_task import AckerTask
+from sunshower.runtime.tracking.failed_trees import FailedTrees
+from sunshower.runtime.tracking.ids import EdgeIds
+from sunshower.runtime.tracking.pending import Pending
+from sunshower.runtime.tracking.reports import Reports, Shards
+from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.transport.channels import Channel, Inbox, LocalChannel, RemoteChannel
+from sunshower.runtime.transport.credits import FIRST_WINDOW, ServiceTime
+from sunshower.runtime.transport.output_streams import OutputStream, OutputStreams, Route
+from sunshower.runtime.transport.routing import Even, make_router
 from sunshower.topologies.components import Context, tell_nobody
 from sunshower.topologies.graph import Level, Subscription
 from sunshower.topologies.retry import Retry
@@ -55,7 +55,7 @@ _BOLTS: dict[Level, type[BoltTask]] = {
 
 @dataclass(slots=True)
 class Wired:
-    """Everything that lives in one worker.
+    """The tasks, inboxes and channels of one worker.
 
     What it holds at most, for records of r bytes, also with bolts that never ack:
 
@@ -64,11 +64,11 @@ class Wired:
                             (24 with a progress deadline), and 10,000 early failures
         each channel in     (window_records_max + a batch) × (r + 16 bytes)     Inbox
         each channel out    the same, while they wait for a packet, and 8 bytes for each record
-                            sent and not processed; at most 64 MiB on their way to one task
+                            sent and not processed; at most 64 MiB in transit to one task
 
     A window is usually far below its maximum: a quarter of a second of its receiver's work. What a
-    bolt keeps of its own accord (tuples to ack later, too) is its own: spout_pending bounds the
-    trees, and a tree has as many records as its bolts make.
+    bolt keeps itself (also tuples to ack later) is not included: spout_pending bounds the trees,
+    and a tree has as many records as its bolts emit.
     """
 
     reports: Reports
@@ -78,11 +78,11 @@ class Wired:
     ackers: dict[int, AckerTask] = field(default_factory=dict)
     inboxes: dict[int, Inbox] = field(default_factory=dict)
     channels: dict[tuple[int, int], Channel] = field(default_factory=dict)
-    overload: list[tuple[int, Batch]] = field(default_factory=list)  # turned away, by its target
+    overload: list[tuple[int, Batch]] = field(default_factory=list)  # target, refused batch
     letter_readers: set[int] = field(default_factory=set)  # bolt tasks that read dead letters
 
     def refuse(self, target: int, batch: Batch) -> None:
-        """A cycle has come to its limit: the worker fails these after its slice of work."""
+        """Keep a batch beyond a cycle's limit; the worker fails it after its slice of work."""
         self.overload.append((target, batch))
 
 
@@ -96,13 +96,13 @@ def wire(
     recorder: Recorder | None = None,
     first_try_s: float = 0.0,
     quarantined: Mapping[int, Quarantine] | None = None,
-    scribe: Scribe | None = None,
+    event_writer: EventWriter | None = None,
 ) -> Wired:
-    """Make the tasks of `worker` in its `life` (1, 2, …); user code is only made when they open.
+    """Create the tasks of `worker` in its `life` (1, 2, …); user code is created when they open.
 
-    `ready(peer)` is where a channel to another worker's task puts itself when it has something to
-    send. `first_try_s`: when tasks may be opened; `quarantined`: those that wait longer, and why;
-    `scribe`: told of what happens.
+    `ready(peer)` returns the dict in which a channel to that worker registers when it has a queue.
+    `first_try_s`: when tasks may be opened; `quarantined`: those that wait longer, and why;
+    `event_writer`: writes the tasks' events.
     """
     recorder = recorder or Recorder()
     gone = quarantined or {}
@@ -117,8 +117,8 @@ def wire(
             strides = [len(ackers) for ackers in shards]
             wired.ackers[task.id] = AckerTask(task.id, strides, timed=timed)
             continue
-        routed = _outlets(plan, task, wired, generator, ready)
-        outlets = Outlets(task.id, routed, EdgeIds(generator), scribe)
+        routed = _output_streams(plan, task, wired, generator, ready)
+        output_streams = OutputStreams(task.id, routed, EdgeIds(generator), event_writer)
         component = plan.component(task)
         config = plan.graph.config_of(component)
         why, wait_s = gone.get(task.id, (None, 0.0))
@@ -128,9 +128,9 @@ def wire(
             own = (plan.incarnation(task, life), config.spout_slots)
             pending = Pending(*own, recorder.tables(task.id, *own))
             retry = component.retry or Retry(attempts=config.attempts_max)
-            retries = Retries(retry, generator, config.unavailable_max_s)
+            retries = RetryQueue(retry, generator, config.unavailable_max_s)
             wired.spouts[task.id] = _SPOUTS[component.level](
-                care, component.instance, pending, outlets, wired.reports, config, retries
+                care, component.instance, pending, output_streams, wired.reports, config, retries
             )
             wired.spouts[task.id].limit.may_be_held = plan.graph.may_hold(component.id)
         else:
@@ -138,13 +138,13 @@ def wire(
                 wired.letter_readers.add(task.id)
             service = ServiceTime(config)
             wired.bolts[task.id] = _BOLTS[component.level](
-                care, component.instance, outlets, wired.reports, service, plan.streams
+                care, component.instance, output_streams, wired.reports, service, plan.streams
             )
     supervised: list[Supervised] = [*wired.spouts.values(), *wired.bolts.values()]
     for one in supervised:
-        one.scribe = scribe
+        one.event_writer = event_writer
     for spout in wired.spouts.values():
-        spout.replays.scribe = scribe
+        spout.replays.event_writer = event_writer
     return wired
 
 
@@ -153,34 +153,34 @@ def context(
     task: Task,
     committed: int = 0,
     clock: Clock | None = None,
-    scribe: Scribe | None = None,
+    event_writer: EventWriter | None = None,
 ) -> Context:
-    """What a task is told about its place, and how much of its source is settled.
+    """Return the context of a task: its position, and how much of its source is settled.
 
-    `clock`: the one that the worker runs by; None: the machine's. `scribe`: told of what user code
-    says that it has written out.
+    `clock`: the worker's; None: the machine's. `event_writer`: writes what user code reports with
+    `wrote` and `noted`.
     """
     tasks = {id: [t.id for t in plan.tasks_of(id)] for id in plan.graph.components}
     parallelism = plan.component(task).parallelism
     place = (plan.graph.id, task.component, task.id, task.index, parallelism)
     told = [
-        tell_nobody if scribe is None else partial(_said, scribe, what, task.id)
+        tell_nobody if event_writer is None else partial(_said, event_writer, what, task.id)
         for what in (What.WROTE, What.NOTED)
     ]
     return Context(*place, tasks, committed, clock or SystemClock(), *told)
 
 
-def _said(scribe: Scribe, what: What, task: int, key: Any, value: Any) -> None:
-    scribe.note(what, task, detail=(key, value))
+def _said(event_writer: EventWriter, what: What, task: int, key: Any, value: Any) -> None:
+    event_writer.note(what, task, detail=(key, value))
 
 
-def _outlets(
+def _output_streams(
     plan: Plan,
     task: Task,
     wired: Wired,
     generator: np.random.Generator,
     ready: Callable[[int], dict[RemoteChannel, None]],
-) -> dict[str, Outlet]:
+) -> dict[str, OutputStream]:
     records_max = plan.graph.config.window_records_max
 
     def channel(target: Task) -> Channel:
@@ -213,5 +213,5 @@ def _outlets(
     found = {}
     for stream in (s for s in plan.streams if s.component == task.component):
         routes = [route(stream, bolt.id, sub) for bolt, sub in plan.subscriptions(stream)]
-        found[stream.spec.id] = Outlet(stream.index, stream.spec, routes)
+        found[stream.spec.id] = OutputStream(stream.index, stream.spec, routes)
     return found

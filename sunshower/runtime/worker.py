@@ -1,8 +1,8 @@
-"""One worker: its tasks, its lanes to the others, and the order in which things are done.
+"""Runs one worker: its tasks, its links to peers, and the order of its work.
 
-Facts come in as method calls (a packet, an answer, news of the peers); `step` does a slice of work
-and `outgoing` says which packets to send. Nothing here knows Ray: a shell calls in a loop, and a
-simulator or a test may do so in any order.
+Events arrive as method calls (a packet, an answer, the lives of peers); `step` does a slice of work
+and `outgoing` returns the packets to send. Nothing here depends on Ray: an adapter calls these in a
+loop, and a simulator or a test may call them in any order.
 """
 
 from __future__ import annotations
@@ -18,41 +18,41 @@ import numpy as np
 from sunshower.clock import Clock
 from sunshower.errors import Unserialisable
 from sunshower.failures import Cause
-from sunshower.runtime.batch import Batch
-from sunshower.runtime.blackbox import Recorder
-from sunshower.runtime.bolt_task import BoltTask
-from sunshower.runtime.calls import Calls
-from sunshower.runtime.channels import Inflow, RemoteChannel
-from sunshower.runtime.conditions import apply
-from sunshower.runtime.credits import FIRST_WINDOW
-from sunshower.runtime.disturbances import Disturbances
-from sunshower.runtime.fence import Fence, Marks
-from sunshower.runtime.havoc import Fate
-from sunshower.runtime.history import Scribe, What
-from sunshower.runtime.lanes import Inlet, Lane
-from sunshower.runtime.losses import Losses
-from sunshower.runtime.luggage import Luggage, Packer, pack_all
-from sunshower.runtime.master import Welcome, Wish
-from sunshower.runtime.metrics import TaskStats, WorkerStats
-from sunshower.runtime.obituary import Obituary
-from sunshower.runtime.opening import Opening
-from sunshower.runtime.packets import Answer, Packet, read_content
+from sunshower.runtime.control.component_conditions import apply
+from sunshower.runtime.control.crash_report import CrashReport
+from sunshower.runtime.control.flight_recorder import Recorder
+from sunshower.runtime.control.master import DesiredState, Welcome
+from sunshower.runtime.control.probations import Quarantine
+from sunshower.runtime.control.task_transfer import Packer, TaskTransfer, pack_all
+from sunshower.runtime.events.event_log import EventWriter, What
+from sunshower.runtime.events.injected_faults import Fate
+from sunshower.runtime.events.metrics import TaskStats, WorkerStats
+from sunshower.runtime.events.worker_faults import WorkerFaults
 from sunshower.runtime.plan import Plan
-from sunshower.runtime.probations import Quarantine
-from sunshower.runtime.records_spout import RecordsSpoutTask
-from sunshower.runtime.relay import Relay
-from sunshower.runtime.slices import Slices
-from sunshower.runtime.spout_task import SpoutTask
-from sunshower.runtime.supervision import Supervision
-from sunshower.runtime.usercode import TaskError
+from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
+from sunshower.runtime.tasks.spouts.emit_reservation import EmitReservation, ReservationStore
+from sunshower.runtime.tasks.spouts.records_spout import RecordsSpoutTask
+from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
+from sunshower.runtime.tasks.supervision import Supervision
+from sunshower.runtime.tasks.task_opening import TaskOpening
+from sunshower.runtime.tasks.task_scheduler import TaskScheduler
+from sunshower.runtime.tasks.user_code import TaskError
+from sunshower.runtime.tasks.user_code_calls import UserCodeCalls
+from sunshower.runtime.tracking.loss_detector import LossDetector
+from sunshower.runtime.tracking.report_router import ReportRouter
+from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.transport.channels import Inflow, RemoteChannel
+from sunshower.runtime.transport.credits import FIRST_WINDOW
+from sunshower.runtime.transport.packets import Answer, Packet, read_content
+from sunshower.runtime.transport.peer_link import PacketReceiver, PeerLink
 from sunshower.runtime.wiring import wire
 
-_LOOK_S = 1.0  # how often a worker tells how long its tasks have been waiting
-_GRANT_S = 0.05  # what was processed is granted after this long, however little it is
+_LOOK_S = 1.0  # how often a worker reports how long its tasks have been waiting
+_GRANT_S = 0.05  # grants wait at most this long, however small they are
 
 
 class Worker:
-    """The tasks of one worker in one life of it."""
+    """The tasks of one worker in one of its lives."""
 
     def __init__(
         self,
@@ -61,110 +61,108 @@ class Worker:
         life: int,
         generator: np.random.Generator,
         clock: Clock,
-        inlet: Inlet | None = None,
+        packet_receiver: PacketReceiver | None = None,
         recorder: Recorder | None = None,
         *,
         delay_s: float = 0.0,
         quarantined: Mapping[int, Quarantine] | None = None,
-        luggage: Mapping[int, Luggage] | None = None,
-        scribe: Scribe | None = None,
-        marks: Marks | None = None,
+        transfer: Mapping[int, TaskTransfer] | None = None,
+        event_writer: EventWriter | None = None,
+        marks: ReservationStore | None = None,
     ) -> None:
-        """`delay_s`: before the tasks open (ackers and mail do not wait); `quarantined`: the tasks
-        whose user code is not run at first, and why; `luggage`: of tasks that go on; `scribe`:
-        keeps a history of what happens here; `marks`: see fence.py."""
+        """`delay_s`: before the tasks open; ackers do not wait. `quarantined`: the tasks whose user
+        code does not run at first, and why. `transfer`: the state of tasks that continue."""
         self.plan = plan
         self.worker = worker
         self.life = life
-        self.inlet = inlet or Inlet(worker, life)
+        self.packet_receiver = packet_receiver or PacketReceiver(worker, life)
         self._clock = clock
         self._config = plan.graph.config
-        self._lanes = {
-            peer: Lane(worker, life, peer, self._config, plan.streams, self._refuse)
+        self._peer_links = {
+            peer: PeerLink(worker, life, peer, self._config, plan.streams, self._refuse)
             for peer in plan.workers
             if peer != worker
         }
         recorder = recorder or Recorder()
-        self._call = Calls(recorder, clock)
+        self._call = UserCodeCalls(recorder, clock)
         self._wired = wire(
             plan,
             worker,
             life,
             generator,
-            lambda peer: self._lanes[peer].ready,
+            lambda peer: self._peer_links[peer].ready,
             recorder=recorder,
             first_try_s=clock.now() + delay_s,
             quarantined=quarantined,
-            scribe=scribe,
+            event_writer=event_writer,
         )
-        self._mourned: dict[int, int] = {}  # worker → its last life whose obituary was heard
-        self._relay = Relay(plan, self._wired, self._lanes, self._call, clock)
-        self._losses = Losses(plan, self._wired)
+        self._mourned: dict[int, int] = {}  # worker → life of its last crash report
+        self._relay = ReportRouter(plan, self._wired, self._peer_links, self._call, clock)
+        self._losses = LossDetector(plan, self._wired)
         self._inflows: dict[tuple[int, int], Inflow] = {}
         self._spouts = list(self._wired.spouts.values())
-        self._fence_in(marks, recorder)
+        self._reservation_in(marks, recorder)
         tasks: list[BoltTask | SpoutTask] = [*self._wired.bolts.values(), *self._spouts]
-        self._opening = Opening(plan, self._call, clock, tasks, luggage or {})
+        self._opening = TaskOpening(plan, self._call, clock, tasks, transfer or {})
         own = (self._wired, self._config, self._call, clock, self._opening)
-        self._slices = Slices(*own, self._lanes, self._relay)
-        self._disturbances = Disturbances(plan, worker, self._wired, clock, generator)
+        self._slices = TaskScheduler(*own, self._peer_links, self._relay)
+        self._disturbances = WorkerFaults(plan, worker, self._wired, clock, generator)
         self._closed = False
-        self._packed: dict[int, Luggage] | None = None  # then nothing happens here any more
+        self._packed: dict[int, TaskTransfer] | None = None  # if set, this life has ended
         self._grant_at_s: float | None = None
-        if scribe is not None:
+        if event_writer is not None:
             spouts = np.array([spout.task.id for spout in self._spouts], np.int64)
-            scribe.note(What.BORN, values=spouts, detail=(worker, life))
+            event_writer.note(What.BORN, values=spouts, detail=(worker, life))
 
     # ---- facts ----------------------------------------------------------------------------
 
-    def welcome(self, welcome: Welcome, obituary: Obituary | None = None) -> None:
-        """What the master has answered to the hello of this life; before the first step.
+    def welcome(self, welcome: Welcome, crash_report: CrashReport | None = None) -> None:
+        """Apply the master's answer to the hello of this life; before the first step.
 
-        `obituary`: of this worker's former life. Raises TopologyFailed for a message that its own
-        spout's process has died of too often.
+        Raises TopologyFailed for a message that has crashed its spout's process too often.
         """
         for spout in self._spouts:
             committed, drawn = welcome.positions.get(spout.task.id, (0, 0))
             spout.begin_at(committed, drawn, welcome.owed.get(spout.task.id))
-            if obituary and obituary.task and (times := welcome.suspects.get(spout.task.id)):
-                spout.accuse(times, obituary.failure(self.plan))
-        if obituary and (bolt := self._wired.bolts.get(obituary.task or -1)):
+            times = welcome.suspects.get(spout.task.id)
+            if times and crash_report and crash_report.task:
+                spout.accuse(times, crash_report.failure(self.plan))
+        if crash_report and (bolt := self._wired.bolts.get(crash_report.task or -1)):
             self._call.watch(bolt, self._config.message_timeout_s)
         self.peers(welcome.lives)
-        for lane in self._lanes.values():  # the master's news of this life may not reach everybody
-            lane.content.greets = self.life > 1
-        self._disturbances.begin(welcome.wish.havoc)
-        self.wish(welcome.wish)
+        for link in self._peer_links.values():  # the master's announcement of this life may be lost
+            link.content.greets = self.life > 1
+        self._disturbances.begin(welcome.desired_state.injected)
+        self.desired_state(welcome.desired_state)
 
-    def peers(self, lives: Mapping[int, int], obituaries: Iterable[Obituary] = ()) -> None:
-        """The workers that have said hello, and in which life each is; and what is known of the
-        ends of former lives."""
+    def peers(self, lives: Mapping[int, int], reports: Iterable[CrashReport] = ()) -> None:
+        """Apply the lives of workers that have said hello, and their crash reports."""
         if self._packed is not None:
             return
         now = self._clock.now()
-        for obituary in obituaries:
-            if obituary.life > self._mourned.get(obituary.worker, 0):
-                self._mourned[obituary.worker] = obituary.life
-                self._losses.suspect(obituary, now)
+        for report in reports:
+            if report.life > self._mourned.get(report.worker, 0):
+                self._mourned[report.worker] = report.life
+                self._losses.suspect(report, now)
         for peer, life in lives.items():
-            lane = self._lanes.get(peer)
-            if lane is None or life <= (lane.peer_incarnation or 0):
+            peer_link = self._peer_links.get(peer)
+            if peer_link is None or life <= (peer_link.peer_incarnation or 0):
                 continue
             self._losses.spouts_began(peer, life)
-            is_new = lane.peer_incarnation is None
-            lost = lane.peer_is(life)
+            is_new = peer_link.peer_incarnation is None
+            lost = peer_link.peer_is(life)
             if not is_new:
                 self._losses.lost(lost, peer, Cause.ACTOR_DIED, now)
                 self._peer_died(peer, now)
 
     def receive(self, data: bytes) -> None:
-        """A packet that the inlet has accepted."""
+        """Process a packet that the PacketReceiver has accepted."""
         if self._packed is not None:
-            return  # what is in it was given up, and is emitted again in the next life
+            return  # its contents were given up, and are emitted again in the next life
         packet = self._call.rebuild(partial(read_content, data, self.plan.streams, self._call))
-        self.peers({packet.sender: packet.life})  # it may overtake the master's news of a new life
-        if packet.life != self._lanes[packet.sender].peer_incarnation:
-            return  # from a life that is over; the sweep takes care of what was in it
+        self.peers({packet.sender: packet.life})  # may overtake the master's announcement
+        if packet.life != self._peer_links[packet.sender].peer_incarnation:
+            return  # from a previous life; the sweep handles its contents
         self._hear_grants(packet)
         for task, report in packet.reports.items():
             self._relay.report(task, report)
@@ -186,49 +184,49 @@ class Worker:
                 self._inflows[key].put_aside(frame.seq)
 
     def answered(self, peer: int, seq: int, answer: Answer | None) -> None:
-        """What the peer said to a packet; None when the call itself failed."""
+        """Apply the peer's answer to a packet; None if the call failed."""
         if self._packed is not None:
             return
         now = self._clock.now()
-        lost = self._lanes[peer].answered(seq, answer, now)
+        lost = self._peer_links[peer].answered(seq, answer, now)
         cause = Cause.BAD_FRAME if answer is Answer.REFUSED else Cause.ACTOR_DIED
         self._losses.lost(lost, peer, cause, now)
 
-    def wish(self, wish: Wish) -> None:
-        """What the spouts are to do from now on, and what disturbs the tasks here."""
+    def desired_state(self, desired_state: DesiredState) -> None:
+        """Apply the desired state: of the spouts, and the injected faults."""
         now = self._clock.now()
-        apply(wish.conditions, self.plan, self._spouts, self.supervisions, now)
-        if self._disturbances.wish(wish.havoc):
+        apply(desired_state.conditions, self.plan, self._spouts, self.supervisions, now)
+        if self._disturbances.desired_state(desired_state.injected):
             for spout in self._spouts:
                 self._call(spout.task, "fail", partial(spout.expire, now))
-        if wish.active is not self._opening.active:
-            self._opening.active = wish.active
+        if desired_state.active is not self._opening.active:
+            self._opening.active = desired_state.active
             for spout in self._spouts:
-                change = spout.activate if wish.active else spout.deactivate
+                change = spout.activate if desired_state.active else spout.deactivate
                 self._call(spout.task, "activate or deactivate", change)
-        if wish.draining:
+        if desired_state.draining:
             self.drain()
 
     def drain(self) -> None:
-        """Emit nothing fresh; finish what is open."""
+        """Emit no new records; finish what is pending."""
         for spout in self._spouts:
             spout.drain()
 
-    def pack(self, leaving: Container[int]) -> dict[int, Luggage]:
-        """The end of this life, for a rebalance; `leaving` tasks are closed. See luggage.py.
-        A second call packs nothing anew."""
+    def pack(self, leaving: Container[int]) -> dict[int, TaskTransfer]:
+        """End this life for a rebalance; `leaving` tasks are closed. See task_transfer.py. A second
+        call returns the same."""
         if self._packed is None:
             tasks: list[Packer] = [spout for spout in self._spouts if spout.spout is not None]
             tasks += [bolt for bolt in self._wired.bolts.values() if bolt.bolt is not None]
-            now, left = self._clock.now(), self._opening.luggage_left
+            now, left = self._clock.now(), self._opening.transfer_left
             self._packed = {**left, **pack_all(tasks, leaving, now, self._call)}
         return self._packed
 
     # ---- work -----------------------------------------------------------------------------
 
     def step(self) -> float | None:
-        """Do a slice of work. Returns 0 if there may be more to do, the seconds to wait for the
-        next thing that is due, or None if nothing is."""
+        """Do a slice of work. Returns 0 if there may be more to do, else the seconds until the next
+        due time, or None if there is none."""
         if self._packed is not None:
             return None
         now = self._clock.now()
@@ -247,24 +245,26 @@ class Worker:
         return 0 if worked and self._may_go_on else self._until_next(now)
 
     def outgoing(self) -> Iterator[tuple[int, int, bytes]]:
-        """(peer, seq, bytes) of each packet to be sent now; `answered` wants the answers."""
+        """Yield (peer, seq, bytes) of each packet to send now; pass the answers to `answered`."""
         if self._packed is not None:
             return
         now = self._clock.now()
-        for peer, lane in self._lanes.items():
-            if lane.ready or lane.content:
-                while (packet := lane.next_packet(now)) is not None:
+        for peer, peer_link in self._peer_links.items():
+            if peer_link.ready or peer_link.content:
+                while (packet := peer_link.next_packet(now)) is not None:
                     yield (peer, *packet)
-        self._relay.dispatch()  # of records that could not travel
+        self._relay.dispatch()  # the failures of records that could not be encoded
 
     def fate(self, peer: int) -> Fate:
-        """What an experiment does to a packet that leaves for `peer` now; ask once for each."""
+        """Draw the injected faults of a packet that is sent to `peer` now; call once for each."""
         return self._disturbances.fate(peer)
 
     @property
     def idle(self) -> bool:
-        """Nothing waits in an inbox and nothing is on its way out."""
-        return not self._has_inputs and all(lane.idle for lane in self._lanes.values())
+        """Whether nothing waits in an inbox or for sending."""
+        return not self._has_inputs and all(
+            peer_link.idle for peer_link in self._peer_links.values()
+        )
 
     @property
     def _has_inputs(self) -> bool:
@@ -274,11 +274,11 @@ class Worker:
 
     @property
     def finished(self) -> bool:
-        """Every spout here is done, and the worker is idle."""
+        """Whether every spout here is done, and the worker is idle."""
         return self.idle and all(spout.done for spout in self._spouts)
 
     def stats(self) -> WorkerStats:
-        """The worker at this moment."""
+        """Return the worker's statistics at this moment."""
         for care in self.supervisions:
             care.now_s = self._clock.now()
         spouts = [spout.stats() for spout in self._spouts]
@@ -297,25 +297,24 @@ class Worker:
         )
 
     def pulse(self) -> tuple[object, ...]:
-        """While it does not change, `stats` would tell the master nothing new, but for latencies,
-        positions and figures; at a tenth of its price."""
+        """A tenth as costly as `stats`; changes with it, but for latencies, positions, figures."""
         tasks = (*self._wired.bolts.values(), *self._spouts)
         at_rest = not any(spout.active for spout in self._spouts)
         return (self.idle, at_rest, *[task.pulse() for task in tasks])
 
     def results(self, component: str) -> list[Any]:
-        """What `result()` of each of the component's tasks in this worker says."""
+        """Return `result()` of each of the component's tasks in this worker."""
         spouts = [t.spout for t in self._spouts if t.task.component == component]
         bolts = [t.bolt for t in self._wired.bolts.values() if t.task.component == component]
         return [one.result() if hasattr(one, "result") else None for one in (*spouts, *bolts)]
 
     @property
     def supervisions(self) -> list[Supervision]:
-        """Of all tasks here that run user code."""
+        """Those of all tasks here that run user code."""
         return [task.supervision for task in (*self._wired.bolts.values(), *self._spouts)]
 
     def check_invariants(self) -> None:
-        """Raise AssertionError if a book here is not in order, or more is open than is allowed."""
+        """Raise AssertionError if a table here is corrupt, or more is pending than is allowed."""
         for acker in self._wired.ackers.values():
             acker.ledger.check_invariants()
         for spout in self._spouts:
@@ -324,12 +323,12 @@ class Worker:
             assert held <= self._config.spout_slots, f"{spout.task.component}: {held} are open"
 
     def notices(self) -> list[str]:
-        """What the log should say of failures since the last look; all of it once closed."""
+        """Return log lines about failures since the last call; all that are left once closed."""
         now = inf if self._closed else self._clock.now()
         return [line for spout in self._spouts for line in spout.replays.notices.take(now)]
 
     def close(self) -> list[TaskError]:
-        """The topology stops: every open task is told. Returns what they had to say against it."""
+        """Close every open task, because the topology stops. Returns the errors raised."""
         self._closed = True
         tasks = [*self._spouts, *self._wired.bolts.values()]
         left = {id for id, own in (self._packed or {}).items() if own.instance is None}  # elsewhere
@@ -338,14 +337,14 @@ class Worker:
 
     # ---- how ------------------------------------------------------------------------------
 
-    def _fence_in(self, marks: Marks | None, recorder: Recorder) -> None:
+    def _reservation_in(self, marks: ReservationStore | None, recorder: Recorder) -> None:
         for spout in (one for one in self._spouts if isinstance(one, RecordsSpoutTask)):
             spout.recorder = recorder
             if marks is not None:
-                spout.fence = Fence(spout.task.id, marks, self._clock)
+                spout.reservation = EmitReservation(spout.task.id, marks, self._clock)
 
     def _queue(self, stats: TaskStats, bolt: BoltTask) -> TaskStats:
-        """What waits before a bolt task belongs to its statistics."""
+        """Add the bolt task's queue to its statistics."""
         queued = len(self._wired.inboxes[bolt.task.id])
         return replace(stats, queued=queued, queue_s=queued * (bolt.service.pace_s or 0.0))
 
@@ -364,8 +363,8 @@ class Worker:
             soonest = min(soonest, spout.next_look_s)
             if self._slices.may_emit(spout):
                 soonest = min(soonest, spout.next_emit_s)
-        for lane in self._lanes.values():
-            if (retry_s := lane.retry_s) is not None:
+        for peer_link in self._peer_links.values():
+            if (retry_s := peer_link.retry_s) is not None:
                 soonest = min(soonest, retry_s)
         for ticker in self._opening.tickers:
             soonest = min(soonest, ticker.look_s(now))
@@ -380,12 +379,12 @@ class Worker:
                 channel.granted(seq, window)
 
     def _give_grants(self, now: float) -> None:
-        """Tell senders what was processed: at once where they may run dry, else now and then."""
+        """Grant what was processed: at once where a sender may run dry, else every _GRANT_S."""
         time_is_up, left = self._grant_at_s is not None and now >= self._grant_at_s, False
         for flow in self._inflows.values():
             if flow.records:
                 if time_is_up or flow.due:
-                    self._lanes[flow.worker].content.grants.append(flow.grant())
+                    self._peer_links[flow.worker].content.grants.append(flow.grant())
                 else:
                     left = True
         self._grant_at_s = (self._grant_at_s or now + _GRANT_S) if left else None
@@ -397,4 +396,4 @@ class Worker:
         self._losses.sweep(peer, now)
 
     def _refuse(self, channel: RemoteChannel, bad: Batch, error: Unserialisable) -> None:
-        self._losses.cannot_travel(channel, bad, error)  # made after the lanes that call it
+        self._losses.cannot_travel(channel, bad, error)  # set after the peer links

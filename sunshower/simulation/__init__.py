@@ -1,1 +1,5 @@
-"""Topologies in one thread, on virtual time, with all chance from one seed."""
+"""Runs topologies in one thread, on virtual time, with all randomness from one seed."""
+
+from sunshower.simulation.cluster import SimCluster
+
+__all__ = ["SimCluster"]

@@ -1,4 +1,4 @@
-"""What time a simulated process thinks it is."""
+"""The clocks of simulated processes, with offset and drift."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ _OFFSET_MAX_S = 10_000.0
 
 
 class ProcessClock:
-    """The clock of one process: set to some time or other, and running a little fast or slow.
+    """The clock of one process, with a random offset and a random drift.
 
-    While the process works it is ahead of the world by `ahead_s`: its slice of work happens at one
-    moment of the world's time, and what it costs passes afterwards. `slept` is called when user
-    code has let time pass: the watchdog looks at that.
+    During a slice it is ahead of the world by `ahead_s`: a slice is computed at one moment of the
+    world's time, and its cost passes afterwards. `slept` is called when user code has slept, for
+    the watchdog.
     """
 
     def __init__(self, world: World, drift: float) -> None:
-        """`drift`: how much faster or slower than the world's it may run: 0.01 is one percent."""
+        """`drift`: how much faster or slower than the world it may run: 0.01 is one percent."""
         self.ahead_s = 0.0
         self.slept: Callable[[], None] = _nothing
         self._world = world
@@ -33,12 +33,12 @@ class ProcessClock:
         self.slept()
 
     def in_world_s(self, seconds: float) -> float:
-        """How long `seconds` of this clock are in the world."""
+        """`seconds` of this clock, converted to the world's time."""
         return seconds / self._rate
 
 
 class HistoryClock:
-    """The world's time, as far as a process has come in it: for what it writes down."""
+    """The world's time plus the cost of the current slice: for the event log."""
 
     def __init__(self, world: World, clock: ProcessClock) -> None:
         self._world = world
@@ -52,4 +52,4 @@ class HistoryClock:
 
 
 def _nothing() -> None:
-    """Nobody watches."""
+    """Do nothing: there is no watchdog yet."""

@@ -1,4 +1,4 @@
-"""The simulated cluster: the body of the `Cluster` port that experiments and tests use."""
+"""The simulated cluster: the implementation of the `Cluster` port for experiments and tests."""
 
 from __future__ import annotations
 
@@ -6,25 +6,24 @@ from types import TracebackType
 from typing import Self
 
 from sunshower.errors import ClusterError
-from sunshower.runtime.ids import seeded
 from sunshower.runtime.plan import Layout, make_plan
+from sunshower.runtime.tracking.ids import seeded
 from sunshower.simulation.conditions import drawn
 from sunshower.simulation.network import Network
 from sunshower.simulation.run import SimRun
-from sunshower.simulation.site import Site
+from sunshower.simulation.site import SimEnvironment
 from sunshower.simulation.world import World
 from sunshower.topologies.graph import Graph
 
 
 class SimCluster:
-    """Topologies in one thread, on virtual time, with all chance from one seed.
+    """Runs topologies in one thread, on virtual time, with all randomness from one seed.
 
     The same seed and the same calls give the same run, event by event. `nodes`: machines that the
-    processes are spread over; who has died is started again on any of them, and its black box is
-    found on the same one only. `drift`: how much faster or slower than they should clocks may run.
-    `latency_s`, `call_s`: averages, of a message and of what a call of user code costs. Each of
-    these is drawn by the seed where it is None. `check`: look at the invariants of a worker after
-    each slice of its work (AssertionError if one is broken).
+    processes are spread over; a process that dies restarts on any of them. `drift`: the largest
+    relative error of a clock's rate. `latency_s`, `call_s`: the mean latency of a message, and the
+    mean cost of a call of user code. The seed draws each of these that is None. `check`: check the
+    invariants of a worker after each of its slices (AssertionError if one is violated).
     """
 
     def __init__(
@@ -53,7 +52,6 @@ class SimCluster:
         active: bool = True,
         sample: int | None = None,
     ) -> SimRun:
-        """See the port."""
         if any(run.topology == graph.id and not run.stopped for run in self._runs):
             raise ClusterError(
                 f"a topology {graph.id!r} is there already: stop it before it is submitted again"
@@ -61,13 +59,13 @@ class SimCluster:
         network = Network(self._world, self._conditions)
         plan = make_plan(graph, layout)
         place = (self._world, self._conditions, network, self._generator, plan)
-        run = SimRun(Site(*place, sample, self._check), active=active)
+        run = SimRun(SimEnvironment(*place, sample, self._check), active=active)
         self._runs.append(run)
         run.start()
         return run
 
     def close(self) -> None:
-        """Stop what was submitted."""
+        """Stop all submitted topologies."""
         for run in self._runs:
             run.stop()
 

@@ -1,4 +1,4 @@
-"""What a simulated place is like: how far apart things are, how slow, and how wrong its clocks."""
+"""The conditions of a simulated cluster: machines, latency, cost of calls, drift of clocks."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _DRIFTS = (0.000_1, 0.03)
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """Everything is drawn anew for each seed, unless it is set. Times are averages.
+    """The seed draws every value that is not set. Times are averages.
 
-    Raises ConfigError for what cannot be.
+    Raises ConfigError for invalid values.
     """
 
     nodes: int = 1
     latency_s: float  # of a message between two processes
-    call_s: float  # of a call of user code, whatever that does besides
-    drift: float = 0.01  # clocks run up to so much faster or slower than they should
-    down_s: tuple[float, float] = (0.05, 0.6)  # from a death to the successor's first breath
-    deaf_s: tuple[float, float] = (0.0, 0.7)  # until somebody learns that a call has failed
+    call_s: float  # of a call of user code, besides its own sleeps
+    drift: float = 0.01  # largest relative error of a clock's rate
+    down_s: tuple[float, float] = (0.05, 0.6)  # from a death to the start of the next process
+    deaf_s: tuple[float, float] = (0.0, 0.7)  # until a caller learns that its call has failed
 
     def __post_init__(self) -> None:
         if self.nodes < 1:
@@ -45,7 +45,7 @@ def drawn(
     latency_s: float | None,
     call_s: float | None,
 ) -> Conditions:
-    """Conditions for one seed; None: somewhere between very good and rather bad."""
+    """Conditions for one seed, which draws each value that is None."""
     latency_s = _any_magnitude(world, *_LATENCIES_S) if latency_s is None else latency_s
     call_s = _any_magnitude(world, *_CALLS_S) if call_s is None else call_s
     nodes = 1 + int(world.draw() * _NODES_MAX) if nodes is None else nodes

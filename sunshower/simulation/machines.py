@@ -1,4 +1,4 @@
-"""The machines of a simulated run: they start its processes, and start them again when they die."""
+"""The machines of a simulated run: they start its processes, and restart those that die."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import count
 from sunshower.errors import ClusterError
 from sunshower.simulation.master import SimMaster
 from sunshower.simulation.network import MASTER, Process
-from sunshower.simulation.site import Site
+from sunshower.simulation.site import SimEnvironment
 from sunshower.simulation.worker import SimWorker
 
 _FIRST_START_S = (0.0, 0.05)
@@ -15,39 +15,39 @@ _FIRST_PID = 1_000
 
 
 class Machines:
-    """What Ray does for actors: it keeps them alive, wherever there is room."""
+    """Keeps processes alive on any machine, as Ray does for actors."""
 
-    def __init__(self, site: Site, *, active: bool) -> None:
+    def __init__(self, site: SimEnvironment, *, active: bool) -> None:
         self._site = site
         self._world = site.world
         self._active = active
         self._pids = count(_FIRST_PID)
-        self._wanted = {MASTER}  # whoever is to be started again
+        self._wanted = {MASTER}  # the processes to restart when they die
         self._names = [f"node-{number}" for number in range(site.conditions.nodes)]
-        self._begun: set[int] = set()  # whoever was started before
+        self._begun: set[int] = set()  # the processes started before
         self._start(MASTER)
         for worker in site.plan.workers:
             self.create(worker)
 
     @property
     def processes(self) -> dict[int, Process]:
-        """Those that are there, by address."""
+        """The living processes, by address."""
         return self._site.network.there
 
     def create(self, worker: int) -> None:
-        """A worker's process, if it is not there or on its way already."""
+        """Create a worker's process, unless it exists or is starting already."""
         if worker not in self._wanted:
             self._wanted.add(worker)
             self._world.after(self._world.between(*_FIRST_START_S), self._start, worker)
 
     def end(self, worker: int) -> None:
-        """A worker is not needed any more."""
+        """End a worker that is no longer needed."""
         self._wanted.discard(worker)
         self._site.boxes.pop(worker, None)
         self._bury(worker)
 
     def kill(self, address: int) -> int | None:
-        """SIGKILL for a process, which is started again. Returns its id; None: it is not there."""
+        """SIGKILL a process, which is restarted later. Returns its process id; None: no process."""
         if address not in self.processes:
             return None
         process = self.processes[address]
@@ -64,9 +64,9 @@ class Machines:
         return found
 
     def kill_node(self, node: str) -> list[int]:
-        """The end of a machine: SIGKILL for all its processes, and its black boxes are lost.
+        """End a machine: SIGKILL all its processes and drop their flight recorders.
 
-        It is there again at once, as an empty one of the same name."""
+        An empty machine of the same name replaces it at once. Returns the killed process ids."""
         if node not in self._names:
             raise ClusterError(
                 f"there is no machine {node!r} in this cluster; there are: {', '.join(self._names)}"
@@ -74,11 +74,11 @@ class Machines:
         dead = [address for address, p in sorted(self.processes.items()) if p.node == node]
         pids = [pid for address in dead if (pid := self.kill(address)) is not None]
         for worker in [w for w, (where, _) in self._site.boxes.items() if where == node]:
-            del self._site.boxes[worker]  # nobody can ask the machine for them any more
+            del self._site.boxes[worker]  # the machine cannot return them any more
         return pids
 
     def stop(self) -> None:
-        """Nobody is started again, and nobody is there any more."""
+        """End all processes, without a restart."""
         self._wanted.clear()
         for address in list(self.processes):
             self._bury(address)
@@ -98,14 +98,14 @@ class Machines:
             process.say_hello()
 
     def _node_for(self, address: int) -> str:
-        """At first all are spread; who has died is started again wherever there is room."""
+        """The machine to start on: first starts are spread, restarts are random."""
         if address not in self._begun:
             self._begun.add(address)
             return self._names[(address + 1) % len(self._names)]
         return self._names[int(self._world.draw() * len(self._names))]
 
     def _ended(self, process: Process) -> None:
-        """Its own code, or its watchdog, has ended it; unless somebody was quicker."""
+        """User code or the watchdog has ended a process, unless it was killed before."""
         if self.processes.get(process.address) is process:
             self.kill(process.address)
 

@@ -1,8 +1,8 @@
-"""How calls travel between the simulated processes of one run, and what a death takes along.
+"""Simulates calls between the processes of one run, and the calls lost when a process dies.
 
-Calls from one process to another arrive in the order in which they left, unless one is held up;
-calls of different senders overtake each other freely. A call to somebody who is not there fails,
-and its sender learns of that some time later; of a call that wants no answer nobody ever hears.
+Calls from one process to another arrive in the order in which they left, unless one is delayed;
+calls of different senders may overtake each other. A call to a process that does not exist fails,
+and its sender learns that some time later; for a call without an answer it never does.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from sunshower.simulation.clocks import ProcessClock
 from sunshower.simulation.conditions import Conditions
 from sunshower.simulation.world import World
 
-Failed = Callable[[], None] | None  # what to do when a call comes to nothing
-MASTER = -1  # its address; a worker's is its id
-_APART_S = 1e-9  # two calls of one sender, at least
+Failed = Callable[[], None] | None  # called if a call fails
+MASTER = -1  # its address; a worker's address is its id
+_APART_S = 1e-9  # shortest time between two calls of one sender
 
 
 class Process:
-    """One simulated process, from its start to its death. Its public methods can be called."""
+    """One simulated process, from start to death. Its public methods can be called remotely."""
 
     def __init__(self, world: World, conditions: Conditions, address: int, node: str) -> None:
         self.address = address
@@ -30,37 +30,37 @@ class Process:
         self.clock = ProcessClock(world, conditions.drift)
         self.died_s = inf  # on the world's clock
         self.paused = False
-        self.lanes: dict[int, float] = {}  # address → when the last call to it arrives
+        self.peer_links: dict[int, float] = {}  # address → when the last call to it arrives
         self._world = world
         self._held: list[tuple[Callable[..., Any], tuple[Any, ...], Failed]] = []
-        self._last_words: dict[int, float] = {}  # address → what left later than this died, too
+        self._last_words: dict[int, float] = {}  # address → calls that left later are lost
 
     @property
     def ready(self) -> bool:
-        """Whether it can be asked something."""
+        """Whether it can answer a call."""
         return not self.paused
 
     def do(self, what: Callable[..., Any], *given: Any, failed: Failed = None) -> None:
-        """Something happens in this process: at once, when it goes on, or never any more; then
-        `failed` is called if it was waiting for that."""
+        """Run `what(*given)` in this process: at once, or when it is resumed. If it dies while that
+        waits, `failed` is called."""
         if self.paused:
             self._held.append((what, given, failed))
         elif self.died_s == inf:
             what(*given)
 
     def pause(self) -> None:
-        """SIGSTOP: nothing happens here until `resume`; time goes on."""
+        """SIGSTOP: nothing runs here until `resume`; time continues."""
         self.paused = True
 
     def resume(self) -> None:
-        """SIGCONT. One that was killed meanwhile is left alone."""
+        """SIGCONT. A process that was killed meanwhile runs nothing."""
         self.paused = False
         held, self._held = self._held, []
         for what, given, failed in held:
             self.do(what, *given, failed=failed)
 
     def die(self) -> None:
-        """SIGKILL: calls that it has not looked at have failed."""
+        """SIGKILL: calls that it has not processed fail."""
         self.died_s = self._world.now_s
         self.paused = False
         held, self._held = self._held, []
@@ -69,8 +69,8 @@ class Process:
                 failed()
 
     def silenced(self, address: int, left_s: float, latency_s: float) -> bool:
-        """Whether what it sent to `address` at `left_s` has died with it: what had not left, and
-        perhaps the last of what had, as nobody knows when a network card is done."""
+        """Whether its death loses a call to `address` that left at `left_s`: all calls that had not
+        left are lost, and perhaps the last ones that had, as network cards buffer."""
         if self.died_s == inf:
             return False
         if address not in self._last_words:
@@ -80,7 +80,7 @@ class Process:
 
 
 class _Call:
-    """A method of a process, called from afar. `failed`: what to do if nobody is there."""
+    """A remote call of a method. `failed`: called if there is no process."""
 
     __slots__ = ("address", "failed", "given", "left_s", "sender", "what")
 
@@ -102,22 +102,22 @@ class _Call:
 
 
 class Network:
-    """Between the processes of one run."""
+    """The network between the processes of one run."""
 
     def __init__(self, world: World, conditions: Conditions) -> None:
-        self.there: dict[int, Process] = {}  # address → the process that is there now
+        self.there: dict[int, Process] = {}  # address → the living process
         self._world = world
         self._conditions = conditions
         self._awaited: dict[int, list[Callable[[], None]]] = {}
 
     def enter(self, process: Process) -> None:
-        """A process is there now, and can be called."""
+        """Add a process, which can be called from now on."""
         self.there[process.address] = process
         for callback in self._awaited.pop(process.address, []):
             callback()
 
     def when_there(self, address: int, callback: Callable[[], None]) -> None:
-        """Do something as soon as somebody is there."""
+        """Run `callback` as soon as there is a process at `address`."""
         if address in self.there:
             callback()
         else:
@@ -133,10 +133,10 @@ class Network:
         late_s: float = 0.0,
         failed: Failed = None,
     ) -> None:
-        """Have a method of whoever is at `address` then called.
+        """Call a method of the process that is at `address` on arrival.
 
-        `left_s`: when it leaves, if not now; `late_s`: held up for so long, and so overtaken by
-        others. `failed` is called if nobody is there, or he dies before he has looked at it.
+        `left_s`: when the call leaves, if not now; `late_s`: an extra delay, in which others may
+        overtake it. `failed` is called if no process is there, or if it dies before that.
         """
         world = self._world
         left_s = world.now_s if left_s is None else left_s
@@ -144,25 +144,25 @@ class Network:
         if late_s:
             arrives_s += late_s
         else:
-            arrives_s = max(arrives_s, sender.lanes.get(address, 0.0) + _APART_S)
-            sender.lanes[address] = arrives_s
+            arrives_s = max(arrives_s, sender.peer_links.get(address, 0.0) + _APART_S)
+            sender.peer_links[address] = arrives_s
         world.at(arrives_s, self._arrive, _Call(sender, address, left_s, what, given, failed))
 
     def answer(
         self, sender: Process, caller: Process, hear: Callable[[Any], None], answer: Any
     ) -> None:
-        """Have `hear(answer)` happen in the process of the caller, or `hear(None)` if the sender
-        dies before it is certain that the answer has left."""
+        """Run `hear(answer)` in the process of the caller, or `hear(None)` if the sender dies
+        before the answer has certainly left."""
         self._world.after(self.latency_s(), self._answered, sender, caller, hear, answer)
 
     def unanswered(self, caller: Process, hear: Callable[[Any], None]) -> None:
-        """Have `hear(None)` happen there: the caller learns only after a while that nobody will
-        answer."""
+        """Run `hear(None)` in the process of the caller, which learns only after a while that there
+        will be no answer."""
         deaf_s = self._world.between(*self._conditions.deaf_s)
         self._world.after(deaf_s, caller.do, hear, None)
 
     def latency_s(self) -> float:
-        """How long one message takes."""
+        """The random latency of one message."""
         mean_s = self._conditions.latency_s
         return 0.2 * mean_s + self._world.about(0.8 * mean_s)
 

@@ -1,15 +1,15 @@
-"""A packet on its way between two simulated workers, and the one call that carries it."""
+"""A packet between two simulated workers, and the call that carries it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from sunshower.runtime.packets import Answer
+from sunshower.runtime.transport.packets import Answer
 from sunshower.simulation.network import Network, Process
 
 
 class Packet:
-    """Its sender hears once what became of it, however many copies the network makes."""
+    """Reports its result to the sender once, however many copies the network makes."""
 
     __slots__ = ("_done", "_hear", "_heard", "_network", "_peer", "_sender", "data")
 
@@ -23,8 +23,8 @@ class Packet:
         *,
         heard: bool,
     ) -> None:
-        """`hear`: told the answer, or None when the call has failed; `heard`: whether the answer
-        finds its way back."""
+        """`hear`: called with the answer, or with None if the call failed; `heard`: whether the
+        answer reaches the sender."""
         self._sender = sender
         self.data = data
         self._heard = heard
@@ -34,7 +34,7 @@ class Packet:
         self._done = False
 
     def leave(self, left_s: float, late_s: float) -> None:
-        """It sets out, or one copy of it."""
+        """Send the packet, or one copy of it."""
         self._network.call(
             self._sender,
             self._peer,
@@ -46,14 +46,14 @@ class Packet:
         )
 
     def answer(self, receiver: Process, answer: Answer) -> None:
-        """What its receiver says to it. To a second copy nobody listens."""
+        """Send the receiver's answer; answers to further copies are ignored."""
         if not self._done:
             self._done = True
             heard = answer if self._heard else None
             self._network.answer(receiver, self._sender, self._hear, heard)
 
     def fail(self) -> None:
-        """Nobody was there, or it is lost: its sender learns of that after a while."""
+        """Report to the sender, after a while, that the packet did not arrive."""
         if not self._done:
             self._done = True
             self._network.unanswered(self._sender, self._hear)

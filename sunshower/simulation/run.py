@@ -1,4 +1,4 @@
-"""One topology in a simulated cluster: a body of the `Run` port."""
+"""One topology in a simulated cluster: an implementation of the `Run` port."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ from math import inf
 from typing import Any, TypeVar
 
 from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
-from sunshower.runtime.havoc import Havoc
-from sunshower.runtime.history import Entry
-from sunshower.runtime.lifecycle import KillReport, State
-from sunshower.runtime.master import Master
-from sunshower.runtime.metrics import Snapshot
-from sunshower.runtime.placement import placed
+from sunshower.runtime.control.lifecycle import KillReport, State
+from sunshower.runtime.control.master import Master
+from sunshower.runtime.control.placement import placed
+from sunshower.runtime.events.event_log import Entry
+from sunshower.runtime.events.injected_faults import InjectedFaults
+from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout, Plan
 from sunshower.simulation.machines import Machines
 from sunshower.simulation.master import SimMaster
 from sunshower.simulation.network import MASTER, Process
-from sunshower.simulation.site import Site
+from sunshower.simulation.site import SimEnvironment
 from sunshower.simulation.stuck import describe
 from sunshower.simulation.worker import SimWorker
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-_POLL_S = 0.1  # how often the master is asked, while it hears something
-_SETTLE_S = 1.1  # on its clock: then it is sure that nothing moves
+_POLL_S = 0.1  # how often to check the master's state, while it receives something
+_SETTLE_S = 1.1  # on its clock; after that it is certain that nothing is in flight
 _START_S = 60.0  # for all workers to say hello
 _CALL_S = 30.0
-_MOVE_S = 300.0  # for a rebalance, when all are at rest
+_MOVE_S = 300.0  # for a rebalance, once the spouts are quiet
 
 
 class SimRun:
-    """See the port. Time passes while somebody waits, or asks something, and only then."""
+    """A run whose time passes only while the caller waits or calls the master."""
 
-    def __init__(self, site: Site, *, active: bool) -> None:
+    def __init__(self, site: SimEnvironment, *, active: bool) -> None:
         self.topology = site.plan.graph.id
         self._site = site
         self._world = site.world
         self._machines = Machines(site, active=active)
-        self._places: list[int] | None = None  # as last heard of
+        self._places: list[int] | None = None  # as last read from the master
         self._settle_s = _SETTLE_S / (1 - site.conditions.drift)
         self._stopped = False
 
     def start(self) -> None:
-        """Return when every worker has said hello."""
+        """Return once every worker has said hello."""
         try:
             self._wait_for(lambda: self._state() != State.STARTING, _START_S)
         except TimeoutError:
@@ -57,29 +57,28 @@ class SimRun:
 
     @property
     def stopped(self) -> bool:
-        """Whether it is over: its name is free."""
+        """Whether it was stopped; then its name is free."""
         return self._stopped
 
     @property
     def plan(self) -> Plan:
-        """See the port. A master that is paused is not asked."""
+        """Does not call a paused master."""
         if not self._stopped and not self._is_paused:
             self._places = self._ask(lambda master: master.book.places)
         return placed(self._site.plan, self._places)
 
     def snapshot(self) -> Snapshot:
-        """See the port. Raises TopologyFailed when it has given up."""
+        """Raises TopologyFailed if the topology has failed."""
         found = self._ask(lambda master: master.snapshot(self._master.clock.now()))
         if found.state == State.FAILED:
             raise TopologyFailed(self._master.core.error)
         return found
 
     def finished(self) -> bool:
-        """See the port."""
         return self.snapshot().state == State.FINISHED
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """See the port. Raises ClusterError when nothing will ever happen, if that is awaited."""
+        """Raises ClusterError if no event is left and there is no timeout."""
         self._check_there()
         try:
             self._wait_for(lambda: self._state() == State.FINISHED, timeout_s)
@@ -88,7 +87,7 @@ class SimRun:
         return True
 
     def results(self, component: str) -> list[Any]:
-        """See the port. Tasks by ascending id."""
+        """In the order of the task ids."""
         tasks = self.plan.tasks_of(component)
         found: dict[int, list[Any]] = {}
         for worker in dict.fromkeys(task.worker for task in tasks):
@@ -96,71 +95,60 @@ class SimRun:
         return [found[task.worker].pop(0) for task in tasks]
 
     def kill_worker(self, worker: int) -> int:
-        """See the port."""
         return self._kill(worker)
 
     def kill_master(self) -> int:
-        """See the port."""
         return self._kill(MASTER)
 
     def pause_worker(self, worker: int) -> None:
-        """See the port."""
         self._process(worker).pause()
 
     def resume_worker(self, worker: int) -> None:
-        """See the port."""
         self._resume(worker)
 
     def pause_master(self) -> None:
-        """See the port."""
         self._process(MASTER).pause()
         self._places = self._master.core.book.places
 
     def resume_master(self) -> None:
-        """See the port."""
         self._resume(MASTER)
 
     def nodes(self) -> dict[str, list[int]]:
-        """See the port."""
         self._check_there()
         return self._machines.nodes()
 
     def kill_node(self, node: str) -> list[int]:
-        """See the port."""
         self._check_there()
         return self._machines.kill_node(node)
 
-    def disturb(self, havoc: Havoc) -> None:
-        """See the port. A master that is paused hears of it when it goes on, or its successor."""
+    def disturb(self, injected: InjectedFaults) -> None:
+        """A paused master receives it when resumed; if it dies, the next master does."""
         self._check_there()
         if not self._is_paused:
-            self._ask(lambda master: master.disturb(havoc), changes=True)
+            self._ask(lambda master: master.disturb(injected), changes=True)
             return
 
         def hear() -> None:
-            self._master.change(lambda master: master.disturb(havoc))
+            self._master.change(lambda master: master.disturb(injected))
 
         self._master.do(hear, failed=lambda: self._site.network.when_there(MASTER, hear))
 
     def now(self) -> float:
-        """See the port: the seconds since the simulation began."""
+        """The virtual seconds since the simulation began."""
         return self._world.now_s
 
     def history(self) -> list[Entry]:
-        """See the port. To be asked before it is stopped; raises ClusterError."""
+        """Raises ClusterError after the topology was stopped."""
         self._check_there()
         return sorted(chain.from_iterable(self._site.entries), key=lambda entry: entry.at_s)
 
     def activate(self) -> None:
-        """See the port."""
         self._ask(lambda master: master.activate(True, self._master_s), changes=True)
 
     def deactivate(self) -> None:
-        """See the port."""
         self._ask(lambda master: master.activate(False, self._master_s), changes=True)
 
     def drain(self) -> None:
-        """See the port."""
         self._ask(lambda master: master.drain(self._master_s), changes=True)
 
     def rebalance(
@@ -171,7 +159,6 @@ class SimRun:
         *,
         waits: bool = True,
     ) -> None:
-        """See the port."""
         self._ask(
             lambda master: master.rebalance(workers, layout, wait_s, self._master_s), changes=True
         )
@@ -188,7 +175,6 @@ class SimRun:
             ) from None
 
     def kill(self, wait_s: float | None = None) -> KillReport:
-        """See the port."""
         self._ask(lambda master: master.kill(wait_s, self._master_s), changes=True)
         self._wait_for(lambda: self._state(fails=False) == State.KILLED, None)
         report = self._ask(lambda master: master.report(self._master_s))
@@ -196,7 +182,6 @@ class SimRun:
         return report
 
     def stop(self) -> None:
-        """See the port."""
         if self._stopped:
             return
         self._stopped = True
@@ -206,7 +191,7 @@ class SimRun:
                     _log.warning("%s", error.story)
         self._machines.stop()
 
-    # ---- how -------------------------------------------------------------------------------
+    # ---- helpers ---------------------------------------------------------------------------
 
     @property
     def _master(self) -> SimMaster:
@@ -220,7 +205,7 @@ class SimRun:
 
     @property
     def _answers(self) -> bool:
-        """Whether the master is there, and not paused."""
+        """Whether the master is alive and not paused."""
         process = self._site.network.there.get(MASTER)
         return process is not None and not process.paused
 
@@ -234,7 +219,7 @@ class SimRun:
             raise ClusterError(f"topology {self.topology!r} was stopped; submit it again")
 
     def _ask(self, what: Callable[[Master], T], *, changes: bool = False) -> T:
-        """Ask the master something; the question takes its time, and waits for a new master."""
+        """Call the master after a network latency; waits for a new master if it has died."""
         self._check_there()
         self._world.run_until(self._world.now_s + self._site.network.latency_s())
         if not self._comes_true(lambda: self._answers):
@@ -245,19 +230,19 @@ class SimRun:
         return self._master.change(what) if changes else what(self._master.core)
 
     def _state(self, *, fails: bool = True) -> State:
-        """As the master sees it. Raises TopologyFailed when it has given up, unless told not to."""
+        """The topology's state. Raises TopologyFailed if it has failed and `fails` is true."""
         state = self._master.state()
         if fails and state == State.FAILED:
             raise TopologyFailed(self._master.core.error)
         return state
 
     def _wait_for(self, done: Callable[[], bool], timeout_s: float | None) -> None:
-        """Let time pass. `done` is asked while the master answers. Raises TimeoutError, and
-        ClusterError when nothing will ever happen and there is no timeout."""
+        """Let time pass until `done()`, which is checked while the master answers. Raises
+        TimeoutError, and ClusterError if no event is left and there is no timeout."""
         world, end_s = self._world, inf
         if timeout_s is not None:
             end_s = world.now_s + timeout_s
-        look_s = world.now_s  # once more, when the master is sure that nothing moves
+        look_s = world.now_s  # again, once the master is certain that nothing is in flight
         while True:
             over = world.now_s >= end_s
             if self._answers and (self._master.heard or over or world.now_s >= look_s):
@@ -268,7 +253,7 @@ class SimRun:
             if over:
                 raise TimeoutError
             next_s = max(world.next_s, world.now_s + _POLL_S)
-            if look_s > world.now_s:  # else the master is not there
+            if look_s > world.now_s:  # else the master does not answer
                 next_s = min(next_s, look_s)
             if min(next_s, end_s) == inf:
                 raise ClusterError(
@@ -315,7 +300,7 @@ class SimRun:
             ) from error
 
     def _comes_true(self, what: Callable[[], bool]) -> bool:
-        """Let time pass until then, but only so long as somebody waits for an answer."""
+        """Let time pass until `what()`, for 30 s at most. Returns whether it came true."""
         end_s = self._world.now_s + _CALL_S
         while not what():
             if self._world.next_s > end_s:

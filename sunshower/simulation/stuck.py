@@ -1,14 +1,14 @@
-"""Who waits for what in a simulated run, in words."""
+"""Describes, for error messages, what each process of a simulated run waits for."""
 
 from __future__ import annotations
 
-from sunshower.runtime.metrics import TaskStats
+from sunshower.runtime.events.metrics import TaskStats
 from sunshower.simulation.network import MASTER
-from sunshower.simulation.site import Site
+from sunshower.simulation.site import SimEnvironment
 from sunshower.simulation.worker import SimWorker
 
 
-def describe(site: Site) -> str:
+def describe(site: SimEnvironment) -> str:
     """One line for the master and one for each worker."""
     master = site.network.there.get(MASTER)
     standing = "is down" if master is None else "is paused" if master.paused else "waits"

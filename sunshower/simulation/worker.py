@@ -1,7 +1,7 @@
 """The simulated process around a worker: what `actors/worker.py` is on Ray.
 
-Its main thread takes calls at once, unless it is paused; its loop works in slices. A slice happens
-at one moment of the world; what it costs passes afterwards, and then its packets leave.
+Its main thread takes calls at once, unless it is paused; its loop works in slices. A slice is
+computed at one moment of the world; its cost passes afterwards, and then its packets leave.
 """
 
 from __future__ import annotations
@@ -16,109 +16,111 @@ from mmap import mmap
 from typing import Any
 
 from sunshower.errors import SunshowerError, TopologyFailed
-from sunshower.runtime.blackbox import read
-from sunshower.runtime.havoc import flipped
-from sunshower.runtime.history import Entry, Scribe, What
-from sunshower.runtime.lanes import Inlet
-from sunshower.runtime.luggage import Luggage
-from sunshower.runtime.master import Welcome, Wish
-from sunshower.runtime.obituary import Obituary
-from sunshower.runtime.packets import Answer
-from sunshower.runtime.placement import placed
-from sunshower.runtime.usercode import TaskError
+from sunshower.runtime.control.crash_report import CrashReport
+from sunshower.runtime.control.flight_recorder import read
+from sunshower.runtime.control.master import DesiredState, Welcome
+from sunshower.runtime.control.placement import placed
+from sunshower.runtime.control.task_transfer import TaskTransfer
+from sunshower.runtime.events.event_log import Entry, EventWriter, What
+from sunshower.runtime.events.injected_faults import flipped
+from sunshower.runtime.tasks.user_code import TaskError
+from sunshower.runtime.transport.packets import Answer
+from sunshower.runtime.transport.peer_link import PacketReceiver
 from sunshower.runtime.worker import Worker
-from sunshower.simulation.box import SimBox
+from sunshower.simulation.box import SimFlightRecorder
 from sunshower.simulation.clocks import HistoryClock
 from sunshower.simulation.network import MASTER, Process
 from sunshower.simulation.packet import Packet
-from sunshower.simulation.site import Site
+from sunshower.simulation.site import SimEnvironment
 
-_TELL_S = 0.25  # how often the master hears, while anything changes
-_TELL_SOON_S = 0.02  # when it first hears of something
-_STEPS_MAX = 16  # of one slice
-_GO_ON = 0.8  # the chance that a slice goes on after a step, while there is more to do
+_TELL_S = 0.25  # interval of statistics to the master, while they change
+_TELL_SOON_S = 0.02  # mean delay of the first statistics after a change
+_STEPS_MAX = 16  # steps of one slice
+_GO_ON = 0.8  # probability that a slice continues after a step, if there is work
 
 
 class Killed(BaseException):
-    """SIGKILL in the middle of user code: whoever raises it ends the process that runs it."""
+    """SIGKILL in the middle of user code: ends the simulated process that runs it."""
 
 
 class SimWorker(Process):
     """One process with some tasks of a topology."""
 
-    def __init__(self, site: Site, worker: int, node: str, ends: Callable[[Process], None]) -> None:
-        """`ends`: what to call when user code, or the watchdog, ends the process."""
+    def __init__(
+        self, site: SimEnvironment, worker: int, node: str, ends: Callable[[Process], None]
+    ) -> None:
+        """`ends`: called if user code, or the watchdog, ends the process."""
         super().__init__(site.world, site.conditions, worker, node)
-        self.core: Worker | None = None  # until it is welcomed for the first time
+        self.core: Worker | None = None  # None until the first Welcome
         self.broken = False  # an error has ended the loop
-        self._doomed = False  # its last slice has begun
+        self._doomed = False  # whether its last slice has begun
         self._site = site
         self._network = site.network
         self._ends = ends
-        self._inlet: Inlet | None = None
-        self._greeting = False  # hello is said, and the new life has not begun
-        self._waiting: list[Packet] = []  # until it begins
+        self._packet_receiver: PacketReceiver | None = None
+        self._greeting = False  # between hello and the start of the new life
+        self._waiting: list[Packet] = []  # packets for the life that begins
         self._mailbox: deque[Callable[[], Any]] = deque()
-        self._busy_until_s = 0.0  # when the slice that is under way is over
-        self._wakes_s = inf  # when the next one begins
-        self._luggage: dict[int, Luggage] = {}  # of tasks that stay in this process
+        self._busy_until_s = 0.0  # when the current slice ends
+        self._wakes_s = inf  # when the next slice begins
+        self._transfer: dict[int, TaskTransfer] = {}  # of tasks that stay in this process
         self._move = 0
-        self._told: tuple[object, ...] | None = None  # the pulse then
+        self._told: tuple[object, ...] | None = None  # the last reported pulse
         self._tell_at_s = 0.0  # on the world's clock
         self._will_tell = False
-        _, box = site.boxes.get(worker, ("", b""))  # from another machine, too, if that is there
-        self._obituary = read(box, worker)
-        self._box: SimBox | None = None
-        self._entries: list[Entry] = []  # its part of the history
-        self._kept = 0  # how many of them no death can take back
+        _, box = site.boxes.get(worker, ("", b""))  # also from another living machine
+        self._crash_report = read(box, worker)
+        self._box: SimFlightRecorder | None = None
+        self._entries: list[Entry] = []  # its part of the event log
+        self._kept = 0  # how many of them a death cannot undo
         site.entries.append(self._entries)
 
-    # ---- called from afar ------------------------------------------------------------------
+    # ---- remote calls ----------------------------------------------------------------------
 
     def deliver(self, packet: Packet) -> None:
-        """A packet of a peer. The answer says whether it will be processed."""
+        """Receive a packet of a peer. The answer says whether it will be processed."""
         if self._greeting:
-            self._waiting.append(packet)  # the sender knows this life before it has begun
+            self._waiting.append(packet)  # the sender knew of this life before it began
             return
         answer = Answer.STALE
-        if self._inlet is not None and not self.broken:
-            answer = self._inlet.answer(packet.data)
+        if self._packet_receiver is not None and not self.broken:
+            answer = self._packet_receiver.answer(packet.data)
             if answer is Answer.ACCEPTED:
-                self._put(partial(self._receive, self._inlet, packet.data))
+                self._put(partial(self._receive, self._packet_receiver, packet.data))
         packet.answer(self, answer)
 
-    def peers(self, lives: dict[int, int], obituaries: list[Obituary]) -> None:
-        """The master's news of who is in which life, and of the ends of former ones."""
-        self._put(lambda: self._core.peers(lives, obituaries))
+    def peers(self, lives: dict[int, int], crash_reports: list[CrashReport]) -> None:
+        """The master sends the lives of all workers, and the crash reports of former ones."""
+        self._put(lambda: self._core.peers(lives, crash_reports))
 
     def report(self) -> None:
-        """A new master asks how this worker stands."""
+        """A new master requests the statistics of this worker."""
         self._put(self._forget_told)
 
-    def wish(self, wish: Wish) -> None:
-        """What is wished from now on."""
-        self._put(lambda: self._core.wish(wish))
+    def desired_state(self, desired_state: DesiredState) -> None:
+        """The master sends a new DesiredState."""
+        self._put(lambda: self._core.desired_state(desired_state))
 
     def pack(self, move: int, leaving: list[int]) -> None:
-        """End this life for rebalance number `move`; luggage of tasks that leave is stored."""
+        """End this life for rebalance number `move`, and store the state of `leaving` tasks."""
         self._put(partial(self._pack, move, leaving))
 
     def again(self, move: int) -> None:
-        """Rebalance number `move` has got so far that new lives begin."""
+        """Begin a new life, after the move of rebalance number `move`."""
         self._put(partial(self._begin_again, move))
 
-    # ---- from the first breath to the last ---------------------------------------------------
+    # ---- start and end -----------------------------------------------------------------------
 
     def say_hello(self) -> None:
-        """Tell the master that a life begins here; `welcomed` is called with its answer."""
+        """Say hello to the master; `welcomed` is called with its answer."""
         self._greeting = True
         again = partial(self.do, self.say_hello)
         failed = partial(self._network.when_there, MASTER, again)
-        hello = (self, self.welcomed, self._obituary)
+        hello = (self, self.welcomed, self._crash_report)
         self._network.call(self, MASTER, "hello", *hello, failed=failed)
 
     def welcomed(self, welcome: Welcome | None) -> None:
-        """What the master has answered; None: it has died over it, and its successor is asked."""
+        """Handle the master's answer; None: it died meanwhile, so say hello to the next master."""
         if welcome is None:
             self.say_hello()
             return
@@ -138,12 +140,12 @@ class SimWorker(Process):
             self._box.note_death(self.died_s)
 
     def close(self) -> list[TaskError]:
-        """Close all tasks. Returns what they had to say against their end."""
+        """Close all tasks. Returns the errors that they raised."""
         return [] if self.core is None else self.core.close()
 
     @property
     def ready(self) -> bool:
-        """Whether it can be asked for results."""
+        """Whether `results` can be called."""
         return not (self.core is None or self._greeting or self.broken or self.paused)
 
     def results(self, component: str) -> list[Any]:
@@ -158,21 +160,23 @@ class SimWorker(Process):
         return self.core
 
     def _begin(self, welcome: Welcome) -> None:
-        """A new core: the process has started, or tasks have changed places."""
+        """Create a new core: the process has started, or a rebalance has moved tasks."""
         site, worker = self._site, self.address
         plan = placed(site.plan, welcome.places)
-        stay, luggage = self._luggage, dict[int, Luggage]()
+        stay, transfer = self._transfer, dict[int, TaskTransfer]()
         for task in plan.tasks_on(worker):
             if task.id in stay:
-                luggage[task.id] = stay[task.id]
-            elif (packed := site.luggage.get((welcome.move, task.id))) is not None:
-                luggage[task.id] = deepcopy(packed)
-        self._move, self._luggage = welcome.move, {}
-        self._inlet = Inlet(worker, welcome.life)
-        buffer = mmap(-1, SimBox.size_of(plan, worker))  # mostly empty pages, which cost nothing
+                transfer[task.id] = stay[task.id]
+            elif (packed := site.transfer.get((welcome.move, task.id))) is not None:
+                transfer[task.id] = deepcopy(packed)
+        self._move, self._transfer = welcome.move, {}
+        self._packet_receiver = PacketReceiver(worker, welcome.life)
+        buffer = mmap(
+            -1, SimFlightRecorder.size_of(plan, worker)
+        )  # mostly empty pages, which cost nothing
         site.boxes[worker] = (self.node, buffer)
         call_s = site.conditions.call_s
-        self._box = SimBox(buffer, welcome.life, self._world, self.clock, call_s)
+        self._box = SimFlightRecorder(buffer, welcome.life, self._world, self.clock, call_s)
         self.clock.slept = self._watch
         self.core = Worker(
             plan,
@@ -180,41 +184,41 @@ class SimWorker(Process):
             welcome.life,
             site.generator,
             self.clock,
-            self._inlet,
+            self._packet_receiver,
             self._box,
             delay_s=welcome.delay_s,
             quarantined=welcome.quarantined,
-            luggage=luggage,
-            scribe=self._scribe(),
+            transfer=transfer,
+            event_writer=self._event_writer(),
             marks=site.marks,
         )
-        self.core.welcome(welcome, self._obituary)
+        self.core.welcome(welcome, self._crash_report)
         self._forget_told()
 
-    def _scribe(self) -> Scribe | None:
+    def _event_writer(self) -> EventWriter | None:
         if self._site.sample is None:
             return None
         clock = HistoryClock(self._world, self.clock)
-        return Scribe(clock, self._entries.append, self._site.sample)
+        return EventWriter(clock, self._entries.append, self._site.sample)
 
     def _put(self, fact: Callable[[], Any]) -> None:
         self._mailbox.append(fact)
         self._wake(self._world.now_s)
 
     def _wake(self, at_s: float) -> None:
-        """Begin a slice at `at_s`, or as soon as the one that is under way is over."""
+        """Begin a slice at `at_s`, or as soon as the current one ends."""
         at_s = max(at_s, self._busy_until_s)
         if at_s < self._wakes_s:
             self._wakes_s = at_s
             self._world.at(at_s, self.do, self._work, at_s)
 
     def _work(self, due_s: float) -> None:
-        """One slice. It happens now; whatever it costs passes until it is over."""
+        """Run one slice. It is computed now; its cost passes until it ends."""
         if due_s != self._wakes_s:
-            return  # it was woken before that
+            return  # an earlier wake replaced this one
         self._wakes_s = inf
         if self.broken or self._greeting:
-            return  # it is woken when it has been welcomed
+            return  # the Welcome wakes it
         if self._box is not None:
             self._box.new_slice()
         self._kept = len(self._entries)
@@ -229,7 +233,7 @@ class SimWorker(Process):
             self._wake(self._busy_until_s + self.clock.in_world_s(wait_s))
 
     def _slice(self) -> float | None:
-        """Mail, some steps, packets. Returns when to go on, as `Worker.step`."""
+        """Process the mailbox, run steps, send packets. Returns the wait, as `Worker.step` does."""
         while self._mailbox:
             self._mailbox.popleft()()
             if self._greeting:
@@ -244,9 +248,9 @@ class SimWorker(Process):
         return wait_s
 
     def _guarded(self, work: Callable[[], float | None]) -> float | None:
-        """Do some work; whatever goes wrong in it ends the loop, or the process.
+        """Do some work; an error in it ends the loop, or the process.
 
-        Raises what is no fault of the user: a defect of the core ends the simulation, at its place.
+        Raises errors that user code did not cause: a defect of the core ends the simulation.
         """
         try:
             return work()
@@ -265,7 +269,7 @@ class SimWorker(Process):
         self.broken = True
         self._network.call(self, MASTER, "broken", why)
 
-    # ---- what it tells others ------------------------------------------------------------------
+    # ---- messages to others --------------------------------------------------------------------
 
     def _send(self) -> None:
         core, network, left_s = self._core, self._network, self._world.now_s + self.clock.ahead_s
@@ -281,17 +285,17 @@ class SimWorker(Process):
         self._tell_soon()
 
     def _answered(self, core: Worker, peer: int, seq: int, answer: Answer | None) -> None:
-        """What a peer has said to a packet; None when the call failed."""
+        """Handle a peer's answer to a packet; None: the call failed."""
         hear = partial(core.answered, peer, seq, answer)
         busy = self._world.now_s < self._busy_until_s or self._greeting or self.broken
         if busy or answer is not Answer.ACCEPTED:
             self._put(hear)
-        else:  # nothing to work on follows from it, but perhaps the next packet
+        else:  # this creates no work, but may release the next packet
             hear()
             self._guarded(self._send)
 
     def _tell_soon(self) -> None:
-        """Something has happened here: the master is to hear of it, now and then."""
+        """Schedule statistics to the master, after a change."""
         if not self._will_tell:
             self._will_tell = True
             soon_s = self._world.now_s + self._world.about(_TELL_SOON_S)
@@ -303,8 +307,8 @@ class SimWorker(Process):
             return
         self._will_tell = False
         if self._greeting or self.broken:
-            return  # the next life tells anew
-        self._core.notices()  # for a log that nobody keeps
+            return  # the next life reports again
+        self._core.notices()  # empty the log messages, which are not kept
         pulse = self._core.pulse()
         if pulse != self._told:
             self._told = pulse
@@ -314,27 +318,27 @@ class SimWorker(Process):
     def _forget_told(self) -> None:
         self._told, self._tell_at_s = None, 0.0
 
-    # ---- how -----------------------------------------------------------------------------------
+    # ---- helpers -------------------------------------------------------------------------------
 
-    def _receive(self, inlet: Inlet, data: bytes) -> None:
-        if inlet is self._core.inlet:  # and not that of a life that is over
+    def _receive(self, packet_receiver: PacketReceiver, data: bytes) -> None:
+        if packet_receiver is self._core.packet_receiver:  # not that of a former life
             self._core.receive(data)
 
     def _pack(self, move: int, leaving: list[int]) -> None:
         if self._move >= move:
-            return  # that was long ago
+            return  # an old message
         packed = self._core.pack(leaving)
-        self._kept = len(self._entries)  # its luggage says so
-        for task, luggage in packed.items():
-            if task in leaving and (move, task) not in self._site.luggage:
-                self._site.luggage[move, task] = self._copy(task, luggage)
+        self._kept = len(self._entries)  # the TaskTransfers contain their effects
+        for task, transfer in packed.items():
+            if task in leaving and (move, task) not in self._site.transfer:
+                self._site.transfer[move, task] = self._copy(task, transfer)
         self._network.call(self, MASTER, "packed", self._core.stats())
 
     def _take_back(self) -> None:
-        """What its last slice would have done after its death has not happened.
+        """Remove the events of the last slice that are later than the death of the process.
 
-        Its user code was called all the same, and what that did outside stays: what it wrote, and
-        everything here where a source was told what was done, and may have committed it.
+        The user code was called nevertheless, and its external effects stay: WROTE events stay, and
+        all events of a worker with a spout whose source may have committed what it was told.
         """
         plan = None if self.core is None else self.core.plan
         mine = [] if plan is None else [s for s in plan.spouts if s.worker == self.address]
@@ -345,9 +349,9 @@ class SimWorker(Process):
             one for one in last if one.at_s <= self.died_s or one.what is What.WROTE
         ]
 
-    def _copy(self, task: int, luggage: Luggage) -> Luggage:
+    def _copy(self, task: int, transfer: TaskTransfer) -> TaskTransfer:
         try:
-            return deepcopy(luggage)
+            return deepcopy(transfer)
         except Exception as error:
             component = next(t.component for t in self._core.plan.tasks if t.id == task)
             raise TopologyFailed(
@@ -359,12 +363,12 @@ class SimWorker(Process):
     def _begin_again(self, move: int) -> None:
         if self._move >= move:
             return
-        self._luggage, self._obituary = self._core.pack(()), None
+        self._transfer, self._crash_report = self._core.pack(()), None
         self._greeting = True
         self._world.after(self.clock.ahead_s, self.do, self.say_hello)
 
     def _watch(self) -> None:
-        """The watchdog: a call of user code that has let too much time pass ends the process."""
+        """The watchdog: end the process if a call of user code has slept for too long."""
         box, limit_s = self._box, self._core.plan.graph.config.block_max_s
         call = None if box is None else box.running()
         if box is not None and call is not None and self.clock.now() - call.since_s >= limit_s:

@@ -1,4 +1,4 @@
-"""The world of a simulation: one time, one seed, and what is going to happen when."""
+"""The event loop of a simulation: virtual time, one seed, and a queue of events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 class World:
     """A discrete-event loop: time jumps from one event to the next.
 
-    What happens at the same moment happens in an order that the seed draws.
+    The seed determines the order of events at the same time.
     """
 
     def __init__(self, seed: int) -> None:
@@ -23,25 +23,25 @@ class World:
         self._events: list[tuple[float, float, Callable[..., None], tuple[Any, ...]]] = []
 
     def at(self, time_s: float, event: Callable[..., None], *given: Any) -> None:
-        """Have `event(*given)` happen at `time_s`, which must not be over."""
+        """Schedule `event(*given)` at `time_s`, which must not be in the past."""
         heappush(self._events, (time_s, self.draw(), event, given))
 
     def after(self, seconds: float, event: Callable[..., None], *given: Any) -> None:
-        """Have it happen `seconds` from now."""
+        """Schedule `event(*given)` in `seconds` from now."""
         heappush(self._events, (self.now_s + seconds, self.draw(), event, given))
 
     @property
     def next_s(self) -> float:
-        """When the next event is; ∞ if nothing will ever happen."""
+        """The time of the next event; ∞ if there is none."""
         return self._events[0][0] if self._events else inf
 
     def step(self) -> None:
-        """Let the next event happen; there must be one."""
+        """Run the next event; there must be one."""
         self.now_s, _, event, given = heappop(self._events)
         event(*given)
 
     def run_until(self, time_s: float) -> None:
-        """Let everything happen that is due by then."""
+        """Run all events that are due by `time_s`."""
         events = self._events
         while events and events[0][0] <= time_s:
             self.now_s, _, event, given = heappop(events)
@@ -49,9 +49,9 @@ class World:
         self.now_s = max(self.now_s, time_s)
 
     def about(self, mean: float) -> float:
-        """A duration that is `mean` on the average: mostly shorter, now and then much longer."""
+        """A random duration, exponentially distributed around `mean`."""
         return -mean * log(1.0 - self.draw())
 
     def between(self, least: float, most: float) -> float:
-        """Any value between the two."""
+        """A random value between the two."""
         return least + (most - least) * self.draw()

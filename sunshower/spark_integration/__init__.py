@@ -1,1 +1,22 @@
 """Finished batches go to PySpark, on this machine or on the Ray cluster through RayDP."""
+
+from sunshower.spark_integration.bolt import SparkBatchBolt
+from sunshower.spark_integration.sessions.local_spark import LocalSpark
+from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark
+from sunshower.spark_integration.sessions.spark_port import BatchInfo
+from sunshower.spark_integration.steps import parquet, saved_as, spark, spark_sql
+from sunshower.spark_integration.tables.kafka_rows import KafkaRows
+from sunshower.spark_integration.tables.tables import table
+
+__all__ = [
+    "BatchInfo",
+    "KafkaRows",
+    "LocalSpark",
+    "RayDPSpark",
+    "SparkBatchBolt",
+    "parquet",
+    "saved_as",
+    "spark",
+    "spark_sql",
+    "table",
+]

@@ -1,4 +1,4 @@
-"""A bolt that gathers what it reads and gives it to Spark: acked when Spark has finished."""
+"""A bolt that collects its inputs into batches for Spark and acks them when a job has finished."""
 
 from __future__ import annotations
 
@@ -19,51 +19,51 @@ from sunshower.errors import (
     Unserialisable,
 )
 from sunshower.records import Schema
-from sunshower.spark_integration.blame import said
-from sunshower.spark_integration.port import BatchInfo, JobReport, Ticket
-from sunshower.spark_integration.reports import Seen
-from sunshower.spark_integration.schema import Columns
+from sunshower.spark_integration.error_report import said
+from sunshower.spark_integration.job_reports import Seen
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport, Ticket
 from sunshower.spark_integration.steps import Spark
-from sunshower.spark_integration.tables import Tables
+from sunshower.spark_integration.tables.schema import Columns
+from sunshower.spark_integration.tables.tables import Tables
 from sunshower.topologies.components import Bolt, Collector, Context, Tuple
 
-_RENEW_S = 2.0  # what Spark has for longer has its timeout reset
-_ROOM_S = 0.05  # how long one who finds no room waits: who is slow is handed less
-_LOST_MAX = 3  # how often a batch is handed over again because Spark died
-_AGAIN_S = 1.0  # how long a batch waits for Spark that is away, before it asks again
-_TOLD_AGAIN_S = 6.0  # how often that is told
+_RENEW_S = 2.0  # inputs of a batch that is still unfinished have their timeout reset this often
+_ROOM_S = 0.05  # pause in `flush` while no batch slot is free; it slows the upstream down
+_LOST_MAX = 3  # how often a batch is submitted again because Spark died
+_AGAIN_S = 1.0  # delay before a batch is submitted again while Spark is unavailable
+_TOLD_AGAIN_S = 6.0  # interval between reports of that outage
 
 
 @dataclass
 class Given:
-    """A batch that Spark has, or, without a ticket, is to have once it is there again."""
+    """A batch that was submitted to Spark, or that waits (`ticket` is None) for the next try."""
 
     tuples: list[Tuple[Any]]
     tables: list[pa.Table]
     batch: BatchInfo
     ticket: Ticket | None = None
-    again_s: float = 0.0  # when to hand it over, without a ticket
+    again_s: float = 0.0  # when to submit it again, if `ticket` is None
     lost: int = 0
 
 
 class SparkBatchBolt(Bolt[Any, Any]):
-    """Batches of `rows_max` records, or of what has come within `wait_s`, to a `spark(…)` step.
+    """Submits batches of `rows_max` records, or of what arrived within `wait_s`, to a `spark(…)`
+    step.
 
-    Inputs are acked when the step is finished, and fail with its error; meanwhile their trees do
-    not time out. If Spark dies the batch is handed over again, and while there is none it is kept.
-    What comes back is anchored to all inputs of its batch: if one of the results fails, all of them
-    are emitted again. That is an edge for each pair, and more than `edges_max` fail the batch:
-    results are to be few, or to be written by Spark, `spark(…).write(…)`.
+    Inputs are acked when the job has finished and failed with its error. Until then their timeouts
+    are reset. If Spark dies, the batch is submitted again; while Spark is unavailable, the bolt
+    keeps it. Each result is anchored to all inputs of its batch, so a failed result replays all of
+    them. That is one edge per (input, result) pair; a batch with more than `edges_max` edges fails.
+    Emit few results, or let Spark write them with `spark(…).write(…)`.
 
-    At least once, and a replayed record may find itself among others than before: what is written
-    must bear that. It takes in several streams: the transform is handed a DataFrame for each of
-    their record types, in the order in which they were declared. `batches_max` are at Spark at a
-    time, of each task.
+    The guarantee is at least once. A replayed record may be in a different batch, so writes must
+    tolerate duplicates. With several input streams, the transform gets one DataFrame per record
+    type, in declaration order. Each task has at most `batches_max` batches at Spark.
 
-    Raises ConfigError, and RecordMismatch at the declaration for records that Spark cannot have.
+    Raises ConfigError, and RecordMismatch at declaration for records that Spark cannot represent.
     """
 
-    tick_s = 0.05  # results are heard of, also while no records come
+    tick_s = 0.05  # polls for results, also while no records arrive
 
     def __init__(
         self,
@@ -90,26 +90,27 @@ class SparkBatchBolt(Bolt[Any, Any]):
         self._schemas: list[Schema] = []
 
     def check_input(self, schema: Schema) -> None:
-        """Refuse records that Spark cannot have, and a transform that has no place for them."""
+        """Raise for records that Spark cannot represent, or that the transform has no parameter
+        for."""
         Columns.of(schema.type, f"SparkBatchBolt(spark({self.step.step}))")
         if schema not in self._schemas:
             self._schemas.append(schema)
         self.step.check_inputs([Columns.of(one.type) for one in self._schemas])
 
     def prepare(self, context: Context) -> None:
-        """Open a way to Spark; it starts beside the rest of the topology."""
+        """Open a gateway to Spark; the session starts in the background."""
         self._clock = context.clock
         self._columns = [Columns.of(schema.type) for schema in self._schemas]
         self._index = {schema.type: at for at, schema in enumerate(self._schemas)}
         self._reading = self.step.reading(*self._columns)
         self._out = None if self.step.out is None else Columns.of(self.step.out)
-        self._hands: Collector[Any]  # the same one in each call
+        self._hands: Collector[Any]  # `execute` gets the same collector in each call
         self._waiting: list[Tuple[Any]] = []
         self._since_s = self._clock.now()
         self._renew_at_s = self._since_s + _RENEW_S
         self._given: list[Given] = []
         self._told_again_s = self._since_s
-        self._news: SunshowerError | None = None  # for whoever looks on
+        self._news: SunshowerError | None = None  # the next `tick` raises it
         self._task = f"{context.component}-{context.index}"
         self._name = f"{self._task}-{uuid.uuid4().hex[:8]}"
         self._batches = self._rows = 0
@@ -118,7 +119,7 @@ class SparkBatchBolt(Bolt[Any, Any]):
         self._gateway.start()
 
     def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
-        """Keep it; it is settled by a later `tick`."""
+        """Add the tuple to the next batch; a later `tick` acks or fails it."""
         self._hands = out
         if not self._waiting:
             self._since_s = self._clock.now()
@@ -127,8 +128,8 @@ class SparkBatchBolt(Bolt[Any, Any]):
             self._hand_over()
 
     def tick(self) -> None:
-        """Hear of what is finished, and hand over what has waited long enough. Raises Unavailable
-        now and then while Spark is away, and SparkMissing."""
+        """Settle finished batches and submit those that have waited long enough. Raises
+        SparkMissing, and while Spark is unavailable Unavailable at most every 6 s."""
         now = self._clock.now()
         for given in [*self._given]:
             if given.ticket is None:
@@ -149,12 +150,12 @@ class SparkBatchBolt(Bolt[Any, Any]):
             raise news
 
     def flush(self) -> None:
-        """Where there is no room, wait a little: who is slow is handed less."""
+        """Pause while no batch slot is free, so that less input arrives."""
         if len(self._waiting) >= self.rows_max:
             self._clock.sleep(_ROOM_S)
 
     def figures(self) -> dict[str, float]:
-        """What waits, what is at Spark, and what Spark has finished."""
+        """Inputs that wait, rows at Spark, and sums over finished batches."""
         return {
             **self._seen.figures(),
             "waiting": len(self._waiting),
@@ -164,24 +165,24 @@ class SparkBatchBolt(Bolt[Any, Any]):
         }
 
     def result(self) -> list[JobReport]:
-        """The last batches, oldest first."""
+        """The reports of the last batches, oldest first."""
         return self._seen.last
 
     def snapshot(self) -> None:
-        """Nothing: what is not finished is emitted again."""
+        """Return nothing: the spout replays unfinished inputs."""
 
     def restore(self, state: Any) -> None:
-        """Nothing, likewise."""
+        """Do nothing: there is no state."""
 
     def cleanup(self) -> None:
-        """Spark is to stop what nobody waits for."""
+        """Cancel the unfinished jobs and close the gateway."""
         for given in self._given:
             if given.ticket is not None:
                 given.ticket.cancel()
         self._gateway.close()
 
     def _hand_over(self) -> None:
-        """The oldest `rows_max`, if there is room for another batch."""
+        """Submit the oldest `rows_max` inputs, if a batch slot is free."""
         if len(self._given) >= self.batches_max:
             return
         tuples, self._waiting = self._waiting[: self.rows_max], self._waiting[self.rows_max :]
@@ -200,7 +201,7 @@ class SparkBatchBolt(Bolt[Any, Any]):
         self._submit(self._given[-1])
 
     def _submit(self, given: Given) -> None:
-        """Hand it over; if that cannot be, now, it is as if Spark were away."""
+        """Submit a batch; an error is treated like an outage of Spark."""
         batch = replace(given.batch, run=given.lost)
         try:
             given.ticket = self._gateway.submit(self._reading.step, given.tables, batch)
@@ -208,14 +209,15 @@ class SparkBatchBolt(Bolt[Any, Any]):
             self._keep(given, SparkUnavailable(f"a batch cannot be handed over: {said(error)}"))
 
     def _tables(self, tuples: list[Tuple[Any]]) -> list[pa.Table]:
-        """One for each input. Raises Unserialisable."""
+        """One table per input stream. Raises Unserialisable."""
         records: list[list[Any]] = [[] for _ in self._columns]
         for tuple in tuples:
             records[self._index[type(tuple.record)]].append(tuple.record)
         return [one.table(found) for one, found in zip(self._columns, records, strict=True)]
 
     def _fits(self, tuple: Tuple[Any]) -> bool:
-        """Whether its record can go to Spark; it fails if not, and the others go."""
+        """Whether Spark can represent the record; if not, its tuple fails and the others are
+        submitted."""
         try:
             self._tables([tuple])
         except Unserialisable as error:
@@ -224,7 +226,7 @@ class SparkBatchBolt(Bolt[Any, Any]):
         return True
 
     def _finish(self, given: Given, ticket: Ticket) -> None:
-        """Settle a batch, or hand it over again."""
+        """Ack or fail the inputs of a batch, or submit it again."""
         try:
             table = ticket.result()
             records = [] if table is None or self._out is None else self._out.records(table)
@@ -236,7 +238,7 @@ class SparkBatchBolt(Bolt[Any, Any]):
             if given.lost > _LOST_MAX:
                 self._fail(given, error)
             else:
-                ticket.cancel()  # on a cluster it may live on
+                ticket.cancel()  # on a cluster the job may still run
                 self._submit(given)
         except SparkError as error:
             self._fail(given, error)
@@ -252,7 +254,7 @@ class SparkBatchBolt(Bolt[Any, Any]):
             self._seen.add(ticket.report())
 
     def _keep(self, given: Given, error: Unavailable) -> None:
-        """Until Spark is there: that is no attempt of any tuple."""
+        """Submit the batch again later; this does not count as an attempt of its tuples."""
         now = self._clock.now()
         given.ticket, given.again_s = None, now + _AGAIN_S
         if now >= self._told_again_s:

@@ -1,4 +1,4 @@
-"""A `spark(…)` step as an operator of a Trident stage: all rows of a batch, one job."""
+"""A `spark(…)` step as an operator of a Trident stage: one Spark job for all rows of a batch."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from sunshower.errors import SparkLost, SunshowerError, Unavailable
 from sunshower.records import Schema
-from sunshower.spark_integration.port import BatchInfo, JobReport, Ticket
-from sunshower.spark_integration.reports import Seen
-from sunshower.spark_integration.schema import Columns
-from sunshower.spark_integration.tables import Tables
+from sunshower.spark_integration.job_reports import Seen
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport, Ticket
+from sunshower.spark_integration.tables.schema import Columns
+from sunshower.spark_integration.tables.tables import Tables
 from sunshower.topologies.components import Context
-from sunshower.trident.attempts import Attempt
+from sunshower.trident.coordination.attempts import Attempt
 from sunshower.trident.stages.port import Emit, Rows
 from sunshower.trident.states.counted import CountedIn
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from sunshower.spark_integration.steps import Spark
 
 _LOG = logging.getLogger("sunshower.spark")
-_LOST_MAX = 3  # how often a batch is handed over again because Spark died
+_LOST_MAX = 3  # how often a batch is submitted again because Spark died
 
 
 @dataclass
 class Gathered:
-    """What has come of an attempt, by input; then the job, and its rows."""
+    """The rows of an attempt by input, then its job and the rows that came back."""
 
     records: list[list[Any]]
     ticket: Ticket | None = None
@@ -38,12 +38,12 @@ class Gathered:
 
 
 class SparkOperator:
-    """Gathers a batch; `ready` hands it over, and hears what Spark has made of it.
+    """Collects the rows of a batch; `ready` submits them and polls for the result.
 
-    It must see all rows of a batch: its stage has one task, or each has a job of its own. With
-    writers it commits: batches are then written in their order, each under its txid; but tables
-    are staged in the process phase, and shown when told so. Raises at its declaration
-    RecordMismatch and TopologyError.
+    The operator must get all rows of a batch: its stage has one task, or each task runs its own
+    job. With writers it commits, so batches are written in txid order. Tables are an exception:
+    they are staged in the process phase and published by `succeeded`. Raises RecordMismatch and
+    TopologyError at declaration.
     """
 
     def __init__(self, step: Spark, inputs: Sequence[Schema]) -> None:
@@ -56,7 +56,7 @@ class SparkOperator:
         self.counted: CountedIn | None = None
 
     def prepare(self, context: Context) -> None:
-        """Open a way to Spark; it starts beside the rest of the topology."""
+        """Open a gateway to Spark; the session starts in the background."""
         self._topology = context.topology
         self._task = f"{context.component}-{context.index}"
         self._broken: SunshowerError | None = None
@@ -66,20 +66,20 @@ class SparkOperator:
         self._gateway.start()
 
     def start(self, attempt: Attempt) -> Gathered:
-        """Nothing has come of it yet. Raises what was wrong with a table when it was last shown."""
+        """Return an empty batch. Raises the error that the last publication of a table raised."""
         if self._broken is not None:
             raise self._broken
         return Gathered([[] for _ in self._columns])
 
     def process(self, batch: Gathered, source: int, rows: Rows, emit: Emit) -> None:
-        """Keep rows; those that have travelled are made records again."""
+        """Keep rows; rows that came from another worker are converted to records again."""
         schema = self._columns[source].schema
         built = not rows or type(rows[0]) is schema.type
         batch.records[source] += rows if built else schema.build(rows)
 
     def ready(self, batch: Gathered, attempt: Attempt) -> bool:
-        """Hand the batch over, at the first call; then whether Spark has finished. One that was
-        lost with its Java is handed over again. Raises a SparkError: the batch has failed."""
+        """Submit the batch in the first call; then return whether Spark has finished. A batch that
+        was lost with the JVM is submitted again. Raises SparkError if the batch has failed."""
         if batch.ticket is None:
             batch.ticket = self._submit(batch, attempt)
         if not batch.ticket.done():
@@ -90,41 +90,42 @@ class SparkOperator:
             if batch.lost == _LOST_MAX:
                 raise
             batch.lost += 1
-            batch.ticket.cancel()  # on a cluster it may live on
+            batch.ticket.cancel()  # on a cluster the job may still run
             batch.ticket = self._submit(batch, attempt)
             return False
         self._seen.add(batch.ticket.report())
         return True
 
     def finish(self, batch: Gathered, attempt: Attempt, emit: Emit) -> None:
-        """Emit what Spark made of the batch, when it is `ready`."""
+        """Emit the rows of the result, once `ready` has returned True."""
         if batch.table is not None and self._out is not None:
             emit(self._out.records(batch.table))
 
     def give_up(self, batch: Gathered) -> None:
-        """Let Spark stop what nobody waits for."""
+        """Cancel the job of an attempt that has failed."""
         if batch.ticket is not None and not batch.ticket.done():
             batch.ticket.cancel()
 
     def figures(self) -> dict[str, float]:
-        """What Spark has done for this task."""
+        """Sums over the finished batches of this task."""
         return self._seen.figures()
 
     def result(self) -> list[JobReport]:
-        """The last batches, oldest first."""
+        """The reports of the last batches, oldest first."""
         return self._seen.last
 
     def succeeded(self, txid: int) -> None:
-        """Show the batches up to this one. What is away is told later, what is wrong by `start`."""
+        """Publish the batches up to `txid`. After an outage a later call publishes them; any other
+        error is raised by the next `start`."""
         try:
             self._tables.publish(txid)
-        except Unavailable as error:  # the next word stands for this one
+        except Unavailable as error:  # the next call publishes this batch too
             _LOG.warning("batch %d is shown later: %s", txid, error)
         except SunshowerError as error:
             self._broken = error
 
     def cleanup(self) -> None:
-        """Spark is not needed any more."""
+        """Close the gateway and the tables."""
         self._gateway.close()
         self._tables.close()
 

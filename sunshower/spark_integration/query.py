@@ -1,4 +1,4 @@
-"""A transform that is a query: what it may name, and the views that stand for that."""
+"""A transform that is an SQL query, and the temporary views that its table names refer to."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from sunshower.errors import TopologyError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-INPUT = "batch"  # what a single input is called
+INPUT = "batch"  # the view of a single input
 
 
 @dataclass(frozen=True)
 class Query:
-    """Called as any transform is, with its inputs and the batch, it makes the views itself."""
+    """A transform that registers its inputs and static tables as views and queries them."""
 
     text: str
     inputs: tuple[str, ...] = (INPUT,)
 
     def __call__(self, *given: Any) -> DataFrame:
-        """Its result. Spark has looked up all names by then, and the views are gone."""
+        """Return the result. Spark resolves names here, so the views can be dropped."""
         *frames, batch = given
         named = [*zip(self.inputs, frames, strict=True), *batch.tables.items()]
         with _views(frames[0].sparkSession, named) as session:
@@ -31,8 +31,8 @@ class Query:
 
 
 def check_names(inputs: Sequence[str], tables: Sequence[str]) -> None:
-    """Raise TopologyError for what cannot be a view, and for two of one name; Spark takes capital
-    and small letters for the same."""
+    """Raise TopologyError for a name that cannot be a view, or that is used twice (Spark ignores
+    case)."""
     there: dict[str, str] = {}
     for kind, name in (*(("input", one) for one in inputs), *(("table", one) for one in tables)):
         if not (name.isidentifier() and name.isascii()):
@@ -51,7 +51,7 @@ def check_names(inputs: Sequence[str], tables: Sequence[str]) -> None:
 
 @contextmanager
 def _views(session: SparkSession, named: Sequence[tuple[str, Any]]) -> Iterator[SparkSession]:
-    """Views, as long as they are needed: other steps run in this session, too."""
+    """Register views and drop them at the end, because other steps share this session."""
     catalog = session._jsparkSession.sessionState().catalog()  # the public one would uncache them
     try:
         for name, frame in named:

@@ -1,4 +1,4 @@
-"""What a user writes: `spark(transform, out=Record)`, what it joins with, and where it writes."""
+"""The user API: `spark(transform, out=Record)`, its static tables, and its writers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from sunshower.errors import TopologyError, Unserialisable
-from sunshower.spark_integration.local import LocalSpark
-from sunshower.spark_integration.normal import normalise
 from sunshower.spark_integration.operator import SparkOperator
-from sunshower.spark_integration.port import (
+from sunshower.spark_integration.query import INPUT, Query, check_names
+from sunshower.spark_integration.sessions.local_spark import LocalSpark
+from sunshower.spark_integration.sessions.spark_port import (
     BatchInfo,
     Place,
     Reads,
@@ -24,47 +24,41 @@ from sunshower.spark_integration.port import (
     Transform,
     Writer,
 )
-from sunshower.spark_integration.query import INPUT, Query, check_names
-from sunshower.spark_integration.schema import Columns
-from sunshower.spark_integration.tables import Tables
+from sunshower.spark_integration.tables.arrow_types import normalise
+from sunshower.spark_integration.tables.schema import Columns
+from sunshower.spark_integration.tables.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from sunshower.trident.streams import BatchStream
+    from sunshower.trident.declaration.streams import BatchStream
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # hdfs://…, s3a://…, file:/…
 
 
 @dataclass(frozen=True)
 class Spark:
-    """A transform as a value: where it runs, what it gives, and what is done with that.
-
-    `transform(df, batch)` is handed a DataFrame for each input, and BatchInfo last; it returns a
-    DataFrame. Its rows come back as records of `out`, or go where `.write(…)` says, or both.
-    """
+    """A transform, where it runs, its output record type, and its writers. `transform(df, batch)`
+    gets one DataFrame per input, then a BatchInfo, and returns a DataFrame. Its rows come back as
+    records of `out`, go to the writers of `.write(…)`, or both."""
 
     step: Step
     where: Place = field(default_factory=LocalSpark)
 
     @property
     def out(self) -> Any:
-        """The record type of what comes back; None: nothing does."""
+        """The record type of the rows that come back; None if none do."""
         return self.step.out
 
     def write(self, writer: Writer) -> Spark:
-        """Also call `writer(result, batch)`: `table(…)`, `parquet(…)`, `saved_as(…)`, any function.
-
-        `table` is in `tables.py`.
-        """
+        """Add a writer, called as `writer(result, batch)` for each batch. It may be `table(…)` (in
+        `tables.py`), `parquet(…)`, `saved_as(…)`, or any function."""
         return replace(self, step=replace(self.step, writers=(*self.step.writers, writer)))
 
     def __call__(self, stream: BatchStream[Any], *others: BatchStream[Any]) -> BatchStream[Any]:
-        """What `stream.apply(spark(…))` comes to: each batch whole, in one task, one job.
-
-        The rows of `others`, of the same group of batches, are further inputs. Raises TopologyError
-        and RecordMismatch.
-        """
+        """Implements `stream.apply(spark(…))`: one job per batch, in one task. The streams of
+        `others`, from the same batch group, are further inputs. Raises TopologyError and
+        RecordMismatch."""
         operator = SparkOperator(self, [one.schema for one in (stream, *others)])
         draft = stream.tip.stage
         for one in Tables(self.step.writers).tables:
@@ -73,8 +67,7 @@ class Spark:
         return whole.operate(operator, *others, fields=() if self.out is None else self.out)
 
     def check_inputs(self, inputs: Sequence[Columns]) -> None:
-        """Raise TopologyError if the transform has no place for these inputs and the batch, or no
-        names."""
+        """Raise TopologyError for too many inputs for the transform, or colliding names."""
         count = len(inputs)
         if isinstance(self.step.transform, Query):
             check_names(_names(inputs), [*self.step.tables])
@@ -87,7 +80,8 @@ class Spark:
             ) from None
 
     def reading(self, *inputs: Columns) -> Spark:
-        """The same for inputs like these. Raises TopologyError if it takes others."""
+        """This step, bound to its inputs. Raises TopologyError if the transform does not accept
+        them."""
         self.check_inputs(inputs)
         if self.step.reads is not None:
             self.step.reads.check(inputs[0].arrow)
@@ -104,7 +98,7 @@ class Spark:
 
 
 def _names(inputs: Sequence[Columns]) -> tuple[str, ...]:
-    """What a query calls them: by their record types, a single one `batch`."""
+    """View names of a query's inputs: their record types, or `batch` for a single one."""
     return tuple(one.kind.path for one in inputs) if len(inputs) > 1 else (INPUT,)
 
 
@@ -117,15 +111,15 @@ def spark(
     timeout_s: float = 600.0,
     reads: Reads | None = None,
 ) -> Spark:
-    """A step for Spark. See Spark, and spark_sql for one that is a query.
+    """Declare a step for Spark; see Spark, and spark_sql for a query.
 
-    `tables` are static ones to join with: `batch.tables["pages"]`. Each is an Arrow table, the path
-    of Parquet files, or a function of the session. `where` is
-    LocalSpark(…), the default, or RayDPSpark(…). `timeout_s` is for one batch, once it runs.
-    `reads`: the rows of the (first) input only say what Spark is to read, as KafkaRows(…) has it.
+    `tables` are static tables to join with (`batch.tables["pages"]`): each is an Arrow table, the
+    path of Parquet files, or a function of the session. `where` is LocalSpark(…) (default) or
+    RayDPSpark(…). `timeout_s` limits the run time of one batch. With `reads`, as KafkaRows(…), the
+    rows of the first input only say what Spark reads.
 
-    Raises RecordMismatch for a field of `out` that Spark cannot have, TopologyError for anything
-    else that cannot work.
+    Raises RecordMismatch for a field of `out` that Spark cannot represent, TopologyError for any
+    other error in the declaration.
     """
     if not callable(transform):
         raise TopologyError(f"spark({transform!r}): give a function of (df, batch)")
@@ -139,15 +133,15 @@ def spark(
 
 
 def spark_sql(query: str, **more: Any) -> Spark:
-    """A step that is a query over views: its `tables`, and `batch`; several inputs have the names
-    of their record types. Raises as `spark`."""
+    """Declare a step that runs an SQL query over the views `batch` and `tables`. Several inputs are
+    named after their record types. Raises like `spark`."""
     found = spark(Query(query), **more)
     check_names((INPUT,), [*found.step.tables])
     return found
 
 
 def _checked(table: Static, name: str) -> Static:
-    """A table to join with, as it is to travel. Raises TopologyError for what Spark cannot have."""
+    """A static table, normalised. Raises TopologyError for one that Spark cannot represent."""
     if isinstance(table, (str, PurePath)):
         return _located(table)
     try:
@@ -164,24 +158,24 @@ def _checked(table: Static, name: str) -> Static:
 
 
 def _located(path: str | PurePath) -> str:
-    """Where it is from here: workers, and Spark's Java, have working directories of their own."""
+    """The absolute path: workers and the JVM have other working directories."""
     found = str(path)
     return found if _SCHEME.match(found) else str(Path(found).absolute())
 
 
 def parquet(folder: str | PurePath) -> Writer:
-    """Each batch as Parquet files in `folder`/batch=`id`; the same id again replaces its files."""
+    """Write each batch as Parquet files to `folder`/batch=`id`; the same id replaces its files."""
     return Saved("parquet", {}, _located(folder))
 
 
 def saved_as(format: str, **options: str) -> Writer:  # noqa: A002
-    """Each batch appended as Spark's `format`: "jdbc", "kafka", …, with its options."""
+    """Append each batch in Spark's `format` ("jdbc", "kafka", …) with its options."""
     return Saved(format, options)
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A writer by one of Spark's formats."""
+    """A writer for one of Spark's formats."""
 
     format: str
     options: Mapping[str, str]
@@ -193,7 +187,6 @@ class Saved:
         return f"{self.format}({self.folder!r})"
 
     def __call__(self, result: DataFrame, batch: BatchInfo) -> None:
-        """Write a batch."""
         writer = result.write.format(self.format).options(**self.options)
         if self.folder is None:
             writer.mode("append").save()

@@ -1,1 +1,1 @@
-"""What to run: spouts, bolts and their groupings, checked as they are declared, then frozen."""
+"""Declares topologies: spouts, bolts and groupings, checked on declaration, then frozen."""

@@ -1,4 +1,4 @@
-"""What a user writes: spouts and bolts, and what they are handed while they run."""
+"""The classes a user writes, spouts and bolts, and the objects that their methods receive."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ DEFAULT = "default"
 
 
 def tell_nobody(key: Any, value: Any) -> None:
-    """There is no history: nothing happens."""
+    """Do nothing: the run has no event log."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """Where a task finds itself. `index` counts the tasks of one component from 0.
+    """The position of a task in its topology. `index` counts the tasks of one component from 0.
 
-    `clock` is the one that the topology runs by: what looks at the time there, and not at the
-    machine's, runs unchanged in a simulator, where hours pass in a second.
+    `clock` is the clock of the topology: code that uses it instead of the machine's runs unchanged
+    in a simulator, where hours pass in a second.
     """
 
     topology: str
@@ -41,23 +41,23 @@ class Context:
     index: int
     parallelism: int
     tasks: Mapping[str, Sequence[int]] = field(default_factory=dict)  # component id → task ids
-    committed: int = 0  # of records() and tables(): settled in former lives; they are passed over
+    committed: int = 0  # records settled before a restart, which the task skips
     clock: Clock = field(default_factory=SystemClock, compare=False, repr=False)
     tell: Callable[[Any, Any], None] = field(default=tell_nobody, compare=False, repr=False)
     note: Callable[[Any, Any], None] = field(default=tell_nobody, compare=False, repr=False)
 
     def wrote(self, key: Any, value: Any = None) -> None:
-        """Say that this task has just written something out: a file, a database, a counter.
+        """Report that this task has just written to a file, a database or a counter.
 
-        An experiment keeps it in its history, at once and in order, to judge by it whether anything
-        is missing there or came twice; without one this does nothing. Both are plain values, such
+        The event log of an experiment keeps it, at once and in order, to check that no write is
+        missing or duplicated; without an event log this does nothing. Both are plain values, such
         as an id and a count.
         """
         self.tell(key, value)
 
     def noted(self, event: str, **facts: Any) -> None:
-        """Say that something has happened here that is worth a line in the history of an experiment
-        and is no write: nobody is judged by it. Facts are plain values."""
+        """Add an event that is no write to the event log of an experiment. No check uses it. Facts
+        are plain values."""
         self.note(event, facts)
 
 
@@ -83,10 +83,10 @@ class Tuple(Protocol[Out_co]):
 
 
 class Collector(Protocol[In_contra]):
-    """A manual bolt's hands. Storm: org.apache.storm.task.OutputCollector.
+    """The output of a manual bolt. Storm: org.apache.storm.task.OutputCollector.
 
-    A second ack or fail of one tuple, and an emit anchored to a settled tuple, raise
-    AlreadySettled at once (Storm unbalances the tree in silence until the timeout).
+    A second ack or fail of one tuple, and an emit anchored to a settled tuple, raise AlreadySettled
+    at once (Storm corrupts the XOR of the tree, which then times out).
     """
 
     def emit(
@@ -98,8 +98,8 @@ class Collector(Protocol[In_contra]):
     ) -> None:
         """Send `record` to the stream's subscribers, as part of the trees of all `anchors`.
 
-        Without anchors nobody follows it. The same tuple may stand in `anchors` twice.
-        Raises BadEmit for a record that does not fit or a stream that is not declared.
+        Without anchors it is untracked. The same tuple may be in `anchors` twice. Raises BadEmit
+        for a record that does not fit or a stream that is not declared.
         """
 
     def emit_direct(
@@ -113,20 +113,20 @@ class Collector(Protocol[In_contra]):
         """Send to one task of a direct stream. Raises BadEmit if it does not subscribe."""
 
     def ack(self, tuple: Tuple[Any]) -> None:
-        """This bolt is done with `tuple`."""
+        """This bolt has processed `tuple`."""
 
     def fail(self, tuple: Tuple[Any], reason: str | BaseException = "") -> None:
-        """`tuple` cannot be processed: its spout hears why and where, at once.
+        """`tuple` cannot be processed: its spout gets the reason and the place at once.
 
-        An exception is told as if the `execute` of this tuple had raised it.
+        An exception is reported as if the `execute` of this tuple had raised it.
         """
 
     def reset_timeout(self, tuple: Tuple[Any]) -> None:
-        """Give the trees of `tuple` a full timeout again, from when the spout hears of it."""
+        """Give the trees of `tuple` a full timeout again, once the spout gets the request."""
 
 
 class SpoutCollector(Protocol[In_contra]):
-    """A manual spout's hands. Storm: org.apache.storm.spout.SpoutOutputCollector."""
+    """The output of a manual spout. Storm: org.apache.storm.spout.SpoutOutputCollector."""
 
     def emit(self, record: In_contra, message_id: Any = None, *, stream: str = DEFAULT) -> None:
         """Send `record`. With a message id its tree is tracked, and ack or fail follows."""
@@ -137,7 +137,7 @@ class SpoutCollector(Protocol[In_contra]):
         """Send to one task of a direct stream. Raises BadEmit if it does not subscribe."""
 
     def finish(self) -> None:
-        """There will never be another record: the topology may end once all is acked."""
+        """Declare that no record will follow: the topology may end once all are acked."""
 
 
 class Spout(Generic[Out_co]):
@@ -145,17 +145,17 @@ class Spout(Generic[Out_co]):
 
     For logs with offsets there is LogSpout.
 
-    What one of them raises, or `open`, stops this task alone: it is tried again after a back-off,
-    and quarantined in the end. What `ack`, `fail` and `close` raise is told, and the task goes on.
-    Nothing here may block. Of `records` and `tables` the framework names, keeps and replays each
-    record; `next_tuple` emits with message ids of its own, and may say `replay = False`.
-    Storm: org.apache.storm.spout.ISpout.
+    An error of these methods, or of `open`, affects this task alone: it is retried after a
+    back-off, and finally quarantined. Errors of `ack`, `fail` and `close` are reported, and the
+    task continues. No method may block. The framework numbers, keeps and replays each record of
+    `records` and `tables`; `next_tuple` emits with its own message ids, and may set
+    `replay = False`. Storm: org.apache.storm.spout.ISpout.
     """
 
-    emits: Any = None  # record type or field names, when only the instance knows, not its class
+    emits: Any = None  # record type or field names, if only the instance knows them
     streams: ClassVar[Mapping[str, Any]] = {}  # further streams: id → record type or field names
     tick_s: float | None = None  # as Bolt.tick_s
-    replay: bool = True  # False is for `next_tuple` and `poll`: they emit again what failed, or not
+    replay: bool = True  # False: `next_tuple` or `poll` decides itself what to replay
 
     def open(self, context: Context) -> None:
         """Called once per task, before the first record."""
@@ -163,26 +163,25 @@ class Spout(Generic[Out_co]):
     def records(self) -> Iterator[Out_co | None]:
         """Yield record after record; None for "nothing now"; return when there is no more.
 
-        Message ids are 0, 1, 2 … in the order of the records. A task that is started again, or
-        whose source has raised, goes on after the records that are settled, in an iterator that is
-        asked for anew and passed over so far: it must give the same records in the same order.
+        Message ids are 0, 1, 2 … in the order of the records. After a restart of the task, or an
+        error of the source, the framework calls this again and skips the records that are settled:
+        it must yield the same records in the same order.
         """
         raise NotImplementedError
 
     def tables(self) -> Iterator[pa.Table | None]:
         """As `records`, many at a time: an Arrow table with the fields as columns.
 
-        Each row is a record with a tree of its own; message ids count rows, also where a task that
-        is started again goes on.
+        Each row is a record with a tree of its own; message ids count rows, also after a restart.
         """
         raise NotImplementedError
 
     def next_tuple(self, out: SpoutCollector[Any]) -> None:
-        """Emit what is there now, if anything, and return. Asked again while room is left.
+        """Emit what is available now, if anything, and return. Called again while credit is left.
 
-        If it raises, what it has emitted is sent, and the same spout is asked again later. Where a
-        task that is started again begins is up to `open`: keep what `ack` says where the source is
-        (offsets, rows marked as done). What was open when it died is not emitted again.
+        If it raises, what it has emitted is sent, and the same spout is called again later. `open`
+        decides where a restarted task begins: store what `ack` reports at the source (offsets, rows
+        marked as done). Records that were pending at a crash are not emitted again.
         """
         raise NotImplementedError
 
@@ -190,51 +189,51 @@ class Spout(Generic[Out_co]):
         """Called every `tick_s` of the declaration; nothing can be emitted here.
 
         The times are exact: the first one `tick_s` after the start, each next one `tick_s` later,
-        however late this one was. What was missed meanwhile is left out, not made up for.
+        however late this one was. Ticks that were missed meanwhile are skipped.
         """
 
     def ack(self, message_id: Any) -> None:
-        """All that came of the record is processed, or it is safely among the dead letters."""
+        """The whole tree of the record is processed, or the record is stored as a dead letter."""
 
     def fail(self, message_id: Any, failure: Failure) -> None:
         """The record's tree failed.
 
-        It is in line to be emitted again, by the spout's Retry, whose attempts `failure.attempt`
-        may exceed: deaths do not count. With `next_tuple` and `replay = False` that is up to you.
+        The spout's Retry schedules the replay. `failure.attempt` may exceed its attempts, because
+        crashes do not count. With `next_tuple` and `replay = False` the replay is up to you.
         """
 
     def activate(self) -> None:
         """Called after `open`, and when a topology that was deactivated is activated again."""
 
     def deactivate(self) -> None:
-        """Called when the topology is deactivated: nothing is asked until `activate`.
+        """Called when the topology is deactivated: no record is requested until `activate`.
 
-        ack and fail go on. Storm: org.apache.storm.spout.ISpout.
+        ack and fail continue. Storm: org.apache.storm.spout.ISpout.
         """
 
     def snapshot(self) -> Any:
-        """Optional, of `next_tuple`: all that this task must know to go on in another process.
+        """Optional, for `next_tuple`: return the state that this task needs in another process.
 
-        Called before `close` when a rebalance moves the task; any value that pickle can carry.
+        Called before `close` when a rebalance moves the task; any value that can be pickled.
         """
         raise NotImplementedError
 
     def restore(self, state: Any) -> None:
-        """What `snapshot` has returned elsewhere. Called after `open`."""
+        """Receive what `snapshot` returned in another process. Called after `open`."""
         raise NotImplementedError
 
     def close(self) -> None:
         """Called when the topology stops. Not called when the process is killed."""
 
     def figures(self) -> Mapping[str, float]:
-        """What else there is to see of this task, by name; asked a few times a second.
+        """Return further figures of this task by name; called a few times a second.
 
-        Names with a slash, such as `topic[3]/lag`, are details: they stand in `--json` alone.
+        Names with a slash, such as `topic[3]/lag`, are details: only `--json` shows them.
         """
         return {}
 
     def result(self) -> Any:
-        """What `Run.results(component)` returns for this task, asked before the topology stops."""
+        """Return this task's part of `Run.results(component)`; called before the topology stops."""
         return None
 
 
@@ -244,19 +243,19 @@ class Bolt(Generic[In_contra, Out_co]):
     Storm: org.apache.storm.task.IBolt, org.apache.storm.topology.IBasicBolt.
     """
 
-    emits: Any = None  # record type or field names, when only the instance knows, not its class
+    emits: Any = None  # record type or field names, if only the instance knows them
     streams: ClassVar[Mapping[str, Any]] = {}  # further streams: id → record type or field names
-    tick_s: float | None = None  # how often `tick` is called where the declaration does not say
+    tick_s: float | None = None  # seconds between ticks, unless the declaration has tick_s
 
     def check_input(self, schema: Schema) -> None:
         """Called at the declaration of an instance, for each of its inputs.
 
-        Raise RecordMismatch for records that this bolt can never use.
+        Raise RecordMismatch for records that this bolt can never process.
         """
 
     def prepare(self, context: Context) -> None:
-        """Called before the first record. If it raises, a new bolt is made and asked later; its
-        records wait. After `task_errors_max` times in a row the task is quarantined: they fail."""
+        """Called before the first record. If it raises, it is called again later on a new bolt, and
+        records wait. After `task_errors_max` errors in a row the task is quarantined: they fail."""
 
     def process(self, record: In_contra) -> Iterable[Out_co | OnStream] | None:
         """Yield = emit, anchored to `record`; return = ack; raise = fail with the reason.
@@ -266,39 +265,39 @@ class Bolt(Generic[In_contra, Out_co]):
         raise NotImplementedError
 
     def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
-        """Storm's own control: emit with anchors; ack or fail each tuple once, now or later.
+        """Manual control as in Storm: emit with anchors; ack or fail each tuple once, now or later.
 
-        An exception fails `tuple`, even if this call has acked it; a fail before it stands. What
-        was emitted by then is sent all the same.
+        An exception fails `tuple`, even if this call has acked it; an earlier fail keeps its
+        reason. What was emitted before is sent.
         """
         raise NotImplementedError
 
     def tick(self) -> Iterable[Out_co | OnStream] | None:
         """Called every `tick_s` of the declaration, between two batches; times as in Spout.tick.
 
-        What it yields is sent without anchors: nobody follows it (nor Storm's tick tuples). A
-        manual bolt may also use the collector that `execute` was handed: emit with anchors it
-        holds, ack, fail. While a receiver has no room the tick waits, `tick_s` at most.
-        Storm: topology.tick.tuple.freq.secs, in whole seconds.
+        What it yields is sent untracked, without anchors (like Storm's tick tuples). A manual bolt
+        may also use the collector that `execute` received: emit with anchors it holds, ack, fail.
+        While a receiver has no credit the tick waits, `tick_s` at most. Storm:
+        topology.tick.tuple.freq.secs, in whole seconds.
         """
         return None
 
     def flush(self) -> None:
-        """Called after each batch of inputs, before their acks leave: make durable what you wrote.
+        """Called after each batch of inputs, before their acks are sent: make your writes durable.
 
-        If it raises nothing is sent, and the whole batch fails, with all that it has emitted for.
+        If it raises, nothing is sent, and the whole batch fails.
         """
 
     def snapshot(self) -> Any:
-        """Optional: all that this task must know to go on in another process.
+        """Optional: return the state that this task needs to continue in another process.
 
-        Called before `cleanup` when a rebalance moves the task; any value that pickle can carry.
-        A class without it stays where it is.
+        Called before `cleanup` when a rebalance moves the task; any value that can be pickled. A
+        class without it stays on its worker.
         """
         raise NotImplementedError
 
     def restore(self, state: Any) -> None:
-        """What `snapshot` has returned elsewhere. Called after `prepare`."""
+        """Receive what `snapshot` returned in another process. Called after `prepare`."""
         raise NotImplementedError
 
     def cleanup(self) -> None:
@@ -309,13 +308,13 @@ class Bolt(Generic[In_contra, Out_co]):
         return {}
 
     def result(self) -> Any:
-        """What `Run.results(component)` returns for this task, asked before the topology stops."""
+        """Return this task's part of `Run.results(component)`; called before the topology stops."""
         return None
 
 
 @dataclass(frozen=True)
 class Derived:
-    """What a batch bolt makes of a table: output rows and, for each, the input row it came from.
+    """The result of a batch bolt: output rows and, for each, the input row it came from.
 
     `rows` has m rows; `parents` has shape (m,), integers in [0, number of input rows).
     """
@@ -325,7 +324,7 @@ class Derived:
 
 
 class BatchBolt(Generic[In_contra, Out_co]):
-    """A step on Arrow columns: Arrow speed, still tracked per tuple. One table per call."""
+    """A bolt on Arrow columns, still tracked per tuple. One table per call."""
 
     tick_s: float | None = None  # as Bolt.tick_s
 
@@ -334,13 +333,13 @@ class BatchBolt(Generic[In_contra, Out_co]):
 
     @abstractmethod
     def process(self, table: pa.Table) -> Derived | None:
-        """Make rows of rows: `table` has the input's fields as columns.
+        """Compute output rows: `table` has the input's fields as columns.
 
-        None: all rows are done and made nothing. If it raises, every row of the table fails.
+        None: all rows are processed and emitted nothing. If it raises, all rows of the table fail.
         """
 
     def tick(self) -> pa.Table | None:
-        """As Bolt.tick; a table goes out without anchors."""
+        """As Bolt.tick; a returned table is sent without anchors."""
         return None
 
     def flush(self) -> None:
@@ -363,7 +362,7 @@ class BatchBolt(Generic[In_contra, Out_co]):
 
 
 class BatchFunction(Protocol):
-    """What `@batch` makes of a function; a plain function of a record has no such mark."""
+    """The result of `@batch`: a function with a mark that plain functions do not have."""
 
     __sunshower_batch__: bool
 

@@ -1,4 +1,4 @@
-"""A graph as a page to read: aligned text for a terminal, Mermaid for a drawing."""
+"""Renders a graph: aligned text for a terminal, or a Mermaid flowchart."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from sunshower.topologies.groupings import describe as word
 
 
 def as_text(graph: Graph) -> str:
-    """Each component with its tasks, level, inputs and streams; ends without a newline."""
+    """Return each component with its tasks, level, inputs and streams, without a final newline."""
     width = max(map(len, graph.components), default=0)
     blocks = ["\n".join(_block(c, width)) for c in graph.components.values()]
     return "\n\n".join([f"topology {graph.id}: {_tracking(graph.config)}", *blocks])
 
 
 def as_mermaid(graph: Graph) -> str:
-    """A Mermaid flowchart: spouts are rounded, an arrow's text is its grouping."""
-    number = {id: f"c{n}" for n, id in enumerate(graph.components)}  # an id may hold any mark
+    """Return a Mermaid flowchart: spouts are rounded, an arrow's text is its grouping."""
+    number = {id: f"c{n}" for n, id in enumerate(graph.components)}  # ids may not suit Mermaid
     lines = ["flowchart LR"]
     for component in graph.components.values():
         left, right = ("([", "])") if component.level.is_spout else ("[", "]")

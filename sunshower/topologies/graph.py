@@ -1,4 +1,4 @@
-"""The frozen graph: what a checked declaration comes to, and all the runtime reads of it."""
+"""The frozen graph: the checked declaration of a topology, as the runtime reads it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sunshower.topologies.retry import DEAD_LETTERS, Retry
 
 
 class Level(Enum):
-    """How a component's code is called. One mechanism carries them all."""
+    """How the runtime calls a component's code."""
 
     RECORDS = "spout: records()"
     TABLES = "spout: tables()"
@@ -38,7 +38,7 @@ class Level(Enum):
 
     @property
     def keeps_numbers(self) -> bool:
-        """Whether a message has the same number in every life of its spout."""
+        """Whether a message keeps its number when the spout task restarts."""
         return self.counts_records or self is Level.LOG
 
 
@@ -48,12 +48,12 @@ class StreamSpec:
 
     id: str
     schema: Schema
-    direct: bool = False  # only emit_direct reaches it
+    direct: bool = False  # only emit_direct sends on it
 
 
 @dataclass(frozen=True)
 class Subscription:
-    """One input of a bolt: a stream of another component, and how its records are shared out."""
+    """One input of a bolt: a stream of another component, and its grouping."""
 
     source: str
     stream: str
@@ -64,8 +64,8 @@ class Subscription:
 class Component:
     """A spout or a bolt as declared. `implementation` is a function, a class, or an instance.
 
-    `message_timeout_s` is that of its trees, if it is a spout; None: as Config has it. `tick_s` is
-    how often its `tick` is called; None: never.
+    `message_timeout_s` applies to a spout's trees; None: that of Config. `tick_s` is the time
+    between two calls of `tick`; None: never.
     """
 
     id: str
@@ -80,11 +80,11 @@ class Component:
 
     @property
     def reads_dead_letters(self) -> bool:
-        """Whether it is a bolt that dead letters go to."""
+        """Whether it is a bolt that reads dead letters."""
         return any(read.stream == DEAD_LETTERS for read in self.inputs)
 
     def instance(self) -> Any:
-        """The object (or function) of one task: tasks never share one, not even in one worker."""
+        """Return the object (or function) of one task: no two tasks share an object."""
         if isinstance(self.implementation, type):
             return self.implementation()
         if callable(self.implementation) and not hasattr(self.implementation, "process"):
@@ -94,9 +94,9 @@ class Component:
 
 @dataclass(frozen=True)
 class Graph:
-    """A whole topology, checked: what a subscription names (component, stream, fields) exists.
+    """A checked topology: every component, stream and field in a subscription exists.
 
-    Raises ConfigError where what a spout declares for itself contradicts `config`.
+    Raises ConfigError if a spout's own settings contradict `config`.
     """
 
     id: str
@@ -120,30 +120,30 @@ class Graph:
 
     @property
     def unavailable(self) -> tuple[type[BaseException], ...]:
-        """The exception types that the spouts' Retry names as outages of a dependency."""
+        """The exception types that the spouts' Retry declares as outages of a dependency."""
         retries = [spout.retry for spout in self.spouts if spout.retry is not None]
         return tuple({kind: None for retry in retries for kind in retry.unavailable})
 
     def config_of(self, component: Component) -> Config:
-        """The settings as `component` has them: its own over those of the topology."""
+        """Return the settings of `component`: its own over those of the topology."""
         if component.message_timeout_s is None:
             return self.config
         return replace(self.config, message_timeout_s=component.message_timeout_s)
 
     def subscribers(self, source: str, stream: str) -> Iterator[tuple[Component, Subscription]]:
-        """Every (bolt, subscription) that reads `stream` of `source`, in declared order."""
+        """Yield every (bolt, subscription) that reads `stream` of `source`, in declared order."""
         for bolt in self.bolts:
             for subscription in bolt.inputs:
                 if (subscription.source, subscription.stream) == (source, stream):
                     yield bolt, subscription
 
     def may_hold(self, source: str) -> bool:
-        """Whether a bolt that a record of `source` can reach may keep it before it acks it."""
+        """Whether a bolt downstream of `source` may keep tuples before it acks them."""
         reached = self.downstream(source)
         return any(bolt.id in reached and bolt.level is Level.EXECUTE for bolt in self.bolts)
 
     def downstream(self, source: str) -> set[str]:
-        """The ids of all components that a record of `source` can reach."""
+        """Return the ids of all components that a record of `source` can reach."""
         found: set[str] = set()
         frontier = [source]
         while frontier:

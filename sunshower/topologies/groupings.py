@@ -1,4 +1,4 @@
-"""The groupings: which tasks of a subscriber get a record, as declared, not as carried out."""
+"""Declarations of groupings: which tasks of a subscriber receive a record."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Fields:
 
 @dataclass(frozen=True)
 class PartialKey:
-    """Each key has two tasks, always the same; the one this sender used less gets the record."""
+    """Each key has two fixed tasks; the one to which this sender has sent fewer gets the record."""
 
     fields: tuple[str, ...]
 
@@ -33,12 +33,12 @@ class All:
 
 @dataclass(frozen=True)
 class Global:
-    """Everything to the task with the lowest id."""
+    """Every record to the task with the lowest id."""
 
 
 @dataclass(frozen=True)
 class NoneGrouping:
-    """A task drawn at random for each record (Storm: random, though documented as shuffle)."""
+    """A random task for each record (as in Storm, which documents it as shuffle)."""
 
 
 @dataclass(frozen=True)
@@ -52,21 +52,21 @@ class LocalOrShuffle:
 
 
 class CustomGrouping(Protocol):
-    """A grouping of the user's own; one object per sending task and subscription."""
+    """A user-defined grouping; one object per sending task and subscription."""
 
     def prepare(self, targets: Sequence[int]) -> None:
         """Called once, before the first record, with the subscriber's task ids, ascending."""
 
     def choose(self, record: Any) -> Sequence[int]:
-        """The task ids, out of `targets`, that get `record`.
+        """Return the task ids, out of `targets`, that get `record`.
 
-        An empty answer drops it, and acks it when it goes nowhere else.
+        An empty result drops it, and acks it if it goes nowhere else.
         """
 
 
 @dataclass(frozen=True)
 class Custom:
-    """What a CustomGrouping object says."""
+    """The grouping of a CustomGrouping object."""
 
     grouping: CustomGrouping
 
@@ -77,7 +77,7 @@ Grouping: TypeAlias = (
 
 
 def describe(grouping: Grouping) -> str:
-    """A grouping in the DSL's own words: `fields(word)`, `shuffle`, `global`."""
+    """Return a grouping as in the DSL: `fields(word)`, `shuffle`, `global`."""
     match grouping:
         case Fields(fields=fields):
             return f"fields({', '.join(map(str, fields))})"

@@ -1,4 +1,4 @@
-"""What a user writes for a log with offsets: a spout that names its records and keeps its place."""
+"""The base class of spouts for logs with offsets, which number their records themselves."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 class Unreadable(NamedTuple):
-    """A place of the log without a record: what stands there makes none, or is gone.
+    """A position of the log without a record: it is unreadable, or was removed.
 
     It becomes a dead letter at once, with `record` in it, and is acked when that is processed.
-    Where there are no dead letters, the topology halts; unless `halts` is False: then it is told in
-    the log, and counts as acked.
+    Without dead letters the topology halts; if `halts` is False, it is logged instead, and counts
+    as acked.
     """
 
     number: int
-    record: Mapping[str, Any]  # what the dead letter tells of it: field → value
+    record: Mapping[str, Any]  # the content of the dead letter: field → value
     reason: str
     exception: str = ""  # the exception's type
     halts: bool = True
@@ -30,55 +30,54 @@ class Unreadable(NamedTuple):
 
 @dataclass(slots=True)
 class Polled(Generic[Out_co]):
-    """What one poll gave: n records, and what has become of others.
+    """The result of one poll: n records, and news of others.
 
-    `gone`: half-open ranges of numbers that are not this spout's any more. What is open of them is
-    forgotten before the records of this poll are taken in; nobody is told of its end.
+    `gone`: half-open ranges of numbers that no longer belong to this spout. Those pending are
+    dropped before the records of this poll are added; neither ack nor fail follows.
     """
 
     numbers: NDArray[np.int64]  # shape (n,), of the records
     records: Sequence[Out_co | OnStream]
     unreadable: Sequence[Unreadable] = ()
     gone: Sequence[tuple[int, int]] = ()
-    ended: bool = False  # nothing will ever come after this
+    ended: bool = False  # no record will follow
 
 
 class LogSpout(Spout[Out_co]):
-    """A source that can be read again from any place, such as a partition of Kafka: write `poll`.
+    """A source that can be read again from any position, such as a Kafka partition: write `poll`.
 
-    Records come many at a time, each with a number of the spout's own: an int64, the same in every
-    life. The framework names, keeps and replays them, as those of `records`; but where a new life
-    begins is the spout's matter: it keeps how far it is, by what `acked` says, wherever it likes.
-    With `replay = False`, also of an instance, what fails is told to `fail`, and forgotten.
-    With `refetches = True`, likewise, no record is kept: what has failed is asked for again.
-    `ack` is not called.
+    Each record has a number of the spout's own: an int64, the same after every restart. The
+    framework keeps and replays the records, as those of `records`; but the spout decides where it
+    starts after a restart, and stores its position, which `acked` reports. With `replay = False`,
+    also set on an instance, failed records are passed to `fail` and dropped. Likewise, with
+    `refetches = True` no record is kept: failed ones are fetched again. `ack` is not called.
     """
 
     refetches = False
 
-    # Given by the framework: the numbers of those that have failed and are to be emitted again.
+    # Set by the framework: the numbers of those that have failed and will be emitted again.
     in_line: Callable[[], Sequence[int]] = staticmethod(tuple)
 
     def poll(self, limit: int) -> Polled[Out_co] | None:
-        """Up to `limit` records and unreadable ones that are there now, if any; it never blocks.
+        """Return up to `limit` records and unreadable positions available now; must not block.
 
-        Called twice a second at least, from `open` to `close`. Where there is no room, or the
-        topology rests, `limit` is 0: then no records are wanted, but what else is due is done. If
-        it raises, the same spout is asked again later.
+        Called at least twice a second, from `open` to `close`. Without credit, or while the
+        topology is inactive, `limit` is 0: return no records, but do other due work. If it raises,
+        the same spout is called again later.
         """
         raise NotImplementedError
 
     def refetch(self, numbers: NDArray[np.int64], limit: int) -> Polled[Out_co]:
-        """Of these, all of which have failed, up to `limit` records that are there by now.
+        """Return up to `limit` available records of `numbers`, all of which have failed.
 
-        Asked for only with `refetches`, and again for those of which nothing is told; it never
-        blocks. What is gone is unreadable: it becomes a dead letter, with what failed before.
+        Called only with `refetches`, and again for those that are not in the result; must not
+        block. Removed records are unreadable: they become dead letters, with the earlier failure.
         """
         raise NotImplementedError
 
     def acked(self, numbers: NDArray[np.int64]) -> None:
-        """All that came of these is processed, or they are safely among the dead letters."""
+        """The trees of these are processed, or the records are stored as dead letters."""
 
     def message_id(self, number: int) -> Any:
-        """How people call the record of that number: in the log, in dead letters, for `fail`."""
+        """Return the name of a record for users: in the log, in dead letters, for `fail`."""
         return number

@@ -1,4 +1,4 @@
-"""The output streams of a component: what its code says, against what is declared beside it."""
+"""The output streams of a component, from its annotations and its declaration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Columns: TypeAlias = type[Any] | Sequence[str]  # a record type, or the field na
 class DirectStream:
     """Declares a stream whose sender names the receiving task: `{"orders": DirectStream(Order)}`.
 
-    Only `emit_direct` reaches it, and only `.direct()` subscribes to it.
+    Only `emit_direct` sends on it, and only `.direct()` subscribes to it.
     """
 
     columns: Columns
@@ -34,20 +34,20 @@ _STREAMS = Instance((Mapping, NoneType), 'a record type for each, as in {"errors
 
 
 class Outputs(TypedDict, total=False):
-    """What a declaration may say beside a bolt's code and inputs; mostly of its output streams."""
+    """The optional arguments of a bolt's declaration besides its code and inputs."""
 
-    fields: Declared | None  # of the default stream; () when it has none
+    fields: Declared | None  # of the default stream; () if there is none
     streams: Streams | None  # further ones, by id
-    tick_s: float | None  # how often its `tick` is called
+    tick_s: float | None  # seconds between two calls of `tick`
 
 
 def output_streams(
     signature: Signature, code: Any, fields: Declared | None, streams: Streams | None, where: str
 ) -> dict[str, StreamSpec]:
-    """Every output stream by its id: the default one, `code.streams`, and `streams`.
+    """Return every output stream by its id: the default one, `code.streams`, and `streams`.
 
-    Raises TopologyError when nobody says what goes out, RecordMismatch when two say different
-    things, DuplicateComponent for a stream id declared twice or reserved.
+    Raises TopologyError if the default stream is not declared, RecordMismatch if annotation and
+    declaration differ, DuplicateComponent for a stream id declared twice or reserved.
     """
     own = getattr(code, "streams", None)
     for given in (own, streams):
@@ -77,7 +77,7 @@ def output_streams(
 
 
 def check_id(id: Any, where: str) -> None:
-    """Refuse an id that no topology, component or stream may have.
+    """Check the id of a topology, component or stream.
 
     Raises TopologyError for a malformed one, DuplicateComponent for one that is reserved.
     """

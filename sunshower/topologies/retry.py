@@ -1,4 +1,4 @@
-"""What becomes of a tuple that keeps failing: attempts, back-off, the dead letter at the end."""
+"""The retry policy of a spout: attempts, back-off, and dead letters."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ DEAD_LETTERS = "dead_letters"
 class DeadLetter(NamedTuple):
     """A tuple that has used up its attempts, with the last failure that counted.
 
-    What JSON or MessagePack cannot carry stands here as its repr.
+    Values that JSON or MessagePack cannot encode are here as their repr.
     """
 
     message_id: Any
     record: dict[str, Any]  # field → value
     spout: str
-    attempts: int  # that counted: the machinery's failures do not
+    attempts: int  # charged attempts: failures of the runtime do not count
     cause: str
-    component: str  # where it broke; empty when nobody can know
+    component: str  # where it failed; empty if unknown
     task: int  # among the tasks of its component; -1: unknown
     worker: int  # -1: unknown
     reason: str
@@ -34,28 +34,27 @@ class DeadLetter(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Retry:
-    """How a spout's failed tuples are emitted again, and what happens when that does not help.
+    """How a spout replays failed tuples, and what happens when their attempts are used up.
 
-    `dead_letters` says what becomes of a tuple that has failed `attempts` times:
-        False    the topology halts, and says why
-        True     the spout emits it as a DeadLetter on its stream "dead_letters", which somebody
-                 must read
+    `dead_letters` says what happens to a tuple that has failed `attempts` times:
+        False    the topology halts with an error that names the tuple
+        True     the spout emits it as a DeadLetter on stream "dead_letters", which a bolt must read
         a path   the same, and a bolt `<spout>-dead-letters` appends it there as a JSON line
     A dead letter is tracked like any tuple. If it fails, it is emitted again with the same
-    back-off, and after as many attempts of its own the topology halts: nothing is ever dropped.
-    Storm: org.apache.storm.kafka.spout.KafkaSpoutRetryExponentialBackoff, where the first wait is
-    0 s by default, and a message at its limit is acked in silence.
+    back-off, and after `attempts` failures of its own the topology halts: no tuple is ever dropped.
+    Storm: org.apache.storm.kafka.spout.KafkaSpoutRetryExponentialBackoff, where the first
+    wait is 0 s by default, and a message at its limit is acked without a report.
     Raises ConfigError for a value out of range.
     """
 
-    attempts: int = 5  # failures of user code and timeouts count, those of the machinery do not
+    attempts: int = 5  # failures of user code and timeouts count, failures of the runtime do not
     initial_s: float = 0.1  # the wait after the first failure
-    factor: float = 2.0  # each further wait is longer by
+    factor: float = 2.0  # each further wait is longer by this factor
     max_s: float = 10.0  # the longest wait
-    jitter: float = 0.5  # the part of each wait, at its end, that is left to chance
+    jitter: float = 0.5  # the fraction of each wait, at its end, that is random
     dead_letters: bool | str | PurePath = False
-    # Exception types that mean "a dependency is away" for the bolts of this topology, besides
-    # those of outages.py: they cost time and no attempt.
+    # Exception types that mean "a dependency is away" for the bolts of this topology, besides those
+    # of outages.py: they delay a tuple, but are not charged as attempts.
     unavailable: tuple[type[BaseException], ...] = ()
 
     def __post_init__(self) -> None:
@@ -94,7 +93,7 @@ class Retry:
         return self.dead_letters is not False
 
     def wait_s(self, times: int, chance: float = 0.0) -> float:
-        """The wait after `times` (≥ 1) failures; `chance` from [0, 1) takes the jitter off it."""
+        """Return the wait after `times` (≥ 1) failures; `chance` from [0, 1) scales the jitter."""
         try:
             longest = min(self.initial_s * self.factor ** (times - 1), self.max_s)
         except OverflowError:
@@ -109,10 +108,10 @@ def _is_exception(kind: object) -> bool:
 def retry_streams(
     retry: Retry | None, spout: Any, streams: Mapping[str, Any] | None, where: str
 ) -> Mapping[str, Any]:
-    """`streams`, and the one of the dead letters if there is to be one.
+    """Return `streams` with the dead-letter stream added, if `retry` needs one.
 
-    Raises TopologyError for a spout that does not leave replaying to the framework,
-    DuplicateComponent for a stream that is called like that one.
+    Raises TopologyError for a spout that replays by itself, DuplicateComponent for a stream with
+    the id of the dead-letter stream.
     """
     streams = streams or {}
     if retry is None:

@@ -1,4 +1,4 @@
-"""What a piece of user code reads and emits, as its annotations and base classes tell it."""
+"""Reads from annotations and base classes what user code reads and emits."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from sunshower.topologies.logs import LogSpout
 
 
 class Function(Protocol[In_contra, Out_co]):
-    """A bolt as a function: what it yields, or returns in a list, goes out anchored to `record`."""
+    """A bolt as a function: it yields records, or returns a list, anchored to `record`."""
 
     def __call__(self, record: In_contra, /) -> Iterable[Out_co | OnStream] | None: ...
 
@@ -53,9 +53,9 @@ BoltCode: TypeAlias = (
 
 @dataclass(frozen=True)
 class Signature:
-    """How code is called, and the types of its records: Any where the code does not tell.
+    """How code is called, and the types of its records: Any where the code does not declare them.
 
-    `emits` is about the default stream; NoneType says that nothing goes there.
+    `emits` is about the default stream; NoneType: nothing is emitted there.
     """
 
     level: Level
@@ -64,7 +64,7 @@ class Signature:
 
 
 def spout_signature(code: Any, where: str) -> Signature:
-    """The signature of a Spout class or instance. Raises TopologyError."""
+    """Return the signature of a Spout class or instance. Raises TopologyError."""
     kind = _class_of(code)
     if not issubclass(kind, Spout):
         raise TopologyError(
@@ -90,9 +90,9 @@ def spout_signature(code: Any, where: str) -> Signature:
 
 
 def bolt_signature(code: Any, where: str) -> Signature:
-    """The signature of a function, or a Bolt or BatchBolt class or instance.
+    """Return the signature of a function, or a Bolt or BatchBolt class or instance.
 
-    Raises TopologyError for anything else, RecordMismatch for annotations that cannot be.
+    Raises TopologyError for anything else, RecordMismatch for contradictory annotations.
     """
     kind = _class_of(code)
     by_base: dict[type[Any], dict[str, Level]] = {
@@ -112,7 +112,7 @@ def bolt_signature(code: Any, where: str) -> Signature:
 
 
 def fits(annotation: Any, schema: Schema) -> bool:
-    """Whether records of `schema` are what `annotation` asks for."""
+    """Whether records of `schema` match `annotation`."""
     options = _options(annotation)
     if len(options) > 1:
         return any(fits(option, schema) for option in options)
@@ -121,17 +121,17 @@ def fits(annotation: Any, schema: Schema) -> bool:
         return schema.is_tuple and (... in width or len(width) == len(schema.fields))
     is_class = isinstance(annotation, type) and annotation is not Any
     if not is_class or getattr(annotation, "_is_protocol", False):
-        return True  # Any, a type variable, a protocol: for type checkers, not for us
+        return True  # Any, a type variable, a protocol: only type checkers check these
     return issubclass(schema.type, annotation)
 
 
 def type_arguments(cls: type[Any], base: type[Any]) -> tuple[Any, ...]:
-    """What `cls` puts for the type variables of its ancestor `base`; Any where it says nothing."""
+    """Return the type arguments of `cls` for its ancestor `base`; Any where it gives none."""
     return tuple(Any if isinstance(arg, TypeVar) else arg for arg in _arguments(cls, base))
 
 
 def record_type(annotation: Any, where: str) -> Any:
-    """The one record type among what goes out, OnStream aside; NoneType when there is none.
+    """Return the one record type that is emitted, OnStream aside; NoneType if there is none.
 
     Raises RecordMismatch if there are several.
     """
@@ -147,7 +147,7 @@ def record_type(annotation: Any, where: str) -> Any:
 
 
 def name_of(thing: Any) -> str:
-    """What people call a type, a function or an object: `Word`, `tuple[str, int]`, `nothing`."""
+    """Return the name of a type, function or object: `Word`, `tuple[str, int]`, `nothing`."""
     if thing is NoneType or get_origin(thing):
         return "nothing" if thing is NoneType else str(thing)
     return str(getattr(thing, "__name__", repr(thing)))
@@ -164,7 +164,7 @@ def _function_signature(function: Any, where: str) -> Signature:
             f"{where}: {name} must take exactly one record, as in "
             f"`def {name}(record: Word) -> Iterator[Total]`"
         ) from None
-    if getattr(function, "__sunshower_batch__", False):  # its annotations speak of tables
+    if getattr(function, "__sunshower_batch__", False):  # its annotations are about tables
         returns = function.__annotations__.get("return", Any)
         return Signature(Level.BATCH, Any, NoneType if returns in (None, "None") else Any)
     (reads, *_), returns = annotations_of(function, where)
@@ -172,7 +172,7 @@ def _function_signature(function: Any, where: str) -> Signature:
 
 
 def annotations_of(function: Any, where: str) -> tuple[tuple[Any, ...], Any]:
-    """The types of a function's parameters, in order, and of what it returns; Any where unsaid.
+    """Return the types of a function's parameters, in order, and of its result; Any by default.
 
     Raises TopologyError for annotations that cannot be read.
     """
@@ -188,9 +188,9 @@ def annotations_of(function: Any, where: str) -> tuple[tuple[Any, ...], Any]:
 
 
 def element_of(returns: Any, name: str, where: str) -> Any:
-    """The type of the records in what a function returns: Word in `list[Word] | None`.
+    """Return the type of the records in a function's result: Word in `list[Word] | None`.
 
-    Raises RecordMismatch for what holds no records, or several kinds of them.
+    Raises RecordMismatch for a type that holds no records, or several types of them.
     """
     options = [option for option in _options(returns) if option is not NoneType]
     if not options or options == [Any]:
@@ -244,7 +244,7 @@ def _options(annotation: Any) -> tuple[Any, ...]:
 
 
 def _arguments(cls: Any, base: Any) -> tuple[Any, ...]:
-    """What `cls` puts for the type variables of `base`, in terms of those of its own."""
+    """Return the type arguments of `cls` for `base`, in terms of its own type variables."""
     if cls is base:
         return tuple(base.__parameters__)
     parents = cls.__dict__.get("__orig_bases__", cls.__bases__)

@@ -1,4 +1,4 @@
-"""Bolts to end with: JSON lines in a file, and lines on the standard output."""
+"""Ready-made sinks: JSON lines in a file, and lines on the standard output."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _PATH = Instance((str, os.PathLike), 'the path of a file, such as "words.jsonl"'
 class JsonLines(Bolt[Any, None]):
     """One JSON object a record, field → value, appended to the file at `path`.
 
-    Of several tasks, each has a file of its own: `words.jsonl` becomes `words.0.jsonl` and so on.
-    Lines are in the operating system's hands before their records are acked; a record that is
-    replayed is written again. On a full disk nothing is written, no line is torn, and the topology
-    waits. `fields` names the fields of plain tuples.
+    Of several tasks, each has its own file: `words.jsonl` becomes `words.0.jsonl` and so on. Lines
+    are passed to the operating system before their records are acked; a replayed record is written
+    again. On a full disk nothing is written, no line is left incomplete, and the topology waits.
+    `fields` names the fields of plain tuples.
 
-    Raises TopologyError for a path that cannot be written. A value that JSON has no word for
+    Raises TopologyError for a path that cannot be written. A value that JSON cannot represent
     (bytes, NaN, infinity) fails its record.
     """
 
@@ -52,7 +52,7 @@ class JsonLines(Bolt[Any, None]):
             )
 
     def prepare(self, context: Context) -> None:
-        """Open the file; a line that a killed task left half-written is ended first."""
+        """Open the file; an incomplete last line of a killed task will get its newline first."""
         path = self.path
         if context.parallelism > 1:
             path = path.with_stem(f"{path.stem}.{context.index}")
@@ -65,12 +65,13 @@ class JsonLines(Bolt[Any, None]):
         self._lines.append(_encode(_named(record, self.fields)) + "\n")
 
     def flush(self) -> None:
-        """Hand the lines to the operating system: they outlive this process, not a power cut.
+        """Write the lines to the operating system: they survive this process, but not a power
+        failure.
 
         All of them are in the file, or none is and the system's OSError is raised.
         """
         lines, self._lines = self._lines, []
-        # A lone surrogate, which UTF-8 cannot carry, becomes its JSON escape, such as \udc80.
+        # A lone surrogate, which UTF-8 cannot encode, becomes its JSON escape, such as \udc80.
         self._write("".join(lines).encode("utf-8", "backslashreplace"))
 
     def _write(self, data: bytes) -> None:
@@ -80,7 +81,7 @@ class JsonLines(Bolt[Any, None]):
             data = b"\n" + data
         written = 0
         try:
-            while written < len(data):  # once, unless the disk becomes full or a signal comes
+            while written < len(data):  # once, unless the disk fills up or a signal arrives
                 written += self._file.write(data[written:])
         except OSError:
             self._is_torn = not self._take_back(written) or self._is_torn
@@ -88,8 +89,8 @@ class JsonLines(Bolt[Any, None]):
         self._is_torn = False
 
     def _take_back(self, count: int) -> bool:
-        """Cut off the last `count` bytes; False if another task has appended to them, or the disk
-        does not let them be cut off."""
+        """Remove the last `count` bytes; False if another task has appended to them, or the disk
+        refuses."""
         if not count:
             return True
         end = self._file.tell()
@@ -102,10 +103,10 @@ class JsonLines(Bolt[Any, None]):
         return False
 
     def snapshot(self) -> None:
-        """Nothing: after each flush all is in the file."""
+        """Return no state: after each flush everything is in the file."""
 
     def restore(self, state: Any) -> None:
-        """Nothing, likewise."""
+        """Do nothing: there is no state."""
 
     def cleanup(self) -> None:
         with self._file:
@@ -113,7 +114,7 @@ class JsonLines(Bolt[Any, None]):
 
 
 class Stdout(Bolt[Any, None]):
-    """Each record as a line on the standard output: its values with tabs between, or `format`."""
+    """Each record as a line on the standard output: its values separated by tabs, or `format`."""
 
     def __init__(self, format: Callable[[Any], str] | None = None) -> None:  # noqa: A002
         self.format = format or _tabbed
@@ -123,9 +124,8 @@ class Stdout(Bolt[Any, None]):
         self._lines.append(self.format(record) + "\n")
 
     def flush(self) -> None:
-        """Write what has gathered, in one piece. A character that the output's encoding does not
-        have is written as its escape. Raises TopologyFailed when nobody reads any more: waiting
-        does not help."""
+        """Write the collected lines at once; characters that the output's encoding lacks are
+        escaped. Raises TopologyFailed if the output is closed: waiting does not help."""
         lines, self._lines = self._lines, []
         text, out = "".join(lines), sys.stdout
         try:
@@ -138,10 +138,10 @@ class Stdout(Bolt[Any, None]):
             raise TopologyFailed("nobody reads the standard output any more") from error
 
     def snapshot(self) -> None:
-        """Nothing: after each flush all is out."""
+        """Return no state: after each flush everything is written."""
 
     def restore(self, state: Any) -> None:
-        """Nothing, likewise."""
+        """Do nothing: there is no state."""
 
 
 def _named(record: Any, fields: Sequence[str] | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Spouts to start with: lines of text files, any iterable, and a counter."""
+"""Ready-made spouts: lines of text files, any iterable, and a counter."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class TextFiles(Spout[Line]):
     """The lines of all files that `patterns` (paths or globs) name, in the order of their paths.
 
     Task i of p reads files i, i + p, …. The files are looked up once, here, so that every task,
-    also a restarted one, sees the same list. `encoding` is a codec or "declared": by each file's
-    own declaration, as in Python source (PEP 263), else UTF-8. `errors` is as for `open`.
+    also a restarted one, has the same list. `encoding` is a codec, or "declared": each file's own
+    declaration, as in Python source (PEP 263), else UTF-8. `errors` is as for `open`.
 
     Raises SourceError here for files that are missing or cannot be read, and for a glob without
     matches; while reading for bytes that cannot be decoded.
@@ -66,7 +66,7 @@ class TextFiles(Spout[Line]):
             _open(path).close()
 
     def open(self, context: Context) -> None:
-        """Keep this task's share of the files."""
+        """Select this task's files."""
         self.files = self.files[context.index :: context.parallelism]
 
     def records(self) -> Iterator[Line]:
@@ -88,11 +88,11 @@ class TextFiles(Spout[Line]):
 
 
 class Records(Spout[R]):
-    """The records of an iterable, or of what a function without parameters returns.
+    """The records of an iterable, or of the result of a function without parameters.
 
-    Task i of p takes records i, i + p, …. `type` or `fields` says what they are; without, the
-    declaration must. None among the records means "nothing now". Raises TopologyError for an
-    iterator: it can be read only once, but each task, also a restarted one, begins anew.
+    Task i of p takes records i, i + p, …. `type` or `fields` declares the records; otherwise the
+    declaration of the spout must. None among the records means "nothing now". Raises TopologyError
+    for an iterator: it can be read only once, but every (re)started task reads from the start.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Records(Spout[R]):
         self._first, self._step = 0, 1
 
     def open(self, context: Context) -> None:
-        """Remember which share of the records is this task's."""
+        """Set this task's share of the records."""
         self._first, self._step = context.index, context.parallelism
 
     def records(self) -> Iterator[R | None]:
@@ -130,7 +130,7 @@ class Counter(Spout[Number]):
         self._first, self._step = 0, 1
 
     def open(self, context: Context) -> None:
-        """Remember which share of the numbers is this task's."""
+        """Set this task's share of the numbers."""
         self._first, self._step = context.index, context.parallelism
 
     def records(self) -> Iterator[Number]:
@@ -139,8 +139,8 @@ class Counter(Spout[Number]):
 
 
 def _matches(pattern: str) -> list[str]:
-    """The absolute paths that `pattern` names: workers have a working directory of their own."""
-    found = [pattern]  # a name that exists is meant as it is, whatever marks it has
+    """Return the absolute paths that `pattern` names: workers have other working directories."""
+    found = [pattern]  # a name that exists is not a pattern, even with wildcards
     if not Path(pattern).exists():
         found = [path for path in glob(pattern, recursive=True) if not Path(path).is_dir()]
     if not found:
@@ -162,12 +162,12 @@ def _open(path: str) -> BufferedReader:
 
 
 def _declared_encoding(file: BufferedReader) -> str:
-    """The encoding that the first two lines declare, or UTF-8; `file` is back at its begin."""
+    """Return the encoding that the first two lines declare, or UTF-8; rewinds `file`."""
     try:
         return tokenize.detect_encoding(file.readline)[0]
     except SyntaxError as error:
         if isinstance(error.__context__, UnicodeDecodeError):
-            return "utf-8"  # nothing is declared, and reading will say which byte is wrong
+            return "utf-8"  # nothing is declared; reading will report the invalid byte
         raise SourceError(f"{error.msg}; give encoding=... instead of the file's own") from None
     finally:
         file.seek(0)

@@ -1,4 +1,4 @@
-"""Streams and how bolts read them: the handles that declarations hand out and take in."""
+"""Streams and their groupings: the handles that declarations return and accept as inputs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ R_co = TypeVar("R_co", covariant=True)
 class Stream(Generic[R_co]):
     """One output stream of a component, and the handle of that component.
 
-    Each method but `stream` says how the records are shared out among a bolt's tasks; see
-    `topologies/groupings.py`. They raise UnknownStream for a component without such a stream,
-    UnknownField for a field that its records do not have, and TopologyError for a direct stream
-    without `direct`, or the reverse.
+    Each method but `stream` chooses the grouping for a bolt's tasks; see `topologies/groupings.py`.
+    They raise UnknownStream for a component without such a stream, UnknownField for a field that
+    its records do not have, and TopologyError for a direct stream without `direct`, or the reverse.
     """
 
     def __init__(self, topology: Topology, component: str, id: str = DEFAULT) -> None:
@@ -35,7 +34,7 @@ class Stream(Generic[R_co]):
     @overload
     def stream(self, id: str, type: type[R]) -> Stream[R]: ...
     def stream(self, id: str, type: type[Any] | None = None) -> Stream[Any]:
-        """Another output stream of this component, whose records are of `type`.
+        """Return another output stream of this component, whose records are of `type`.
 
         Raises UnknownStream, or RecordMismatch if they are not.
         """
@@ -45,10 +44,10 @@ class Stream(Generic[R_co]):
             raise RecordMismatch(f"{found}: its records are {schema.name}, not {name_of(type)}")
         return found
 
-    if not TYPE_CHECKING:  # to mypy there is none
+    if not TYPE_CHECKING:  # hidden from mypy
 
         def bolt(self, *_: object, **__: object) -> Never:
-            """The word that is easily forgotten comes first."""
+            """Raise TopologyError, which asks for a grouping first."""
             raise TopologyError(
                 f"{self}: say how its records are shared out among the tasks of a bolt, as in "
                 ".shuffle().bolt(…) or .fields(…).bolt(…)"
@@ -83,7 +82,7 @@ class Stream(Generic[R_co]):
 
     @property
     def spec(self) -> StreamSpec:
-        """What is declared of this stream. Raises UnknownStream, listing what there is."""
+        """The declaration of this stream. Raises UnknownStream, which lists the streams."""
         streams = self.topology.component(self.component).streams
         if not isinstance(self.id, str) or self.id not in streams:
             raise UnknownStream(
@@ -97,7 +96,7 @@ class Stream(Generic[R_co]):
 
 
 class Grouped(Generic[R_co]):
-    """A stream and how it is shared out: half a subscription, waiting for its bolt."""
+    """A stream and its grouping: the input of a bolt."""
 
     def __init__(self, stream: Stream[R_co], grouping: groupings.Grouping) -> None:
         self.stream, self.grouping = stream, grouping
@@ -154,13 +153,13 @@ class Grouped(Generic[R_co]):
         return self.stream.topology.bolt(id, impl, [self], parallelism, **out)
 
     def into(self, bolt: str) -> None:
-        """One more input for a bolt that is declared already: so a graph may have cycles.
+        """Add an input to a bolt that is already declared, so that a graph may have cycles.
 
         Raises UnknownComponent, and otherwise as Topology.bolt.
         """
         self.stream.topology.add_input(bolt, self)
 
 
-# The Callable is never met: its type variable in a return makes mypy settle `impl` first and hold
-# every input against it. Without, it joins the inputs' types, and two record types join to tuple.
+# The Callable is never used: its type variable in a return makes mypy infer `impl` first and check
+# every input against it. Otherwise mypy joins the inputs' types: two record types join to tuple.
 Inputs: TypeAlias = Sequence[Grouped[In]] | Callable[[], In]

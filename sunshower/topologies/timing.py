@@ -1,4 +1,4 @@
-"""What a declaration says about time: the timeout of a spout's trees, and how often to tick."""
+"""Checks the times in a declaration: the timeout of a spout's trees, and the tick interval."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sunshower.topologies.components import BatchBolt, Bolt, Spout
 
 
 def check_timeout(seconds: Any, where: str) -> None:
-    """Refuse what cannot be the timeout of a spout. Raises TopologyError."""
+    """Check the timeout of a spout. Raises TopologyError."""
     if seconds is not None and not _is_duration(seconds):
         raise TopologyError(
             f"{where}: message_timeout_s is {seconds!r}; it is a number of seconds above 0, or "
@@ -19,8 +19,8 @@ def check_timeout(seconds: Any, where: str) -> None:
 
 
 def tick_of(code: Any, tick_s: Any, where: str) -> float | None:
-    """How often to tick: as declared, else as its class says. Raises TopologyError for a tick
-    without a time, and a time without a tick."""
+    """Return the seconds between ticks: as declared, else of the class, or None. Raises
+    TopologyError for a tick without a time, and a time without a tick."""
     kind = code if isinstance(code, type) else type(code)
     base = next((base for base in (Spout, Bolt, BatchBolt) if issubclass(kind, base)), None)
     ticks = base is not None and getattr(kind, "tick") is not getattr(base, "tick")  # noqa: B009

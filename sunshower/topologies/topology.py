@@ -1,4 +1,4 @@
-"""The words a topology is declared in, each of them checked where it is said."""
+"""The Topology class: declares spouts and bolts, and checks each declaration."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from sunshower.topologies.timing import check_timeout, tick_of
 
 
 class Guest(Protocol):
-    """What another room adds to a topology: it is made once, and finishes before the graph is."""
+    """An extension of a topology (such as Trident); created once, it adds components at the end."""
 
     def __init__(self, topology: Topology) -> None: ...
     def finish(self) -> None:
-        """Declare what is still to be declared. Called once, by `Topology.graph`."""
+        """Add the remaining components. Called once, by `Topology.graph`."""
 
 
 G = TypeVar("G", bound=Guest)
@@ -41,10 +41,10 @@ _INPUTS = Instance((Iterable,), "a list of them: [stream.shuffle()]")
 
 
 class Topology:
-    """Spouts and bolts under one name. Each declaration is checked when it is made.
+    """Spouts and bolts under one id. Each declaration is checked when it is made.
 
-    `settings` are those of Config, over the ones in `config`. Raises ConfigError for a setting
-    that Config does not have or refuses.
+    `settings` are those of Config, over the ones in `config`. Raises ConfigError for a setting that
+    Config does not have or refuses.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Topology:
         self._finished: set[type[Guest]] = set()
 
     def guest(self, kind: type[G]) -> G:
-        """The guest of a kind, made when it is asked for first."""
+        """Return the extension of this type, created on the first call."""
         if kind not in self._guests:
             self._guests[kind] = kind(self)
         guest = self._guests[kind]
@@ -89,9 +89,9 @@ class Topology:
     ) -> Stream[Out]:
         """Declare a spout of `parallelism` tasks. `fields`, `streams`, `tick_s` as for `bolt`.
 
-        `retry` says what becomes of a tuple that keeps failing. By default it is emitted again
-        until it has failed `attempts_max` times, and then the topology halts.
-        `message_timeout_s` is that of its own trees; None: as the topology has it.
+        `retry` is the policy for failed tuples. By default a tuple is emitted again until it has
+        failed `attempts_max` times, and then the topology halts. `message_timeout_s` applies to
+        this spout's trees; None: that of the topology.
         """
         where = f"topology {self.id!r}, spout {id!r}"
         self._check_new(id, parallelism, where)
@@ -110,7 +110,7 @@ class Topology:
             message_timeout_s=message_timeout_s,
             tick_s=tick_s,
         )
-        Graph(self.id, {id: spout}, self.config)  # raises where the two contradict each other
+        Graph(self.id, {id: spout}, self.config)  # raises if the two contradict each other
         self._components[id] = spout
         if retry is not None and not isinstance(retry.dead_letters, bool):
             letters = Stream[DeadLetter](self, id, DEAD_LETTERS)
@@ -164,12 +164,12 @@ class Topology:
         streams: Streams | None = None,
         tick_s: float | None = None,
     ) -> Stream[Any]:
-        """Declare a bolt of `parallelism` tasks that reads `inputs`; more may come with `into`.
+        """Declare a bolt of `parallelism` tasks that reads `inputs`; `into` adds more.
 
-        `fields` says what its default stream carries where annotations do not: field names of
-        plain tuples, a record type, or DirectStream of either. `streams` adds further streams by
-        id. `tick_s` is how often `tick` is called, for a class that has one. Raises TopologyError
-        or one of its kinds for a declaration that cannot work.
+        `fields` declares the default stream's records if annotations do not: field names of plain
+        tuples, a record type, or DirectStream of either. `streams` adds further streams by id.
+        `tick_s` is the time between two calls of `tick`, for a class that has one. Raises
+        TopologyError or a subclass for an invalid declaration.
         """
         where = f"topology {self.id!r}, bolt {id!r}"
         self._check_new(id, parallelism, where)
@@ -184,7 +184,7 @@ class Topology:
         return Stream(self, id)
 
     def component(self, id: str) -> Component:
-        """What is declared under `id` so far. Raises UnknownComponent, listing what there is."""
+        """Return the component declared under `id`. Raises UnknownComponent, which lists all."""
         if not isinstance(id, str) or id not in self._components:
             there = ", ".join(self._components) or "none yet"
             raise UnknownComponent(
@@ -193,13 +193,13 @@ class Topology:
         return self._components[id]
 
     def add_input(self, bolt: str, grouped: Grouped[Any]) -> None:
-        """What `grouped.into(bolt)` calls."""
+        """Add an input to a bolt, for `grouped.into(bolt)`."""
         self._components[bolt] = self._with_input(self.component(bolt), grouped)
 
     def graph(self) -> Graph:
-        """The finished declaration, frozen. Guests finish theirs first, in the order they came.
+        """Return the frozen graph. Extensions add their components first, in the order of creation.
 
-        Raises TopologyError if no spout feeds some bolt, or nobody reads the dead letters.
+        Raises TopologyError if no spout feeds some bolt, or no bolt reads the dead letters.
         """
         for kind, guest in self._guests.items():
             if kind not in self._finished:
@@ -266,6 +266,6 @@ class Topology:
 
 
 def _input_hint(given: object) -> str:
-    """What to give instead; a guest's own stream says it itself."""
+    """Return what to give instead; an extension's stream has its own `input_hint`."""
     usual = "say how the stream is shared out, as in stream.shuffle()"
     return str(getattr(given, "input_hint", usual))

@@ -1,6 +1,7 @@
-"""Exactly once: streams of batches, compiled into ordinary spouts and bolts."""
+"""Exactly-once processing: streams of batches, compiled into ordinary spouts and bolts."""
 
-from sunshower.trident.aggregators import (
+from sunshower.trident.coordination.attempts import Attempt
+from sunshower.trident.declaration.aggregators import (
     Aggregator,
     CombinerAggregator,
     ReducerAggregator,
@@ -11,11 +12,12 @@ from sunshower.trident.aggregators import (
     min_,
     sum_,
 )
-from sunshower.trident.attempts import Attempt
-from sunshower.trident.declare import batches
-from sunshower.trident.grouped import GroupedBatches
-from sunshower.trident.persisted import BatchState
-from sunshower.trident.places import InMemory, InSqlite, InZooKeeper
+from sunshower.trident.declaration.declare import batches
+from sunshower.trident.declaration.grouped import GroupedBatches
+from sunshower.trident.declaration.persisted import BatchState
+from sunshower.trident.declaration.store_places import InMemory, InSqlite, InZooKeeper
+from sunshower.trident.declaration.streams import BatchStream
+from sunshower.trident.declaration.windows import Window, sliding, tumbling
 from sunshower.trident.spouts.batch_spout import BatchSpout
 from sunshower.trident.spouts.bounds import Bounds
 from sunshower.trident.spouts.feeder import FeederBatchSpout
@@ -30,8 +32,6 @@ from sunshower.trident.states.factories import MemoryState, SqliteState
 from sunshower.trident.states.port import MapState, StateFactory, StateKind
 from sunshower.trident.states.servers import PostgresState, RedisState, ZooKeeperState
 from sunshower.trident.states.views import StaticState
-from sunshower.trident.streams import BatchStream
-from sunshower.trident.windows import Window, sliding, tumbling
 
 __all__ = [
     "Aggregator",

@@ -12,7 +12,7 @@ from sunshower import Bolt, Cause, Context, Counter, Failure, Number, Spout, Top
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun
 from sunshower.errors import TopologyFailed
-from sunshower.runtime.metrics import Snapshot
+from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import ACKER, Layout
 
 TOTAL = 20_000

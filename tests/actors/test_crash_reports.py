@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from sunshower import Counter, Topology
-from sunshower.actors import blackbox
+from sunshower.actors import flight_recorder
 from sunshower.clock import ManualClock
-from sunshower.runtime.ids import NO_IDS, seeded
 from sunshower.runtime.plan import Plan, make_plan
+from sunshower.runtime.tracking.ids import NO_IDS, seeded
 from sunshower.runtime.worker import Worker
 from tests.leftovers import check_program
 
@@ -27,12 +27,12 @@ def test_folder_that_cannot_be_written_is_told_and_calls_are_watched_all_the_sam
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))  # no folder can be in there
-    recorder = blackbox.make("run-1", plan(), 0, 1)
+    recorder = flight_recorder.make("run-1", plan(), 0, 1)
     assert recorder.unwritable is not None
     assert recorder.unwritable.endswith("Not a directory")
     recorder.begin(1, NO_IDS, 5.0)
     assert recorder.running() == (1, 5.0), "the watchdog needs no file"
-    assert blackbox.find("run-1", 0) is None
+    assert flight_recorder.find("run-1", 0) is None
     worker = Worker(plan(), 0, 1, seeded(1), ManualClock(), recorder=recorder)
     assert worker.stats().crash_reports == recorder.unwritable
 
@@ -41,10 +41,10 @@ def test_folder_that_can_be_written_is_no_news(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    recorder = blackbox.make("run-1", plan(), 0, 1)
+    recorder = flight_recorder.make("run-1", plan(), 0, 1)
     assert recorder.unwritable is None
     recorder.begin(1, NO_IDS, 5.0)
-    found = blackbox.find("run-1", 0)
+    found = flight_recorder.find("run-1", 0)
     assert found is not None
     assert found.task == 1
     worker = Worker(plan(), 0, 1, seeded(1), ManualClock(), recorder=recorder)
@@ -52,4 +52,4 @@ def test_folder_that_can_be_written_is_no_news(
 
 
 def test_poison_kills_as_many_processes_as_it_has_attempts_on_two_nodes(tmp_path: Path) -> None:
-    check_program("tests.actors.poison_on_two_nodes", tmp_path)
+    check_program("tests.actors.programs.poison_on_two_nodes", tmp_path)

@@ -13,8 +13,8 @@ from sunshower.actors.cluster import RayCluster
 from sunshower.actors.processes import processes_of
 from sunshower.actors.run import RayRun
 from sunshower.errors import ClusterError
-from sunshower.runtime.havoc import Havoc, Link, Raise, Slow
-from tests.actors.evidence import (
+from sunshower.runtime.events.injected_faults import InjectedFaults, Link, Raise, Slow
+from tests.actors.programs.evidence import (
     TOTAL,
     acked,
     finish,
@@ -88,12 +88,12 @@ def test_a_paused_master_hears_of_a_disturbance_when_it_goes_on(
         until_acked(run, 1)
         run.pause_master()
         begun_s = time.monotonic()
-        run.disturb(Havoc(raises=(Raise(component="work", probability=0.02),)))
+        run.disturb(InjectedFaults(raises=(Raise(component="work", probability=0.02),)))
         assert not run.wait(0.1)
         assert time.monotonic() - begun_s < 5, "somebody has waited for the master"
         run.resume_master()
         until(lambda: run.snapshot().component("numbers").failed > 0)
-        run.disturb(Havoc())
+        run.disturb(InjectedFaults())
         finish(run)
 
 
@@ -188,9 +188,9 @@ def test_death_of_all_processes_on_a_machine_at_once(
 )
 def test_bad_network_loses_nothing(ray_cluster: RayCluster, tmp_path: Path, link: Link) -> None:
     with submitted(ray_cluster, topology(tmp_path)) as run:
-        run.disturb(Havoc(links=(link,)))
+        run.disturb(InjectedFaults(links=(link,)))
         until_acked(run, TOTAL // 2)
-        run.disturb(Havoc())
+        run.disturb(InjectedFaults())
         finish(run)
         numbers = run.snapshot().component("numbers")
         assert run.snapshot().restarts == 0
@@ -206,7 +206,7 @@ def test_delayed_packets_of_a_worker_that_has_ended_go_nowhere(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
     with submitted(ray_cluster, topology(tmp_path)) as run:
-        run.disturb(Havoc(links=(Link(delay=1.0, delay_s=1000.0),)))
+        run.disturb(InjectedFaults(links=(Link(delay=1.0, delay_s=1000.0),)))
         threading.Event().wait(1.0)
         all_pids = pids(run)
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in all_pids))
@@ -214,9 +214,9 @@ def test_delayed_packets_of_a_worker_that_has_ended_go_nowhere(
 
 def test_injected_errors_are_failures_by_exception(ray_cluster: RayCluster, tmp_path: Path) -> None:
     with submitted(ray_cluster, topology(tmp_path, attempts_max=50), sample=1) as run:
-        run.disturb(Havoc(raises=(Raise(component="work", probability=0.02),)))
+        run.disturb(InjectedFaults(raises=(Raise(component="work", probability=0.02),)))
         until_acked(run, TOTAL // 2)
-        run.disturb(Havoc())
+        run.disturb(InjectedFaults())
         finish(run)
         snapshot = run.snapshot()
         causes = snapshot.component("numbers").causes
@@ -226,18 +226,18 @@ def test_injected_errors_are_failures_by_exception(ray_cluster: RayCluster, tmp_
 
 def test_slow_component_is_slow_until_it_is_healed(ray_cluster: RayCluster, tmp_path: Path) -> None:
     with submitted(ray_cluster, topology(tmp_path), active=False) as run:
-        run.disturb(Havoc(slows=(Slow(component="work", seconds=0.05),)))
+        run.disturb(InjectedFaults(slows=(Slow(component="work", seconds=0.05),)))
         run.activate()
         threading.Event().wait(PAUSE_S)
         assert acked(run) < 4 * PAUSE_S / 0.05
-        run.disturb(Havoc())
+        run.disturb(InjectedFaults())
         finish(run)
         assert run.snapshot().component("numbers").failed == 0
 
 
 def test_a_new_master_knows_of_the_disturbance(ray_cluster: RayCluster, tmp_path: Path) -> None:
     with submitted(ray_cluster, topology(tmp_path), active=False) as run:
-        run.disturb(Havoc(slows=(Slow(component="work", seconds=0.05),)))
+        run.disturb(InjectedFaults(slows=(Slow(component="work", seconds=0.05),)))
         run.kill_master()
         run.kill_worker(worker_of(run, "work", 0))
         run.kill_worker(worker_of(run, "work", 1))
@@ -245,5 +245,5 @@ def test_a_new_master_knows_of_the_disturbance(ray_cluster: RayCluster, tmp_path
         run.activate()
         threading.Event().wait(PAUSE_S)
         assert acked(run) < 4 * PAUSE_S / 0.05
-        run.disturb(Havoc())
+        run.disturb(InjectedFaults())
         finish(run)

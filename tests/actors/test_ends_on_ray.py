@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sunshower.actors.blackbox import folder_of
+from sunshower.actors.flight_recorder import folder_of
 from tests.leftovers import check_program, left_behind, marked
 
 pytestmark = pytest.mark.ray
@@ -26,7 +26,7 @@ def test_interrupted_program_leaves_no_process_behind(
 ) -> None:
     environment = {**marked(), "PYTHONPATH": str(ROOT)}
     program = subprocess.Popen(
-        [sys.executable, "-m", "tests.actors.interrupted", tmp_path],
+        [sys.executable, "-m", "tests.actors.programs.interrupted", tmp_path],
         cwd=ROOT,
         env=environment,
         stdout=subprocess.PIPE,
@@ -43,4 +43,4 @@ def test_interrupted_program_leaves_no_process_behind(
 
 
 def test_processes_on_another_machine_are_paused_and_killed(tmp_path: Path) -> None:
-    check_program("tests.actors.two_nodes", tmp_path)
+    check_program("tests.actors.programs.two_nodes", tmp_path)

@@ -12,10 +12,10 @@ from sunshower import Cause
 from sunshower.actors.archive import Archive, Pen, this_machine
 from sunshower.actors.cluster import RayCluster
 from sunshower.errors import ClusterError, ExperimentError
-from sunshower.runtime.history import Entry, What
-from sunshower.runtime.ids import slots_of
+from sunshower.runtime.events.event_log import Entry, What
 from sunshower.runtime.plan import ACKER, Layout
-from tests.actors.evidence import (
+from sunshower.runtime.tracking.ids import slots_of
+from tests.actors.programs.evidence import (
     TOTAL,
     acked,
     check_no_ack_came_too_soon,

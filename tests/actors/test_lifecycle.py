@@ -16,8 +16,8 @@ from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun
 from sunshower.actors.store import claimed
 from sunshower.errors import ClusterError, LifecycleError
-from sunshower.runtime.lifecycle import State
-from sunshower.runtime.metrics import Snapshot
+from sunshower.runtime.control.lifecycle import State
+from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout
 
 TOTAL = 100_000

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from sunshower import Counter, Number, Topology
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun
-from sunshower.runtime.metrics import Counts
+from sunshower.runtime.events.metrics import Counts
 
 TOTAL = 200_000
 

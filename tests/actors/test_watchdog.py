@@ -14,10 +14,10 @@ from sunshower.actors import watchdog
 from sunshower.actors.cluster import RayCluster
 from sunshower.actors.run import RayRun
 from sunshower.actors.watchdog import Slow, SlowCalls
-from sunshower.runtime.blackbox import BlackBox, Running
-from sunshower.runtime.ids import NO_IDS
-from sunshower.runtime.metrics import StuckCall
+from sunshower.runtime.control.flight_recorder import FlightRecorder, Running
+from sunshower.runtime.events.metrics import StuckCall
 from sunshower.runtime.plan import make_plan
+from sunshower.runtime.tracking.ids import NO_IDS
 
 
 def reported(slow: SlowCalls, call: Running | None, *lasted_s: float) -> list[float]:
@@ -50,7 +50,7 @@ def ends() -> Iterator[threading.Event]:
     event.set()
 
 
-def hang(recorder: BlackBox, until: threading.Event) -> None:
+def hang(recorder: FlightRecorder, until: threading.Event) -> None:
     recorder.begin(1, NO_IDS, time.monotonic())
     until.wait()
     recorder.end()
@@ -60,7 +60,7 @@ def test_watchdog_tells_which_task_is_stuck_and_where(ends: threading.Event) -> 
     topology = Topology("t")
     topology.spout("numbers", Counter(9))
     plan = make_plan(topology.graph())
-    box = BlackBox(bytearray(BlackBox.size_of(plan, 0)), 1)
+    box = FlightRecorder(bytearray(FlightRecorder.size_of(plan, 0)), 1)
     thread = threading.Thread(target=hang, args=(box, ends))
     thread.start()
     reports = queue.Queue[Slow]()

@@ -1,4 +1,4 @@
-"""What can be asked of the command line without starting anything."""
+"""Commands of the command line that start nothing."""
 
 from __future__ import annotations
 

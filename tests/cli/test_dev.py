@@ -1,4 +1,4 @@
-"""`sunshower dev`: real servers from the command line, and what is said when they cannot be had."""
+"""Tests of `sunshower dev`: starts real servers, and reports errors."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_a_server_that_fails_shows_the_end_of_its_log(
         (["up", "kafka", "--folder", __file__], "is a file"),
     ],
 )
-def test_a_wrong_use_is_told(
+def test_wrong_usage_is_reported(
     sunshower: Sunshower, capsys: pytest.CaptureFixture[str], arguments: list[object], why: str
 ) -> None:
     assert why in refused(sunshower, capsys, *arguments, status=2)
@@ -203,8 +203,6 @@ def test_with_nothing_up_the_commands_say_so(
     assert "kafka is not up." in capsys.readouterr().out
 
 
-def test_the_help_tells_an_example(
-    sunshower: Sunshower, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_help_has_an_example(sunshower: Sunshower, capsys: pytest.CaptureFixture[str]) -> None:
     assert sunshower("dev", "up", "--help") == 0
     assert "sunshower dev up kafka --brokers 3" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""What people see of a running topology: rates, tables, lines, and the sentence at the end."""
+"""Tests of the display: rates, tables, lines, and the summary of a run."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from sunshower.cli.display import Display, Rates, duration
-from sunshower.cli.session import Ended
-from sunshower.cli.summary import sentence, summary
-from sunshower.runtime.metrics import Counts, Latencies, Snapshot, TaskStats, WorkerStats
-from sunshower.runtime.supervision import Health, Standing
-from sunshower.runtime.usercode import TaskError
+from sunshower.cli.display import Display, Rates, RunResult, duration, sentence, summary
+from sunshower.runtime.events.metrics import Counts, Latencies, Snapshot, TaskStats, WorkerStats
+from sunshower.runtime.tasks.supervision import Health, Standing
+from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.topologies.graph import Graph
 from sunshower.topologies.sources import Counter, Number
 from sunshower.topologies.topology import Topology
@@ -56,7 +54,7 @@ def test_a_rate_is_what_was_done_in_the_last_seconds() -> None:
     assert rates.of("late") == 50
 
 
-def test_a_rate_is_zero_before_there_are_two_looks() -> None:
+def test_a_rate_is_zero_before_the_second_snapshot() -> None:
     rates = Rates()
     assert rates.of("any") == 0
     rates.see(1.0, {"any": 7})
@@ -82,7 +80,7 @@ def test_durations_have_two_figures(seconds: float, text: str) -> None:
 # ---- lines and tables ---------------------------------------------------------------------------
 
 
-def test_a_line_says_how_a_spout_stands() -> None:
+def test_a_line_has_the_counts_of_a_spout() -> None:
     display = Display(graph())
     display.see(snapshot(Counts()), 0.0)
     now = snapshot(Counts(emitted=120_400, acked=120_330, pending=70), seconds=0.13)
@@ -102,7 +100,7 @@ def test_a_line_tells_why_tuples_failed_and_how_many_are_dead_letters() -> None:
     assert "3 failed (exception 2, timeout 1), 3 replayed, 1 dead letter, " in line
 
 
-def test_an_untracked_topology_does_not_pretend_to_know() -> None:
+def test_an_untracked_topology_has_no_acks() -> None:
     (line,) = Display(graph(ackers=0)).lines(snapshot(Counts(emitted=7)))
     assert line == "numbers: 7 emitted, 0/s, untracked"
 
@@ -136,41 +134,43 @@ def test_a_long_name_is_folded_and_no_figure_is_cut() -> None:
 # ---- the end ------------------------------------------------------------------------------------
 
 
-def test_the_end_says_that_all_were_acked() -> None:
-    ended = Ended(snapshot(Counts(emitted=13, acked=10, failed=3, replayed=3)), 12.3, drained=False)
+def test_the_summary_says_that_all_were_acked() -> None:
+    ended = RunResult(
+        snapshot(Counts(emitted=13, acked=10, failed=3, replayed=3)), 12.3, drained=False
+    )
     assert sentence(graph(), ended) == (
         "Finished after 12 s: 10 tuples taken in, all of them acked, 3 failed on the way, "
         "3 replayed."
     )
 
 
-def test_the_end_tells_dead_letters_from_what_was_acked() -> None:
+def test_the_summary_counts_dead_letters_apart_from_acks() -> None:
     counts = Counts(emitted=13, acked=10, failed=3, replayed=3, dead=1)
-    ended = Ended(snapshot(counts), 1.0, drained=False)
+    ended = RunResult(snapshot(counts), 1.0, drained=False)
     assert "10 tuples taken in, 9 acked, 1 among the dead letters, 3 failed" in sentence(
         graph(), ended
     )
 
 
-def test_the_end_has_a_line_for_each_cause_the_most_frequent_first() -> None:
+def test_the_summary_has_a_line_for_each_cause_the_most_frequent_first() -> None:
     counts = Counts(emitted=9, acked=5, failed=4, causes={"timeout": 1, "exception": 3_000})
-    text = printed(summary(graph(), Ended(snapshot(counts), 1.0, drained=False)))
+    text = printed(summary(graph(), RunResult(snapshot(counts), 1.0, drained=False)))
     assert text.endswith("\n  failed, exception: 3,000\n  failed, timeout: 1\n")
-    assert "failed, " not in printed(summary(graph(), Ended(snapshot(Counts()), 1.0, False)))
+    assert "failed, " not in printed(summary(graph(), RunResult(snapshot(Counts()), 1.0, False)))
 
 
-def test_the_end_says_when_it_was_wished_for() -> None:
-    ended = Ended(snapshot(Counts(emitted=10, acked=9)), 1.0, drained=True)
+def test_the_summary_says_when_the_run_was_drained() -> None:
+    ended = RunResult(snapshot(Counts(emitted=10, acked=9)), 1.0, drained=True)
     assert sentence(graph(), ended).startswith("Drained after 1.0 s: 10 tuples taken in, 9 acked")
 
 
-def test_the_end_of_an_untracked_topology_claims_nothing() -> None:
-    ended = Ended(snapshot(Counts(emitted=1)), 1.0, drained=False)
+def test_the_summary_of_an_untracked_topology_claims_nothing() -> None:
+    ended = RunResult(snapshot(Counts(emitted=1)), 1.0, drained=False)
     assert "1 tuple taken in, untracked" in sentence(graph(ackers=0), ended)
 
 
 def test_totals_have_rates_over_the_whole_run() -> None:
-    ended = Ended(snapshot(Counts(emitted=500, acked=500)), 2.0, drained=False)
+    ended = RunResult(snapshot(Counts(emitted=500, acked=500)), 2.0, drained=False)
     assert " 250 " in printed(summary(graph(), ended))
 
 
@@ -179,7 +179,7 @@ def test_totals_have_rates_over_the_whole_run() -> None:
 GONE = TaskError("show", 0, 1, "prepare of show[0] raised OSError: [gone]\nfor good", "OSError")
 
 
-def test_a_quarantine_is_news_once_with_the_first_line_of_its_error() -> None:
+def test_a_quarantine_is_reported_once_with_the_first_line_of_its_error() -> None:
     display = Display(graph())
     degraded = Snapshot("numbers-to-show", degraded={2: GONE})
     assert list(display.news(snapshot(Counts()), 0.0)) == []
@@ -191,12 +191,12 @@ def test_a_quarantine_is_news_once_with_the_first_line_of_its_error() -> None:
     assert list(display.news(degraded, 2.0)) == []
 
 
-def test_the_end_names_every_task_in_trouble() -> None:
+def test_the_summary_names_every_task_with_a_problem() -> None:
     noted = TaskError("numbers", 0, 0, "ack of numbers[0] raised OSError: gone")
     health = Health(Standing.RUNNING, 3, (noted,))
     task = TaskStats(1, "numbers", Counts(emitted=3, acked=3), health=health)
     last = Snapshot("numbers-to-show", {0: WorkerStats(0, 1, (task,))}, degraded={2: GONE})
-    text = printed(summary(graph(), Ended(last, 1.0, drained=False)), width=150)
+    text = printed(summary(graph(), RunResult(last, 1.0, drained=False)), width=150)
     assert "show[0] on worker 1 is quarantined (on probation: tried again" in text
     assert "prepare of show[0] raised OSError: [gone]" in text
     assert "numbers[0]: 3 errors, the last: ack of numbers[0] raised OSError: gone" in text

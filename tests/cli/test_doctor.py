@@ -1,4 +1,4 @@
-"""The doctor's judgements, over packages and machines that are made up, and its page."""
+"""Tests of the doctor: checks of invented packages and machines, and its page."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from sunshower.cli import packages
-from sunshower.cli.checks import (
+from sunshower.cli.doctor import checks, packages
+from sunshower.cli.doctor.checks import (
     Check,
     Level,
     check_machine,
     check_package,
     check_python,
 )
-from sunshower.cli.findings import sentence, show
-from sunshower.cli.machine import GIB, Machine, look
-from sunshower.cli.packages import Package, install_command, parse, within
+from sunshower.cli.doctor.command import sentence, show
+from sunshower.cli.doctor.machine import GIB, Machine, machine_facts
+from sunshower.cli.doctor.packages import Package, install_command, parse, within
 from tests.conftest import Sunshower
-from tests.house.reading import ROOT
+from tests.structure.reading import ROOT
 
 
 def machine(**traits: int | str | None) -> Machine:
@@ -86,7 +86,7 @@ def test_a_missing_package_of_the_core_is_fatal() -> None:
     assert check.remedy == install_command(None)
 
 
-def test_a_missing_extra_is_no_illness() -> None:
+def test_a_missing_extra_is_no_error() -> None:
     check = check_package(Package("kazoo", "zookeeper", ">=2.11", None, None))
     assert check.level is Level.OPTIONAL
     assert "zookeeper" in check.remedy
@@ -105,13 +105,13 @@ def test_what_is_missing_in_our_own_environment_is_fetched_by_make(
 
 
 @pytest.mark.parametrize(("extra", "how_bad"), [(None, Level.BROKEN), ("spark", Level.DOUBTFUL)])
-def test_a_version_that_we_do_not_accept_is_told(extra: str | None, how_bad: Level) -> None:
+def test_a_version_that_we_do_not_accept_is_reported(extra: str | None, how_bad: Level) -> None:
     check = check_package(Package("pyspark", extra, ">=3.5,<=3.5.7", "3.5.8", "3.5.7"))
     assert check.level is how_bad
     assert check.found == "3.5.8, not >=3.5,<=3.5.7"
 
 
-def test_a_version_that_we_did_not_test_is_fine_but_told() -> None:
+def test_a_version_that_we_did_not_test_is_fine_but_reported() -> None:
     check = check_package(Package("rich", None, ">=15", "15.1", "15.0"))
     assert (check.level, check.found) == (Level.FINE, "15.1, tested with 15.0")
 
@@ -130,7 +130,7 @@ def test_little_shared_memory_is_doubtful() -> None:
     assert level(checks, "shared memory") is Level.DOUBTFUL
 
 
-def test_what_cannot_be_told_is_doubtful() -> None:
+def test_unknown_memory_is_doubtful() -> None:
     checks = list(check_machine(machine(memory=None, memory_free=None)))
     assert level(checks, "memory") is Level.DOUBTFUL
 
@@ -140,7 +140,7 @@ def test_java_is_wanted_for_spark_alone() -> None:
 
 
 def test_this_machine_can_be_looked_at() -> None:
-    here = look()
+    here = machine_facts()
     assert here.cores >= 1
     assert here.memory is None or 0 < (here.memory_free or 0) <= here.memory
 
@@ -182,8 +182,6 @@ def test_json_has_every_finding(sunshower: Sunshower, capsys: pytest.CaptureFixt
 def test_a_core_that_cannot_work_is_a_failure(
     sunshower: Sunshower, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(
-        "sunshower.cli.checks.packages", lambda: [Package("ray", None, ">=2", None, None)]
-    )
+    monkeypatch.setattr(checks, "packages", lambda: [Package("ray", None, ">=2", None, None)])
     assert sunshower("doctor") == 1
     assert "The core cannot work: ray." in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The commands for a running cluster: a whole life in processes of their own, the rest in this."""
+"""Tests of the commands for a running cluster, from submit to kill, on a real Ray."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sunshower.runtime.lifecycle import State
+from sunshower.runtime.control.lifecycle import State
 from tests.cli.conftest import Write
 from tests.conftest import Sunshower
-from tests.house.reading import ROOT
+from tests.structure.reading import ROOT
 
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
@@ -125,7 +125,7 @@ def test_a_topology_lives_on_a_cluster_from_submit_to_kill(
     done = command("kill", "numbers", "--wait", 20)
     assert "Draining numbers" in done.stderr
     assert "nothing was pending any more" in done.stdout
-    assert "No topology is there" in command("list").stdout
+    assert "There is no topology" in command("list").stdout
 
 
 @pytest.mark.ray
@@ -142,7 +142,7 @@ def test_what_has_finished_is_listed_until_it_is_killed(
     assert "possible are: drain, kill" in complaint
     assert "is there already" in here("submit", path, status=1).stderr
     assert "nothing was finished" in here("kill", "numbers", "--now").stdout
-    assert "No topology is there" in here("list").stdout
+    assert "There is no topology" in here("list").stdout
 
 
 @pytest.mark.ray
@@ -164,7 +164,7 @@ def test_a_topology_that_gave_up_says_why_until_it_is_killed(here: Command, writ
 
 
 @pytest.mark.ray
-def test_a_name_that_nobody_knows(here: Command) -> None:
+def test_an_unknown_name(here: Command) -> None:
     for word in ("status", "activate", "deactivate", "kill", "rebalance"):
         complaint = here(word, "nobody", status=1).stderr
         assert "there is no topology 'nobody' on this cluster; none is there" in complaint

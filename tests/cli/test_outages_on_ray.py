@@ -1,4 +1,4 @@
-"""`sunshower run` and `submit` on a real Ray while a dependency is away, and with bugs."""
+"""Tests of `sunshower run` and `submit` on a real Ray during outages, and with bugs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sunshower.cli.complaints import complaint
-from sunshower.cli.loading import load
+from sunshower.cli.formatting import format_error
 from sunshower.cli.screen import Screen
 from sunshower.cli.session import Session
 from sunshower.errors import TopologyFailed
+from sunshower.experiments.runner.loading import load
 from sunshower.runtime.plan import Layout
 from tests.cli.conftest import Write
 from tests.conftest import Sunshower
@@ -84,12 +84,12 @@ def test_a_dependency_that_was_never_reached_ends_the_run_with_its_address(
 ) -> None:
     assert sunshower("run", write(NEVER_THERE)) == 1
     errors = capsys.readouterr().err
-    complaint = " ".join(errors[errors.index("sunshower: ") :].split())
-    assert "store has never reached a dependency that it needs, in 1" in complaint
-    assert "raised ConnectionRefusedError: no database answers at localhost:1" in complaint
-    assert "Start the dependency, or correct its address, and run again" in complaint
-    assert 'raise ConnectionRefusedError("no database answers at localhost:1")' in complaint
-    assert "sunshower/runtime" not in complaint
+    format_error = " ".join(errors[errors.index("sunshower: ") :].split())
+    assert "store has never reached a dependency that it needs, in 1" in format_error
+    assert "raised ConnectionRefusedError: no database answers at localhost:1" in format_error
+    assert "Start the dependency, or correct its address, and run again" in format_error
+    assert 'raise ConnectionRefusedError("no database answers at localhost:1")' in format_error
+    assert "sunshower/runtime" not in format_error
     assert "that store has never reached" in errors  # the line of its begin
 
 
@@ -112,7 +112,7 @@ def test_submit_status_and_list_say_what_is_waited_for(
         "2 tasks of store wait for a dependency that store has never reached: " in text
     )
     assert refused in text
-    assert text.endswith("storing goes on trying.\n")
+    assert text.endswith("storing keeps trying.\n")
 
     assert refused in said("status", "storing")
     text = said("list")
@@ -188,7 +188,7 @@ def test_a_bug_ends_the_run_with_its_line_within_seconds_of_the_first_record(
     loaded = load(str(write(dedent(NOTE.format(path=str(called))) + dedent(BUGS[place]))))
     with pytest.raises(TopologyFailed) as failed:
         Session(screen).run(loaded.topology.graph(), Layout.PACK, loaded.modules)
-    text = complaint(failed.value)
+    text = format_error(failed.value)
     assert "TypeError: unsupported operand type(s) for +: 'int' and 'str'" in text
     assert '+ "one"' in text
     assert "waits for a dependency" not in capsys.readouterr().err

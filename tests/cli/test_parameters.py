@@ -1,4 +1,4 @@
-"""What `--set` and `--sweep` come to: values of the right types, and every combination."""
+"""Tests of `--set` and `--sweep`: types of the values, and every combination."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sunshower run` as a process: signals, pipes, a Ray that cannot start, and no leftovers."""
+"""Tests of `sunshower run` as a process: signals, pipes, failed starts, no leftovers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import IO
 import pytest
 
 from tests.cli.conftest import Write
-from tests.house.reading import ROOT
 from tests.leftovers import left_behind, marked
+from tests.structure.reading import ROOT
 
 pytestmark = pytest.mark.ray
 
@@ -150,7 +150,7 @@ def test_code_that_worked_and_then_raises_for_everything_is_shown_at_once(
 
 
 @pytest.mark.ray
-def test_a_reader_who_leaves_ends_the_run(start: Start, write: Write) -> None:
+def test_a_closed_pipe_ends_the_run(start: Start, write: Write) -> None:
     process = start(write(ENDLESS))
     assert process.stdout is not None
     process.stdout.readline()

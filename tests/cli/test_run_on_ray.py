@@ -1,4 +1,4 @@
-"""`sunshower run` on a real Ray: what comes out, and what it says about topologies that fail."""
+"""Tests of `sunshower run` on a real Ray: its output, and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress and the lines of sinks share a terminal, and never mix in a pipe."""
+"""Tests of the screen: progress and output share a terminal, and never mix in a pipe."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ def test_lines_of_sinks_go_to_standard_output_as_they_are(
 ) -> None:
     screen, errors = no_terminal()
     with screen:
-        screen.hear(7, False, ["[bold]one[/]", "", "  three"])
+        screen.print_output(7, False, ["[bold]one[/]", "", "  three"])
     assert capsys.readouterr().out == "[bold]one[/]\n\n  three\n"
     assert errors.getvalue() == ""
 
 
-def test_what_a_worker_says_on_standard_error_is_marked_as_its_own(
+def test_standard_error_of_a_worker_is_marked_with_its_process(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     screen, errors = no_terminal()
     with screen:
-        screen.hear(7, True, ["[warning] about something"])
+        screen.print_output(7, True, ["[warning] about something"])
     assert capsys.readouterr().out == ""
     assert errors.getvalue() == "worker 7: [warning] about something\n"
 
 
-def test_without_a_terminal_what_goes_on_is_told_in_lines() -> None:
+def test_without_a_terminal_progress_is_printed_in_lines() -> None:
     screen, errors = no_terminal()
     with screen:
         screen.doing("Starting Ray …")
@@ -63,12 +63,12 @@ def test_on_a_terminal_lines_of_sinks_scroll_by_above_the_display(
     monkeypatch.setattr("sys.stdout", output)
     with Screen(console=Console(file=errors, width=80, force_terminal=True)) as screen:
         screen.doing("Starting Ray …")
-        screen.hear(7, False, ["[1] one", "two"])
+        screen.print_output(7, False, ["[1] one", "two"])
     assert output.getvalue() == ""
     assert "[1] one\ntwo\n" in errors.getvalue()
 
 
-def test_a_reader_who_has_left_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_standard_output_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     class Closed(io.StringIO):
         def write(self, text: str) -> int:
             raise BrokenPipeError
@@ -76,6 +76,6 @@ def test_a_reader_who_has_left_is_noticed(monkeypatch: pytest.MonkeyPatch) -> No
     screen, _ = no_terminal()
     monkeypatch.setattr("sys.stdout", Closed())
     with screen:
-        screen.hear(7, False, ["one"])
+        screen.print_output(7, False, ["one"])
         assert screen.closed.is_set()
-        screen.hear(7, False, ["two"])  # and is not written to any more
+        screen.print_output(7, False, ["two"])  # and is not written to any more

@@ -1,4 +1,4 @@
-"""`--set name=value` over the topology's Config."""
+"""Tests of `--set name=value` for the topology's Config."""
 
 from __future__ import annotations
 

@@ -10,10 +10,10 @@ import pytest
 from sunshower import Topology
 from sunshower.errors import ClusterError, LifecycleError, TopologyFailed
 from sunshower.runtime.cluster import Cluster, Run
-from sunshower.runtime.havoc import Havoc, Link, Raise, Slow
-from sunshower.runtime.history import What
-from sunshower.runtime.lifecycle import State
-from sunshower.runtime.metrics import Snapshot
+from sunshower.runtime.control.lifecycle import State
+from sunshower.runtime.events.event_log import What
+from sunshower.runtime.events.injected_faults import InjectedFaults, Link, Raise, Slow
+from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from tests.contract.topologies import TOTAL, Paced, chain, refuse
@@ -236,39 +236,39 @@ def test_a_machine_that_is_not_there_cannot_be_killed(submit: Submit) -> None:
 
 def test_user_code_raises_until_it_is_healed(submit: Submit) -> None:
     run = submit(chain(attempts_max=1_000))
-    run.disturb(Havoc(raises=(Raise(component="relay"),)))
+    run.disturb(InjectedFaults(raises=(Raise(component="relay"),)))
     found = until(run, lambda snapshot: snapshot.component("numbers").failed > 5)
     assert set(found.component("numbers").causes) == {"exception"}
     pass_time(run, 0.3)
     before = len(written(run))
     pass_time(run, 0.5)
     assert len(written(run)) == before, "some records get through"
-    run.disturb(Havoc())
+    run.disturb(InjectedFaults())
     all_is_written(run)
 
 
 def test_what_is_slow_is_slow_until_it_is_healed(submit: Submit) -> None:
     run = submit(chain(Paced(TOTAL, 0.1)), active=False)
-    run.disturb(Havoc(slows=(Slow(component="sink", seconds=0.2),)))
+    run.disturb(InjectedFaults(slows=(Slow(component="sink", seconds=0.2),)))
     pass_time(run, 0.5)  # everybody hears of it
     run.activate()
     begun_s = run.now()
     until(run, lambda snapshot: snapshot.component("sink").executed >= 5)
     assert run.now() - begun_s >= 4 * 0.2
-    run.disturb(Havoc())
+    run.disturb(InjectedFaults())
     healed_s = run.now()
     all_is_written(run)
     assert run.now() - healed_s < (TOTAL - 5) * 0.2
 
 
 def test_nothing_gets_through_a_link_that_drops_all_until_it_is_healed(submit: Submit) -> None:
-    run = submit(chain(lane_retry_s=0.2))
-    run.disturb(Havoc(links=(Link(source="relay", target="sink", drop=1.0),)))
+    run = submit(chain(peer_link_retry_s=0.2))
+    run.disturb(InjectedFaults(links=(Link(source="relay", target="sink", drop=1.0),)))
     pass_time(run, 1.0)
     before = len(written(run))
     pass_time(run, 1.0)
     assert len(written(run)) == before < TOTAL
-    run.disturb(Havoc())
+    run.disturb(InjectedFaults())
     all_is_written(run)
 
 
@@ -342,7 +342,7 @@ def test_who_stops_twice_stops_once_and_cannot_ask_any_more(submit: Submit) -> N
         with pytest.raises(ClusterError, match="was stopped"):
             asked()
     with pytest.raises(ClusterError, match="was stopped"):
-        run.disturb(Havoc())
+        run.disturb(InjectedFaults())
 
 
 def test_a_name_is_taken_until_its_topology_is_stopped(submit: Submit) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sunshower import faults
-from sunshower.cli.folders import find
+from sunshower import experiments
+from sunshower.experiments.runner.run_folders import find
 from tests.conftest import Sunshower
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -80,7 +80,9 @@ def test_its_experiment_runs_from_python(place: Path) -> None:
 
 
 def test_every_public_name_is_on_the_page() -> None:
-    missing = [name for name in faults.__all__ if not re.search(rf"`[^`]*\b{name}\b[^`]*`", PAGE)]
+    missing = [
+        name for name in experiments.__all__ if not re.search(rf"`[^`]*\b{name}\b[^`]*`", PAGE)
+    ]
     assert not missing
 
 

@@ -1,4 +1,4 @@
-"""The first hour: the README's program runs as it stands, and every page's command lines parse."""
+"""Runs the README's first program, and parses the command lines of every page."""
 
 from __future__ import annotations
 
@@ -45,10 +45,38 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_first_program_is_the_file_that_it_says() -> None:
+def first_program() -> str:
     shown, *_ = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    return str(shown)
+
+
+def test_the_first_program_is_the_example_over_files_that_are_everywhere() -> None:
+    shown = first_program()
+    for of_the_page, of_the_file in (
+        ("import sysconfig\n", ""),
+        (
+            'LIBRARY = Path(sysconfig.get_path("stdlib"))  # or a folder with texts of yours',
+            "REPOSITORY = Path(__file__).resolve().parents[1]",
+        ),
+        ('LIBRARY / "json/*.py"', 'REPOSITORY / "sunshower/**/*.py"'),
+    ):
+        assert shown.count(of_the_page) == 1
+        shown = shown.replace(of_the_page, of_the_file)
     text = PROGRAM.read_text(encoding="utf-8")
     assert text.endswith(f"from __future__ import annotations\n\n{shown}")
+
+
+def test_the_first_program_runs_in_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("words.py").write_text(first_program(), encoding="utf-8")
+    done = run_inline(runpy.run_path("words.py")["topology"].graph())
+    assert done.snapshot.component("lines").acked > 0
+    assert sorted(path.name for path in tmp_path.glob("*.jsonl")) == [
+        "word_count.0.jsonl",
+        "word_count.1.jsonl",
+    ]
 
 
 def test_the_first_program_counts_every_word(clone: Path) -> None:

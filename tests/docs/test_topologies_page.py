@@ -1,24 +1,32 @@
-"""What the page about topologies shows is right: its program for outages, and the JSON fields."""
+"""Runs what docs/TOPOLOGIES.md shows: its tests, its endless topology, outages, JSON fields."""
 
 from __future__ import annotations
 
 import re
+import runpy
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 import requests
 
 from sunshower.cli.status import _as_json
-from sunshower.runtime.metrics import Counts, Snapshot, TaskStats, WorkerStats
-from sunshower.runtime.overview import Overview
+from sunshower.runtime.control.overview import Overview
+from sunshower.runtime.events.metrics import Counts, Snapshot, TaskStats, WorkerStats
+from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import make_plan
-from sunshower.runtime.supervision import Health, Standing, Wait, WaitKind
-from sunshower.runtime.usercode import TaskError
-from sunshower.topologies.components import Spout
+from sunshower.runtime.tasks.supervision import Health, Standing, Wait, WaitKind
+from sunshower.runtime.tasks.user_code import TaskError
+from sunshower.simulation.cluster import SimCluster
+from sunshower.topologies.components import Bolt, Context, Spout
+from sunshower.topologies.sources import Line, Records
 from sunshower.topologies.topology import Topology
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/TOPOLOGIES.md").read_text(encoding="utf-8")
+CLICKS = [Line(f"user{i % 150} {i}") for i in range(20_000)]
+PROGRAM = re.compile(r"^```python\n# (\w+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 class Order(NamedTuple):
@@ -33,6 +41,62 @@ class Priced(NamedTuple):
 class Orders(Spout[Order]):
     def records(self) -> Iterator[Order]:
         yield Order("umbrella")
+
+
+class Late(Bolt[Any, None]):
+    """Counts the clicks that come after a later one of the same user."""
+
+    def prepare(self, context: Context) -> None:
+        self.last: dict[str, int] = {}
+        self.late = 0
+
+    def process(self, click: Any) -> None:
+        self.late += click.second < self.last.get(click.user, -1)
+        self.last[click.user] = click.second
+
+    def result(self) -> int:
+        return self.late
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with the page's programs, as the working folder."""
+    for name, text in PROGRAM.findall(PAGE):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "sessions", raising=False)
+
+
+@pytest.mark.usefixtures("programs")
+@pytest.mark.parametrize("name", re.findall(r"^def (test_\w+)", PAGE, re.MULTILINE))
+def test_the_tests_that_the_page_shows_pass(name: str) -> None:
+    runpy.run_path("test_sessions.py")[name]()
+
+
+@pytest.mark.usefixtures("programs")
+def test_a_parallel_step_changes_the_order_as_the_page_says() -> None:
+    counts = {}
+    for steps in (1, 2):
+        names = runpy.run_path("sessions.py")
+        topology = Topology("sessions")
+        lines = topology.spout("lines", Records(CLICKS, type=Line))
+        clicks = lines.shuffle().bolt("parse", names["parse"], parallelism=steps)
+        clicks.fields("user").bolt("late", Late, parallelism=2)
+        counts[steps] = sum(run_inline(topology.graph()).results["late"])
+    assert counts[1] == 0 < counts[2]
+
+
+@pytest.mark.usefixtures("programs")
+def test_the_endless_topology_is_there_to_be_rebalanced_and_killed() -> None:
+    with SimCluster(seed=1) as cluster:
+        run = cluster.submit(runpy.run_path("endless.py")["topology"].graph())
+        assert not run.wait(0.2)
+        run.deactivate()
+        run.activate()
+        run.rebalance(workers=3)
+        assert len(run.plan.workers) == 3
+        assert run.kill().unsettled == 0
 
 
 def test_the_types_that_the_page_declares_count_as_an_outage_in_the_topology() -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from sunshower import Cause, Failure, Topology
-from sunshower.runtime.acker_task import AckerTask
-from sunshower.runtime.reports import ShardReport
+from sunshower.runtime.tracking.acker_task import AckerTask
+from sunshower.runtime.tracking.reports import ShardReport
 from tests.fidelity.stage import Scripted, Stage, Word, Words, chain, end, pass_on
 
 ROOT = 1 << 48 | 1 << 24
@@ -88,7 +88,7 @@ def test_value_that_is_acked_twice_never_comes_to_zero(acker: Acker) -> None:
     """Storm: org/apache/storm/daemon/Acker.java, execute.
 
     The acker cannot know better in either house; here the collector does not let it come so far:
-    tests/runtime/test_manual_bolt.py.
+    tests/runtime/bolts/test_manual_bolt.py.
     """
     acker.start(A ^ B)
     assert acker.ack(A, A) == "nothing"
@@ -126,7 +126,7 @@ def test_acker_that_restarts_knows_nothing_and_says_nothing() -> None:
     """Storm: org/apache/storm/daemon/Acker.java, prepare: pending is memory only.
 
     Here the spouts then sweep that shard's slots, and do not wait for their timeouts:
-    tests/runtime/test_two_workers.py.
+    tests/runtime/transport/test_two_workers.py.
     """
     stage = Stage(chain(pass_on))
     stage.emit()

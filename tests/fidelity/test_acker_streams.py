@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from sunshower import Topology
-from sunshower.runtime.ids import incarnations_of
 from sunshower.runtime.plan import ACKER, Layout, make_plan
+from sunshower.runtime.tracking.ids import incarnations_of
 from tests.fidelity.stage import Stage, Words, chain, end, pass_on
 from tests.runtime.rig import edges_by_root, xor_of
 

@@ -22,13 +22,13 @@ from sunshower import (
 from sunshower.clock import ManualClock
 from sunshower.errors import TopologyError
 from sunshower.runtime.plan import Layout, make_plan
-from sunshower.runtime.routing import prepare
-from sunshower.runtime.usercode import Raised
+from sunshower.runtime.tasks.user_code import Raised
+from sunshower.runtime.transport.routing import prepare
 from sunshower.topologies import groupings
 from tests.fidelity.stage import Scripted, Stage, Word, Words, end
 from tests.runtime.harness import Network
-from tests.runtime.test_routing import Chooser, chosen, router, shared_out
-from tests.runtime.test_routing import Word as Keyed
+from tests.runtime.transport.test_routing import Chooser, chosen, router, shared_out
+from tests.runtime.transport.test_routing import Word as Keyed
 
 HUNDRED = [Keyed(f"w{n % 10}", n) for n in range(100)]
 
@@ -48,7 +48,7 @@ def test_targets_are_in_the_order_of_their_ids() -> None:
 def test_fields_is_a_hash_that_all_processes_share_modulo_the_tasks() -> None:
     """Storm: org/apache/storm/daemon/GrouperFactory.java, FieldsGrouper.
 
-    Another process is asked in tests/runtime/test_routing.py.
+    Another process is asked in tests/runtime/transport/test_routing.py.
     """
     by_word = groupings.Fields(("word",))
     targets = [chosen(router(by_word, 7, seed=seed), HUNDRED) for seed in range(3)]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.house.reading import FILES, ROOT, syntax, text
+from tests.structure.reading import FILES, ROOT, syntax, text
 
 PAGE = Path("docs/FIDELITY.md")
 KAFKAS = "Kafka's behaviour"  # the head of tables on what its own consumers do

@@ -9,12 +9,12 @@ import pytest
 from sunshower import Cause, Failure, Spout, SpoutCollector, Topology
 from sunshower.clock import ManualClock
 from sunshower.errors import ClusterError
-from sunshower.runtime.channels import Channel
 from sunshower.runtime.inline import run_inline
-from sunshower.runtime.supervision import Standing
+from sunshower.runtime.tasks.supervision import Standing
+from sunshower.runtime.transport.channels import Channel
 from tests.fidelity.stage import Stage, Word, Words, chain, end, pass_on
 from tests.runtime.rig import edges_by_root
-from tests.runtime.test_worker import SPOUT, Site
+from tests.runtime.transport.test_worker import SPOUT, SimEnvironment
 
 NO = Failure(Cause.FAILED, "bolt1", 0, "no")
 
@@ -108,13 +108,13 @@ def test_limit_of_pending_trees_is_kept_by_every_task_and_every_emit() -> None:
 
 def test_spout_does_not_emit_while_a_receiver_has_no_room() -> None:
     """Storm: org/apache/storm/executor/spout/SpoutExecutor.java, tryFlushPendingEmits."""
-    site = Site(*range(5_000))
+    site = SimEnvironment(*range(5_000))
     site.packets(SPOUT)
     channels: list[Channel] = list(site[SPOUT]._wired.channels.values())
     assert channels[0].full
-    before = site.spout().outlets.emitted
+    before = site.spout().output_streams.emitted
     site.packets(SPOUT)
-    assert site.spout().outlets.emitted == before < 5_000
+    assert site.spout().output_streams.emitted == before < 5_000
 
 
 def test_verdicts_are_heard_while_the_spout_may_not_emit() -> None:
@@ -219,7 +219,7 @@ def test_framework_replays_unless_the_spout_wants_to() -> None:
         stage.words.failed(stage.pending, NO, stage.now)
         stage.wait(0.1)
         stage.emit()
-        assert stage.words.outlets.emitted == emitted
+        assert stage.words.output_streams.emitted == emitted
 
 
 def test_every_failure_is_counted_and_timeouts_can_be_told_apart() -> None:
@@ -238,7 +238,7 @@ def test_every_failure_is_counted_and_timeouts_can_be_told_apart() -> None:
 
 def test_exception_of_a_spout_names_its_place_and_the_spout_is_asked_again() -> None:
     """Storm: org/apache/storm/executor/Executor.java, ReportErrorAndDie ends the worker process."""
-    site = Site(OSError("gone"))
+    site = SimEnvironment(OSError("gone"))
     site.packets(SPOUT)
     (health,) = [task.health for task in site[SPOUT].stats().tasks]
     assert health.standing is Standing.WAITING

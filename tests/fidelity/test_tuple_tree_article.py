@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from sunshower import Topology
-from sunshower.runtime.acker_task import AckerTask
-from sunshower.runtime.ids import EdgeIds
-from sunshower.runtime.reports import ShardReport
+from sunshower.runtime.tracking.acker_task import AckerTask
+from sunshower.runtime.tracking.ids import EdgeIds
+from sunshower.runtime.tracking.reports import ShardReport
 from tests.fidelity.stage import Scripted, Stage, Words, chain, end, pass_on
 from tests.runtime.rig import edges_by_root
 

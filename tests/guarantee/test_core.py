@@ -13,7 +13,7 @@ import pytest
 
 from sunshower import Bolt, Cause, Context, Number, Retry, Topology
 from sunshower.errors import TopologyFailed
-from sunshower.runtime.lifecycle import State
+from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.plan import ACKER, Layout
 from tests.guarantee.stage import Blocked, Forget, Letters, Numbers, Refuse, Stage, Store, Work
 from tests.runtime.harness import Faults, Killed

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sunshower import Cause
-from tests.house.reading import syntax, text
+from tests.structure.reading import syntax, text
 
 PAGE = Path("docs/GUARANTEES.md")
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from sunshower.stores.tree import Tree
+from sunshower.state.tree import Tree
 
 
 def publish(tree: Tree, topic: str, leaders: dict[int, int], root: str = "") -> None:

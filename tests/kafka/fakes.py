@@ -11,9 +11,9 @@ from confluent_kafka import Message
 
 from sunshower.clock import ManualClock
 from sunshower.errors import KafkaUnreachable
+from sunshower.kafka.consuming.partition_reader import Reading
 from sunshower.kafka.options import KafkaOptions
-from sunshower.kafka.partitions import Committed, Partition
-from sunshower.kafka.reading import Reading
+from sunshower.kafka.partitions.ports import Committed, Partition
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.topologies.components import Context
 from tests.kafka.groups import Topics

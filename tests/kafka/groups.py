@@ -9,11 +9,11 @@ from typing import Any
 
 from sunshower.clock import ManualClock
 from sunshower.errors import StoreUnreachable
-from sunshower.kafka.assignment import by_range_of_threads
-from sunshower.kafka.partitions import Partition
-from sunshower.kafka.zookeeper_group import Patience, Rule, ZooKeeperGroup
-from sunshower.stores.memory_tree import MemoryForest, MemoryTree
-from sunshower.stores.tree import Session
+from sunshower.kafka.partitions.assignment import by_range_of_threads
+from sunshower.kafka.partitions.ports import Partition
+from sunshower.kafka.zookeeper.group import Patience, Rule, ZooKeeperGroup
+from sunshower.state.memory_tree import MemoryForest, MemoryTree
+from sunshower.state.tree import Session
 
 PATIENCE = Patience()
 CALLS = {"get", "children", "create", "set", "delete", "withdraw", "watch"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import mutant, slip
 
-_BOLT = "bolt_task:BoltTask"
-_AUTOMATIC = "automatic_bolt:AutomaticBoltTask"
+_BOLT = "tasks.bolts.bolt_task:BoltTask"
+_AUTOMATIC = "tasks.bolts.automatic_bolt:AutomaticBoltTask"
 
 BOLTS = [
     mutant(
@@ -31,7 +31,7 @@ BOLTS = [
         "an input without outputs reports its neighbour's",
         "The XOR of an empty segment is that of the one before it, as numpy's reduceat has it.",
         slip(
-            "automatic_bolt:segment_xor",
+            "tasks.bolts.automatic_bolt:segment_xor",
             "result[1:] ^= upto[:-1]",
             "result[1:] ^= upto[:-1]\n"
             "    result[1:] = np.where(result[1:] == 0, result[:-1], result[1:])",
@@ -40,15 +40,16 @@ BOLTS = [
     mutant(
         "neighbours in a report overwrite each other",
         "Of several children of one parent in one report only the first is reported.",
-        slip("reports:fold", "np.bitwise_xor.reduceat(xors, first)", "xors[first]"),
+        slip("tracking.reports:fold", "np.bitwise_xor.reduceat(xors, first)", "xors[first]"),
     ),
     mutant(
         "two copies of an emit share their edge",
         "Each subscriber gets the same edge id: x ^ x is nothing, and nobody waits for either.",
         slip(
-            "outlets:Outlets.send",
-            "shares = self.shares(outlet, records, count)",
-            "shares = self.shares(outlet, records, count)\n    one = self._edges.draw(count)",
+            "transport.output_streams:OutputStreams.send",
+            "shares = self.shares(output_stream, records, count)",
+            "one = self._edges.draw(count)\n"
+            "    shares = self.shares(output_stream, records, count)",
             "edges = self._edges.draw(len(batch))",
             "edges = one[which]",
         ),
@@ -58,9 +59,9 @@ BOLTS = [
         "As the one before, where one subscriber is told through several of its tasks (all "
         "grouping).",
         slip(
-            "outlets:Outlets.send",
-            "for route, shared in zip(outlet.routes, shares, strict=True):",
-            "for route, shared in zip(outlet.routes, shares, strict=True):\n"
+            "transport.output_streams:OutputStreams.send",
+            "for route, shared in zip(output_stream.routes, shares, strict=True):",
+            "for route, shared in zip(output_stream.routes, shares, strict=True):\n"
             "        one = self._edges.draw(count)",
             "edges = self._edges.draw(len(batch))",
             "edges = one[which]",
@@ -79,7 +80,7 @@ BOLTS = [
     mutant(
         "a replay in the slot of a failed tree is dropped with it",
         "The generation after the one that failed is taken for over, too.",
-        slip("failed_trees:FailedTrees.are_over", "(ahead >= 0)", "(ahead >= -256)"),
+        slip("tracking.failed_trees:FailedTrees.are_over", "(ahead >= 0)", "(ahead >= -256)"),
     ),
     mutant(
         "an input whose function raised is acked",
@@ -105,20 +106,24 @@ BOLTS = [
     mutant(
         "a manual bolt's ack does not know its emits",
         "The edges of what was emitted on an anchor are left out of its ack.",
-        slip("manual_bolt:ManualBoltTask._carry_out", "(root, edge ^ t.made)", "(root, edge)"),
+        slip(
+            "tasks.bolts.manual_bolt:ManualBoltTask._carry_out",
+            "(root, edge ^ t.made)",
+            "(root, edge)",
+        ),
         on="hands",
     ),
     mutant(
         "a root that two anchors share has one of their edges",
         "A record with two anchors in one tree carries the edge of the last one, not the XOR.",
-        slip("anchoring:AnchoredSender._send", "ids[root] ^= edge", "ids[root] = edge"),
+        slip("tasks.bolts.anchoring:AnchoredSender._send", "ids[root] ^= edge", "ids[root] = edge"),
         on="hands",
     ),
     mutant(
         "an ack that came before an exception counts",
         "A manual bolt that acks and then raises has acked.",
         slip(
-            "manual_bolt:ManualBoltTask._fail_unfinished",
+            "tasks.bolts.manual_bolt:ManualBoltTask._fail_unfinished",
             "if tuple.state is State.ACKED:",
             "if False:",
         ),
@@ -128,7 +133,7 @@ BOLTS = [
         "a failure of a manual bolt is not told",
         "`out.fail` is carried out for the counters only: its trees wait for their deadline.",
         slip(
-            "manual_bolt:ManualBoltTask._report_failure",
+            "tasks.bolts.manual_bolt:ManualBoltTask._report_failure",
             "self._reports.fail(np.array(tuple.roots, np.uint64), failure)",
             "pass",
         ),
@@ -138,7 +143,7 @@ BOLTS = [
         "what had no way while its input was open is acked with it",
         "The defect that the stage of whims has found: a failure and an ack of one input, and "
         "whichever the acker hears first counts.",
-        slip("manual_bolt:ManualBoltTask._give_up", "tuple.given_up = True", "pass"),
+        slip("tasks.bolts.manual_bolt:ManualBoltTask._give_up", "tuple.given_up = True", "pass"),
         on="whims",
         seen=22,
     ),
@@ -146,14 +151,18 @@ BOLTS = [
         "what could not be made durable is lost to inputs that are open",
         "The outputs of a batch are dropped where flush raises; an input that is acked later is "
         "done without its own. It was so until 2026-11-22.",
-        slip("manual_bolt:ManualBoltTask._fail_batch", "self._give_up(tuple, failure)", "pass"),
+        slip(
+            "tasks.bolts.manual_bolt:ManualBoltTask._fail_batch",
+            "self._give_up(tuple, failure)",
+            "pass",
+        ),
         on="disks",
     ),
     mutant(
         "a worker that starts again has its old life",
         "The master does not count: peers do not notice that anybody has died.",
         slip(
-            "master:Master.hello",
+            "control.master:Master.hello",
             "book.lives.get(worker, 0), book.floor) + 1",
             "book.lives.get(worker, 1), book.floor + 1)",
         ),
@@ -162,18 +171,18 @@ BOLTS = [
         "a new master has forgotten the lives",
         "The next worker that dies is in life 1 again, and its peers take it for one that is over.",
         slip(
-            "book:Book.from_bytes",
-            "return Book(**{**fields, **whole})",
-            "return Book(**{**fields, **whole, 'lives': {}})",
+            "control.master_state:MasterState.from_bytes",
+            "return MasterState(**{**fields, **whole})",
+            "return MasterState(**{**fields, **whole, 'lives': {}})",
         ),
     ),
     mutant(
         "a new master has forgotten how far the sources were",
         "A new life begins at the start: nothing is lost, and everything comes again.",
         slip(
-            "book:Book.from_bytes",
-            "return Book(**{**fields, **whole})",
-            "return Book(**{**fields, **whole, 'positions': {}, 'drawn': {}})",
+            "control.master_state:MasterState.from_bytes",
+            "return MasterState(**{**fields, **whole})",
+            "return MasterState(**{**fields, **whole, 'positions': {}, 'drawn': {}})",
         ),
         on="masters",
     ),
@@ -181,9 +190,9 @@ BOLTS = [
         "a new master has forgotten that all is to drain",
         "Its sources go on.",
         slip(
-            "book:Book.from_bytes",
-            "return Book(**{**fields, **whole})",
-            "return Book(**{**fields, **whole, 'draining': False})",
+            "control.master_state:MasterState.from_bytes",
+            "return MasterState(**{**fields, **whole})",
+            "return MasterState(**{**fields, **whole, 'draining': False})",
         ),
         on="masters",
     ),

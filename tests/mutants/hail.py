@@ -7,11 +7,11 @@ from itertools import islice
 
 from numpy.random import Generator
 
-from sunshower.faults.commands import drain, rebalance
-from sunshower.faults.plans import Step, random
-from sunshower.faults.targets import acker, lot, master, node, spout, worker
-from sunshower.faults.vocabulary import Fault, cut, errors, kill, lossy, pause
-from sunshower.runtime.havoc import ANY
+from sunshower.experiments.faults.commands import drain, rebalance
+from sunshower.experiments.faults.fault_kinds import Fault, cut, errors, kill, lossy, pause
+from sunshower.experiments.faults.fault_plan import Step, random
+from sunshower.experiments.faults.targets import acker, choose, master, node, spout, worker
+from sunshower.runtime.events.injected_faults import ANY
 from sunshower.runtime.plan import ACKER, Layout
 
 _STEPS_MAX = 8
@@ -30,7 +30,7 @@ def hail(stage: str, generator: Generator) -> Iterator[Step]:
         kinds += _deaths()
     if stage == "moves":
         kinds = [*kinds, *_moves()] if generator.random() < 0.5 else _moves()
-    on = [kind for kind in kinds if generator.random() < 0.3] or [lot(kinds, generator)]
+    on = [kind for kind in kinds if generator.random() < 0.3] or [choose(kinds, generator)]
     mean_s = float(generator.choice((0.005, 0.02, 0.06))) * (10 if stage == "apart" else 1)
     return islice(random(mean_s, on, generator), _STEPS_MAX)
 
@@ -57,7 +57,7 @@ def _drains(generator: Generator) -> Iterator[Step]:
     """A machine is gone when the sources are drained, and in a second life, too."""
     at_s = float(generator.uniform(0.02, 0.3))
     around = [float(at_s * (0.5 + generator.random())) for _ in range(4)]
-    kills = [Step(when_s, lot(_deaths(), generator)) for when_s in around]
+    kills = [Step(when_s, choose(_deaths(), generator)) for when_s in around]
     yield from sorted([Step(at_s, drain()), *kills], key=lambda step: step.at_s)
 
 
@@ -83,7 +83,7 @@ def _moves() -> list[Fault]:
 def _network(generator: Generator) -> list[Fault]:
     for_s = float(generator.choice((0.05, 0.2, 0.5)))
     rate = float(generator.choice((0.1, 0.3, 0.6)))
-    end = lot((ANY, "numbers", ACKER), generator)
+    end = choose((ANY, "numbers", ACKER), generator)
     return [
         *(pause(worker(), for_s), pause(acker(), for_s), pause(master(), for_s)),
         lossy(end, for_s=for_s, drop=rate),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import mutant, slip
 
 _KEEP = "keep = (tags & (_GENERATION | OPEN)) == (wanted | OPEN)"
-_TABLE = "ledger:_Table"
+_TABLE = "tracking.ledger:_Table"
 
 LEDGER = [
     mutant(
@@ -49,12 +49,16 @@ LEDGER = [
             "(tags & STARTED == 0) & first_of_each(slots, self._seen)",
             "first_of_each(slots, self._seen)",
         ),
-        slip("acker_task:AckerTask.hear", "in report.starts:", "in report.starts * 2:"),
+        slip("tracking.acker_task:AckerTask.hear", "in report.starts:", "in report.starts * 2:"),
     ),
     mutant(
         "a failure is dropped",
         "What a bolt fails is not told to the ackers: its trees wait for their deadline.",
-        slip("reports:Reports.fail", "if self._shards is not None and len(roots):", "if False:"),
+        slip(
+            "tracking.reports:Reports.fail",
+            "if self._shards is not None and len(roots):",
+            "if False:",
+        ),
     ),
     mutant(
         "a failure before the start is dropped",
@@ -78,7 +82,7 @@ LEDGER = [
             "tags = np.where(self.xor.take(slots) == 0, tags & ~FAILED, tags)\n"
             "    failed = (tags & FAILED).nonzero()[0]",
         ),
-        slip("manual_bolt:ManualBoltTask._give_up", "tuple.given_up = True", "pass"),
+        slip("tasks.bolts.manual_bolt:ManualBoltTask._give_up", "tuple.given_up = True", "pass"),
         on="whims",
     ),
     mutant(
@@ -124,7 +128,7 @@ LEDGER = [
         "The slot that became free last is taken first, and after four attempts its number "
         "comes again: a late report, or a verdict that is said twice, meets its own number.",
         slip(
-            "pending:Pending.take",
+            "tracking.pending:Pending.take",
             "generations &= GENERATION_MASK",
             "generations &= 3",
             "np.arange(self._head, self._head + count)",
@@ -146,7 +150,7 @@ LEDGER = [
         "The shard of a root depends on its generation: the acks of a tree and its start "
         "still agree, but a dead shard is swept for the wrong slots.",
         slip(
-            "reports:Shards.split",
+            "tracking.reports:Shards.split",
             "(slots % len(tasks) == residue)",
             "((slots + (roots >> np.uint64(24)).astype(np.int64)) % len(tasks) == residue)",
         ),
@@ -154,6 +158,8 @@ LEDGER = [
     mutant(
         "edges are drawn from too small a space",
         "Edge ids of 4 bits: two open edges with the same number are none.",
-        slip("ids:EdgeIds.draw", "return ids", "return ids % np.uint64(15) + np.uint64(1)"),
+        slip(
+            "tracking.ids:EdgeIds.draw", "return ids", "return ids % np.uint64(15) + np.uint64(1)"
+        ),
     ),
 ]

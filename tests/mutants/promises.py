@@ -8,13 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from sunshower.experiments.checkers.checker import CheckResult
+from sunshower.experiments.evidence.event_history import History, message_of
+from sunshower.experiments.evidence.facts import Ending, Facts
+from sunshower.experiments.evidence.tuple_evidence import trees
 from sunshower.failures import Cause
-from sunshower.faults.checkers.port import Weighed
-from sunshower.faults.evidence import trees
-from sunshower.faults.facts import Ending, Facts
-from sunshower.faults.history import History, message_of
-from sunshower.runtime.history import What
-from sunshower.runtime.ids import incarnations_of
+from sunshower.runtime.events.event_log import What
+from sunshower.runtime.tracking.ids import incarnations_of
 from tests.mutants.stages import HALF, POISON, SPOUTS, leaves
 
 
@@ -30,7 +30,7 @@ class Leaves:
     total: int
     name: ClassVar[str] = "leaves"
 
-    def check(self, history: History, facts: Facts) -> Weighed:
+    def check(self, history: History, facts: Facts) -> CheckResult:
         written = {key for key, _ in history.rows(What.WROTE).details}
         buried = {number for what, number, _ in written if what == "letter"}
         expected = {n: leaves(self.stage, n) for n in range(self.total)}
@@ -44,7 +44,7 @@ class Leaves:
             broken.append(f"of {len(missing)} numbers something was never written: {min(missing)}")
         if self.stage == "poison" and buried - {POISON}:
             broken.append(f"innocents are buried: {sorted(buried - {POISON})}")
-        return Weighed("all leaves are there", broken)
+        return CheckResult("all leaves are there", broken)
 
 
 def _emitted(history: History, facts: Facts) -> set[int]:
@@ -60,7 +60,7 @@ class RefusalsAreHeard:
     soon_s: float = 1.0  # after the emit
     name: ClassVar[str] = "refusals-are-heard"
 
-    def check(self, history: History, facts: Facts) -> Weighed:
+    def check(self, history: History, facts: Facts) -> CheckResult:
         emitted, failed = history.rows(What.EMITTED), history.rows(What.FAILED)
         refused = history.rows(What.REFUSED)
         begun_s = dict(zip(emitted.roots.tolist(), emitted.at_s.tolist(), strict=True))
@@ -69,7 +69,7 @@ class RefusalsAreHeard:
         late = np.array([cause is Cause.TIMEOUT for cause in failed.details], np.bool_)
         late &= np.isin(failed.roots, np.array(sorted(soon), np.uint64))
         said = [f"{late.sum()} trees were refused, and have timed out"] if late.any() else []
-        return Weighed("nobody waited for nothing", said)
+        return CheckResult("nobody waited for nothing", said)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class LivesGoOn:
     told_s: float = 2.0  # so long it may take until the master has kept a position
     name: ClassVar[str] = "lives-go-on"
 
-    def check(self, history: History, facts: Facts) -> Weighed:
+    def check(self, history: History, facts: Facts) -> CheckResult:
         emitted, completed = history.rows(What.EMITTED), history.rows(What.COMPLETED)
         said = []
         for spout in facts.spouts:
@@ -92,7 +92,7 @@ class LivesGoOn:
                 first = next(n for n in count() if n not in settled)
                 if (lowest := int(numbers[lives == latter].min())) < first:
                     said.append(f"{lowest} is emitted again, and all below {first} was settled")
-        return Weighed("each life goes on where the former one was", said[:1])
+        return CheckResult("each life goes on where the former one was", said[:1])
 
 
 @dataclass(frozen=True)
@@ -102,12 +102,12 @@ class Quiet:
     from_s: float
     name: ClassVar[str] = "quiet"
 
-    def check(self, history: History, facts: Facts) -> Weighed:
+    def check(self, history: History, facts: Facts) -> CheckResult:
         emitted = history.rows(What.EMITTED)
         _, first = np.unique(emitted.messages, return_index=True)
         late = (emitted.at_s[first] > self.from_s).sum() if facts.drained else 0
         said = [f"{late} messages were emitted first after the drain"] if late else []
-        return Weighed("a drain is the end of what is fresh", said)
+        return CheckResult("a drain is the end of what is fresh", said)
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class EachEmitHasItsReason:
 
     name: ClassVar[str] = "each-emit-has-its-reason"
 
-    def check(self, history: History, facts: Facts) -> Weighed:
+    def check(self, history: History, facts: Facts) -> CheckResult:
         emitted, failed = history.rows(What.EMITTED), history.rows(What.FAILED)
         lives = incarnations_of(emitted.roots).tolist()
         order = {}
@@ -131,4 +131,4 @@ class EachEmitHasItsReason:
                 wrong.append(message)
             last[message, life] = root
         said = [f"{len(wrong)} messages were emitted again, and had not failed"] if wrong else []
-        return Weighed("each replay had its failure", said, (), trees(history, wrong))
+        return CheckResult("each replay had its failure", said, (), trees(history, wrong))

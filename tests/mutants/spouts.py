@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import mutant, slip
 
-_RECORDS = "records_spout:RecordsSpoutTask"
+_RECORDS = "tasks.spouts.records_spout:RecordsSpoutTask"
 
 SPOUTS = [
     mutant(
@@ -17,7 +17,7 @@ SPOUTS = [
         "a spout does not look at the generation of a verdict",
         "A verdict that is said twice, or comes late, ends the newer attempt in the same slot.",
         slip(
-            "pending:Pending._still_pending",
+            "tracking.pending:Pending._still_pending",
             "self._generation.take(slots) == generations_of(roots)",
             "roots == roots",
         ),
@@ -27,7 +27,7 @@ SPOUTS = [
         "a spout does not look at the incarnation of a verdict",
         "Verdicts for a former life of the task end whatever is in their slots now.",
         slip(
-            "pending:Pending._still_pending",
+            "tracking.pending:Pending._still_pending",
             "incarnations_of(roots) == self.incarnation",
             "roots == roots",
         ),
@@ -38,7 +38,7 @@ SPOUTS = [
         "An obituary names the root of each record of a batch: with two of one tree its slot "
         "is free twice, and two messages will share it.",
         slip(
-            "pending:Pending._still_pending",
+            "tracking.pending:Pending._still_pending",
             "return roots if np.count_nonzero(once) == len(roots) else roots[once]",
             "return roots",
         ),
@@ -67,7 +67,7 @@ SPOUTS = [
         "Fresh records take the places of those in line: more trees are open than "
         "spout_pending allows.",
         slip(
-            "spout_task:SpoutTask._fresh_room",
+            "tasks.spouts.spout_task:SpoutTask._fresh_room",
             "self.pending.free - len(self.replays.line)",
             "self.pending.free",
         ),
@@ -76,7 +76,7 @@ SPOUTS = [
         "there is no deadline",
         "A tree that a bolt has forgotten is pending for ever, and its place with it.",
         slip(
-            "spout_task:SpoutTask.look",
+            "tasks.spouts.spout_task:SpoutTask.look",
             "self._time_out(self.deadlines.overdue(now), now)",
             "self.deadlines.overdue(now)",
         ),
@@ -86,7 +86,7 @@ SPOUTS = [
         "a spout is done while messages are in line",
         "Done looks at what is pending only: what waits for its back-off is never emitted again.",
         slip(
-            "spout_task:SpoutTask.done",
+            "tasks.spouts.spout_task:SpoutTask.done",
             "and not len(self.pending) and not len(self.replays.line)",
             "and not len(self.pending)",
         ),
@@ -105,14 +105,14 @@ SPOUTS = [
         "a drained spout forgets what its former life owed",
         "A life that is born while the topology drains draws nothing: what the former one had "
         "drawn and not settled is lost.",
-        slip("position:Position.owed", "max(self.next, self._owed)", "self.next"),
+        slip("tasks.spouts.position:Position.owed", "max(self.next, self._owed)", "self.next"),
         on="drains",
     ),
     mutant(
         "a spout draws beyond its fence",
         "Nobody knows of what it has drawn when its machine is lost: the next life ends before.",
         slip(
-            "fence:Fence.room",
+            "tasks.spouts.emit_reservation:EmitReservation.room",
             "self.at - first < self._step // 2",
             "False",
             "min(count, self.at - first)",
@@ -124,8 +124,8 @@ SPOUTS = [
         "the luggage of a spout is left behind",
         "After a rebalance the source goes on where it was, and what was pending is not in line.",
         slip(
-            "spout_task:SpoutTask.unpack",
-            "self.replays.line.adopt(luggage.waiting, luggage.blames)",
+            "tasks.spouts.spout_task:SpoutTask.unpack",
+            "self.replays.line.adopt(transfer.waiting, transfer.blames)",
             "pass",
         ),
         on="moves",
@@ -135,7 +135,7 @@ SPOUTS = [
         "a rebalance forgets what is pending",
         "What is pending when tasks change places is not put in line.",
         slip(
-            "spout_task:SpoutTask.pack",
+            "tasks.spouts.spout_task:SpoutTask.pack",
             "self.failed(self.pending.all_roots(), Failure(Cause.REBALANCED, reason=reason), now)",
             "reason",
         ),
@@ -154,7 +154,7 @@ SPOUTS = [
         "failures of the machinery count as attempts",
         "A message that was in the way of five deaths halts the topology.",
         slip(
-            "replays:Replays.fail",
+            "tasks.spouts.replays:Replays.fail",
             "accused or self.line.is_charged(number, failure, now, held=held)",
             "True",
         ),
@@ -163,7 +163,7 @@ SPOUTS = [
     mutant(
         "nobody is blamed for a death",
         "The obituary names no record: one that kills its process does so for ever.",
-        slip("obituary:Obituary.suspects", "self.roots", "b''"),
+        slip("control.crash_report:CrashReport.suspects", "self.roots", "b''"),
         on="poison",
     ),
 ]

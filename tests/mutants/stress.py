@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from sunshower.faults.checkers.delivery import AtLeastOnce
-from sunshower.faults.checkers.edges import EachEdgeOnce, NoPrematureAck
-from sunshower.faults.checkers.healing import Liveness, NoneTimedOut
-from sunshower.faults.checkers.port import Checker
-from sunshower.faults.checkers.pressure import BoundedPending
-from sunshower.faults.experiment import Experiment
-from sunshower.faults.history import History
-from sunshower.faults.outcome import Outcome, Verdict
-from sunshower.faults.running import run_experiment
-from sunshower.runtime.ids import GENERATION_MASK
-from sunshower.runtime.pending import Pending
+from sunshower.experiments.checkers.checker import Checker
+from sunshower.experiments.checkers.delivery import AtLeastOnce
+from sunshower.experiments.checkers.edge_checks import EachEdgeOnce, NoPrematureAck
+from sunshower.experiments.checkers.pressure import BoundedPending
+from sunshower.experiments.checkers.recovery import Liveness, NoneTimedOut
+from sunshower.experiments.evidence.event_history import History
+from sunshower.experiments.evidence.outcome import Outcome, Verdict
+from sunshower.experiments.experiment import Experiment
+from sunshower.experiments.experiment_run import run_experiment
 from sunshower.runtime.plan import Layout
+from sunshower.runtime.tracking.ids import GENERATION_MASK
+from sunshower.runtime.tracking.pending import Pending
 from sunshower.simulation.cluster import SimCluster
 from tests.mutants.hail import DRAINED_S, QUIET_S, hail
 from tests.mutants.promises import (
@@ -119,7 +119,7 @@ def _settings(generator: Generator) -> dict[str, Any]:
         "message_timeout_s": 30.0,
         "sweep_grace_s": float(generator.choice((0.2, 1.0))),
         "window_s": float(generator.choice((0.002, 0.25))),
-        "lane_retry_s": float(generator.choice((0.05, 0.5))),
+        "peer_link_retry_s": float(generator.choice((0.05, 0.5))),
         "idle_poll_s": 0.05,
         "restart_backoff_s": 0.05,
         "task_backoff_s": 0.05,

@@ -14,7 +14,7 @@ from tests.mutants.spouts import SPOUTS
 from tests.mutants.stages import STAGES
 from tests.mutants.stress import CRASH, Result, stress
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.mutants]
 MUTANTS = [*LEDGER, *ROADS, *SPOUTS, *BOLTS]
 SEEDS_MAX = 1_000
 HEALTHY = 50  # seeds of each stage

@@ -10,8 +10,8 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from sunshower.records import Schema
-from sunshower.runtime.batch import Batch
 from sunshower.runtime.plan import Stream
+from sunshower.runtime.transport.batch import Batch
 from sunshower.topologies.graph import StreamSpec
 
 

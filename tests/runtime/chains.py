@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from sunshower import Context, Failure, Spout, Topology
 from sunshower.clock import ManualClock
-from sunshower.runtime.master import Master
+from sunshower.runtime.control.master import Master
 from sunshower.runtime.plan import Layout, make_plan
-from sunshower.runtime.supervision import Health
+from sunshower.runtime.tasks.supervision import Health
 from tests.runtime.harness import Faults, Network
 
 TOTAL = 40

@@ -78,7 +78,7 @@ def parts_of(n: int) -> int:
     return n // 2 % 4  # n and its neighbour have the same number
 
 
-class Book:
+class MasterState:
     """What happened in a run; tasks share it however often they are copied."""
 
     def __init__(self, numbers: int, clock: ManualClock) -> None:
@@ -122,7 +122,7 @@ class Numbers(Spout[Number]):
 
     replay = False
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: MasterState) -> None:
         self.book = book
 
     def open(self, context: Context) -> None:
@@ -169,7 +169,7 @@ class Numbers(Spout[Number]):
 class Counts(Spout[Count]):
     """The simple level: the framework replays."""
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: MasterState) -> None:
         self.book = book
 
     def records(self) -> Iterator[Count]:
@@ -195,7 +195,7 @@ class Ticks(Spout[Tick]):
     def restore(self, state: float) -> None:
         self.last_s = state
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: MasterState) -> None:
         self.book = book
 
     def next_tuple(self, out: SpoutCollector[Tick]) -> None:
@@ -269,7 +269,7 @@ def keep(count: Count) -> list[Count]:
 
 
 class Store(Forgetful, Bolt[Any, None]):
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: MasterState) -> None:
         self.book = book
 
     def process(self, record: Any) -> None:
@@ -283,7 +283,7 @@ class Store(Forgetful, Bolt[Any, None]):
                 self.book.store(record.n, "count")
 
 
-def everything(book: Book, **settings: Any) -> Graph:
+def everything(book: MasterState, **settings: Any) -> Graph:
     """The topology in the picture above."""
     config = Config(message_timeout_s=10_000, idle_poll_s=0.5, spout_pending=16, workers=3)
     topology = Topology("everything", config=config, **settings)

@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 
 from sunshower.clock import ManualClock
-from sunshower.runtime.blackbox import BlackBox, read
-from sunshower.runtime.havoc import flipped
-from sunshower.runtime.luggage import Luggage
-from sunshower.runtime.master import Master, Welcome
-from sunshower.runtime.obituary import Obituary
-from sunshower.runtime.packets import Answer
-from sunshower.runtime.placement import placed
+from sunshower.runtime.control.crash_report import CrashReport
+from sunshower.runtime.control.flight_recorder import FlightRecorder, read
+from sunshower.runtime.control.master import Master, Welcome
+from sunshower.runtime.control.placement import placed
+from sunshower.runtime.control.task_transfer import TaskTransfer
+from sunshower.runtime.events.injected_faults import flipped
 from sunshower.runtime.plan import Plan, Task
-from sunshower.runtime.spout_task import SpoutTask
+from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
+from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.worker import Worker
 from tests.runtime.recorded import Recorded
 
@@ -213,9 +213,9 @@ class Network:
         for node in self.nodes.values():
             if node.mail or node.wake_s <= now:
                 yield partial(self._work, node)
-        for lane, calls in self._calls.items():
+        for peer_link, calls in self._calls.items():
             if calls:
-                yield partial(self._arrive, lane)
+                yield partial(self._arrive, peer_link)
         if self._answers:
             yield self._answer
         for at_s, call in self._late:
@@ -228,17 +228,19 @@ class Network:
     def _start(self, worker: int) -> None:
         """Life 1, or the next one after a death."""
         self._down.pop(worker, None)
-        obituary = read(self._boxes[worker], worker) if worker in self._boxes else None
-        self.nodes[worker] = Node(self._begin(worker, obituary, {}))
+        crash_report = read(self._boxes[worker], worker) if worker in self._boxes else None
+        self.nodes[worker] = Node(self._begin(worker, crash_report, {}))
 
-    def _begin(self, worker: int, obituary: Obituary | None, luggage: dict[int, Luggage]) -> Worker:
+    def _begin(
+        self, worker: int, crash_report: CrashReport | None, transfer: dict[int, TaskTransfer]
+    ) -> Worker:
         """Hello to the master, who tells everybody."""
         now = self.clock.now()
         self.hellos.append(now)
-        welcome = self.master.hello(worker, now, obituary)
+        welcome = self.master.hello(worker, now, crash_report)
         plan = placed(self.plan, welcome.places)
-        self._fetch(plan.tasks_on(worker), welcome, luggage)
-        self._boxes[worker] = bytearray(BlackBox.size_of(plan, worker))
+        self._fetch(plan.tasks_on(worker), welcome, transfer)
+        self._boxes[worker] = bytearray(FlightRecorder.size_of(plan, worker))
         sample = self._sample
         core = Worker(
             plan,
@@ -246,21 +248,23 @@ class Network:
             welcome.life,
             self.random,
             self.clock,
-            recorder=BlackBox(self._boxes[worker], welcome.life),
+            recorder=FlightRecorder(self._boxes[worker], welcome.life),
             delay_s=welcome.delay_s,
             quarantined=welcome.quarantined,
-            luggage=luggage,
-            scribe=None if sample is None else self.history.scribe(self.clock, sample),
+            transfer=transfer,
+            event_writer=None if sample is None else self.history.event_writer(self.clock, sample),
         )
-        core.welcome(welcome, obituary)
-        obituaries = list(self.master.obituaries.values())
+        core.welcome(welcome, crash_report)
+        crash_reports = list(self.master.crash_reports.values())
         for other, node in self.nodes.items():
             heard = welcome.life == 1 or self.random.random() >= self._faults.unheard
             if other != worker and heard:
-                node.post(partial(node.core.peers, welcome.lives, obituaries))
+                node.post(partial(node.core.peers, welcome.lives, crash_reports))
         return core
 
-    def _fetch(self, tasks: list[Task], welcome: Welcome, luggage: dict[int, Luggage]) -> None:
+    def _fetch(
+        self, tasks: list[Task], welcome: Welcome, transfer: dict[int, TaskTransfer]
+    ) -> None:
         """What of the luggage of a worker's tasks is in the store; see steered.py."""
 
     def _work(self, node: Node) -> None:
@@ -300,8 +304,8 @@ class Network:
         self._late.remove((at_s, call))
         self._calls[call.sender, call.peer].append(call)
 
-    def _arrive(self, lane: tuple[int, int]) -> None:
-        calls = self._calls[lane]
+    def _arrive(self, peer_link: tuple[int, int]) -> None:
+        calls = self._calls[peer_link]
         fate = self._fate()
         if fate == "overtake" and len(calls) > 1:
             calls[0], calls[1] = calls[1], calls[0]
@@ -323,7 +327,7 @@ class Network:
             self._answers.append((call, answer))
 
     def _hand_over(self, node: Node, data: bytes) -> Answer:
-        answer = node.core.inlet.answer(data)
+        answer = node.core.packet_receiver.answer(data)
         if answer is Answer.ACCEPTED:
             node.post(partial(node.core.receive, data))
         return answer

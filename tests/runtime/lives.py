@@ -10,19 +10,19 @@ from collections.abc import Callable
 
 from sunshower import Topology
 from sunshower.clock import ManualClock
-from sunshower.runtime.blackbox import BlackBox, read
-from sunshower.runtime.fence import Marks
-from sunshower.runtime.ids import seeded
-from sunshower.runtime.master import Master
-from sunshower.runtime.metrics import TaskStats
+from sunshower.runtime.control.flight_recorder import FlightRecorder, read
+from sunshower.runtime.control.master import Master
+from sunshower.runtime.events.metrics import TaskStats
 from sunshower.runtime.plan import Layout, make_plan
+from sunshower.runtime.tasks.spouts.emit_reservation import ReservationStore
+from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.worker import Worker
 
 
-class Lives:
+class RestartTracker:
     """`core` is the life that is now."""
 
-    def __init__(self, topology: Topology, marks: Marks | None = None) -> None:
+    def __init__(self, topology: Topology, marks: ReservationStore | None = None) -> None:
         self.clock = ManualClock()
         self.plan = make_plan(topology.graph(), Layout.PACK)
         self.master = Master(self.plan)
@@ -32,10 +32,10 @@ class Lives:
 
     def start(self, *, box_survives: bool = True) -> None:
         """The worker says hello, for the first time or after a SIGKILL."""
-        obituary = read(self.box, 0) if box_survives else None
-        welcome = self.master.hello(0, self.clock.now(), obituary)
-        self.box = bytearray(BlackBox.size_of(self.plan, 0))
-        box = BlackBox(self.box, welcome.life)
+        crash_report = read(self.box, 0) if box_survives else None
+        welcome = self.master.hello(0, self.clock.now(), crash_report)
+        self.box = bytearray(FlightRecorder.size_of(self.plan, 0))
+        box = FlightRecorder(self.box, welcome.life)
         self.core = Worker(
             self.plan,
             0,
@@ -47,7 +47,7 @@ class Lives:
             quarantined=welcome.quarantined,
             marks=self.marks,
         )
-        self.core.welcome(welcome, obituary)
+        self.core.welcome(welcome, crash_report)
         self.clock.advance(welcome.delay_s)
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from sunshower import Topology
 from sunshower.clock import Clock, ManualClock
-from sunshower.runtime.history import Entry, Scribe, What
-from sunshower.runtime.ids import seeded
+from sunshower.runtime.events.event_log import Entry, EventWriter, What
 from sunshower.runtime.plan import Layout, Plan, make_plan
+from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.worker import Worker
 
 
@@ -31,8 +31,8 @@ class Recorded:
 
     entries: list[Entry] = field(default_factory=list)
 
-    def scribe(self, clock: Clock, sample: int = 1) -> Scribe:
-        return Scribe(clock, self.entries.append, sample)
+    def event_writer(self, clock: Clock, sample: int = 1) -> EventWriter:
+        return EventWriter(clock, self.entries.append, sample)
 
     def of(self, what: What, task: int | None = None) -> list[Entry]:
         return [e for e in self.entries if e.what is what and task in (None, e.task)]
@@ -104,8 +104,8 @@ class Alone(Recorded):
         super().__init__()
         self.clock = ManualClock()
         self.plan: Plan = make_plan(topology.graph(), Layout.PACK)
-        scribe = self.scribe(self.clock, sample)
-        self.worker = Worker(self.plan, 0, 1, seeded(seed), self.clock, scribe=scribe)
+        event_writer = self.event_writer(self.clock, sample)
+        self.worker = Worker(self.plan, 0, 1, seeded(seed), self.clock, event_writer=event_writer)
 
     def id(self, component: str, index: int = 0) -> int:
         return self.plan.tasks_of(component)[index].id

@@ -15,8 +15,8 @@ import numpy as np
 
 from sunshower import Topology
 from sunshower.failures import Failure
-from sunshower.runtime.batch import Batch
 from sunshower.runtime.plan import Layout, Task, make_plan
+from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.wiring import context, wire
 
 ROOT = 1 << 48 | 1 << 24  # plus a slot

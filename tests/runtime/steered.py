@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from sunshower.runtime.book import Book
-from sunshower.runtime.lifecycle import State
-from sunshower.runtime.luggage import Luggage
-from sunshower.runtime.master import Master, Welcome
-from sunshower.runtime.obituary import Obituary
+from sunshower.runtime.control.crash_report import CrashReport
+from sunshower.runtime.control.lifecycle import State
+from sunshower.runtime.control.master import Master, Welcome
+from sunshower.runtime.control.master_state import MasterState
+from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.plan import Task
 from sunshower.runtime.worker import Worker
 from tests.runtime.harness import Network, Node
@@ -24,7 +24,7 @@ class Steered(Network):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         self.store: dict[tuple[int, int], bytes] = {}  # (move, task) → luggage
-        self._wish: Any = None
+        self._desired_state: Any = None
         self._moves: dict[int, int] = {}  # worker → the rebalance that its core knows of
         super().__init__(*args, **settings)
 
@@ -39,9 +39,9 @@ class Steered(Network):
 
     def kill_master(self) -> None:
         """Its successor knows the book, and is told the rest when workers work."""
-        book = Book.from_bytes(self.master.book.to_bytes())
+        book = MasterState.from_bytes(self.master.book.to_bytes())
         self.master = Master(self.plan, book, self.clock.now())
-        self._wish = None
+        self._desired_state = None
         self._look()
 
     @property
@@ -66,8 +66,8 @@ class Steered(Network):
         if orders.unload:
             self.store.clear()
             self.master.unloaded()
-        if self._wish != self.master.wish:
-            self._wish = self.master.wish
+        if self._desired_state != self.master.desired_state:
+            self._desired_state = self.master.desired_state
             for node in self.nodes.values():
                 node.post(partial(self._obey, node))
         self.alarms = [now + _LOOK_S] if self.master.restless else []
@@ -85,25 +85,29 @@ class Steered(Network):
         super()._work(node)
         self.master.hear(node.core.stats(), self.clock.now())
 
-    def _begin(self, worker: int, obituary: Obituary | None, luggage: dict[int, Luggage]) -> Worker:
-        core = super()._begin(worker, obituary, luggage)
+    def _begin(
+        self, worker: int, crash_report: CrashReport | None, transfer: dict[int, TaskTransfer]
+    ) -> Worker:
+        core = super()._begin(worker, crash_report, transfer)
         self._moves[worker] = self.master.book.moves
         return core
 
-    def _fetch(self, tasks: list[Task], welcome: Welcome, luggage: dict[int, Luggage]) -> None:
+    def _fetch(
+        self, tasks: list[Task], welcome: Welcome, transfer: dict[int, TaskTransfer]
+    ) -> None:
         for task in tasks:
-            if task.id not in luggage and (welcome.move, task.id) in self.store:
-                luggage[task.id] = pickle.loads(self.store[welcome.move, task.id])
+            if task.id not in transfer and (welcome.move, task.id) in self.store:
+                transfer[task.id] = pickle.loads(self.store[welcome.move, task.id])
 
     def _obey(self, node: Node) -> None:
-        node.core.wish(self.master.wish)
+        node.core.desired_state(self.master.desired_state)
 
     def _pack(self, node: Node, move: int, leaving: list[int]) -> None:
         if self._moves[node.core.worker] >= move:
             return
-        for task, luggage in node.core.pack(leaving).items():
+        for task, transfer in node.core.pack(leaving).items():
             if task in leaving:
-                self.store.setdefault((move, task), pickle.dumps(luggage))
+                self.store.setdefault((move, task), pickle.dumps(transfer))
         self.master.packed(node.core.stats(), self.clock.now())
 
     def _again(self, node: Node, move: int) -> None:
@@ -112,5 +116,5 @@ class Steered(Network):
             return
         packed = node.core.pack(())
         mine = {task.id for task in self.master.plan.tasks_on(worker)}
-        luggage = {task: own for task, own in packed.items() if task in mine}
-        node.core = self._begin(worker, None, luggage)
+        transfer = {task: own for task, own in packed.items() if task in mine}
+        node.core = self._begin(worker, None, transfer)

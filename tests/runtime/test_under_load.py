@@ -12,7 +12,7 @@ from sunshower import Bolt, Cause, Context, Counter, Failure, Number, Topology
 from sunshower.clock import ManualClock
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from tests.runtime.harness import Network
-from tests.runtime.test_two_workers import seeds
+from tests.runtime.transport.test_two_workers import seeds
 
 every_layout = pytest.mark.parametrize("layout", Layout)
 
@@ -72,7 +72,9 @@ def test_slow_bolt_slows_its_spout_down_before_anything_times_out(
     waiting = 0
     while not net.finished:
         net.act()
-        waiting = max(waiting, *(spout.outlets.emitted - watch.done for spout in net.spouts()), 0)
+        waiting = max(
+            waiting, *(spout.output_streams.emitted - watch.done for spout in net.spouts()), 0
+        )
     assert watch.done == 600, f"seed {seed}"
     assert not watch.failures, f"seed {seed}: {watch.failures[:3]}"
     assert waiting * cost_s < 1.0 or waiting <= 2 * LEAST, f"seed {seed}: {waiting} waited"
@@ -270,5 +272,5 @@ def test_drained_topology_finishes_what_is_open_and_emits_no_more(
     net.until(lambda: watch.done > 200)
     net.drain()
     net.run()
-    emitted = sum(spout.outlets.emitted for spout in net.spouts())
+    emitted = sum(spout.output_streams.emitted for spout in net.spouts())
     assert watch.done == emitted == sum(spout.stats().counts.acked for spout in net.spouts())

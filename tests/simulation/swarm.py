@@ -9,7 +9,7 @@ from hashlib import sha256
 from random import Random
 
 from sunshower.errors import ClusterError, LifecycleError
-from sunshower.runtime.havoc import Havoc, Link, Raise, Slow
+from sunshower.runtime.events.injected_faults import InjectedFaults, Link, Raise, Slow
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.run import SimRun
@@ -24,7 +24,7 @@ def hurt(seed: int) -> SimRun:
     draw = Random(seed)
     cluster = SimCluster(seed, nodes=1 + seed % 2, check=True)
     topology = chain(
-        Paced(TOTAL, 2.0), sinks=2, ackers=1 + seed % 2, attempts_max=1_000, lane_retry_s=0.5
+        Paced(TOTAL, 2.0), sinks=2, ackers=1 + seed % 2, attempts_max=1_000, peer_link_retry_s=0.5
     )
     run = cluster.submit(topology.graph(), list(Layout)[seed % 3 > 0], sample=1)
     faults = draw.sample(list(FAULTS), k=draw.randint(1, len(FAULTS)))
@@ -36,7 +36,7 @@ def hurt(seed: int) -> SimRun:
             continue  # whom it was meant for is dead
     for worker in run.plan.workers:
         run.resume_worker(worker)
-    run.disturb(Havoc())
+    run.disturb(InjectedFaults())
     with suppress(LifecycleError):  # it is finished
         run.activate()
     return run
@@ -65,7 +65,9 @@ def _kill_master(run: SimRun, _draw: Random) -> None:
 
 def _link(run: SimRun, draw: Random) -> None:
     kinds = ("drop", "forget", "repeat", "corrupt", "delay")
-    run.disturb(Havoc(links=(Link(**dict.fromkeys(draw.sample(kinds, 2), draw.random() / 2)),)))
+    run.disturb(
+        InjectedFaults(links=(Link(**dict.fromkeys(draw.sample(kinds, 2), draw.random() / 2)),))
+    )
 
 
 FAULTS: dict[str, Callable[[SimRun, Random], object]] = {
@@ -76,10 +78,10 @@ FAULTS: dict[str, Callable[[SimRun, Random], object]] = {
     "pause the master": _pause_master,
     "bad links": _link,
     "errors": lambda run, draw: run.disturb(
-        Havoc(raises=(Raise(component="relay", probability=draw.random() / 2),))
+        InjectedFaults(raises=(Raise(component="relay", probability=draw.random() / 2),))
     ),
     "slowness": lambda run, draw: run.disturb(
-        Havoc(slows=(Slow(component="sink", seconds=draw.random() / 20),))
+        InjectedFaults(slows=(Slow(component="sink", seconds=draw.random() / 20),))
     ),
     "rest": lambda run, draw: (run.deactivate(), run.wait(draw.random()), run.activate()),
     "other places": lambda run, draw: run.rebalance(layout=draw.choice(list(Layout)), wait_s=0.3),

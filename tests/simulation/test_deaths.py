@@ -8,7 +8,7 @@ import pytest
 
 from sunshower import Context
 from sunshower.errors import TopologyFailed
-from sunshower.runtime.history import What
+from sunshower.runtime.events.event_log import What
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.run import SimRun
 from sunshower.simulation.worker import Killed, SimWorker
@@ -97,8 +97,8 @@ def test_a_call_that_takes_too_long_ends_its_process_in_time(seed: int) -> None:
     work = Once(lambda context: context.clock.sleep(3_600.0))
     run = submitted(seed, working(work, block_max_s=10.0, message_timeout_s=1_000.0))
     all_done(run, work)
-    (obituary,) = run._master.core.obituaries.values()
-    assert "context.clock.sleep(3_600.0)" in obituary.stack
+    (crash_report,) = run._master.core.crash_reports.values()
+    assert "context.clock.sleep(3_600.0)" in crash_report.stack
     assert 9.9 < run.now() < 16.0, "10 s, an eighth of that, and the way back"
     reborn = [e.at_s for e in run.history() if e.what is What.BORN and e.detail[1] == 2]
     assert 9.9 < reborn[0] < 13.0
@@ -122,10 +122,10 @@ def test_one_that_is_killed_in_the_middle_of_a_call_tells_which_records_it_had(s
     bolt = process(run, "work")
     run.kill_worker(bolt.address)
     run.wait(1.0)
-    (obituary,) = run._master.core.obituaries.values()
+    (crash_report,) = run._master.core.crash_reports.values()
     (task,) = run.plan.tasks_of("work")
-    assert (obituary.worker, obituary.task) == (bolt.address, task.id)
-    assert len(obituary.suspects) > 0
+    assert (crash_report.worker, crash_report.task) == (bolt.address, task.id)
+    assert len(crash_report.suspects) > 0
     all_done(run, work)
 
 
@@ -136,7 +136,7 @@ def test_a_successor_on_another_machine_finds_the_black_box(seed: int) -> None:
     all_done(run, work)
     where = {node: workers for node, workers in run.nodes().items() if workers}
     assert sorted(worker for workers in where.values() for worker in workers) == run.plan.workers
-    found = run._master.core.obituaries[process(run, "work").address]
+    found = run._master.core.crash_reports[process(run, "work").address]
     assert found.task == run.plan.tasks_of("work")[0].id
 
 
@@ -149,7 +149,7 @@ def test_a_black_box_is_lost_with_its_machine(seed: int) -> None:
     first = process(run, "work")
     run.kill_node(first.node)
     all_done(run, work)
-    assert first.address not in run._master.core.obituaries
+    assert first.address not in run._master.core.crash_reports
 
 
 @SEEDS

@@ -9,8 +9,8 @@ import pytest
 
 from sunshower import Bolt, Context, DeadLetter, Retry, Topology
 from sunshower.errors import ClusterError, LifecycleError
-from sunshower.runtime.havoc import Havoc
-from sunshower.runtime.history import What
+from sunshower.runtime.events.event_log import What
+from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.run import SimRun
@@ -36,7 +36,7 @@ class KeepLetters(Bolt[DeadLetter, None]):
 
 def submitted(seed: int, log: Log) -> SimRun:
     cluster = SimCluster(seed, nodes=1 + seed % 2, check=True)
-    topology = Topology("logs", ackers=1 + seed % 2, lane_retry_s=0.5, spout_pending=16)
+    topology = Topology("logs", ackers=1 + seed % 2, peer_link_retry_s=0.5, spout_pending=16)
     retry = Retry(attempts=1_000, initial_s=0.01, dead_letters=True)
     items = topology.spout(
         "numbers", Reader(log, 5, refetches=seed % 2 == 1), parallelism=2, retry=retry
@@ -60,7 +60,7 @@ def test_nothing_is_lost_whoever_dies_and_whoever_reads(seed: int) -> None:
             FAULTS[draw.choice(faults)](run, draw)
     for worker in run.plan.workers:
         run.resume_worker(worker)
-    run.disturb(Havoc())
+    run.disturb(InjectedFaults())
     with suppress(LifecycleError):
         run.activate()
     assert run.wait(600.0), f"seed {seed}: it does not end\n{run._describe()}"

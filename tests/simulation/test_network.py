@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sunshower.errors import ConfigError
-from sunshower.runtime.packets import Answer
+from sunshower.runtime.transport.packets import Answer
 from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.conditions import Conditions
 from sunshower.simulation.network import Network, Process

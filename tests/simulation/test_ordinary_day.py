@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from sunshower import Bolt, Context, Counter, DeadLetter, Number, Retry, Topology
-from sunshower.runtime.metrics import Snapshot
+from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout
-from sunshower.runtime.supervision import WaitKind
+from sunshower.runtime.tasks.supervision import WaitKind
 from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.run import SimRun
 from tests.simulation.probes import Shared

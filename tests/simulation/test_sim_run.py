@@ -8,8 +8,8 @@ import pytest
 
 from sunshower import Bolt, Spout, SpoutCollector, Topology
 from sunshower.errors import ClusterError, TopologyFailed
-from sunshower.runtime.havoc import Havoc, Link
-from sunshower.runtime.lifecycle import State
+from sunshower.runtime.control.lifecycle import State
+from sunshower.runtime.events.injected_faults import InjectedFaults, Link
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from tests.contract.topologies import Item, chain
@@ -56,15 +56,15 @@ def test_a_paused_master_or_its_successor_hears_of_a_disturbance(dies: bool) -> 
     run = submitted(0, working(Work(), total=1_000, spout_pending=5))
     run.pause_master()
     now_s = run.now()
-    havoc = Havoc(links=(Link(drop=0.5),))
-    run.disturb(havoc)
+    injected = InjectedFaults(links=(Link(drop=0.5),))
+    run.disturb(injected)
     assert run.plan.workers == [0, 1, 2]
     assert run.now() == now_s, "nobody waits for that"
     if dies:
         run.kill_master()
     run.resume_master()
     assert run.snapshot().restarts == 0
-    assert run._master.core.wish.havoc == havoc
+    assert run._master.core.desired_state.injected == injected
 
 
 def test_who_asks_while_the_master_is_dead_waits_for_its_successor() -> None:
@@ -143,7 +143,7 @@ class Unmovable(Spout[Item]):
     def restore(self, state: object) -> None: ...
 
 
-def test_luggage_that_cannot_be_copied_ends_the_topology() -> None:
+def test_transfer_that_cannot_be_copied_ends_the_topology() -> None:
     topology = Topology("heavy", workers=2, spout_pending=2)
     topology.spout("numbers", Unmovable, parallelism=2).shuffle().bolt("sink", Sulky, 2)
     run = submitted(0, topology, Layout.PACK)
@@ -162,9 +162,9 @@ def test_several_topologies_share_one_world() -> None:
         assert first.now() == second.now()
         all_done(second, works[1])
         assert first.history() != second.history()
-        second.disturb(Havoc())
+        second.disturb(InjectedFaults())
     with pytest.raises(ClusterError, match="'second' was stopped"):
-        second.disturb(Havoc())
+        second.disturb(InjectedFaults())
     with pytest.raises(ClusterError, match="'second' was stopped"):
         second.history()
 

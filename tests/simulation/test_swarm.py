@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sunshower.runtime.history import What
+from sunshower.runtime.events.event_log import What
 from sunshower.runtime.worker import Worker
 from tests.simulation.swarm import TOTAL, digest, hurt
 

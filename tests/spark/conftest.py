@@ -13,9 +13,9 @@ import pytest
 
 from sunshower.dev.jars import spark_kafka
 from sunshower.errors import Unobtainable
-from sunshower.spark_integration.local import LocalSpark
-from sunshower.spark_integration.on_ray import RayDPSpark
-from sunshower.spark_integration.port import Gateway, Place
+from sunshower.spark_integration.sessions.local_spark import LocalSpark
+from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark
+from sunshower.spark_integration.sessions.spark_port import Gateway, Place
 
 ONE = {"spark.sql.shuffle.partitions": "1"}
 LOCAL = LocalSpark(cores=1, memory="1g", settings=ONE)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from sunshower.spark_integration.schema import Columns
+from sunshower.spark_integration.tables.schema import Columns
 
 
 class Colour(Enum):

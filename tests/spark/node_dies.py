@@ -23,10 +23,10 @@ from ray.cluster_utils import Cluster
 
 from sunshower.clock import SystemClock
 from sunshower.errors import SparkLost, SparkUnavailable
-from sunshower.spark_integration.port import BatchInfo, Gateway, Step, Ticket
-from sunshower.spark_integration.schema import Columns
-from sunshower.spark_integration.table_folder import TableFolder
-from sunshower.spark_integration.tables import table
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, Step, Ticket
+from sunshower.spark_integration.tables.schema import Columns
+from sunshower.spark_integration.tables.table_folder import TableFolder
+from sunshower.spark_integration.tables.tables import table
 from tests.spark.conftest import ON_RAY
 
 WITHIN_S = 400.0

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from sunshower.errors import SparkError
-from sunshower.spark_integration.port import BatchInfo, JobReport, Step
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport, Step
 from sunshower.spark_integration.steps import Spark
 
 

@@ -13,8 +13,8 @@ import pytest
 from sunshower import Topology
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.inline import run_inline
-from sunshower.spark_integration.local import LocalSpark
-from sunshower.spark_integration.port import BatchInfo, Gateway, JobReport, Place
+from sunshower.spark_integration.sessions.local_spark import LocalSpark
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, JobReport, Place
 from sunshower.spark_integration.steps import Spark, parquet, spark
 from sunshower.trident import (
     BatchStream,

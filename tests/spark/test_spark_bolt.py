@@ -22,7 +22,7 @@ from sunshower.records import Schema
 from sunshower.runtime.inline import run_inline
 from sunshower.simulation.cluster import SimCluster
 from sunshower.spark_integration.bolt import SparkBatchBolt
-from sunshower.spark_integration.port import BatchInfo
+from sunshower.spark_integration.sessions.spark_port import BatchInfo
 from sunshower.spark_integration.steps import spark
 from sunshower.topologies.components import Context
 from tests.spark.scripted import Scripted

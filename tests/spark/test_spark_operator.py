@@ -11,12 +11,12 @@ import pytest
 from sunshower.errors import SparkLost, StateMismatch, StoreUnreachable, TransformFailed
 from sunshower.records import Schema
 from sunshower.spark_integration.operator import Gathered, SparkOperator
-from sunshower.spark_integration.port import BatchInfo
+from sunshower.spark_integration.sessions.spark_port import BatchInfo
 from sunshower.topologies.components import Context
-from sunshower.trident.attempts import Attempt
+from sunshower.trident.coordination.attempts import Attempt
 from sunshower.trident.stages.port import Waiting
 from tests.spark.scripted import Scripted
-from tests.trident.one_process import Runner, given, seen
+from tests.trident.rigs.one_process import Runner, given, seen
 
 
 @dataclass

@@ -10,10 +10,10 @@ import pytest
 from sunshower import Records, Topology
 from sunshower.errors import TopologyError
 from sunshower.spark_integration.bolt import SparkBatchBolt
-from sunshower.spark_integration.port import BatchInfo, Gateway, Step
-from sunshower.spark_integration.running import Runner
-from sunshower.spark_integration.schema import Columns
+from sunshower.spark_integration.job import Runner
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, Step
 from sunshower.spark_integration.steps import spark_sql
+from sunshower.spark_integration.tables.schema import Columns
 
 
 class Sale(NamedTuple):

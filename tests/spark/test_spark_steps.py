@@ -12,9 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sunshower.errors import ResultMismatch, TopologyError
-from sunshower.spark_integration.port import BatchInfo, Gateway
-from sunshower.spark_integration.schema import Columns
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway
 from sunshower.spark_integration.steps import Spark, parquet, saved_as, spark
+from sunshower.spark_integration.tables.schema import Columns
 from tests.spark.everything import EVERYTHING, Everything, everything, same
 
 pd = pytest.importorskip("pandas")

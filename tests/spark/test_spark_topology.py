@@ -11,7 +11,7 @@ import pyarrow.dataset
 from sunshower import Bolt, Records, Topology
 from sunshower.runtime.inline import run_inline
 from sunshower.spark_integration.bolt import SparkBatchBolt
-from sunshower.spark_integration.port import BatchInfo, Gateway, Place
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, Place
 from sunshower.spark_integration.steps import parquet, spark, spark_sql
 
 PAGES = pa.table({"page": ["p0", "p1"], "title": ["Zero", "One"]})

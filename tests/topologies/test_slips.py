@@ -11,14 +11,14 @@ import pytest
 import sunshower
 from sunshower import Counter, JsonLines, Records, Retry, TextFiles
 from sunshower.errors import SunshowerError
-from sunshower.kafka.batches import BatchOptions, KafkaOpaque
-from sunshower.kafka.bolt import KafkaBolt
-from sunshower.kafka.offsets_with_results import OffsetsWithResults
+from sunshower.kafka.consuming.start_position import Since
+from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque
+from sunshower.kafka.exactly_once.offset_ranges import KafkaRanges
+from sunshower.kafka.exactly_once.offsets_with_results import OffsetsWithResults
 from sunshower.kafka.options import KafkaOptions
-from sunshower.kafka.ranges import KafkaRanges
+from sunshower.kafka.producing.kafka_bolt import KafkaBolt
+from sunshower.kafka.producing.transactions import TransactionalKafkaBolt
 from sunshower.kafka.spout import KafkaSpout
-from sunshower.kafka.starting import Since
-from sunshower.kafka.transactions import TransactionalKafkaBolt
 from sunshower.trident import (
     Bounds,
     FixedBatchSpout,
@@ -30,7 +30,7 @@ from sunshower.trident import (
     sum_,
     tumbling,
 )
-from sunshower.trident.places import InSqlite, InZooKeeper
+from sunshower.trident.declaration.store_places import InSqlite, InZooKeeper
 from tests.topologies.examples import Word
 from tests.topologies.examples import count as count_words
 

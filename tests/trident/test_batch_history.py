@@ -10,15 +10,15 @@ import pytest
 
 from sunshower import Context, Topology
 from sunshower.errors import ClusterError
-from sunshower.faults.batches import BatchAttempt, batch_figures, batches_of
-from sunshower.faults.history import History, task_names
-from sunshower.faults.lines import from_lines, to_lines
-from sunshower.faults.report.series import make_series
-from sunshower.runtime.history import What
+from sunshower.experiments.evidence.batch_evidence import BatchAttempt, batch_figures, batches_of
+from sunshower.experiments.evidence.event_history import History, task_names
+from sunshower.experiments.evidence.history_lines import from_lines, to_lines
+from sunshower.experiments.report.series import make_series
+from sunshower.runtime.events.event_log import What
 from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.run import SimRun
 from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, Skip, batches, count
-from tests.faults.scripts import Script
+from tests.experiments.scripts import Script
 
 
 def whole(row: Sequence[int]) -> bool:

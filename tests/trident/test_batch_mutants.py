@@ -8,10 +8,10 @@ from random import Random
 import pytest
 
 from tests.mutants.mutant import Mutant, Slip
-from tests.trident.batch_swarm import judge
-from tests.trident.test_coordinator import Trial
+from tests.trident.coordination.test_coordinator import Trial
+from tests.trident.rigs.batch_swarm import judge
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.mutants]
 SEEDS_MAX = 100
 
 
@@ -51,7 +51,7 @@ MUTANTS = [
         "commit order",
         "any processed batch is committed, not the current one alone",
         slip(
-            "coordinator:MasterCoordinator.next_step",
+            "coordination.coordinator:MasterCoordinator.next_step",
             "if first is not None and first.status is Status.PROCESSED:",
             "for txid in [t for t, a in self.active.items() if a.status is Status.PROCESSED]:",
             "return Commit(self.current, first.attempt)",
@@ -63,7 +63,7 @@ MUTANTS = [
         "attempt check",
         "an answer for an old attempt counts for the active one (Storm: A-9)",
         slip(
-            "coordinator:MasterCoordinator._found",
+            "coordination.coordinator:MasterCoordinator._found",
             "active is not None and active.attempt == attempt",
             "True",
         ),
@@ -73,7 +73,7 @@ MUTANTS = [
         "later ones go on",
         "a batch that failed is begun again, and those after it are not",
         slip(
-            "coordinator:MasterCoordinator.failed",
+            "coordination.coordinator:MasterCoordinator.failed",
             "[one for one in self.active if one >= txid]",
             "[txid]",
         ),
@@ -83,7 +83,7 @@ MUTANTS = [
         "metadata before data",
         "what a batch is made of is known to one process alone, but for the last one",
         slip(
-            "rotating:RotatingState.override",
+            "coordination.rotating_log:RotatingState.override",
             "self._replace(",
             "b'start' in written and b': 40' not in written or self._replace(",
         ),
@@ -93,7 +93,7 @@ MUTANTS = [
         "metadata in order",
         "a batch begins though the word of the one before it was lost",
         slip(
-            "spout_coordinator:SpoutCoordinatorBolt._late",
+            "coordination.spout_coordinator:SpoutCoordinatorBolt._late",
             "word.txid > word.current and word.txid - 1 not in self._state",
             "False",
         ),
@@ -102,14 +102,18 @@ MUTANTS = [
     mutant(
         "stored attempts",
         "a new life of the master begins with attempt 0 again (Storm: A-11)",
-        slip("stored:CoordinatorMemory._read_all", "if txid >= self.current:", "if False:"),
+        slip(
+            "coordination.stored_progress:CoordinatorMemory._read_all",
+            "if txid >= self.current:",
+            "if False:",
+        ),
         seen=19,
     ),
     mutant(
         "the current one is kept",
         "the batch after a committed one is current, and the store does not hear of it",
         slip(
-            "stored:CoordinatorMemory.committed",
+            "coordination.stored_progress:CoordinatorMemory.committed",
             "self._write_all(_CURRENT, txid + 1)",
             "None",
         ),
@@ -119,12 +123,12 @@ MUTANTS = [
         "count check",
         "a phase is over when all have counted their parts, however many have come",
         slip(
-            "counting:Counting.count",
+            "tasks.counting:Counting.count",
             "self._compare(sender, self._received.get(sender, 0), parts)",
             "self._compare(sender, parts, parts)",
         ),
         slip(
-            "batch_bolt:BatchBolt._find",
+            "tasks.batch_bolt:BatchBolt._find",
             "early_done=not (counting.missing_early or is_spout)",
             "early_done=not is_spout",
         ),

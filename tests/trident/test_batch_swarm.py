@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.trident.batch_swarm import hurt, judge
+from tests.trident.rigs.batch_swarm import hurt, judge
 
 
 @pytest.mark.parametrize("seed", range(40))

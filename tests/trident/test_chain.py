@@ -6,7 +6,7 @@ import pytest
 
 from sunshower.clock import ManualClock
 from sunshower.runtime.inline import run_inline
-from tests.trident.group_rig import Hook, Numbers, OpaqueNumbers, Rig
+from tests.trident.rigs.group_rig import Hook, Numbers, OpaqueNumbers, Rig
 
 
 @pytest.mark.parametrize("max_batches", [1, 3])

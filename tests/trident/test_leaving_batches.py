@@ -19,7 +19,12 @@ from sunshower.trident import BatchStream, FixedBatchSpout, InMemory, MemoryStat
 
 POEM = "the sun was shining on the sea shining with all his might and this was odd"
 WORDS = POEM.split()
-SETTINGS = {"sweep_grace_s": 0.2, "lane_retry_s": 0.1, "restart_backoff_s": 0.05, "deaths_max": 99}
+SETTINGS = {
+    "sweep_grace_s": 0.2,
+    "peer_link_retry_s": 0.1,
+    "restart_backoff_s": 0.05,
+    "deaths_max": 99,
+}
 
 
 class Word(NamedTuple):

@@ -43,7 +43,12 @@ The middle of the night
 """
 LINES = [Line(text) for text in POEM.lower().strip().splitlines()] * 3
 WORDS = Counter(word for line in LINES for word in line.text.split())
-SETTINGS = {"sweep_grace_s": 0.2, "lane_retry_s": 0.1, "restart_backoff_s": 0.05, "deaths_max": 99}
+SETTINGS = {
+    "sweep_grace_s": 0.2,
+    "peer_link_retry_s": 0.1,
+    "restart_backoff_s": 0.05,
+    "deaths_max": 99,
+}
 
 
 class Word(NamedTuple):

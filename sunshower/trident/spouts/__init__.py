@@ -1,1 +1,1 @@
-"""Where batches come from: the port, and spouts to start with."""
+"""Sources of batches: the port, and the spouts that implement it."""

@@ -1,8 +1,8 @@
-"""Whatever can be a source of batches, as the one thing that runs.
+"""Adapts every kind of batch source to the port TridentSpout.
 
-given                     becomes                     and is
-TridentSpout              itself                      what it says
-BatchSpout                AdaptedBatchSpout           what it says; non-transactional
+given                     becomes                     kind
+TridentSpout              itself                      its own
+BatchSpout                AdaptedBatchSpout           its own; default: non-transactional
 PartitionedSpout          AdaptedPartitionedSpout     transactional
 OpaquePartitionedSpout    AdaptedPartitionedSpout     opaque
 TextFiles                 TextFileBatches             transactional
@@ -34,7 +34,7 @@ from sunshower.trident.spouts.transactional import TransactionalEmitter
 
 
 def as_trident_spout(spout: Any) -> TridentSpout:
-    """Raises TopologyError for what makes no batches, with what does."""
+    """Adapt a source. Raises TopologyError, naming the possible kinds, for anything else."""
     match spout:
         case BatchSpout():
             return AdaptedBatchSpout(spout)

@@ -1,4 +1,4 @@
-"""BatchSpout: the simplest source of batches, which is asked for each by its txid.
+"""BatchSpout: the simplest source of batches, which emits each batch by its txid.
 
 Storm: org.apache.storm.trident.spout.IBatchSpout, BatchSpoutExecutor
 """
@@ -8,44 +8,48 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from sunshower.stores.tree import Tree
+from sunshower.state.tree import Tree
 from sunshower.topologies.components import Context
-from sunshower.trident.attempts import Attempt
-from sunshower.trident.spouts.port import Coordinator, Emitter, Rows, SpoutKind
-from sunshower.trident.spouts.unplanned import BaseCoordinator, BaseEmitter
+from sunshower.trident.coordination.attempts import Attempt
+from sunshower.trident.spouts.port import (
+    BaseCoordinator,
+    BaseEmitter,
+    Coordinator,
+    Emitter,
+    Rows,
+    SpoutKind,
+)
 
 
 class BatchSpout:
-    """Write `emit_batch`. Say kind = SpoutKind.TRANSACTIONAL only if a txid always gives the same
-    rows, also to a task that was started again: then it is exactly once."""
+    """Implement `emit_batch`. Set kind = SpoutKind.TRANSACTIONAL only if a txid always has the same
+    rows, also after a restart of the task: then it is exactly once."""
 
     emits: Any = None  # its record type, or the names of its fields
     kind: SpoutKind = SpoutKind.NON_TRANSACTIONAL
-    parallelism_max: int | None = 1  # None: each of any number of tasks emits a share of its own
+    parallelism_max: int | None = 1  # None: any number of tasks, each emits its own share
 
     def open(self, context: Context) -> None:
         """Called once per task, before the first batch."""
 
     def emit_batch(self, txid: int, rows: Rows) -> None:
-        """Emit what batch `txid` is made of: for the first time, or once more."""
+        """Emit the rows of batch `txid`, for the first time or again."""
         raise NotImplementedError
 
     def ack(self, txid: int) -> None:
-        """Batch `txid` is committed, and with it all before; it will not be asked for again."""
+        """Batch `txid` and all before it are committed and will not be emitted again."""
 
     def is_last(self, txid: int) -> bool:
-        """Whether there is nothing after batch `txid`, so that the topology may end.
-
-        Asked of an instance of its own, which was never opened.
-        """
+        """Whether there is nothing after batch `txid`, so that the topology may end. Called on a
+        separate instance that was never opened."""
         return False
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release resources."""
 
 
 class AdaptedBatchSpout:
-    """See the port `TridentSpout`."""
+    """Adapts a BatchSpout to the port `TridentSpout`."""
 
     commits = False
 

@@ -1,4 +1,4 @@
-"""How much one task puts into one batch: records, bytes and time, whichever is reached first."""
+"""Limits on one task's share of a batch: records, bytes and seconds, whichever is reached first."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from sunshower.clock import Clock
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """Of each task's share of a batch. A single record may exceed `bytes`; nothing else does.
-
-    `seconds` is how long rows are waited for and read, at most. Raises ConfigError.
-    """
+    """Limits of each task's share of a batch. Only a single record may exceed `bytes`. `seconds`
+    limits the time to wait for rows and read them. Raises ConfigError."""
 
     records: int = 50_000
-    bytes: int = 16 << 20  # of what is read, before anything is made of it
+    bytes: int = 16 << 20  # as read from the source
     seconds: float = 0.5
 
     def __post_init__(self) -> None:
@@ -26,7 +24,7 @@ class Bounds:
 
 
 class Room:
-    """Takes the rows of one batch in, and says how much may still come. See the port `Rows`."""
+    """Collects the rows of one batch and tracks what its bounds still allow (port `Rows`)."""
 
     def __init__(self, bounds: Bounds, clock: Clock) -> None:
         self.rows: list[Any] = []
@@ -36,17 +34,17 @@ class Room:
         self._until_s = clock.now() + bounds.seconds
 
     def emit(self, rows: Sequence[Any], read_bytes: int = 0) -> None:
-        """Rows, and how many bytes they were made of."""
+        """Add rows that were read from `read_bytes` bytes."""
         self.rows += rows
         self.records -= len(rows)
         self.bytes -= read_bytes
 
     @property
     def seconds(self) -> float:
-        """Left; 0 at least."""
+        """The time left, at least 0."""
         return max(self._until_s - self._clock.now(), 0.0)
 
     @property
     def full(self) -> bool:
-        """Whether one bound is reached."""
+        """Whether a bound is reached."""
         return self.records <= 0 or self.bytes <= 0 or not self.seconds

@@ -1,4 +1,4 @@
-"""FeederBatchSpout: batches that a test puts in while the topology runs in its own process.
+"""FeederBatchSpout: batches that a test feeds while the topology runs in its own process.
 
 Storm: org.apache.storm.trident.testing.FeederBatchSpout
 """
@@ -9,21 +9,27 @@ from collections.abc import Sequence
 from typing import Any
 
 from sunshower.errors import ConfigError
-from sunshower.stores.tree import Tree
+from sunshower.state.tree import Tree
 from sunshower.topologies.components import Context
-from sunshower.trident.attempts import Attempt
-from sunshower.trident.spouts.port import Coordinator, Emitter, Rows, SpoutKind
-from sunshower.trident.spouts.unplanned import BaseCoordinator, BaseEmitter
+from sunshower.trident.coordination.attempts import Attempt
+from sunshower.trident.spouts.port import (
+    BaseCoordinator,
+    BaseEmitter,
+    Coordinator,
+    Emitter,
+    Rows,
+    SpoutKind,
+)
 
 
 class _Feed:
-    """What all copies of a feeder have in common."""
+    """The state that all copies of a feeder share."""
 
     def __init__(self) -> None:
         self.batches: list[list[Any]] = []
         self.ended = False
-        self.planned = 0  # of them, how many a batch was begun for
-        self.last_txid = 0  # of those that were begun
+        self.planned = 0  # how many of them have been put into a batch
+        self.last_txid = 0  # the last that has begun
         self.committed: list[int] = []  # txids
 
     def __deepcopy__(self, memo: Any) -> _Feed:
@@ -37,7 +43,7 @@ class _Feed:
 
 
 class FeederBatchSpout:
-    """Each `feed` is one batch; none begins while none is fed. Its copies share what is fed."""
+    """Each `feed` is one batch; no batch begins without one. Copies share what is fed."""
 
     kind = SpoutKind.TRANSACTIONAL
     commits = False
@@ -50,16 +56,16 @@ class FeederBatchSpout:
         self._feed = _Feed()
 
     def feed(self, rows: Sequence[Any]) -> None:
-        """Make one batch of these."""
+        """Make one batch of these rows."""
         self._feed.batches.append([*rows])
 
     def end(self) -> None:
-        """There will be no more: the topology may end."""
+        """Announce that there are no more rows, so that the topology may end."""
         self._feed.ended = True
 
     @property
     def committed(self) -> list[int]:
-        """The txids it was told the success of, in that order."""
+        """The txids whose success was reported, in that order."""
         return [*self._feed.committed]
 
     def coordinator(self, tree: Tree, path: str, context: Context) -> Coordinator:

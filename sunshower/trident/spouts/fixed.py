@@ -1,4 +1,4 @@
-"""FixedBatchSpout: batches of rows that are given beforehand.
+"""FixedBatchSpout: batches of rows that are given at construction.
 
 Storm: org.apache.storm.trident.testing.FixedBatchSpout
 """
@@ -10,26 +10,32 @@ from typing import Any
 
 from sunshower.arguments import COUNT, Instance
 from sunshower.errors import TopologyError
-from sunshower.stores.tree import Tree
+from sunshower.state.tree import Tree
 from sunshower.topologies.components import Context
-from sunshower.trident.attempts import Attempt
-from sunshower.trident.spouts.port import Coordinator, Emitter, Rows, SpoutKind
-from sunshower.trident.spouts.unplanned import BaseCoordinator, BaseEmitter
+from sunshower.trident.coordination.attempts import Attempt
+from sunshower.trident.spouts.port import (
+    BaseCoordinator,
+    BaseEmitter,
+    Coordinator,
+    Emitter,
+    Rows,
+    SpoutKind,
+)
 
 _ROWS = Instance((Iterable,), "a list of rows")
 
 
 class FixedBatchSpout:
-    """The rows, `size` in a batch: seven at size 3 give 3, 3, 1, then empty batches.
+    """Emits `size` rows per batch: seven rows at size 3 give 3, 3, 1, then empty batches.
 
-    `type` or `fields` says what they are. With `cycle` it starts over, at the end and not before:
-    3, 3, 1, 3, 3, 1 … Which rows a batch has stands in the coordinator's store: a batch is the same
-    each time, also after a restart, and another run with the same store goes on where this one was.
+    `type` or `fields` declares the rows. With `cycle` it starts over after the last row: 3, 3, 1,
+    3, 3, 1 … The coordinator's store holds the range of each batch, so a batch is the same in every
+    attempt, also after a restart, and another run with the same store continues.
     """
 
     kind = SpoutKind.TRANSACTIONAL
     commits = False
-    parallelism_max = 1  # as Storm's
+    parallelism_max = 1  # as in Storm
 
     def __init__(
         self,

@@ -1,12 +1,13 @@
-"""Partitioned, opaque: what a batch has of each partition is kept when it is committed.
+"""The emitter of opaque partitioned spouts: it stores partition metadata when a batch commits.
 
-Until then only the task knows that emitted it. So a task goes on in a partition only where it has
-emitted the batch right before itself, or all batches before are committed; else the batch has none
-of the partition's rows. So a partition may change hands while batches are in progress, and tasks
-may die: each row is in exactly one committed batch. Where a partition has nothing new in the first
-attempt of a batch, nothing is written; in a later one it is, over what an earlier one has written.
-Storm: org.apache.storm.trident.spout.OpaquePartitionedTridentSpoutExecutor (where the new owner
-goes on from the last committed batch, and repeats what those in progress have)
+Until then only the task that emitted the batch knows the metadata. So a task continues in a
+partition only if it emitted the preceding batch itself, or if all preceding batches are committed;
+otherwise the batch has none of the partition's rows. So partitions may move between tasks while
+batches are in progress, and tasks may crash: each row is in exactly one committed batch. A
+partition without new rows is not written in the first attempt of a batch; in a later attempt it is,
+to replace what an earlier attempt has written. Storm:
+org.apache.storm.trident.spout.OpaquePartitionedTridentSpoutExecutor (there the new owner continues
+from the last committed batch, and repeats the rows of those in progress)
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from sunshower.errors import FailedBatch, StaleAttempt
-from sunshower.stores.tree import Tree
+from sunshower.state.tree import Tree
 from sunshower.topologies.components import Context
-from sunshower.trident.attempts import Attempt
+from sunshower.trident.coordination.attempts import Attempt
 from sunshower.trident.spouts.bounds import Room
 from sunshower.trident.spouts.ownership import at_end, own, tell
 from sunshower.trident.spouts.partition_tasks import PartitionsEmitter
@@ -26,15 +27,15 @@ from sunshower.trident.spouts.shelf import NOTHING
 
 
 class _Held(NamedTuple):
-    """A batch that this task has emitted its share of."""
+    """A batch whose share this task has emitted."""
 
     attempt: Attempt
-    metadata: dict[str, Any]  # of each partition, after it; NOTHING: it has none of its rows
-    same: frozenset[str]  # those of which there is nothing to write
+    metadata: dict[str, Any]  # of each partition, after it; NOTHING: the batch has no rows of it
+    same: frozenset[str]  # partitions that need no write
 
 
 class OpaqueEmitter(PartitionsEmitter):
-    """See the port `Emitter`."""
+    """Emits and commits one task's share of opaque batches; see the port `Emitter`."""
 
     commits = True
 
@@ -63,13 +64,13 @@ class OpaqueEmitter(PartitionsEmitter):
         rows.emit(room.rows)
 
     def _before(self, name: str, txid: int) -> Any:
-        """What came before in a partition: metadata, None for its start, NOTHING if uncertain."""
+        """The metadata before a batch: None for the partition's start, NOTHING if unknown."""
         at = txid - 1
         while at in self._held and self._held[at].metadata.get(name) is NOTHING:
             at -= 1
         if at in self._held and name in self._held[at].metadata:
             return self._held[at].metadata[name]
-        if not self._settled.up_to(at):  # before the look: it must see all that
+        if not self._settled.up_to(at):  # checked before the read, which then sees all of them
             return NOTHING
         found = self._look(name).before(at + 1)
         return None if found is NOTHING else found
@@ -86,7 +87,7 @@ class OpaqueEmitter(PartitionsEmitter):
             )
         self._shelves = {name: one for name, one in self._shelves.items() if name in held.metadata}
         for name, metadata in [*held.metadata.items()]:
-            if metadata is NOTHING:  # all before are committed: there it goes on
+            if metadata is NOTHING:  # all before are committed: continue there
                 held.metadata[name] = self._look(name).before(txid)
             if name not in held.same:
                 shelf = self._shelves.get(name) or self._look(name)

@@ -1,13 +1,13 @@
-"""Which partitions there are in a batch, and whose each is: told by the coordinator with each txid.
+"""The partitions of a batch and the task of each, as the coordinator assigns them per txid.
 
     {"txid": 7, "partitions": ["a", null, "c"], "gone": []}    "c" is of task 2 modulo the tasks
-    … "run": "5f….1"    of a bounded spout: its declaration, and how often that was run to its end
-    … "origin": "t-1", "added": ["c"]    which were not there in the first batch of that origin
+    … "run": "5f….1"    of a bounded spout: its declaration, and the number of the run
+    … "origin": "t-1", "added": ["c"]    partitions added since the first batch of that origin
 
-A partition keeps its place while it is there, and nobody else moves when one vanishes: its place
-stays empty until a new one takes it. What has vanished between two attempts of a batch is `gone`:
-the batch has nothing of it now, and whoever has it writes that over what an earlier attempt wrote.
-Storm: PartitionedTridentSpoutExecutor.Coordinator, .getPartitionsForTask (a list without gaps)
+A partition keeps its index while it exists. When another one vanishes, its index stays empty until
+a new partition takes it. A partition that vanished between two attempts of a batch is `gone`: the
+batch has none of its rows now, and its task stores that over what an earlier attempt stored. Storm:
+PartitionedTridentSpoutExecutor.Coordinator, .getPartitionsForTask (a list without gaps)
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ from copy import deepcopy
 from typing import Any
 
 from sunshower.errors import TopologyError
-from sunshower.stores.tree import Tree, parent
+from sunshower.state.tree import Tree, parent
 from sunshower.topologies.components import Context
-from sunshower.trident.nodes import mismatch
+from sunshower.trident.coordination.txid_nodes import mismatch
 from sunshower.trident.spouts.partitioned import Partitioned
-from sunshower.trident.spouts.port import SpoutKind
+from sunshower.trident.spouts.port import BaseCoordinator, SpoutKind
 from sunshower.trident.spouts.shelf import NOTHING, Shelf
-from sunshower.trident.spouts.unplanned import BaseCoordinator
 
 
 def places(before: Sequence[str | None], there: Collection[str]) -> list[str | None]:
-    """The list of a batch, from that of the batch before."""
+    """The partition list of a batch, derived from that of the batch before."""
     kept = [name if name in there else None for name in before]
     new = sorted({*there}.difference(before))
     for at, name in enumerate(kept):
@@ -41,7 +40,7 @@ def _is_one(metadata: Any) -> bool:
 
 
 def own(metadata: Any, context: Context) -> list[str]:
-    """Those of a task, each batch another one first, so that none waits for long."""
+    """The partitions of a task. Each batch starts with another one, so that none is starved."""
     mine = metadata["partitions"][context.index :: context.parallelism]
     names = [name for name in mine if name is not None]
     first = metadata["txid"] % max(len(names), 1)
@@ -49,26 +48,26 @@ def own(metadata: Any, context: Context) -> list[str]:
 
 
 def at_end(spout: Partitioned, name: str, metadata: Any) -> bool:
-    """Whether nothing will ever come in a partition after a batch that left it there."""
+    """Whether a partition will have no more rows after a batch with this metadata."""
     known = metadata is not NOTHING and metadata is not None
     return known and spout.is_end(name, metadata)
 
 
 def tell(spout: Partitioned, metadata: Any) -> None:
-    """What a spout is to know of a batch before it is asked for it."""
+    """Set what a spout needs to know of a batch before it emits it."""
     spout.run, spout.added = metadata.get("run", ""), metadata.get("added", ())
 
 
 class PartitionsCoordinator(BaseCoordinator):
-    """See the port `Coordinator`. Where a batch must be the same again, each of its attempts has
-    the partitions of the first."""
+    """Assigns partitions to batches; see the port `Coordinator`. Of a transactional spout every
+    attempt has the partitions of the first."""
 
     def __init__(self, spout: Partitioned, tree: Tree, path: str, context: Context) -> None:
         self._spout = deepcopy(spout)
         self._spout.open(context)
         self._tree, self._emitters, self._metas = tree, f"{parent(path)}/user", f"{path}/meta"
         self._ended: set[tuple[str, str]] = set()  # runs and partitions
-        self._is_new = True  # no batch has been begun in this life
+        self._is_new = True  # no batch has begun in this life
         self._ends = type(spout).is_end is not Partitioned.is_end
 
     def initialize(self, txid: int, previous: Any, current: Any) -> Any:
@@ -95,15 +94,15 @@ class PartitionsCoordinator(BaseCoordinator):
         return made
 
     def _added(self, before: Any, names: Sequence[str | None]) -> list[str]:
-        """Partitions of which everything is news."""
+        """Partitions that were added after the origin: all their records count."""
         if not before or before.get("origin", "") != self._spout.origin:
             return []
         old = {*before["partitions"]}.difference(before.get("added", ()))
         return [name for name in names if name is not None and name not in old]
 
     def _run(self, before: Mapping[str, Any], *, begun: bool) -> str:
-        """Which run a batch is of. A task that is started again stays in that of the batch before;
-        but not where that has been read to its end: then the topology was run once more."""
+        """The run of a batch. A restarted task continues the run of the batch before, unless that
+        run has been read to its end: then the topology was started once more."""
         run, declared = before.get("run", ""), self._spout.declared
         if not self._is_of_ours(run):
             return f"{declared}.1"

@@ -1,4 +1,4 @@
-"""What both kinds of partitioned spouts share: how one is adapted, and its emitters' life."""
+"""Shared parts of both kinds of partitioned spouts: the adapter and the emitter's base class."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, ClassVar
 
-from sunshower.stores.tree import Tree
+from sunshower.state.tree import Tree
 from sunshower.topologies.components import Context
-from sunshower.trident.attempts import Attempt
+from sunshower.trident.coordination.attempts import Attempt
 from sunshower.trident.spouts.ownership import PartitionsCoordinator
 from sunshower.trident.spouts.partitioned import Partitioned
-from sunshower.trident.spouts.port import Coordinator, Emitter, Rows
+from sunshower.trident.spouts.port import BaseEmitter, Coordinator, Emitter, Rows
 from sunshower.trident.spouts.settled import Settled
 from sunshower.trident.spouts.shelf import Shelf
-from sunshower.trident.spouts.unplanned import BaseEmitter
 
 
 class PartitionsEmitter(BaseEmitter):
-    """See the port `Emitter`; `emit_batch` is of its kind."""
+    """The base of partitioned emitters (port `Emitter`); subclasses implement `emit_batch`."""
 
-    commits: ClassVar[bool]  # whether it has a part in the commit phase
+    commits: ClassVar[bool]  # whether it takes part in the commit phase
 
     def __init__(self, spout: Partitioned, tree: Tree, path: str, context: Context) -> None:
         self._spout: Any = deepcopy(spout)
@@ -33,7 +32,7 @@ class PartitionsEmitter(BaseEmitter):
         raise NotImplementedError
 
     def _look(self, name: str) -> Shelf:
-        """What is kept of a partition, read anew."""
+        """Read the stored entries of a partition again."""
         self._shelves[name] = shelf = Shelf(self._tree, self._path, name)
         return shelf
 
@@ -54,7 +53,7 @@ class PartitionsEmitter(BaseEmitter):
 
 
 class AdaptedPartitionedSpout:
-    """See the port `TridentSpout`: a partitioned spout, and the emitter that its kind wants."""
+    """Adapts a partitioned spout to the port `TridentSpout`, with the emitter of its kind."""
 
     def __init__(self, spout: Partitioned, emitter: type[PartitionsEmitter]) -> None:
         self._spout, self._emitter = spout, emitter

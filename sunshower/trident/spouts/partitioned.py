@@ -1,11 +1,10 @@
-"""What a user writes for a source with partitions: which there are, and how one is read.
+"""Base classes for sources with partitions: users implement how to list and read them.
 
-A partition has a name, and with each batch metadata: plain values that say which part of it the
-batch has, so that the next batch goes on after it. Each is one task's: the n-th is that of task
-n modulo the tasks.
+A partition has a name, and metadata for each batch: plain values that describe the batch's part of
+it, from which the next batch continues. Partition n belongs to task n modulo the tasks.
 
-transactional   metadata are kept before rows leave; a batch that is emitted again has the same
-opaque          metadata are kept in the commit phase; a batch that is emitted again may have others
+transactional   metadata are stored before rows are sent; a repeated batch has the same rows
+opaque          metadata are stored in the commit phase; a repeated batch may have other rows
 
 Storm: org.apache.storm.trident.spout.IPartitionedTridentSpout, IOpaquePartitionedTridentSpout
 """
@@ -22,36 +21,32 @@ from sunshower.trident.spouts.port import SpoutKind
 
 
 class Partitioned:
-    """What both kinds have in common. Instances are copied, one for each place that needs one."""
+    """The interface of both kinds. Every coordinator and every task gets its own copy."""
 
     emits: Any = None  # its record type, or the names of its fields
     parallelism_max: int | None = None
     kind: SpoutKind
     bounds = Bounds()  # of one task's share of a batch
-    declared = ""  # where ends depend on when it was run: what tells this declaration from others
-    run = ""  # which run of it the batch is of that is emitted now; set before each
-    origin: str | None = None  # of those that begin at ends: whose beginning counts, see `added`
-    added: Collection[str] = ()  # partitions that came after that beginning; set before each batch
+    declared = ""  # identifies the declaration, for sources whose ends depend on the start time
+    run = ""  # the run of the batch; set before each
+    origin: str | None = None  # for sources that start at their end: identifies that start
+    added: Collection[str] = ()  # partitions added since `origin`; set before each batch
 
     def open(self, context: Context) -> None:
-        """Called once in each place: the coordinator's, and each task's. Connect when asked."""
+        """Called once per copy, in the coordinator and in each task. Connect lazily."""
 
     def partitions(self) -> Sequence[str]:
-        """The names of all that there are now. Asked in the coordinator, for each new batch."""
+        """The names of all current partitions. The coordinator calls it for each new batch."""
         raise NotImplementedError
 
     def emit_new(self, partition: str, last: Any, room: Room) -> Any:
-        """Emit what comes after `last` (None: from the start), as much as `room` allows.
-
-        Returns the metadata of what it emitted; `last` again if that was nothing.
-        """
+        """Emit what follows `last` (None: the start), as far as `room` allows. Returns the metadata
+        of the emitted part; `last` again if nothing was emitted."""
         raise NotImplementedError
 
     def emit_all_new(self, last: Mapping[str, Any], room: Room) -> dict[str, Any]:
-        """The same of all of a task's partitions together: override one of the two.
-
-        Partitions that it returns nothing for have no rows in this batch.
-        """
+        """Emit from all partitions of a task at once: override this or `emit_new`. A partition
+        without an entry in the result has no rows in this batch."""
         found = {}
         for partition, before in last.items():
             if room.full:
@@ -60,39 +55,36 @@ class Partitioned:
         return found
 
     def is_end(self, partition: str, metadata: Any) -> bool:
-        """Whether nothing will ever come after that. When all are at their end, so is the stream.
-
-        It must follow from these metadata and `run` alone, and hold for ever.
-        """
+        """Whether nothing will ever follow. When all partitions are at their end, so is the stream.
+        The result must depend only on these metadata and `run`, and never change."""
         return False
 
     def committed(self, metadata: Mapping[str, Any]) -> None:
-        """A batch is committed, after which a task's partitions are there: what was kept in order
-        to emit it again can go. It may be left out, where later ones are told."""
+        """A batch is committed, and these are the metadata of a task's partitions after it. What
+        was kept to emit it again can be dropped. A call may be missing; later ones then cover it.
+        """
 
     def figures(self) -> Mapping[str, float]:
-        """As Spout.figures."""
+        """Like Spout.figures."""
         return {}
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release resources."""
 
 
 class PartitionedSpout(Partitioned):
-    """Partitions that can be read again, exactly. Write `partitions`, `emit_new`, `emit_again`."""
+    """Partitions that can be re-read exactly. Implement `partitions`, `emit_new`, `emit_again`."""
 
     kind = SpoutKind.TRANSACTIONAL
 
     def emit_again(self, partition: str, metadata: Any, room: Room) -> None:
-        """Emit the very rows of these metadata, whatever `room` says. Raise IncompleteBatch if
-        some of them are gone."""
+        """Emit exactly the rows of these metadata, whatever `room` allows. Raise IncompleteBatch if
+        some of them no longer exist."""
         raise NotImplementedError
 
     def emit_all_again(self, metadata: Mapping[str, Any], room: Room) -> None:
-        """The same of all of a task's partitions together: override one of the two.
-
-        Where some are incomplete the others are emitted before that is raised.
-        """
+        """Emit from all partitions of a task at once: override this or `emit_again`. If some are
+        incomplete, emit the others before raising that."""
         gone = []
         for partition, one in metadata.items():
             try:
@@ -104,7 +96,7 @@ class PartitionedSpout(Partitioned):
 
 
 class OpaquePartitionedSpout(Partitioned):
-    """Partitions whose batches may be others when they are emitted again. Write `partitions` and
-    `emit_new`; a row must not get lost in between, then each is in exactly one committed batch."""
+    """Partitions whose repeated batches may have other rows. Implement `partitions` and `emit_new`.
+    No row may get lost in between; then each is in exactly one committed batch."""
 
     kind = SpoutKind.OPAQUE

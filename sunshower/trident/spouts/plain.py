@@ -1,6 +1,6 @@
-"""A spout of an ordinary topology as a batch spout: so many of its records are a batch.
+"""Adapts a Spout with `records()` to a batch spout: a number of its records are a batch.
 
-Storm: org.apache.storm.trident.spout.RichSpoutBatchExecutor (which asks nextTuple: polled.py)
+Storm: org.apache.storm.trident.spout.RichSpoutBatchExecutor (it calls nextTuple: polled.py)
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ from sunshower.trident.spouts.partitioned import PartitionedSpout
 from sunshower.trident.spouts.port import SpoutKind
 
 _NAME = "records"
-_AT_ONCE = 256  # between two looks at the clock
-_AGAIN_S = 10.0  # for a batch to be there again; less than a message has
-_REST_S = 0.05  # before a source that has nothing now is asked again
+_AT_ONCE = 256  # records between two checks of the clock
+_AGAIN_S = 10.0  # limit for reading a batch again; less than the tuple timeout
+_REST_S = 0.05  # pause before a source without new records is polled again
 
 
 class PlainSpout(PartitionedSpout):
-    """The `records` of a spout, in one task.
+    """Batches of the `records` of a spout, in one task.
 
-    A batch that is emitted again has the same rows, but not in another life of its task: that asks
-    for the records anew, and passes over as many as were emitted before, as an ordinary topology
-    does; until they are there once more batches are empty. So it is not
-    transactional, and states that it feeds are not exact; unless you know that the spout gives
-    always the same records in the same order (`repeats`), as files do and sockets do not.
-    Raises TopologyError for a spout without `records`.
+    A repeated batch has the same rows, except in another life of its task. That calls `records`
+    again and skips as many records as were emitted before, as an ordinary topology does; batches
+    are empty until that is done. So the spout is non-transactional and states behind it are not
+    exact, unless `repeats` says that it always gives the same records in the same order, as files
+    do and sockets do not. Raises TopologyError for a spout without `records`.
     """
 
     parallelism_max = 1
@@ -52,7 +51,7 @@ class PlainSpout(PartitionedSpout):
         self.bounds = bounds or Bounds()
         self._spout = spout
         self._reading: _Reading | None = None
-        self._kept: dict[int, list[Any]] = {}  # the rows of batches in progress, by their first
+        self._kept: dict[int, list[Any]] = {}  # rows of batches in progress, by their first record
 
     def open(self, context: Context) -> None:
         self._context = replace(context, index=0, parallelism=1)
@@ -82,7 +81,7 @@ class PlainSpout(PartitionedSpout):
         room.emit(rows)
 
     def _take_again(self, first: int, end: int, rows: list[Any]) -> None:
-        """The records up to `end`, of which `rows` has some. Raises IncompleteBatch."""
+        """Read the records up to `end` that `rows` does not have yet. Raises IncompleteBatch."""
         reading, clock = self._from(first + len(rows)), self._context.clock
         time = Room(Bounds(seconds=_AGAIN_S), clock)
         while len(rows) < end - first and not reading.ended and time.seconds:
@@ -119,22 +118,22 @@ class PlainSpout(PartitionedSpout):
 
 
 class _Reading:
-    """A spout that is asked for its records, which are counted without "nothing now"."""
+    """Reads the records of a spout and counts them; None ("nothing now") does not count."""
 
     def __init__(self, spout: Spout[Any], first: int) -> None:
         self.spout = spout
         self.ended = False
-        self.next = first  # the number of the one that is wanted
-        self._behind = first  # to be passed over before that
+        self.next = first  # the number of the next record
+        self._behind = first  # records that must be skipped first
         self._records: Iterator[Any] = iter(spout.records())
 
     @property
     def at(self) -> int:
-        """How many it has given."""
+        """How many records it has read."""
         return self.next - self._behind
 
     def passes_over(self, room: Room) -> bool:
-        """Returns whether all is passed over that was to be; else there is nothing now."""
+        """Skip records. Returns whether all have been skipped; if not, there are none now."""
         passed: list[Any] = []
         in_vain = 0
         while self._behind and not self.ended and room.seconds and in_vain < _AT_ONCE:
@@ -145,14 +144,14 @@ class _Reading:
         return not self._behind
 
     def take(self, found: list[Any], limit: int) -> bool:
-        """Records, until `found` has `limit`. Returns whether there may be more now."""
+        """Append records until `found` has `limit`. Returns whether there may be more now."""
         had = len(found)
         more = self._draw(found, limit)
         self.next += len(found) - had
         return more
 
     def _draw(self, found: list[Any], limit: int) -> bool:
-        at, self.next = self.next, -1  # an iterator that raises is of no use any more
+        at, self.next = self.next, -1  # an iterator that raises cannot be continued
         for record in self._records:
             if record is None:
                 break

@@ -1,7 +1,7 @@
-"""A spout with `next_tuple` as a batch spout: what it emits now, up to some bounds, is a batch.
+"""Adapts a spout with `next_tuple` to a batch spout: what it emits within bounds is a batch.
 
-    <user path>/ended      5      the spout has finished, and after this batch there are no rows;
-                           0      it has not. Each life of the task makes the node its own
+    <user path>/ended      5      the spout has finished, and there are no rows after this batch;
+                           0      it has not. Each life of the task rewrites the node
 
 Storm: org.apache.storm.trident.spout.RichSpoutBatchExecutor
 """
@@ -17,26 +17,26 @@ from typing import Any, NamedTuple
 
 from sunshower.errors import BadEmit, NodeExists, StaleAttempt, TopologyError, WrongVersion
 from sunshower.failures import Cause, Failure
-from sunshower.stores.tree import Tree, parent
+from sunshower.state.tree import Tree, parent
 from sunshower.topologies.components import DEFAULT, Context, Spout
 from sunshower.topologies.graph import Level
 from sunshower.topologies.signatures import spout_signature
-from sunshower.trident.attempts import Attempt
-from sunshower.trident.nodes import decode, encode
+from sunshower.trident.coordination.attempts import Attempt
+from sunshower.trident.coordination.txid_nodes import decode, encode
 from sunshower.trident.spouts.bounds import Bounds, Room
-from sunshower.trident.spouts.port import Rows, SpoutKind
-from sunshower.trident.spouts.unplanned import BaseCoordinator, BaseEmitter
+from sunshower.trident.spouts.port import BaseCoordinator, BaseEmitter, Rows, SpoutKind
 
 _LOG = logging.getLogger("sunshower")
 
 
 class PolledSpout:
-    """The default stream of a spout with `next_tuple`, in one task. See the port `TridentSpout`.
+    """Batches of the default stream of a spout with `next_tuple`, in one task (port
+    `TridentSpout`).
 
-    Message ids are acked when their batch is committed. When it fails they are failed; then a spout
-    that says `replay = False` is asked anew, and of others the same rows are emitted once more.
-    What was open when the task died is asked for anew, wherever `open` begins then. So states that
-    it feeds are not exact. Its `tick` is not called. Raises TopologyError for other spouts.
+    Message ids are acked when their batch is committed, and failed when it fails. Then a spout with
+    `replay = False` is polled again; for others the same rows are emitted again. After a crash of
+    the task the spout is polled from wherever `open` starts. So states behind it are not exact.
+    `tick` is not called. Raises TopologyError for other spouts.
     """
 
     kind = SpoutKind.NON_TRANSACTIONAL
@@ -73,7 +73,7 @@ class _Emitted(NamedTuple):
 
 
 class _Collector:
-    """The SpoutCollector that `next_tuple` is handed."""
+    """The SpoutCollector that `next_tuple` gets."""
 
     def __init__(self, spout: str) -> None:
         self.waiting: deque[_Emitted] = deque()
@@ -108,7 +108,7 @@ class _Emitter(BaseEmitter):
         self._said, not_yet = 0, encode(0, ended)
         with suppress(NodeExists):
             tree.create(ended, not_yet)
-        self._version = tree.set(ended, not_yet)  # a former life writes no more
+        self._version = tree.set(ended, not_yet)  # makes the version of a former life stale
         spout.open(context)
         spout.activate()
 
@@ -147,7 +147,7 @@ class _Emitter(BaseEmitter):
                 while waiting and len(found) < self._bounds.records:
                     found.append(waiting.popleft())
         except BaseException:
-            waiting.extendleft(reversed(found))  # they are in the next attempt
+            waiting.extendleft(reversed(found))  # for the next attempt
             raise
         return found
 
@@ -158,14 +158,14 @@ class _Emitter(BaseEmitter):
                 self._say(self._spout.fail, one.message_id, why)
 
     def _say(self, tell: Callable[..., None], *about: Any) -> None:
-        """What the spout raises at that concerns no batch."""
+        """Call `ack` or `fail` of the spout; log what it raises, since that concerns no batch."""
         try:
             tell(*about)
         except Exception:
             _LOG.exception("%s of %s", tell.__name__, type(self._spout).__name__)
 
     def _tell_end(self, txid: int) -> None:
-        """Keep after which batch there are no more rows, before any of this one leave."""
+        """Store after which batch there are no more rows, before any row of this one is sent."""
         later = any(rows for kept, rows in self._kept.items() if kept > txid)
         at_end = self._out.finished and not (self._out.waiting or later)
         ended = self._said

@@ -1,7 +1,7 @@
-"""The port of batch spouts: one coordinator that says what a batch is, emitters that read it.
+"""The port of batch spouts: a coordinator that defines the batches, and emitters that read them.
 
-The coordinator is asked in the bolt `$spoutcoord-…` (one task), and its `is_ready` and `is_last` on
-an instance of its own in `$mastercoord-…`; the emitters are in the tasks of the spout's own bolt.
+The coordinator runs in the bolt `$spoutcoord-…` (one task); `is_ready` and `is_last` are called on
+a separate instance in `$mastercoord-…`. The emitters run in the tasks of the spout's own bolt.
 Storm: org.apache.storm.trident.spout.ITridentSpout, ICommitterTridentSpout.
 """
 
@@ -11,71 +11,68 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
-from sunshower.stores.tree import Tree
+from sunshower.state.tree import Tree
 from sunshower.topologies.components import Context
-from sunshower.trident.attempts import Attempt
+from sunshower.trident.coordination.attempts import Attempt
 
 
 class SpoutKind(Enum):
-    """What a spout promises of a txid that is emitted again."""
+    """What a spout guarantees for a txid that is emitted again."""
 
-    TRANSACTIONAL = "transactional"  # the very same rows
-    OPAQUE = "opaque"  # perhaps others, but each row is in one committed batch
+    TRANSACTIONAL = "transactional"  # exactly the same rows
+    OPAQUE = "opaque"  # perhaps other rows, but each row is in one committed batch
     NON_TRANSACTIONAL = "non-transactional"  # nothing
 
 
 class Rows(Protocol):
-    """Where an emitter puts the rows of a batch."""
+    """Receives the rows of a batch from an emitter."""
 
     def emit(self, rows: Sequence[Any]) -> None:
-        """Rows of the spout's record type, as many at a time as there are."""
+        """Add rows of the spout's record type; any number at a time."""
 
 
 class Coordinator(Protocol):
-    """Says what each batch is made of. All metadata are plain values that JSON carries."""
+    """Defines each batch. All metadata are plain values that JSON can represent."""
 
     def initialize(self, txid: int, previous: Any, current: Any) -> Any:
-        """The metadata of batch `txid`.
-
-        `previous` are those of the greatest txid below that is kept; `current` those of an earlier
-        attempt of this very txid; None: there are none.
-        """
+        """The metadata of batch `txid`. `previous` are those of the greatest smaller txid that is
+        stored, `current` those of an earlier attempt of this txid; None if there are none."""
 
     def success(self, txid: int) -> None:
-        """Batch `txid` is committed, and will never be asked for again."""
+        """Batch `txid` is committed and will not be repeated."""
 
     def is_ready(self, txid: int) -> bool:
-        """Whether a new batch may begin now; the master's instance is asked."""
+        """Whether a new batch may begin now; called on the master's instance."""
 
     def is_last(self, metadata: Any) -> bool:
-        """Whether there will never be rows after the batch with these metadata, once it is
-        committed: then the topology may end. The master's instance is asked."""
+        """Whether there will be no rows after the batch with these metadata, which is committed:
+        then the topology may end. Called on the master's instance."""
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release resources."""
 
 
 class Emitter(Protocol):
     """Reads one task's share of each batch."""
 
     def emit_batch(self, attempt: Attempt, metadata: Any, rows: Rows) -> None:
-        """Emit this task's share of a batch. What it raises fails the batch at once."""
+        """Emit this task's share of a batch. An exception fails the batch at once."""
 
     def commit(self, attempt: Attempt) -> None:
-        """In the commit phase, for a spout that `commits`: keep where the next batch begins."""
+        """Store where the next batch starts. Called in the commit phase if the spout `commits`."""
 
     def success(self, attempt: Attempt) -> None:
-        """The batch is committed; what was kept for those before it can go."""
+        """The batch is committed; what was stored for earlier ones can be removed."""
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release resources."""
 
     def figures(self) -> Mapping[str, float]:
-        """As Spout.figures: the lag, for one."""
+        """Like Spout.figures, for example the lag."""
 
 
 class TridentSpout(Protocol):
-    """A source of batches. It is a value: pickled, copied, and opened in each task."""
+    """A source of batches: a value that can be pickled and copied, and opened in each task."""
 
     @property
     def emits(self) -> Any:
@@ -83,18 +80,48 @@ class TridentSpout(Protocol):
 
     @property
     def kind(self) -> SpoutKind:
-        """What it promises."""
+        """What it guarantees."""
 
     @property
     def commits(self) -> bool:
-        """Whether its emitters have a part in the commit phase."""
+        """Whether its emitters take part in the commit phase."""
 
     @property
     def parallelism_max(self) -> int | None:
-        """How many tasks its emitter can have; None: any number."""
+        """The largest number of emitter tasks; None: any."""
 
     def coordinator(self, tree: Tree, path: str, context: Context) -> Coordinator:
-        """A coordinator; what it wants to keep itself goes below `path` (…/coordinator)."""
+        """A coordinator; it may store its own nodes below `path` (…/coordinator)."""
 
     def emitter(self, tree: Tree, path: str, context: Context) -> Emitter:
-        """An emitter; what it keeps is below `path` (…/user/<partition>/<txid>)."""
+        """An emitter; it stores its nodes below `path` (…/user/<partition>/<txid>)."""
+
+
+class BaseCoordinator:
+    """A `Coordinator` whose batches may begin at any time and never end."""
+
+    def initialize(self, txid: int, previous: Any, current: Any) -> Any:
+        return {"txid": txid}
+
+    def success(self, txid: int) -> None: ...
+
+    def is_ready(self, txid: int) -> bool:
+        return True
+
+    def is_last(self, metadata: Any) -> bool:
+        return False
+
+    def close(self) -> None: ...
+
+
+class BaseEmitter:
+    """An `Emitter` without `emit_batch` that stores nothing."""
+
+    def commit(self, attempt: Attempt) -> None: ...
+
+    def success(self, attempt: Attempt) -> None: ...
+
+    def close(self) -> None: ...
+
+    def figures(self) -> Mapping[str, float]:
+        return {}

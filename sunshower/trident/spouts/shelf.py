@@ -1,10 +1,10 @@
-"""What is kept of one partition, batch by batch: and no older attempt writes over a later one.
+"""Stores the metadata of one partition by txid, and refuses writes of older attempts.
 
     …/user/<partition>/<txid>      {"epoch": 1, "attempt": 0, "metadata": …}, or without
-                                   metadata where the batch has nothing of the partition
+                                   metadata if the batch has no rows of the partition
 
-What Storm's own topology has left there, metadata alone, is read too, as of attempt -1.
-Storm: RotatingTransactionalState, as the partitioned executors use it
+Nodes that Storm itself has written (metadata alone) are read as attempt -1. Storm:
+RotatingTransactionalState, as the partitioned executors use it
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from sunshower.errors import FailedBatch, NodeExists, NoNode, StaleAttempt, WrongVersion
-from sunshower.stores.tree import Node, Tree
-from sunshower.trident.attempts import Attempt
-from sunshower.trident.nodes import decode, encode, mismatch
+from sunshower.state.tree import Node, Tree
+from sunshower.trident.coordination.attempts import Attempt
+from sunshower.trident.coordination.txid_nodes import decode, encode, mismatch
 
 
 class Nothing(Enum):
-    """No rows of a partition in a batch: what was before stands."""
+    """The batch has no rows of a partition, so the metadata of an earlier batch apply."""
 
     NOTHING = "nothing"
 
@@ -40,8 +40,8 @@ class _Entry(NamedTuple):
 
 
 class Shelf:
-    """In memory and in the tree; who makes one reads all that is there. Raises StoreUnreachable,
-    and StateMismatch for a node that is not of this kind."""
+    """The entries of a partition, in memory and in the tree; a new one reads them all. Raises
+    StoreUnreachable, and StateMismatch for a node of another kind."""
 
     def __init__(self, tree: Tree, path: str, partition: str) -> None:
         self._tree = tree
@@ -60,7 +60,7 @@ class Shelf:
         return self._entries[txid].metadata
 
     def before(self, txid: int) -> Any:
-        """The metadata of the greatest txid below that has some; NOTHING: there are none."""
+        """The metadata of the greatest smaller txid that has some; NOTHING if none has."""
         found = [
             key
             for key, entry in self._entries.items()
@@ -69,12 +69,12 @@ class Shelf:
         return self._entries[max(found)].metadata if found else NOTHING
 
     def latest(self) -> int:
-        """The greatest txid with metadata; 0: there are none."""
+        """The greatest txid with metadata; 0 if there is none."""
         return max((key for key in self._entries if self[key] is not NOTHING), default=0)
 
     def keep_first(self, attempt: Attempt, metadata: Any) -> None:
-        """Write the entry of a batch that has none, for good. Raises FailedBatch where another life
-        of this task has written one: the next attempt emits what that says."""
+        """Write the entry of a batch that has none; it is final. Raises FailedBatch if another life
+        of this task has written one: the next attempt emits that one."""
         path, written = self._encoded(attempt, metadata)
         try:
             self._tree.create(path, written)
@@ -86,10 +86,8 @@ class Shelf:
         self._entries[attempt.txid] = self._read(attempt.txid, Node(written, 0))
 
     def keep(self, attempt: Attempt, metadata: Any) -> None:
-        """Write the entry of an attempt over that of an earlier one.
-
-        Raises StaleAttempt if that of a later one is there.
-        """
+        """Write the entry of an attempt over that of an earlier one. Raises StaleAttempt if there
+        is one of a later attempt."""
         path, written = self._encoded(attempt, metadata)
         stamp = (attempt.epoch, attempt.attempt)
         while True:
@@ -113,8 +111,8 @@ class Shelf:
                 return
 
     def cleanup(self, txid: int) -> None:
-        """Forget what nobody will ask for once `txid` is committed: all before the last entry with
-        metadata. What says NOTHING after that stays, or a former life could write in its place."""
+        """Once `txid` is committed, remove all entries before the last one with metadata. NOTHING
+        entries after that stay, because a former life could otherwise write there."""
         known = [key for key in self._entries if key <= txid and self[key] is not NOTHING]
         last = max(known, default=0)
         for key in [key for key in self._entries if key < last]:
@@ -128,7 +126,7 @@ class Shelf:
         return path, encode(value if metadata is NOTHING else value | {"metadata": metadata}, path)
 
     def _look(self, txid: int) -> None:
-        """Somebody else has written it meanwhile."""
+        """Read an entry again that another writer has changed."""
         self._entries.pop(txid, None)
         if (node := self._tree.get(self._node(txid))) is not None:
             self._entries[txid] = self._read(txid, node)

@@ -1,6 +1,6 @@
-"""Lines of text files in batches, each of which says from which byte to which: transactional.
+"""Transactional batches of lines from text files; metadata are byte ranges of the files.
 
-A share is some of the files, one after the other, and one partition:
+A share is a partition, some of the files one after the other:
 {"files": "5c…", "pieces": [[0, 0, 4096, 118, 9073…]], "next": [0, 4096]}
         = file 0 of the share, bytes [0, 4096), 118 lines, their checksum
 """
@@ -18,16 +18,16 @@ from sunshower.topologies.sources import Line, TextFiles
 from sunshower.trident.spouts.bounds import Bounds, Room
 from sunshower.trident.spouts.partitioned import PartitionedSpout
 
-_LINE_BYTES = 64  # as long as nothing is known of a share's lines
+_LINE_BYTES = 64  # assumed length of a line
 
 
 class TextFileBatches(PartitionedSpout):
-    """The lines of files that stay as they are; `patterns`, `encoding` and `errors` are those of
-    TextFiles, but "declared".
+    """The lines of files that do not change. `patterns`, `encoding` and `errors` are those of
+    TextFiles, except "declared".
 
-    The files are dealt out to `shares` partitions, which as many tasks can read. Fast: whole blocks
-    are read, and cut into lines. Raises SourceError as TextFiles does, and TopologyError for an
-    encoding in which a newline is not one byte.
+    The files are distributed over `shares` partitions, which as many tasks can read. It is fast
+    because it reads whole blocks and splits them into lines. Raises SourceError like TextFiles, and
+    TopologyError for an encoding in which a newline is not one byte.
     """
 
     emits = Line
@@ -120,8 +120,8 @@ class TextFileBatches(PartitionedSpout):
 
 
 def _whole_lines(path: str, offset: int, room: Room) -> bytes | None:
-    """The next lines of a file, as many as there is room for. None: the next one is too long; but
-    the first of a batch comes, however long it is."""
+    """The next lines of a file, as many as `room` allows. None: the next line is too long. The
+    first line of a batch is returned whatever its length."""
     wanted = max(min(room.bytes, room.records * _LINE_BYTES), 1)
     block = _read(path, offset, wanted)
     if len(block) == wanted and not block.endswith(b"\n"):
@@ -134,7 +134,7 @@ def _whole_lines(path: str, offset: int, room: Room) -> bytes | None:
 
 
 def _longer(path: str, offset: int, block: bytes) -> bytes:
-    """A line that is longer than what was read of it."""
+    """A line that is longer than the block read so far."""
     while more := _read(path, offset + len(block), len(block)):
         end = more.find(b"\n") + 1
         block += more[:end] if end else more

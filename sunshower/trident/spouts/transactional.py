@@ -1,10 +1,10 @@
-"""Partitioned, transactional: what a batch has of each partition is kept before any row leaves.
+"""The emitter of transactional partitioned spouts: it stores metadata before any row is sent.
 
-A task goes on in a partition only where it is certain of what came before: the entry of the batch
-right before is kept, or all batches before are committed. Else the batch has none of the
-partition's rows, which is kept as well. So a partition may change hands while batches are in
-progress, and orders may get lost: no row is left out, or in two batches.
-Storm: org.apache.storm.trident.spout.PartitionedTridentSpoutExecutor (where it may be in two)
+A task continues in a partition only if it knows what came before: the entry of the preceding batch
+is stored, or all preceding batches are committed. Otherwise the batch has none of the partition's
+rows, which is stored too. So partitions may move between tasks while batches are in progress, and
+`$batch` tuples may get lost: no row is skipped or in two batches. Storm:
+org.apache.storm.trident.spout.PartitionedTridentSpoutExecutor (there a row may be in two)
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sunshower.errors import IncompleteBatch
-from sunshower.trident.attempts import Attempt
+from sunshower.trident.coordination.attempts import Attempt
 from sunshower.trident.spouts.bounds import Room
 from sunshower.trident.spouts.ownership import at_end, own, tell
 from sunshower.trident.spouts.partition_tasks import PartitionsEmitter
@@ -22,7 +22,7 @@ from sunshower.trident.spouts.shelf import NOTHING
 
 
 class TransactionalEmitter(PartitionsEmitter):
-    """See the port `Emitter`."""
+    """Emits one task's share of transactional batches; see the port `Emitter`."""
 
     commits = False
 
@@ -36,7 +36,7 @@ class TransactionalEmitter(PartitionsEmitter):
         except BaseException as error:
             if isinstance(error, IncompleteBatch):
                 error.rows = room.rows
-            self._shelves = {}  # what stands there may be more than is known here
+            self._shelves = {}  # the store may hold more than is cached
             raise
         rows.emit(room.rows)
 
@@ -56,7 +56,7 @@ class TransactionalEmitter(PartitionsEmitter):
         try:
             if again:
                 self._spout.emit_all_again(again, room)
-        except IncompleteBatch as error:  # the others' places are kept: it may be skipped
+        except IncompleteBatch as error:  # others are stored first: it may be skipped
             incomplete = error
         certain = {name: one for name, one in last.items() if one is not NOTHING}
         found: Mapping[str, Any] = self._spout.emit_all_new(certain, room) if certain else {}
@@ -66,12 +66,12 @@ class TransactionalEmitter(PartitionsEmitter):
             raise incomplete
 
     def _before(self, name: str, txid: int) -> Any:
-        """What came before in a partition: metadata, None for its start, NOTHING if uncertain."""
+        """The metadata before a batch: None for the partition's start, NOTHING if unknown."""
         if self._shelves[name].latest() > txid:
-            return NOTHING  # later batches have gone on: it was not there in this one
+            return NOTHING  # later batches have continued, so this one has no rows of it
         at = self._last_that_may_have(name, txid)
         if at not in self._shelves[name]:
-            committed = self._settled.up_to(at)  # before the look: it must see all that
+            committed = self._settled.up_to(at)  # before the read, which then sees all of them
             self._look(name)
             at = self._last_that_may_have(name, txid)
             if at not in self._shelves[name]:
@@ -80,7 +80,8 @@ class TransactionalEmitter(PartitionsEmitter):
         return self._shelves[name][at]
 
     def _last_that_may_have(self, name: str, txid: int) -> int:
-        """The last batch before that may have rows of a partition: it has, or nothing is known."""
+        """The last earlier batch that may have rows of a partition: it has some, or that is
+        unknown."""
         shelf, at = self._shelves[name], txid - 1
         while at in shelf and shelf[at] is NOTHING:
             at -= 1

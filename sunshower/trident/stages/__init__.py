@@ -1,1 +1,1 @@
-"""What is done with the rows of a batch: the operators between two repartitionings, in one bolt."""
+"""Operators on the rows of a batch; those between two repartitionings form a stage, one bolt."""

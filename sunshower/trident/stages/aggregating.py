@@ -1,4 +1,4 @@
-"""Aggregation within a batch: of all rows at once, or in part here and the rest after a journey.
+"""Aggregation within a batch: of all rows at once, or partially before a repartitioning.
 
 Storm: org.apache.storm.trident.planner.processor.AggregateProcessor, GroupedAggregator,
 CombinerAggregatorCombineImpl, ChainedAggregatorImpl, SingleEmitAggregator.
@@ -12,8 +12,8 @@ from typing import Any
 
 from sunshower.records import Schema
 from sunshower.topologies.components import Context
-from sunshower.trident.aggregators import Aggregating, CombinerAggregator, Table
-from sunshower.trident.attempts import Attempt
+from sunshower.trident.coordination.attempts import Attempt
+from sunshower.trident.declaration.aggregators import Aggregating, CombinerAggregator, Table
 from sunshower.trident.stages.grouping import group_keys, key_of_row, result_rows
 from sunshower.trident.stages.port import Emit, Rows
 from sunshower.trident.stages.steps import Step
@@ -21,15 +21,15 @@ from sunshower.trident.states.views import GLOBAL
 
 
 class Empty(Enum):
-    """Which tasks speak for a batch, or their part of it, that has no rows."""
+    """Which tasks emit a value for a batch, or their part of one, that has no rows."""
 
-    NOBODY = "nobody"  # of groups: there is none
-    EACH = "each task"  # of partitions
-    ONE = "one task"  # of a batch: task txid % parallelism, as ByBatch has it
+    NOBODY = "nobody"  # with groups: there are none
+    EACH = "each task"  # for an aggregate per partition
+    ONE = "one task"  # for an aggregate per batch: task txid % parallelism, as in ByBatch
 
 
 class Gathering(Step):
-    """Keeps one table for each aggregator: the groups of a batch, and their values."""
+    """Keeps one table per aggregator: the groups of a batch and their values."""
 
     def __init__(self, schema: Schema, by: Sequence[str], aggregators: Sequence[Aggregating]):
         self.schema, self.by, self.aggregators = schema, tuple(by), tuple(aggregators)
@@ -44,7 +44,7 @@ class Gathering(Step):
 
 
 class Aggregate(Gathering):
-    """All rows of a group, or of a batch, are here: what each group comes to."""
+    """Emits the aggregates of groups whose rows are all in this task."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Aggregate(Gathering):
 
 
 class Combine(Gathering):
-    """The share of this task, before it travels: rows (fields of the group, values so far)."""
+    """Emits this task's partial aggregates: rows (fields of the group, values so far)."""
 
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
         tables: list[Table] = batch[1]
@@ -92,7 +92,7 @@ class Combine(Gathering):
 
 
 class CombineFurther(Aggregate):
-    """What the tasks before have combined, together."""
+    """Combines the partial aggregates of other tasks."""
 
     aggregators: tuple[CombinerAggregator[Any, Any], ...]
 
@@ -111,7 +111,7 @@ def combine_into(
     keys: Sequence[Any],
     values: Sequence[Any],
 ) -> None:
-    """Combine values into those that their groups have in `table`."""
+    """Combine values into those of their groups in `table`."""
     combine = combiner.combine
     for key, value in zip(keys, values, strict=True):
         table[key] = combine(table[key], value) if key in table else value

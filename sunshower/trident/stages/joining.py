@@ -1,4 +1,4 @@
-"""The join of two streams within a batch: rows with the same values of their key fields.
+"""The join of two streams within a batch: rows with equal values of their key fields.
 
 Storm: org.apache.storm.trident.operation.impl.JoinerMultiReducer, with JoinOutFieldsMode.COMPACT.
 """
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sunshower.records import Schema
-from sunshower.trident.attempts import Attempt
+from sunshower.trident.coordination.attempts import Attempt
 from sunshower.trident.stages.port import Emit, Rows
 from sunshower.trident.stages.steps import Step, keys_of
 
@@ -17,11 +17,9 @@ Side = dict[tuple[Any, ...], list[tuple[Any, ...]]]  # key → the other values 
 
 
 class Join(Step):
-    """Rows (key, what else is on the left, what else is on the right).
-
-    `left` is source 0 and `right` source 1. Of a left join, rows of the left that have no partner
-    go on with None for each field of the right.
-    """
+    """Emits rows (key, other fields of the left, other fields of the right). `left` is source 0 and
+    `right` source 1. A left join emits left rows without a match, with None for each field of the
+    right."""
 
     def __init__(
         self,

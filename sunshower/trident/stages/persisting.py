@@ -1,9 +1,9 @@
-"""Operators that write a state in the commit phase, and those that read one.
+"""Operators that write a state in the commit phase, and operators that query one.
 
-A batch that has no rows in a task is begun and committed there all the same: an earlier attempt at
-it may have had some, and the state undoes what that has written (Storm does not, and counts twice).
-Storm: org.apache.storm.trident.planner.processor.PartitionPersistProcessor, StateQueryProcessor,
-org.apache.storm.trident.operation.impl.MapCombinerAggStateUpdater and its like.
+A batch without rows in a task is begun and committed there too, because an earlier attempt may have
+had some, whose writes the state then undoes (Storm does not, and counts them twice). Storm:
+org.apache.storm.trident.planner.processor.PartitionPersistProcessor, StateQueryProcessor,
+org.apache.storm.trident.operation.impl.MapCombinerAggStateUpdater and similar classes.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 from sunshower.errors import BatchError
 from sunshower.records import Schema
 from sunshower.topologies.components import Context
-from sunshower.trident.aggregators import CombinerAggregator, ReducerAggregator, Table
-from sunshower.trident.attempts import Attempt
+from sunshower.trident.coordination.attempts import Attempt
+from sunshower.trident.declaration.aggregators import CombinerAggregator, ReducerAggregator, Table
 from sunshower.trident.stages.aggregating import combine_into
 from sunshower.trident.stages.grouping import group_keys, key_of_row, values_of_key
 from sunshower.trident.stages.port import Emit, Rows
@@ -26,11 +26,11 @@ from sunshower.trident.states.port import MapState, Place, StateFactory
 
 
 class Slot:
-    """The state of one task, which several operators of its stage may hold."""
+    """The state of one task; several operators of its stage may share it."""
 
     def __init__(self, factory: StateFactory, name: str, *, exactly_once: bool = True) -> None:
         self.factory, self.name, self.exactly_once = factory, name, exactly_once
-        self.counted: CountedIn | None = None  # the planner knows
+        self.counted: CountedIn | None = None  # set by the planner
         self._state: MapState | None = None
 
     def open(self, context: Context) -> None:
@@ -51,7 +51,7 @@ class Slot:
 
 
 class Persist(Step):
-    """Writes a state, all of a batch or nothing; `write` says what."""
+    """Writes a batch to a state, all or nothing; `write` defines what."""
 
     commits = True
 
@@ -68,7 +68,7 @@ class Persist(Step):
         batch.extend(rows)
 
     def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
-        """Write what is in `batch`; returns the rows that go on."""
+        """Write the contents of `batch`; returns the rows to emit."""
         raise NotImplementedError
 
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
@@ -139,7 +139,7 @@ class PersistReduced(Persist):
 
 
 class PersistPartition(Persist):
-    """Hands the rows of a batch and the state to a function of the user's."""
+    """Calls a user function with the state and the rows of a batch."""
 
     def __init__(self, slot: Slot, updater: Callable[..., Any], out: Schema | None) -> None:
         super().__init__(slot)
@@ -157,10 +157,8 @@ class PersistPartition(Persist):
 
 
 class Query(Step):
-    """Asks a state about all rows of a batch at once; each goes on with its answer.
-
-    With `commits`, it asks in the commit phase: what the batches before have written is there.
-    """
+    """Queries a state for all rows of a batch at once and emits each row with its answer. With
+    `commits` it runs in the commit phase and sees what the batches before have written."""
 
     def __init__(
         self, slot: Slot, query: Callable[..., Any], schema: Schema, out: Schema, *, commits: bool
@@ -200,7 +198,7 @@ class Query(Step):
 
 
 class Lookup:
-    """The query that reads the value of each row's group. Storm: MapGet, SnapshotGet."""
+    """The query for the value of each row's group. Storm: MapGet, SnapshotGet."""
 
     def __init__(
         self, schema: Schema, by: Sequence[str], result: Callable[[Any], Any] | None = None

@@ -1,6 +1,6 @@
-"""A batch group as it is declared to the topology: stages, and who feeds whom.
+"""The plan of a batch group: stages, and the streams between them.
 
-The words of the DSL (streams.py) are planned into this, and assemble.py makes of it an ordinary
+planner.py builds it from the declarations (streams.py), and assemble.py turns it into an ordinary
 spout and ordinary bolts. Storm: org.apache.storm.trident.topology.TridentTopologyBuilder.
 """
 
@@ -12,31 +12,31 @@ from pathlib import PurePath
 from typing import Any, NamedTuple, Protocol
 
 from sunshower.records import Schema
-from sunshower.stores.tree import Tree
+from sunshower.state.tree import Tree
 from sunshower.trident.spouts.port import TridentSpout
 from sunshower.trident.stages.port import Operator, Waiting, publishing
 
 
 class Feed(NamedTuple):
-    """An input of an operator: which node of the stage, and as which of its inputs."""
+    """An input of an operator: its node in the stage, and the number of the input."""
 
     node: int
     source: int
 
 
 class Sharing(Protocol):
-    """How the rows of an output are shared out among the tasks of the stage that reads them."""
+    """How the rows of an output are distributed among the tasks of the receiving stage."""
 
     def prepare(self, targets: int, index: int) -> None:
-        """There are so many receiving tasks; ours is task `index` of the sending stage."""
+        """Set the number of receiving tasks and the index of the sending task."""
 
     def split(self, txid: int, rows: Sequence[Any]) -> list[tuple[int, Sequence[Any]]]:
-        """(index of a receiving task, its rows), for those that get some."""
+        """(index of a receiving task, its rows), for tasks that get rows."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """An operator, and the nodes of the same stage that read what it emits."""
+    """An operator, and the nodes of the same stage that read its output."""
 
     operator: Operator
     feeds: tuple[Feed, ...] = ()
@@ -44,7 +44,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Input:
-    """A stream of parts that comes from another stage, and who reads its rows."""
+    """A stream of parts from another stage, and the nodes that read its rows."""
 
     stage: str
     stream: str
@@ -54,21 +54,21 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """What one node (None: the stage's spout) sends to one other stage, on a stream of its own."""
+    """What one node (None: the stage's spout) sends to another stage, on its own stream."""
 
     node: int | None
     stream: str
     target: str
     schema: Schema
     sharing: Sharing
-    counted: bool = True  # the target is told how many parts there are; not where rows leave
+    counted: bool = True  # the target gets the number of parts; not where rows leave their batches
 
 
 @dataclass(frozen=True)
 class Source:
     """A batch spout, whose emitters are the first step of their stage."""
 
-    id: str  # its name in the store, by which a later run goes on; also the id of its stage
+    id: str  # its name in the store, by which a later run continues; also its stage's id
     spout: TridentSpout
     schema: Schema
     feeds: tuple[Feed, ...]
@@ -76,7 +76,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Stage:
-    """One bolt: `nodes` stand in an order in which each comes after those that it reads."""
+    """One bolt; in `nodes` each node comes after those it reads."""
 
     id: str
     parallelism: int
@@ -84,32 +84,32 @@ class Stage:
     source: Source | None = None
     inputs: tuple[Input, ...] = ()
     outputs: tuple[Output, ...] = ()
-    leaves: bool = False  # an ordinary bolt, declared already, which takes rows out of batches
+    leaves: bool = False  # an ordinary bolt, declared already, that takes rows out of batches
 
     @property
     def commits(self) -> bool:
-        """Whether it has a part in the commit phase of its own accord."""
+        """Whether the stage itself takes part in the commit phase."""
         own = self.source is not None and self.source.spout.commits
         return own or any(node.operator.commits for node in self.nodes)
 
     @property
     def hears_of_success(self) -> bool:
-        """Whether it is to be told which batches are committed."""
+        """Whether it receives `$success`."""
         return self.source is not None or any(publishing(node.operator) for node in self.nodes)
 
     @property
     def waits(self) -> bool:
-        """Whether one of its operators waits for somebody else's work."""
+        """Whether one of its operators waits for work outside its task."""
         return any(isinstance(node.operator, Waiting) for node in self.nodes)
 
 
 @dataclass(frozen=True)
 class Skip:
-    """What becomes of a batch that has failed `attempts` times.
+    """What to do with a batch that has failed `attempts` times.
 
-    `dead_letters` is None: the topology halts, and says why. Else its rows go there as JSON lines,
-    with the cause, and for all others it is an empty batch; states must be opaque, to undo what an
-    earlier attempt has written.
+    With `dead_letters` None the topology halts with the cause. Otherwise the rows and the cause go
+    to that file as JSON lines, and the batch is empty for all other components. States must then be
+    opaque, to undo what an earlier attempt has written.
     """
 
     attempts: int = 5
@@ -122,10 +122,10 @@ class Group:
 
     id: str
     stages: tuple[Stage, ...]
-    store: Callable[[], Tree]  # opens where the coordinator and the spouts keep what they know,
+    store: Callable[[], Tree]  # opens the store of the coordinator's and the spouts' progress,
     root: str = (
         "/transactional"  # below `root`/<id of the spout>. Storm: transactional.zookeeper.root
     )
     max_batches: int = 1  # batches in progress. Storm: topology.max.spout.pending
-    interval_s: float = 0.0  # at least, between the beginnings of two batches
+    interval_s: float = 0.0  # least time between the beginnings of two batches
     skip: Skip = Skip()

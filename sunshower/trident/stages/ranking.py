@@ -1,4 +1,4 @@
-"""The first rows of a batch by the value of a field: least, greatest, or the top ones.
+"""The rows of a batch with the least or greatest values of a field.
 
 Storm: org.apache.storm.trident.operation.builtin.MinWithComparator, MaxWithComparator, FirstN.
 """
@@ -9,16 +9,14 @@ import heapq
 from typing import Any
 
 from sunshower.records import Schema
-from sunshower.trident.attempts import Attempt
+from sunshower.trident.coordination.attempts import Attempt
 from sunshower.trident.stages.port import Emit, Rows
 from sunshower.trident.stages.steps import Step
 
 
 class Ranking(Step):
-    """The `n` rows with the greatest (or least) values of a field, in that order.
-
-    It runs twice: over the rows of each task, and over what those have left.
-    """
+    """Emits the `n` rows with the greatest (or least) values of a field, in that order. It runs
+    twice: on the rows of each task, and on the results of these."""
 
     def __init__(self, schema: Schema, field: str, n: int, *, greatest: bool) -> None:
         self.key, self.n = schema.key([field]), n

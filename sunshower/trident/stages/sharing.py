@@ -1,9 +1,9 @@
-"""How rows are shared out among the tasks of the next stage: the repartitionings of the DSL.
+"""Repartitionings: how rows are distributed among the tasks of the next stage.
 
-Each sending task has an object of its own for each output. Which task gets which row of a batch may
-differ from attempt to attempt: evenly, rows go in the order in which they came, so a transactional
-state behind it is refused; by fields it never does; by a grouping of the user's he must see to it.
-Storm: org.apache.storm.trident.Stream, its repartitioning operations.
+Each sending task has its own object for each output. With `Even` the task of a row depends on the
+arrival order and may differ between attempts, so a transactional state behind it is refused. By
+fields it never differs; with a custom grouping that is up to the user. Storm:
+org.apache.storm.trident.Stream, its repartitioning operations.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Shares = list[tuple[int, Sequence[Any]]]
 
 
 class Even:
-    """Row by row in a ring of tasks: none is ever more than one row ahead of another."""
+    """Round-robin by row: no task ever gets more than one row more than another."""
 
     def prepare(self, targets: int, index: int) -> None:
         self._targets, self._next = targets, index % targets
@@ -42,7 +42,7 @@ class ByFields:
     _find: Callable[[Any], int] = field(init=False, repr=False, compare=False)
 
     def prepare(self, targets: int, index: int) -> None:
-        from sunshower.runtime.hashing import KeyTable
+        from sunshower.runtime.transport.hashing import KeyTable
 
         self._targets = targets
         table = KeyTable(targets)
@@ -61,7 +61,7 @@ class ByFields:
 
 
 class ToAll:
-    """All rows to every task."""
+    """All rows go to every task."""
 
     def prepare(self, targets: int, index: int) -> None:
         self._targets = targets
@@ -71,7 +71,7 @@ class ToAll:
 
 
 class ToFirst:
-    """All rows to the first task."""
+    """All rows go to the first task."""
 
     def prepare(self, targets: int, index: int) -> None:
         pass
@@ -81,7 +81,7 @@ class ToFirst:
 
 
 class ByBatch:
-    """All rows of a batch to one task; the next batch goes to the next one."""
+    """All rows of a batch go to one task, chosen round-robin by txid."""
 
     def prepare(self, targets: int, index: int) -> None:
         self._targets = targets
@@ -92,7 +92,7 @@ class ByBatch:
 
 @dataclass
 class Chosen:
-    """What a CustomGrouping says; the tasks are called 0, 1, 2 and so on."""
+    """A CustomGrouping chooses; it numbers the tasks 0, 1, 2 and so on."""
 
     grouping: CustomGrouping
 

@@ -1,4 +1,4 @@
-"""Operators that look at rows as they come: each, map, filter, peek, project, and by columns.
+"""Operators that process rows as they arrive: each, map, filter, peek, project, and by columns.
 
 Storm: org.apache.storm.trident.planner.processor.EachProcessor, MapProcessor, ProjectedProcessor.
 """
@@ -12,17 +12,17 @@ from typing import Any
 from sunshower.errors import BadEmit
 from sunshower.records import Schema
 from sunshower.topologies.components import Context, OnStream
-from sunshower.trident.attempts import Attempt
+from sunshower.trident.coordination.attempts import Attempt
 from sunshower.trident.stages.port import Emit, Rows
 
 
 class Step:
-    """An operator that keeps nothing of a batch."""
+    """The base of operators; it passes rows on and keeps nothing of a batch."""
 
     commits = False
 
     def prepare(self, context: Context) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def start(self, attempt: Attempt) -> Any:
         return None
@@ -31,14 +31,14 @@ class Step:
         emit(rows)
 
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def cleanup(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 class Coded(Step):
-    """A step that calls a function, whose own `prepare` and `cleanup` are called if it has some."""
+    """A step that calls a function, and its `prepare` and `cleanup` if it has them."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
@@ -52,7 +52,7 @@ class Coded(Step):
 
 
 class Each(Coded):
-    """What a function yields, or returns in a list, for each row."""
+    """Emits what a function yields, or returns in a list, for each row."""
 
     def __init__(self, function: Callable[..., Any], schema: Schema) -> None:
         super().__init__(function)
@@ -66,7 +66,7 @@ class Each(Coded):
 
 
 class Map(Coded):
-    """What a function returns for each row."""
+    """Emits what a function returns for each row."""
 
     def __init__(self, function: Callable[..., Any], schema: Schema) -> None:
         super().__init__(function)
@@ -79,7 +79,7 @@ class Map(Coded):
 
 
 class Filter(Coded):
-    """The rows for which a function returns something true."""
+    """Emits the rows for which a function returns a true value."""
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
         if kept := list(filter(self.function, rows)):
@@ -87,7 +87,7 @@ class Filter(Coded):
 
 
 class Peek(Coded):
-    """All rows, after a function has seen each."""
+    """Emits all rows after a function was called with each."""
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
         for row in rows:
@@ -96,7 +96,7 @@ class Peek(Coded):
 
 
 class Project(Step):
-    """Some fields of each row, as plain tuples."""
+    """Emits some fields of each row, as plain tuples."""
 
     def __init__(self, schema: Schema, fields: Sequence[str]) -> None:
         self.schema, self.fields = schema, tuple(fields)
@@ -106,7 +106,7 @@ class Project(Step):
 
 
 class Columns(Coded):
-    """What a batch function makes of rows as an Arrow table: a table, or Derived, or None."""
+    """Calls a batch function with rows as an Arrow table; it returns a table, Derived, or None."""
 
     def __init__(self, function: Callable[..., Any], reads: Schema, schema: Schema) -> None:
         super().__init__(function)
@@ -119,7 +119,7 @@ class Columns(Coded):
         made = self.function(pa.table(list(map(pa.array, columns)), names=list(self.reads.fields)))
         table = getattr(
             made, "rows", made
-        )  # of Derived: where rows come from matters to trees only
+        )  # of Derived: the origin of rows matters only to tuple trees
         if table is None:
             return
         if not isinstance(table, pa.Table) or tuple(table.column_names) != self.schema.fields:
@@ -140,7 +140,7 @@ def prepare_code(code: Any, context: Context) -> None:
 
 
 def check_rows(rows: Sequence[Any], schema: Schema, code: Any) -> None:
-    """Raise BadEmit for a row that is no record of `schema`."""
+    """Raise BadEmit for a row that is not a record of `schema`."""
     wrong = schema.misfit(rows)
     if wrong is None:
         return

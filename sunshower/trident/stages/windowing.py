@@ -1,10 +1,9 @@
-"""Windows with their contents in a state: written in the commit phase, so each row counts once.
+"""Windows whose contents are in a state, written in the commit phase, so each row counts once.
 
-What a task holds of open windows of time is one value of its state; of windows of rows it is one
-value for each group, so a batch reads and writes those of its groups alone. In it are the rows that
-its last batch fired: a batch that is committed again finds them there, or makes them again from the
-value before.
-Storm keeps windows outside the batch, and counts the rows of each attempt again (STORM-3280):
+The open time windows of a task are one value of its state. Count windows have one value per group,
+so a batch reads and writes only its own groups. The value includes the rows that the last batch
+fired: a batch that is committed again finds them, or computes them from the value before. Storm
+keeps windows outside the batch, and counts the rows of each attempt again (STORM-3280):
 org.apache.storm.trident.windowing.WindowTridentProcessor.
 """
 
@@ -17,29 +16,29 @@ from typing import Any
 
 from sunshower.records import Schema
 from sunshower.topologies.components import Context
-from sunshower.trident.aggregators import Aggregating, CombinerAggregator, Table
-from sunshower.trident.attempts import Attempt
+from sunshower.trident.coordination.attempts import Attempt
+from sunshower.trident.declaration.aggregators import Aggregating, CombinerAggregator, Table
+from sunshower.trident.declaration.windows import Window
 from sunshower.trident.stages.grouping import group_keys, result_rows, values_of_key
 from sunshower.trident.stages.persisting import Persist, Slot
 from sunshower.trident.stages.port import Emit
 from sunshower.trident.states.port import MapState
-from sunshower.trident.windows import Window
 
 KEY = "$windows"
-Panes = dict[int, list[Any]]  # pane → one value of each aggregator, or its rows
+Panes = dict[int, list[Any]]  # pane → a value per aggregator, or its rows
 
 
 class Contents:
-    """What is stored: the open panes of each group, how far windows have ended, the rows fired."""
+    """The stored value: the open panes of each group, the time reached, and the rows last fired."""
 
     def __init__(self, stored: Any) -> None:
         stored = stored or {"time": None, "late": 0, "groups": []}
         self.time: float | None = stored["time"]  # of the latest row, or batch
-        self.late: int = stored["late"]  # rows that came after their windows had ended
+        self.late: int = stored["late"]  # rows that arrived after their windows had ended
         self.groups: dict[Any, tuple[int, Panes]] = {  # group → (rows so far, panes)
             tuple(key) if isinstance(key, list) else key: (
                 rows,
-                {pane: [*values] for pane, values in panes},  # what is stored stays as it is
+                {pane: [*values] for pane, values in panes},  # a copy: `stored` must not change
             )
             for key, rows, panes in stored["groups"]
         }
@@ -53,10 +52,8 @@ class Contents:
 
 
 class Windows(Persist):
-    """Rows (fields of the group, window, what the aggregators make of its rows).
-
-    `window` is the end of a window of time, and the number of one of rows, from 0.
-    """
+    """Emits rows (fields of the group, window, what the aggregators emit for its rows). `window` is
+    the end of a time window, or the number of a count window, from 0."""
 
     def __init__(
         self,
@@ -77,18 +74,18 @@ class Windows(Persist):
     def prepare(self, context: Context) -> None:
         super().prepare(context)
         self._clock = context.clock
-        self._shift: float | None = None  # the clock of a new life may stand before the old one's
-        self._next_end = -inf  # no window ends before this time of batches
+        self._shift: float | None = None  # a new life's clock may be behind the old one's
+        self._next_end = -inf  # no window ends before this batch time
 
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
         by_batch = self.time is None and not self.window.by_count
-        again = attempt.attempt > 0  # an earlier attempt may have fired, and moved the next end
+        again = attempt.attempt > 0  # an earlier attempt may have fired and moved the next end
         if not batch and by_batch and (again or self._now() >= self._next_end):
-            batch = _Nothing()  # time has passed: windows may end without a row
+            batch = _Nothing()  # windows may end without a row, because time has passed
         try:
             super().finish(batch, attempt, emit)
         except BaseException:
-            self._next_end = -inf  # what was worked out is not kept
+            self._next_end = -inf  # the computed end was not stored
             raise
 
     def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
@@ -114,7 +111,7 @@ class Windows(Persist):
         return contents.stored(fired)
 
     def _by_count(self, contents: Contents, rows: Sequence[Any], attempt: Attempt) -> list[Any]:
-        """Rows of one group."""
+        """Process rows of one group."""
         every, key = int(self.window.every), next(iter(group_keys(self.schema, self.by, rows)))
         before, panes = contents.groups.get(key, (0, {}))
         after = before + len(rows)
@@ -129,7 +126,7 @@ class Windows(Persist):
         times = self._times(contents, rows)
         keys = group_keys(self.schema, self.by, rows)
         places = [(key, floor(time / every)) for key, time in zip(keys, times, strict=False)]
-        last = before - self.window.panes + 1  # panes up to here are in no window that is open
+        last = before - self.window.panes + 1  # no open window has panes up to here
         on_time = [place[1] > last for place in places]
         if not all(on_time):
             contents.late += on_time.count(False)
@@ -163,7 +160,7 @@ class Windows(Persist):
         rows: Sequence[Any],
         attempt: Attempt,
     ) -> None:
-        """Put rows into the panes of their groups."""
+        """Add rows to the panes of their groups."""
         if not self.combines:
             for (key, pane), row in zip(places, self.schema.rows(rows), strict=True):
                 self._panes(contents, key).setdefault(pane, []).append(list(row))
@@ -191,7 +188,7 @@ class Windows(Persist):
     def _fire(
         self, key: Any, panes: Panes, before: float, ended: float, attempt: Attempt
     ) -> list[Any]:
-        """The rows of windows that have ended; `panes` is left without what no window needs."""
+        """The rows of windows that have ended; panes that no window needs are removed."""
         count = self.window.panes
         lasts = {pane + more for pane in panes for more in range(count)}  # last panes of windows
         fired: list[Any] = []
@@ -216,7 +213,7 @@ class Windows(Persist):
 
 
 class _Nothing(list[Any]):
-    """No rows, and yet something to do."""
+    """An empty list that is true, so that `write` is called without rows."""
 
     def __bool__(self) -> bool:
         return True

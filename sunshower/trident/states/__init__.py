@@ -1,1 +1,1 @@
-"""What outlives a batch: states that know which batch wrote them."""
+"""States that survive batches and know which batch wrote them."""

@@ -1,7 +1,7 @@
-"""Where the batches are counted that a state is written with: its mark says so.
+"""Identifies the batch store that numbers the batches of a state; the state's mark records it.
 
-A spout with another id, or a store of batches that was removed, counts from 1 anew; a state that
-has had batch 1 of the former ones would take the new one for a repeat, and pass it over.
+A spout with another id, or a new batch store, counts from 1 again. A state that has batch 1 of the
+former numbering would take the new batch 1 for a repeat and ignore it.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
-from sunshower.stores.incarnation import incarnation
-from sunshower.stores.tree import Tree
-from sunshower.trident.stored import current_batch
+from sunshower.state.tree import Tree
+from sunshower.state.tree_incarnation import incarnation
+from sunshower.trident.coordination.stored_progress import current_batch
 
 
 @dataclass(frozen=True)
 class CountedIn:
-    """The store of a batch group, and what its coordinators keep there."""
+    """The store of a batch group, and its coordinators' nodes."""
 
     store: Callable[[], Tree]
-    folders: tuple[str, ...]  # one of each spout
+    folders: tuple[str, ...]  # one per spout
 
     def incarnation(self) -> str:
-        """Another one for batches that are counted anew. Raises StoreUnreachable."""
+        """An id that differs for every new numbering of batches. Raises StoreUnreachable."""
         with closing(self.store()) as tree:
             return incarnation(tree, self.folders)
 
     def current(self) -> int:
-        """The batch that is committed next: all before it are. Raises StoreUnreachable."""
+        """The txid to be committed next; all before it are. Raises StoreUnreachable."""
         with closing(self.store()) as tree:
             return current_batch(tree, self.folders)

@@ -1,7 +1,7 @@
-"""Where states are kept: values that open a state in each task; all kinds, by the same rules.
+"""State factories: values that open a state in each task, in memory or in SQLite.
 
 stream.persistent_aggregate(SqliteState("counts.db"), …)
-dict(SqliteState("counts.db").items())       what is there, also while the topology runs
+dict(SqliteState("counts.db").items())       reads the state, also while the topology runs
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 from sunshower.arguments import PATH
 from sunshower.errors import ConfigError
-from sunshower.stores.backing import Backing, Home
-from sunshower.stores.memory_backing import MemoryBacking, MemoryShelf
+from sunshower.state.backing import Backing, Home
+from sunshower.state.memory_backing import MemoryBacking, MemoryShelf
 from sunshower.trident.states.marks import Owner
 from sunshower.trident.states.port import Key, Place, StateKind
 from sunshower.trident.states.stored_map import StoredMap
@@ -25,8 +25,7 @@ from sunshower.trident.states.values import unpacked
 
 
 class KeptState(ABC):
-    """What all of them have in common. `name` is the state's own, if it is not to be the one that
-    the topology gives it."""
+    """The base of all state factories. `name` overrides the state's name in the topology."""
 
     kind: StateKind
     name: str | None
@@ -42,13 +41,13 @@ class KeptState(ABC):
 
     @abstractmethod
     def homes(self) -> list[Home]:
-        """All that has been written in this store, in order."""
+        """All task parts in this store, in order."""
 
     def make(self, place: Place) -> StoredMap:
-        """See the port StateFactory."""
+        """Open the state of one task; see the port StateFactory."""
         home = Home(self.name or place.state, place.index)
         owner = Owner(place, self.kind, self.where)
-        if place.index == 0:  # one is enough: nothing is committed before all tasks are there
+        if place.index == 0:  # one task is enough: nothing is committed before all have started
             for other in self.homes():
                 owner.check_home(other, home)
         backing = self.open(home)
@@ -59,11 +58,11 @@ class KeptState(ABC):
             raise
 
     def items(self, state: str | None = None) -> Iterator[tuple[Key, Any]]:
-        """All keys that have a value, with it, of all tasks; in no order.
+        """All keys that have a value, with the value, over all tasks, in no order.
 
-        `state` may be left out if the store has only one. Each task's part is as its last commit
-        left it; between two of them there may be a batch's difference while the topology runs. In
-        Redis and ZooKeeper also within one: its keys are read by several commands.
+        `state` may be omitted if the store has only one. Each task's part is read as of its last
+        commit; while the topology runs, the parts may differ by a batch. In Redis and ZooKeeper one
+        part may too, because several commands read its keys.
         """
         homes = self.homes()
         names = {home.state for home in homes}
@@ -92,8 +91,8 @@ def _items(backing: Backing) -> Iterator[tuple[Key, Any]]:
 
 @dataclass(frozen=True)
 class MemoryState(KeptState):
-    """In this process: for a topology that runs in it alone, as in the simulator. Copies share it,
-    so it survives the deaths of simulated processes."""
+    """In this process, for topologies that run in it alone, as in the simulator. Copies share the
+    state, so it survives crashes of simulated processes."""
 
     kind: StateKind = StateKind.OPAQUE
     name: str | None = None
@@ -118,10 +117,8 @@ class MemoryState(KeptState):
 
 @dataclass(frozen=True)
 class SqliteState(KeptState):
-    """In a file of SQLite, which all processes of the topology must see; a table for each state.
-
-    Keys and values are JSON there: SELECT key, value FROM "counts".
-    """
+    """In a SQLite file, which all processes of the topology must share; one table per state. Keys
+    and values are JSON: SELECT key, value FROM "counts"."""
 
     file: str | PurePath
     kind: StateKind = StateKind.OPAQUE
@@ -129,7 +126,7 @@ class SqliteState(KeptState):
 
     def __post_init__(self) -> None:
         PATH.check("SqliteState: file", self.file)
-        # Workers have a working directory of their own.
+        # Workers have another working directory.
         object.__setattr__(self, "file", Path(self.file).absolute())
 
     @property
@@ -137,11 +134,11 @@ class SqliteState(KeptState):
         return str(self.file)
 
     def open(self, home: Home) -> Backing:
-        from sunshower.stores.sqlite_backing import SqliteBacking
+        from sunshower.state.sqlite_backing import SqliteBacking
 
         return SqliteBacking(Path(self.file), home)
 
     def homes(self) -> list[Home]:
-        from sunshower.stores.sqlite_backing import homes
+        from sunshower.state.sqlite_backing import homes
 
         return homes(Path(self.file))

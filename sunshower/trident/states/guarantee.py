@@ -1,11 +1,11 @@
-"""Which spout and which state together are exactly once; the others are refused, or warned of.
+"""Which pairs of spout and state kinds are exactly once; others raise, or warn if accepted.
 
                     state: non-transactional   transactional   opaque
 spout: transactional       no                  yes             yes
        opaque              no                  no              yes
        non-transactional   no                  no              no
 
-Storm: docs/Trident-state.md (there it is left to the reader).
+Storm: docs/Trident-state.md (it leaves the check to the reader).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from sunshower.trident.states.port import StateKind
 
 
 class Verdict(NamedTuple):
-    """Whether a pair is exactly once, and why, or why not."""
+    """Whether a pair is exactly once, and the reason."""
 
     exactly_once: bool
     reason: str
 
 
 def verdict(spout: SpoutKind, state: StateKind) -> Verdict:
-    """What a pair comes to."""
+    """The verdict on a pair of kinds."""
     match spout, state:
         case SpoutKind.NON_TRANSACTIONAL, _:
             return Verdict(
@@ -50,10 +50,8 @@ def verdict(spout: SpoutKind, state: StateKind) -> Verdict:
 
 
 def check(spout: SpoutKind, state: StateKind, where: str, accept: bool = False) -> None:
-    """Raise TopologyError if rows would not count exactly once. If that is accepted, only warn.
-
-    `where` says which state of which stream; the user accepts by `not_exactly_once=True`.
-    """
+    """Raise TopologyError if rows would not count exactly once; only warn with `accept`. `where`
+    names the state and the stream; users accept with `not_exactly_once=True`."""
     found = verdict(spout, state)
     if found.exactly_once:
         return
@@ -67,7 +65,7 @@ def check(spout: SpoutKind, state: StateKind, where: str, accept: bool = False) 
 
 
 def check_sharing(where: str, accept: bool = False) -> None:
-    """Likewise, of a transactional state whose tasks may get other rows in each attempt."""
+    """The same check for a transactional state whose tasks may get other rows in each attempt."""
     said = (
         f"{where}: into a state of kind transactional, rows do not count exactly once after a "
         "shuffle or a merge: which task gets which rows differs from attempt to attempt, and "

@@ -1,11 +1,11 @@
-"""Who has written a task's part of a state last, and with which keys: read, judged, written.
+"""The mark of a task's part of a state: which batch wrote it last, and the keys of that batch.
 
 The word    {"topology":"words","batches":"9f1c…","kind":"opaque","parallelism":2,
              "epoch":1,"txid":7,"attempt":0}
 The journal {"written":["storm"],"removed":[]}      keys of that batch
 
-Whoever comes with less than (epoch, txid, attempt) is refused, as StaleAttempt; and whoever is of
-another topology or kind, or counts its batches from elsewhere, as StateMismatch.
+A writer with a smaller (epoch, txid, attempt) gets StaleAttempt. A writer of another topology, kind
+or batch numbering gets StateMismatch.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from sunshower.errors import StaleAttempt, StateMismatch
-from sunshower.stores.backing import Home, Mark
-from sunshower.trident.attempts import Attempt
+from sunshower.state.backing import Home, Mark
+from sunshower.trident.coordination.attempts import Attempt
 from sunshower.trident.states.port import Place, StateKind
 from sunshower.trident.states.texts import key_of, text_of_key
 
 
-def fence(attempt: Attempt) -> tuple[int, int, int]:
-    """What is greater for whoever came later."""
+def reservation(attempt: Attempt) -> tuple[int, int, int]:
+    """The order of attempts: a later attempt has the greater value."""
     return attempt.epoch, attempt.txid, attempt.attempt
 
 
@@ -31,8 +31,8 @@ def fence(attempt: Attempt) -> tuple[int, int, int]:
 class Journal:
     """Keys of the last batch, as JSON texts."""
 
-    written: tuple[str, ...] = ()  # all of an opaque state
-    removed: tuple[str, ...] = ()  # those that are null now, and can go with the next batch
+    written: tuple[str, ...] = ()  # all written keys; only of opaque states
+    removed: tuple[str, ...] = ()  # null now; removed with the next batch
 
     def text(self) -> str:
         return f'{{"written":[{",".join(self.written)}],"removed":[{",".join(self.removed)}]}}'
@@ -40,7 +40,7 @@ class Journal:
 
 @dataclass(frozen=True)
 class Owner:
-    """Whose part of a state it is, and where it is: for messages."""
+    """The task and the store of a part of a state."""
 
     place: Place
     kind: StateKind
@@ -50,11 +50,11 @@ class Owner:
         return f"state {self.place.state!r} in {self.where}, task {self.place.index}"
 
     def mark(self, attempt: Attempt, journal: Journal) -> Mark:
-        """What is written with a batch."""
+        """The mark that is written with a batch."""
         return Mark(json.dumps(self._identity() | attempt._asdict()), journal.text())
 
     def last(self, mark: Mark) -> Attempt:
-        """Who has written last. Raises StateMismatch if it is none of ours."""
+        """The last attempt that wrote the state. Raises StateMismatch if another owner wrote it."""
         try:
             found = json.loads(mark.word)
             attempt = Attempt(found["txid"], found["attempt"], found["epoch"])
@@ -73,7 +73,7 @@ class Owner:
         return attempt
 
     def check_home(self, found: Home, ours: Home) -> None:
-        """Raise StateMismatch for what a task has written that we do not have."""
+        """Raise StateMismatch for a part of a task that does not exist with this parallelism."""
         if found.state == ours.state and found.task >= self.place.parallelism:
             raise StateMismatch(
                 f"{self} has {self.place.parallelism} tasks, and task {found.task} has written "
@@ -93,7 +93,7 @@ class Owner:
         """Raise StaleAttempt or StateMismatch unless `attempt` may write after `last`."""
         if last is None:
             return
-        if fence(attempt) < fence(last):
+        if reservation(attempt) < reservation(last):
             raise StaleAttempt(
                 f"{self} was written by {said(last)} already, so {said(attempt)} writes nothing: "
                 "a later attempt or a later coordinator has taken over. If none has, then the "
@@ -130,7 +130,7 @@ def _texts(found: Sequence[Any]) -> tuple[str, ...]:
 
 
 def said(attempt: Attempt | None) -> str:
-    """For messages."""
+    """An attempt, for messages."""
     if attempt is None:
         return "nobody"
     return f"batch {attempt.txid}, attempt {attempt.attempt} (coordinator {attempt.epoch})"

@@ -1,7 +1,7 @@
-"""What a state has written lately, so that it need not be read again.
+"""A cache of recently written values of a state, so that they need not be read again.
 
-Two generations: what is asked for or written stays in the young one; when that is full it becomes
-the old one, and the old one goes. Storm: org.apache.storm.trident.state.map.CachedMap (an LRU).
+It has two generations: writes go to the young one; when that is full it becomes the old one, and
+the old one is dropped. Storm: org.apache.storm.trident.state.map.CachedMap (an LRU).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Recent(Generic[T]):
-    """`keys_max` keys at most, as long as nobody else writes."""
+    """Caches at most `keys_max` keys; valid while there is no other writer."""
 
     def __init__(self, keys_max: int) -> None:
         self._room = max(1, keys_max // 2)
@@ -21,7 +21,7 @@ class Recent(Generic[T]):
         self._old: dict[str, T] = {}
 
     def find(self, texts: Iterable[str]) -> dict[str, T]:
-        """Those of the keys that are known."""
+        """The cached values of these keys."""
         young, old = self._young, self._old
         found = {}
         for text in texts:
@@ -31,7 +31,7 @@ class Recent(Generic[T]):
         return found
 
     def keep(self, written: Mapping[str, T], changed: Iterable[str]) -> None:
-        """These were written just now; of others that have changed, nothing is known any more."""
+        """Cache what was just written, and drop other keys that have changed."""
         for text in changed:
             self._young.pop(text, None)
             self._old.pop(text, None)
@@ -41,7 +41,7 @@ class Recent(Generic[T]):
             self._young = {}
 
     def clear(self) -> None:
-        """Nothing is known."""
+        """Drop everything."""
         self._young, self._old = {}, {}
 
     def __len__(self) -> int:

@@ -1,11 +1,11 @@
-"""The map state over any backing: what a batch reads, writes, and leaves behind, all or nothing.
+"""The map state over any backing: writes the values of a batch in one put, all or nothing.
 
-    begin_commit ──▶ reads, writes (kept here, as JSON) ──▶ commit ──▶ one put
+    begin_commit ──▶ reads, writes (buffered, as JSON) ──▶ commit ──▶ one put
 
-One put holds the values of the batch; what an earlier attempt at it has written, and this one has
-not, goes back to what it was before; what the batch before has removed goes. The mark is
-compared and set, so what was read still holds, or nothing is written.
-Storm: org.apache.storm.trident.state.map.OpaqueMap, TransactionalMap, CachedBatchReadsMap.
+The put contains the values of the batch. Keys that only an earlier attempt of it has written get
+their value from before the batch, and keys that the batch before has removed are deleted. The mark
+is compared and set, so what was read is still valid, or nothing is written. Storm:
+org.apache.storm.trident.state.map.OpaqueMap, TransactionalMap, CachedBatchReadsMap.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sunshower.errors import BatchError, FailedBatch, StaleAttempt, Unserialisable, WrongVersion
-from sunshower.stores.backing import Backing
-from sunshower.trident.attempts import Attempt
+from sunshower.state.backing import Backing
+from sunshower.trident.coordination.attempts import Attempt
 from sunshower.trident.states.marks import Journal, Owner, said
 from sunshower.trident.states.port import Key, StateKind, Update
 from sunshower.trident.states.recent import Recent
@@ -33,11 +33,11 @@ from sunshower.trident.states.values import (
 )
 
 _NULL = "null"
-_RECENT_MAX = 100_000  # keys; of each some 400 bytes
+_RECENT_MAX = 100_000  # keys, of about 400 bytes each
 
 
 class StoredMap:
-    """See the port MapState. It owns the backing."""
+    """Implements the port MapState. It closes the backing."""
 
     def __init__(self, backing: Backing, owner: Owner) -> None:
         self._backing = backing
@@ -75,7 +75,7 @@ class StoredMap:
                 values.append(self._update_again(key, text, update))
                 continue
             old = stored[1]
-            if opaque:  # first: an update may change what it gets
+            if opaque:  # before the update, which may mutate the value
                 before = stored.text if type(stored) is Written else text_of(old)
             new = update(old)
             made = str(new) if type(new) is int else self._text_of(key, new)
@@ -101,7 +101,7 @@ class StoredMap:
         if attempt != self._begun():
             raise BatchError(f"{self._owner}: {attempt} is committed, {self._attempt} was begun")
         again = self._last is not None and self._last.txid == attempt.txid
-        # An attempt that is the first has nobody whose late write must be kept out.
+        # A first attempt need not block late writes of an earlier one.
         if self._written or again or attempt.attempt:
             self._put(attempt, again=again)
         self.abort()
@@ -116,7 +116,7 @@ class StoredMap:
     # ---- reading --------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Learn who has written last."""
+        """Read who wrote last."""
         self._sure = False
         self._recent.clear()
         try:
@@ -142,7 +142,7 @@ class StoredMap:
             raise self._refused("a key", error) from error
 
     def _fetch(self, texts: Sequence[str]) -> None:
-        """Read what this batch has not read yet."""
+        """Read the keys that this batch has not read yet."""
         found = self._found
         missing = [text for text in dict.fromkeys(texts) if text not in found]
         known = self._recent.find(missing)
@@ -165,7 +165,7 @@ class StoredMap:
     def _unpacked(self, keys: Sequence[str], values: Sequence[str]) -> list[Stored]:
         try:
             return unpacked(self._kind, values_of(values))
-        except (ValueError, TypeError):  # TypeError: it is no text
+        except (ValueError, TypeError):  # TypeError: it is not text
             for key, value in zip(keys, values, strict=True):
                 try:
                     unpacked(self._kind, values_of([value]))
@@ -174,7 +174,7 @@ class StoredMap:
             raise
 
     def _now(self, text: str) -> Any:
-        """What this batch finds under a key that is fetched."""
+        """The value that this batch finds under a key that was fetched."""
         if text in self._written:
             return self._written[text].read()
         stored, attempt = self._found[text], self._begun()
@@ -188,10 +188,10 @@ class StoredMap:
     # ---- writing --------------------------------------------------------------------------------
 
     def _update_again(self, key: Key, text: str, update: Update) -> Any:
-        """Of a key that this batch, or an earlier attempt at it, has written."""
+        """Update a key that this batch, or an earlier attempt of it, has written."""
         if text not in self._written and is_done(self._kind, self._found[text], self._begun().txid):
             return self._found[text].value
-        before = self._before(text)  # first: an update may change what it gets
+        before = self._before(text)  # before the update, which may mutate the value
         self._written[text] = made = self._new(key, update(self._now(text)), before)
         return made.read()
 
@@ -200,7 +200,7 @@ class StoredMap:
         return Written(self._stamp, value, found, self._text_of(key, value), found_text)
 
     def _before(self, text: str) -> tuple[Any, str]:
-        """What was there before this batch, and the same as JSON; null where it is not kept."""
+        """The value before this batch, and its JSON; null if the kind does not store it."""
         if text in self._written:
             return self._written[text].before, self._written[text].before_text
         found = self._now(text) if self._kind is StateKind.OPAQUE else None
@@ -208,7 +208,7 @@ class StoredMap:
 
     @property
     def _stamp(self) -> int:
-        """The txid that is stored with what this batch writes."""
+        """The txid that is stored with this batch's writes."""
         return self._begun().txid if self._kind is not StateKind.NON_TRANSACTIONAL else 0
 
     def _text_of(self, key: Key, value: Any) -> str:
@@ -231,7 +231,7 @@ class StoredMap:
             changes[text] = None if gone else packed(kind, txid, new.text, new.before_text)
         journal = self._new_journal(again=again)
         mark = self._owner.mark(attempt, journal)
-        self._sure = False  # until it is known what has become of it
+        self._sure = False  # until the outcome is known
         try:
             self._backing.put(changes, mark, self._word)
         except WrongVersion as error:
@@ -240,7 +240,8 @@ class StoredMap:
         self._remember(changes)
 
     def _remember(self, changes: Mapping[str, str | None]) -> None:
-        """Nobody else can have written between two batches of ours: the mark would tell."""
+        """Cache the writes. No other writer can interfere between two batches: the mark would
+        change."""
         known, plain = self._written, UNCHANGING
         if any(type(one[1]) not in plain or type(one[2]) not in plain for one in known.values()):
             known = {
@@ -252,7 +253,7 @@ class StoredMap:
         self._recent.keep(known, others)
 
     def _undone(self, txid: int) -> dict[str, str | None]:
-        """What earlier attempts at this batch have written, and this one has not, as it was."""
+        """The values before this batch of keys that only earlier attempts of it have written."""
         keys = [key for key in self._journal.written if key not in self._written]
         changes: dict[str, str | None] = {}
         for key, stored in zip(keys, self._read(keys), strict=True):

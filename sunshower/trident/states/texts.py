@@ -1,6 +1,6 @@
-"""Keys and values of states as JSON, so that every tool can read them; nothing comes back changed.
+"""Encodes keys and values of states as JSON that any tool can read; decoding restores them exactly.
 
-A tuple within a value is {"()": […]}, for JSON has none; a key that is a tuple is a list.
+JSON has no tuples: a tuple within a value is {"()": […]}, and a key that is a tuple is a list.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from sunshower.errors import Unserialisable
 
 _TUPLE = "()"
 _SCALARS = {str, int, float, bool}
-UNCHANGING = {*_SCALARS, type(None)}  # nobody can change one that he was handed
+UNCHANGING = {*_SCALARS, type(None)}  # immutable, so callers cannot change a cached one
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
 
 def text_of(value: Any) -> str:
-    """A value as JSON. Raises Unserialisable, and names the type, if it would not come back."""
+    """A value as JSON. Raises Unserialisable, naming the type, if decoding would not restore it."""
     kind = type(value)
     if kind is int:
         return str(value)
@@ -43,7 +43,7 @@ def text_of_key(key: Any) -> str:
 
 
 def texts_of_keys(keys: Sequence[Any]) -> list[str]:
-    """The same of many; of plain texts at a third of the time."""
+    """Many keys as JSON; for plain strings in a third of the time."""
     texts = [encode_basestring(key) if type(key) is str else text_of_key(key) for key in keys]
     together = "".join(texts)
     try:
@@ -55,20 +55,20 @@ def texts_of_keys(keys: Sequence[Any]) -> list[str]:
 
 
 def values_of(texts: Sequence[str]) -> list[Any]:
-    """What JSON texts say. Raises ValueError if one of them is none."""
-    found = _DECODER.decode(f"[{','.join(texts)}]")  # a fifth of the time of one by one
+    """The values of JSON texts. Raises ValueError if one is not JSON."""
+    found = _DECODER.decode(f"[{','.join(texts)}]")  # a fifth of the time of decoding each
     if len(found) != len(texts):
         raise ValueError("one of them is not one value")
     return list(found)
 
 
 def key_of(text: str) -> Any:
-    """The key that was given to `text_of_key`."""
+    """The key that was encoded by `text_of_key`."""
     return _hashable(_DECODER.decode(text))
 
 
 def _plain(value: Any) -> Any:
-    """The same of what JSON has. Nothing is passed that would come back as something else."""
+    """The value in JSON types. Raises Unserialisable for what decoding would not restore."""
     kind = type(value)
     if value is None or kind in _SCALARS:
         return value

@@ -1,13 +1,13 @@
-"""What is stored with each value, and what a batch makes of it: Storm's rules.
+"""What is stored with each value, and what a batch reads and writes, by Storm's rules.
 
-kind               stored                   batch `txid` finds            and leaves
+kind               stored                   batch `txid` finds            and writes
 non-transactional  value                    value                         new
 transactional      [txid, value]            value; its own: not again     [txid, new]
 opaque             [txid, value, before]    value; its own: `before`      [txid, new, found]
 
-"Its own" is what an earlier attempt at the same batch has written. A value that was removed is
-null: it stays until a later batch is written, so that a repeat of its batch finds what was before.
-Storm: org.apache.storm.trident.state.map.TransactionalMap, OpaqueMap; OpaqueValue (update, get).
+"Its own" is what an earlier attempt of the same batch has written. A removed value is null until a
+later batch is written, so that a repeat of its batch finds the value before. Storm:
+org.apache.storm.trident.state.map.TransactionalMap, OpaqueMap; OpaqueValue (update, get).
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ _LENGTH = {StateKind.TRANSACTIONAL: 2, StateKind.OPAQUE: 3}
 
 
 class Stored(NamedTuple):
-    """A value, who wrote it, and the one before. None: there is none."""
+    """A value, the txid that wrote it, and the value before. None: there is none."""
 
-    txid: int  # 0 where it is not stored
+    txid: int  # 0 if it is not stored
     value: Any
-    before: Any  # None where it is not stored
+    before: Any  # None if it is not stored
 
 
 NOTHING = Stored(0, None, None)
 
 
 class Written(NamedTuple):
-    """A key that this batch has written; and for the next one, what is stored."""
+    """A key that this batch has written, in the form that the next batch reads."""
 
     txid: int
-    value: Any  # as it was given; it may have been changed since, unless it is UNCHANGING
-    before: Any  # what was found before the batch, if it is opaque; likewise
+    value: Any  # as given; may have been mutated since, unless it is UNCHANGING
+    before: Any  # the value before the batch, if opaque; likewise
     text: str  # the value as JSON
     before_text: str
 
     def read(self) -> Any:
-        """As a later batch will find it."""
+        """The value as a later batch reads it."""
         return self.value if type(self.value) in UNCHANGING else values_of([self.text])[0]
 
 
@@ -51,7 +51,7 @@ Kept: TypeAlias = Stored | Written
 
 
 def unpacked(kind: StateKind, found: Sequence[Any]) -> list[Stored]:
-    """What was read. Raises ValueError if one of them is no value of this kind."""
+    """Decode stored values. Raises ValueError if one is not of this kind."""
     if kind is StateKind.NON_TRANSACTIONAL:
         return [Stored(0, value, None) for value in found]
     if not found:
@@ -67,24 +67,24 @@ def unpacked(kind: StateKind, found: Sequence[Any]) -> list[Stored]:
 
 
 def packed(kind: StateKind, txid: int, value: str, before: str) -> str:
-    """What is written, of values that are JSON already."""
+    """Encode a value for the store, from JSON texts."""
     if kind is StateKind.OPAQUE:
         return f"[{txid},{value},{before}]"
     return f"[{txid},{value}]" if kind is StateKind.TRANSACTIONAL else value
 
 
 def is_later(stored: Kept, txid: int) -> bool:
-    """Whether a later batch has written it: then `txid` has no business there."""
+    """Whether a later batch has written it, so that `txid` must not write."""
     return stored.txid > txid
 
 
 def found_by(kind: StateKind, stored: Kept, txid: int) -> Any:
-    """The value that batch `txid` finds, as long as it has not written it itself."""
+    """The value that batch `txid` finds before it writes the key itself."""
     if kind is StateKind.OPAQUE and stored.txid == txid:
         return stored.before
     return stored.value
 
 
 def is_done(kind: StateKind, stored: Kept, txid: int) -> bool:
-    """Whether an update by batch `txid` has been made by an earlier attempt, and stays."""
+    """Whether an earlier attempt of batch `txid` has made the update for good."""
     return kind is StateKind.TRANSACTIONAL and stored.txid == txid

@@ -1,4 +1,4 @@
-"""Small states: one value alone, and values that are only read.
+"""Small states: a single value, and values that are only read.
 
 Storm: org.apache.storm.trident.state.map.SnapshottableMap, TridentTopology.newStaticState.
 """
@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from sunshower.errors import TopologyError
-from sunshower.trident.attempts import Attempt
+from sunshower.trident.coordination.attempts import Attempt
 from sunshower.trident.states.port import Key, MapState, Place, StateKind, Update
 
-GLOBAL = "$GLOBAL$"  # the key of the one value. Storm: the same
+GLOBAL = "$GLOBAL$"  # the key of the single value, as in Storm
 
 
 class Snapshot:
@@ -32,23 +32,21 @@ class Snapshot:
         return self._state.multi_update([self._key], [update])[0]
 
     def set(self, value: Any) -> None:
-        """Replace the value, whatever it was."""
+        """Replace the value."""
         self._state.multi_put([self._key], [value])
 
     def remove(self) -> None:
-        """There is no value any more."""
+        """Remove the value."""
         self._state.multi_remove([self._key])
 
 
 @dataclass(frozen=True)
 class StaticState:
-    """What streams look up and nobody writes: a mapping, or a function that each task calls once.
-
-    With a function the mapping is made where it is used, and need not be pickled.
-    """
+    """A read-only state for lookups: a mapping, or a function that each task calls once. The result
+    of a function stays in its task and need not be pickled."""
 
     values: Mapping[Any, Any] | Callable[[], Mapping[Any, Any]] = field(repr=False)
-    kind = StateKind.TRANSACTIONAL  # of reading alone nothing can be counted twice
+    kind = StateKind.TRANSACTIONAL  # reading alone cannot count anything twice
 
     def make(self, place: Place) -> MapState:
         values = self.values if isinstance(self.values, Mapping) else self.values()
@@ -56,7 +54,7 @@ class StaticState:
 
 
 class _ReadOnly:
-    """See the port MapState; writing raises."""
+    """A MapState that raises on writes."""
 
     def __init__(self, values: Mapping[Any, Any], name: str) -> None:
         self._values = values

@@ -1,0 +1,87 @@
+"""Shared by the commands for a running cluster: options, the connection, and the wait display."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sunshower.errors import ClusterError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from sunshower.actors.cluster import RayCluster
+    from sunshower.runtime.events.metrics import Snapshot
+
+_LINE_EVERY_S = 2.0
+_CONNECT_S = 5.0
+
+Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", show_default=False, help="A topology, as `list` shows it."),
+]
+Address = Annotated[
+    str,
+    typer.Option(
+        metavar="HOST:PORT",
+        envvar="RAY_ADDRESS",
+        help="The Ray cluster; `auto` is the one on this machine.",
+    ),
+]
+Wait = Annotated[
+    float | None,
+    typer.Option(
+        "--wait",
+        min=0,
+        metavar="SECONDS",
+        show_default=False,
+        help="How long to wait for pending tuples. By default the message timeout.",
+    ),
+]
+
+
+def connect(address: str) -> RayCluster:
+    """Connect to the Ray at `address`, where topologies outlive this process. Raises
+    ClusterError."""
+    from sunshower.actors.cluster import RayCluster
+
+    check_address(address)
+    return RayCluster(address, detached=True)
+
+
+def progress(console: Console, doing: str) -> Callable[[Snapshot], None]:
+    """Return a function that prints, at once and then every two seconds, how many records of a
+    snapshot are pending and which tasks wait for a dependency."""
+    from sunshower.cli.health import wait_lines
+
+    due_s = 0.0
+
+    def look(snapshot: Snapshot) -> None:
+        nonlocal due_s
+        now = time.monotonic()
+        if now >= due_s:
+            due_s = now + _LINE_EVERY_S
+            unsettled = sum(task.unsettled for task in snapshot.tasks())
+            console.print(f"{doing}: {unsettled:,} pending …", style="dim", highlight=False)
+            for line in wait_lines(snapshot.waiting()):
+                console.print(f"  {line}", style="red", highlight=False, markup=False)
+
+    return look
+
+
+def check_address(address: str) -> None:
+    """Raise ClusterError unless the port is open: Ray itself would try for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdigit():
+        return  # "auto" and the like
+    try:
+        socket.create_connection((host, int(port)), _CONNECT_S).close()
+    except OSError as error:
+        raise ClusterError(
+            f"no Ray answers at {address}: {error}. Start one with `ray start --head`, which says "
+            "its address, or leave --address away"
+        ) from error

@@ -1,0 +1,180 @@
+"""The commands that change a cluster: submit, activate, deactivate, rebalance, kill."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from sunshower.cli.cluster_options import Address, Name, Wait, connect, progress
+from sunshower.cli.run import LayoutName, Settings, Target, Workers, load_graph
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from sunshower.actors.run import RayRun
+    from sunshower.runtime.control.lifecycle import KillReport
+
+NewWorkers = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", show_default=False, help="How many worker processes."),
+]
+NewLayout = Annotated[
+    Literal["pack", "isolate"] | None,
+    typer.Option(help="How tasks share worker processes from now on.", show_default=False),
+]
+Now = Annotated[
+    bool,
+    typer.Option("--now", help="End every process at once: nothing is finished, nothing closed."),
+]
+Inactive = Annotated[
+    bool,
+    typer.Option("--inactive", help="Let the spouts emit nothing until `sunshower activate`."),
+]
+_OPEN_S = 3.0  # how long `submit` waits until all tasks are open or wait
+_LOOK_EVERY_S = 0.1
+
+
+def submit(
+    target: Target,
+    layout: LayoutName = "pack",
+    workers: Workers = None,
+    settings: Settings = None,
+    inactive: Inactive = False,
+    address: Address = "auto",
+) -> None:
+    """Start a topology on a running Ray cluster, and return when all its workers have started.
+
+    Its code is shipped to the workers: they need neither the file nor this process. What sinks
+    print goes into Ray's log files. It stays until `sunshower kill NAME`, also when it has finished
+    or failed. A topology whose dependency is unavailable tries again: `sunshower status NAME` says
+    what it waits for.
+    """
+    from rich.console import Console
+
+    graph, modules = load_graph(target, settings, workers)
+    from sunshower.actors.shipping import ship
+    from sunshower.runtime.plan import Layout
+
+    with connect(address) as cluster:
+        ship(modules)
+        run = cluster.submit(graph, Layout(layout), active=not inactive)
+        count = len(run.plan.workers)
+        waits = _first_waits(run)
+        console = Console()
+        console.print(
+            f"{graph.id} is {'inactive' if inactive else 'active'} on {count} "
+            f"worker{'s'[: count != 1]}. `sunshower status {graph.id}` shows it, "
+            f"`sunshower kill {graph.id}` ends it.",
+            highlight=False,
+            soft_wrap=True,
+        )
+        for line in waits:
+            console.print(line, style="red", highlight=False, markup=False, soft_wrap=True)
+        if waits:
+            console.print(f"{graph.id} keeps trying.", highlight=False, soft_wrap=True)
+
+
+def activate(name: Name, address: Address = "auto") -> None:
+    """Let the spouts of a topology emit again."""
+    with connect(address) as cluster:
+        cluster.find(name).activate()
+    typer.echo(f"{name} is active.")
+
+
+def deactivate(name: Name, address: Address = "auto") -> None:
+    """Stop the spouts of a topology from emitting; acks, failures and timeouts continue."""
+    with connect(address) as cluster:
+        cluster.find(name).deactivate()
+    typer.echo(f"{name} is inactive. `sunshower activate {name}` resumes it.")
+
+
+def rebalance(
+    name: Name,
+    workers: NewWorkers = None,
+    layout: NewLayout = None,
+    wait_s: Wait = None,
+    address: Address = "auto",
+) -> None:
+    """Distribute the tasks of a running topology over more or fewer workers.
+
+    The spouts do not emit meanwhile. What is still pending after the wait is emitted again. The
+    number of tasks does not change; state in memory moves only with snapshot() and restore().
+    """
+    from rich.console import Console
+
+    from sunshower.runtime.plan import Layout
+
+    console = Console(stderr=True)
+    with connect(address) as cluster:
+        run = cluster.find(name)
+        before = run.plan
+        look = progress(console, f"Rebalancing {name}")
+        run.rebalance(workers, Layout(layout) if layout else None, wait_s, look=look)
+        after = run.plan
+    moved = sum(
+        old.worker != new.worker for old, new in zip(before.tasks, after.tasks, strict=True)
+    )
+    typer.echo(
+        f"{name} has {len(after.workers)} workers (before: {len(before.workers)}); "
+        f"{moved} of {len(after.tasks)} tasks have moved."
+    )
+
+
+def kill(name: Name, wait_s: Wait = None, now: Now = False, address: Address = "auto") -> None:
+    """End a topology and remove it.
+
+    Its spouts emit nothing new, and pending tuples may finish; then every task is closed.
+    """
+    if now and wait_s is not None:
+        raise typer.BadParameter(
+            "--now does not wait: leave one of the two away", param_hint="--wait"
+        )
+    from rich.console import Console
+
+    from sunshower.actors.stopping import kill as end
+
+    with connect(address) as cluster:
+        run = cluster.find(name)
+        if now:
+            end(run)
+            run.stop()
+            typer.echo(f"{name} is gone; nothing was finished.")
+            return
+        report = run.kill(wait_s, look=progress(Console(stderr=True), f"Draining {name}"))
+    _print_report(Console(), name, report)
+
+
+def _print_report(console: Console, name: str, report: KillReport) -> None:
+    from sunshower.cli.formatting import duration
+
+    for spout, counts in report.spouts.items():
+        console.print(
+            f"{spout}: {counts.emitted:,} emitted, {counts.acked:,} acked, "
+            f"{counts.failed:,} failed, {counts.replayed:,} replayed",
+            highlight=False,
+            soft_wrap=True,
+        )
+    pending = (
+        f"{report.unsettled:,} records were still pending: only their source can give them again"
+        if report.unsettled
+        else "nothing was pending any more"
+    )
+    console.print(
+        f"{name} is gone after {duration(report.seconds)}; {pending}.",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _first_waits(run: RayRun) -> list[str]:
+    """Return what tasks wait for, when each was opened or waits, or after three seconds."""
+    from sunshower.cli.health import is_opened, wait_lines
+
+    end_s = time.monotonic() + _OPEN_S
+    while True:
+        snapshot = run.snapshot()
+        if is_opened(snapshot, run.plan) or time.monotonic() >= end_s:
+            return list(wait_lines(snapshot.waiting()))
+        time.sleep(_LOOK_EVERY_S)

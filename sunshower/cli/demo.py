@@ -1,0 +1,142 @@
+"""`sunshower demo`: runs the demo experiment, and prints its figures and its verdict."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sunshower.cli.run import INTERRUPTED
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from sunshower.experiments.demo.verdict import Report
+    from sunshower.experiments.evidence.outcome import Finding
+
+_TOP_WORDS = 10
+
+Files = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--files",
+        metavar="GLOB",
+        show_default=False,
+        help="Text to count instead of the standard library; may be repeated.",
+    ),
+]
+Fault = Annotated[bool, typer.Option("--fault/--no-fault", help="Kill an actor, or none.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")]
+
+
+def demo(files: Files = None, fault: Fault = True, as_json: AsJson = False) -> None:
+    """Count words on Ray, kill an actor in the middle, and prove that no line is missing.
+
+    The text is the standard library of the running Python. Every task has a process of its own; a
+    third of the way through one of the two `split` processes is killed with SIGKILL. At the end the
+    counts are compared with those of a plain loop. The exit status is 0 only when the verdict is
+    HOLDS: no line missing, and no word over-counted beyond its occurrences in replayed attempts.
+    """
+    from rich.console import Console
+    from rich.markup import escape
+
+    from sunshower.cli.display import taken_in
+    from sunshower.cli.screen import Screen
+    from sunshower.cli.session import Session
+    from sunshower.experiments.demo.corpus import Corpus, standard_library
+    from sunshower.experiments.demo.nemesis import Nemesis
+    from sunshower.experiments.demo.topology import make_topology
+    from sunshower.experiments.demo.verdict import TaskResults, make_report
+    from sunshower.experiments.evidence.outcome import Verdict
+    from sunshower.runtime.plan import Layout
+
+    screen = Screen()
+    whose = "your files" if files else "the standard library"
+    screen.say(f"Counting the words of {whose} in a plain loop, to compare with …")
+    corpus = Corpus.of(files or standard_library())
+    screen.say(
+        f"{corpus.lines:,} lines in {len(corpus.files):,} files, "
+        f"{corpus.words.total():,} words. Now the same on Ray."
+    )
+    for path, reason in corpus.skipped.items():
+        screen.say(escape(f"Left out, because it cannot be decoded: {path} ({reason})"))
+
+    nemesis, results = Nemesis(corpus.lines, screen.say), TaskResults()
+    graph = make_topology(corpus.files, corpus.lines).graph()
+    look = nemesis.look if fault else None
+    run = Session(screen).run(graph, Layout.ISOLATE, look=look, ended=results.collect)
+    if run.drained:
+        screen.say("Interrupted: there is no verdict about lines that were not read.")
+        raise typer.Exit(INTERRUPTED)
+    report, finding = make_report(
+        corpus, results, run.snapshot, run.seconds, nemesis, fault_wanted=fault
+    )
+    if as_json:
+        typer.echo(json.dumps(report.as_dict()))
+        screen.say(f"{finding.verdict}: {'; '.join(finding.reasons)}.")
+    else:
+        taken = taken_in(graph, run.snapshot)
+        Console().print(render(report, finding, results.counted, corpus.words, taken))
+    raise typer.Exit(finding.verdict is not Verdict.HOLDS)
+
+
+def render(
+    report: Report, finding: Finding, counted: Counter[str], expected: Counter[str], taken: int
+) -> RenderableType:
+    """Return the closing page. `taken`: how many lines the spouts have taken in."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from sunshower.cli.experiment_tables import VERDICT_STYLES
+
+    sides = Table.grid(padding=(0, 4))
+    sides.add_row(_top_words(counted, expected), _figures(report, taken))
+    verdict = Text.assemble(
+        (f"{finding.verdict}: ", VERDICT_STYLES[finding.verdict]), "; ".join(finding.reasons), "."
+    )
+    return Group("", sides, verdict)
+
+
+def _top_words(counted: Counter[str], expected: Counter[str]) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("top words", no_wrap=True)
+    table.add_column("counted", justify="right")
+    table.add_column("in files", justify="right")
+    for word, times in counted.most_common(_TOP_WORDS):
+        table.add_row(Text(word), f"{times:,}", f"{expected[word]:,}")
+    return table
+
+
+def _figures(report: Report, taken: int) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    from sunshower.cli.formatting import duration
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("lines", no_wrap=True)
+    table.add_column("", justify="right")
+    table.add_row("in the files", f"{report.lines:,}")
+    table.add_row("taken in", f"{taken:,}")
+    table.add_row("acked", f"{report.acked:,}")
+    table.add_row("failed, and replayed", f"{report.failed:,}, {report.replayed:,}")
+    table.add_row("lost", f"{report.lost:,}")
+    table.add_row("words under-counted", f"{report.undercounted:,}")
+    if report.killed_pid is not None:
+        table.add_row("killed process", str(report.killed_pid))
+        replay_s = report.seconds_to_replay
+        table.add_row(
+            "first replay done after", "never" if replay_s is None else duration(replay_s)
+        )
+    table.add_row("time", duration(report.seconds))
+    rate = report.lines / max(report.seconds, 1e-9)
+    table.add_row("lines a second", f"{rate:,.0f}")
+    return table

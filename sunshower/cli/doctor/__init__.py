@@ -1,0 +1,1 @@
+"""`sunshower doctor`: checks the installed packages and the machine."""

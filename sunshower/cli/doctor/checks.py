@@ -1,0 +1,108 @@
+"""The checks of `sunshower doctor`: Python, each package, the machine, and a start of Ray."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sunshower.cli.doctor.machine import GIB, Machine, machine_facts
+from sunshower.cli.doctor.packages import Package, install_command, packages
+from sunshower.errors import ClusterError
+
+_MEMORY_WANTED = 2 * GIB  # Ray's own processes use about 0.7 GiB, each worker 0.1 GiB
+_SHARED_WANTED = GIB // 4  # the object store of the Ray that `run` starts
+_MORE_MEMORY = "end other programs, or use a machine with more memory"
+_MORE_SHARED = "in a container: docker run --shm-size=1g; Ray uses the disk otherwise, slowly"
+
+
+class Level(StrEnum):
+    """The severity of a finding."""
+
+    FINE = "fine"
+    OPTIONAL = "not installed"  # an extra
+    DOUBTFUL = "doubtful"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding of the doctor."""
+
+    part: str  # core, the extra's name, or machine
+    name: str
+    level: Level
+    found: str
+    remedy: str = ""  # the command, or the advice
+
+
+def check_all(*, start: bool = False) -> list[Check]:
+    """Make all checks; with `start`, start a local Ray, too."""
+    checks = [check_python(sys.version_info[:3])]
+    checks += [check_package(package) for package in packages()]
+    checks += check_machine(machine_facts())
+    return [*checks, check_start()] if start else checks
+
+
+def check_python(version: tuple[int, ...]) -> Check:
+    """Check for 3.11, the only version that RayDP, PySpark 3.5 and Ray support together."""
+    found = ".".join(map(str, version))
+    if version[:2] == (3, 11):
+        return Check("core", "Python", Level.FINE, found)
+    remedy = "install Python 3.11, then: make setup PYTHON=python3.11"
+    return Check("core", "Python", Level.BROKEN, f"{found}, not 3.11", remedy)
+
+
+def check_package(package: Package) -> Check:
+    """Check a package: a missing one is an error only in the core."""
+    part, name, have = package.extra or "core", package.name, package.installed
+    remedy = install_command(package.extra)
+    if have is None:
+        level = Level.OPTIONAL if package.extra else Level.BROKEN
+        return Check(part, name, level, "missing", remedy)
+    if not package.fits:
+        level = Level.DOUBTFUL if package.extra else Level.BROKEN
+        return Check(part, name, level, f"{have}, not {package.wanted}", remedy)
+    if package.pinned and package.pinned != have:
+        return Check(part, name, Level.FINE, f"{have}, tested with {package.pinned}")
+    return Check(part, name, Level.FINE, f"{have}{', as tested' if package.pinned else ''}")
+
+
+def check_machine(machine: Machine) -> Iterator[Check]:
+    """Check the Java that Spark needs, and the memory that a local Ray needs."""
+    if machine.java:
+        yield Check("spark", "Java", Level.FINE, machine.java)
+    else:
+        yield Check("spark", "Java", Level.OPTIONAL, "missing", install_command("spark"))
+    yield Check("machine", "processors", Level.FINE, str(machine.cores))
+    memory = machine.memory, machine.memory_free, _MEMORY_WANTED
+    yield _check_memory("memory", *memory, _MORE_MEMORY)
+    shared = machine.shared, machine.shared_free, _SHARED_WANTED
+    yield _check_memory("shared memory", *shared, _MORE_SHARED)
+
+
+def check_start() -> Check:
+    """Start a local Ray and end it again."""
+    from sunshower.actors.cluster import RayCluster
+
+    begin_s = time.monotonic()
+    try:
+        with RayCluster():
+            took_s = time.monotonic() - begin_s
+    except ClusterError as error:
+        remedy = "read raylet.err and gcs_server.err of the newest session in Ray's folder"
+        return Check("core", "local Ray", Level.BROKEN, str(error), remedy)
+    return Check("core", "local Ray", Level.FINE, f"starts, in {took_s:.1f} s")
+
+
+def _check_memory(
+    name: str, total: int | None, free: int | None, wanted: int, remedy: str
+) -> Check:
+    if total is None or free is None:
+        return Check("machine", name, Level.DOUBTFUL, "unknown on this system")
+    found = f"{free / GIB:.1f} of {total / GIB:.1f} GiB free"
+    if free >= wanted:
+        return Check("machine", name, Level.FINE, found)
+    return Check("machine", name, Level.DOUBTFUL, f"{found}, {wanted / GIB:g} wanted", remedy)

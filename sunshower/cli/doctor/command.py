@@ -1,0 +1,72 @@
+"""The command `sunshower doctor` and its page: findings, remedies and one sentence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sunshower.cli.doctor.checks import Check, Level, check_all
+from sunshower.cli.formatting import new_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Start = Annotated[bool, typer.Option("--start", help="Also start a local Ray and end it again.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the findings as one JSON object.")]
+_MARKS = {
+    Level.FINE: ("✓", "green"),
+    Level.OPTIONAL: ("–", "dim"),
+    Level.DOUBTFUL: ("?", "yellow"),
+    Level.BROKEN: ("✗", "bold red"),
+}
+
+
+def doctor(start: Start = False, as_json: AsJson = False) -> None:
+    """Show what is installed, what is missing, and how to install it.
+
+    The exit status is 1 when the core cannot work; a missing extra is no error.
+    """
+    from rich.console import Console
+
+    checks = check_all(start=start)
+    healthy = all(check.level is not Level.BROKEN for check in checks)
+    if as_json:
+        typer.echo(json.dumps({"healthy": healthy, "checks": [asdict(c) for c in checks]}))
+    else:
+        show(checks, Console())
+    raise typer.Exit(not healthy)
+
+
+def show(checks: Sequence[Check], console: Console) -> None:
+    """Print the page. A command stays on one line, so that it can be copied."""
+    from rich.text import Text
+
+    table = new_table("", "part", "what", "found")
+    for check in checks:
+        mark, style = _MARKS[check.level]
+        table.add_row(Text(mark, style), *map(Text, (check.part, check.name, check.found)))
+    console.print(table)
+    for text in (sentence(checks), *_advice(checks)):
+        console.print(Text(text), soft_wrap=True)
+
+
+def sentence(checks: Sequence[Check]) -> str:
+    """Say whether the core works."""
+    broken = [check.name for check in checks if check.level is Level.BROKEN]
+    if broken:
+        return f"The core cannot work: {', '.join(broken)}."
+    return "The core is complete; try: sunshower demo"
+
+
+def _advice(checks: Sequence[Check]) -> Iterator[str]:
+    """Yield each remedy once, with the names of its checks."""
+    remedies: dict[str, list[str]] = {}
+    for check in checks:
+        if check.remedy:
+            remedies.setdefault(check.remedy, []).append(check.name)
+    for remedy, names in remedies.items():
+        yield f"\nFor {', '.join(names)}:\n    {remedy}"

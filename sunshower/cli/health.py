@@ -1,0 +1,204 @@
+"""Describes what is wrong with a running topology, a line each: waits, errors, dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from sunshower.cli.formatting import elapsed, user_frames
+from sunshower.runtime.events.metrics import Snapshot, TaskStats
+from sunshower.runtime.plan import Plan
+from sunshower.runtime.tasks.supervision import Standing, WaitKind
+from sunshower.runtime.tasks.user_code import TaskError
+from sunshower.topologies.graph import Graph
+from sunshower.trident.coordination.attempts import group_of, letters_id
+
+FIRST_REACH_S = 10.0  # how long `sunshower run` waits for a dependency that was never reached
+_NEWS_EVERY_S = 10.0  # at most one line about a component in this time
+
+
+def wait_lines(tasks: Iterable[TaskStats]) -> Iterator[str]:
+    """Yield a line for each component and error: `store[1] waits for a dependency: 2 min 10 s, 14
+    tries, last error: ConnectionRefusedError: …`. Tasks with the same error share a line."""
+    groups: dict[tuple[str, WaitKind, str], list[TaskStats]] = {}
+    for task in tasks:
+        if (wait := task.health.wait) is not None:
+            key = (task.component, wait.kind, error_text(wait.error))
+            groups.setdefault(key, []).append(task)
+    for (component, kind, text), found in groups.items():
+        waits = [task.health.wait for task in found if task.health.wait is not None]
+        tries, one = sum(wait.tries for wait in waits), len(waits) == 1
+        who = (
+            f"{component}[{waits[0].error.index}]" if one else f"{len(waits)} tasks of {component}"
+        )
+        what = f"wait{'s' * one} for a dependency"
+        if kind is WaitKind.DOUBT:
+            what = f"keep{'s' * one} failing after {'it' if one else 'they'} had succeeded (doubt)"
+        elif not any(wait.reached for wait in waits):
+            what += f" that {component} has never reached"
+        for_s = max(wait.for_s for wait in waits)
+        times = f"{tries:,} {'try' if tries == 1 else 'tries'}"
+        yield f"{who} {what}: {elapsed(for_s)}, {times}, last error: {text}"
+
+
+def unreached(snapshot: Snapshot, limit_s: float = FIRST_REACH_S) -> str | None:
+    """Return a message if a component has waited `limit_s` for a dependency that none of its tasks
+    ever reached, with the traceback if there is one; else None."""
+    for task in snapshot.waiting():
+        wait = task.health.wait
+        if wait is None or wait.kind is not WaitKind.UNAVAILABLE or wait.reached:
+            continue
+        if wait.for_s >= limit_s:
+            traceback = f"\n{wait.error.traceback}" if wait.error.traceback else ""
+            return (
+                f"{task.component} has never reached a dependency that it needs, in "
+                f"{elapsed(wait.for_s)} and {wait.tries:,} tries; the last error: "
+                f"{wait.error.line}. Start the dependency, or correct its address, and run again. "
+                f"(`sunshower submit` goes on trying.){traceback}"
+            )
+    return None
+
+
+def is_opened(snapshot: Snapshot, plan: Plan) -> bool:
+    """Return whether each spout and bolt task was opened, is quarantined, or waits."""
+    opened = {
+        task.task
+        for task in snapshot.tasks()
+        if task.health.wait or task.health.standing is not Standing.WAITING
+    }
+    components = plan.graph.components  # acker shards have no user code
+    return opened >= {task.id for task in plan.tasks if task.component in components}
+
+
+@dataclass
+class _Outage:
+    """One component's wait, from its first waiting task to the last that continues."""
+
+    since_s: float
+    tasks: set[int] = field(default_factory=set)  # that still wait
+    shown: set[WaitKind] = field(default_factory=set)  # the kinds already reported
+
+
+class WaitNews:
+    """Reports when components begin to wait and when they continue, each at most every ten
+    seconds."""
+
+    def __init__(self) -> None:
+        self._outages: dict[str, _Outage] = {}
+        self._quiet_until_s: dict[str, float] = {}
+
+    def see(self, snapshot: Snapshot, now: float) -> Iterator[str]:
+        """Yield the lines that are new with this snapshot. `now`: seconds on a monotonic clock."""
+        waiting: dict[str, list[TaskStats]] = {}
+        for task in snapshot.waiting():
+            waiting.setdefault(task.component, []).append(task)
+        for component, tasks in waiting.items():
+            yield from self._see_waits(component, tasks, now)
+        for component in list(self._outages):
+            yield from self._see_end(component, snapshot, now)
+
+    def _see_waits(self, component: str, tasks: list[TaskStats], now: float) -> Iterator[str]:
+        waits = [task.health.wait for task in tasks if task.health.wait is not None]
+        since_s = now - max(wait.for_s for wait in waits)
+        outage = self._outages.setdefault(component, _Outage(since_s))
+        outage.tasks.update(task.task for task in tasks)
+        kinds = {wait.kind for wait in waits}
+        if kinds <= outage.shown or now < self._quiet_until_s.get(component, now):
+            return
+        fresh = [
+            task for task in tasks if task.health.wait and task.health.wait.kind not in outage.shown
+        ]
+        outage.shown |= kinds
+        self._quiet_until_s[component] = now + _NEWS_EVERY_S
+        yield from wait_lines(fresh)
+        doubts = (wait.error for wait in waits if wait.kind is WaitKind.DOUBT)
+        if WaitKind.DOUBT in kinds and (error := next(doubts)).traceback:
+            yield from user_frames(error.traceback)
+
+    def _see_end(self, component: str, snapshot: Snapshot, now: float) -> Iterator[str]:
+        """A task that is not open yet, or whose worker has just died, still waits."""
+        outage = self._outages[component]
+        for task in snapshot.tasks():
+            is_waiting = task.health.wait or task.health.standing is Standing.WAITING
+            if task.task in outage.tasks and not is_waiting:
+                outage.tasks.remove(task.task)
+        if outage.tasks:
+            return
+        del self._outages[component]
+        quarantined = {error.component for error in snapshot.degraded.values()}
+        if outage.shown and component not in quarantined:
+            yield f"{component} goes on, after {elapsed(now - outage.since_s)}"
+
+
+def error_text(error: TaskError) -> str:
+    """Return the first line of an error without its task: `ConnectionRefusedError: …`."""
+    place = f"{error.component}[{error.index}]"
+    if error.line.startswith(f"{place}: "):
+        return error.line.removeprefix(f"{place}: ")
+    before, raised, text = error.line.partition(f"{place} raised ")
+    return text if raised else before
+
+
+def current_problems(snapshot: Snapshot) -> Iterator[str]:
+    """Yield the tasks that wait, hang or are quarantined, and workers without crash reports."""
+    yield from wait_lines(task for task in snapshot.waiting() if task.task not in snapshot.degraded)
+    yield from map(str, snapshot.stuck.values())
+    yield from map(quarantine_line, snapshot.degraded.values())
+    without: dict[str, list[int]] = {}
+    for number, worker in sorted(snapshot.workers.items()):
+        if worker.crash_reports is not None:
+            without.setdefault(worker.crash_reports, []).append(number)
+    for why, workers in without.items():
+        names = f"worker{'s'[: len(workers) != 1]} {', '.join(map(str, workers))}"
+        yield f"no crash reports from {names}, so poison that ends a process is not found: {why}"
+
+
+def problems(snapshot: Snapshot) -> Iterator[str]:
+    """Yield the same, and the tasks that raised errors outside of tuple processing."""
+    yield from current_problems(snapshot)
+    waiting = {task.task for task in snapshot.waiting()}
+    for task in snapshot.tasks():
+        if task.health.last and task.task not in snapshot.degraded and task.task not in waiting:
+            last, count = task.health.last[-1], task.health.errors
+            times = f"{count} error{'s'[: count != 1]}"
+            yield f"{last.component}[{last.index}]: {times}, the last: {last.line}"
+
+
+def quarantine_line(error: TaskError) -> str:
+    """Describe a quarantined task."""
+    where = f"{error.component}[{error.index}] on worker {error.worker}"
+    return f"{where} is quarantined (on probation: tried again, every 30 s at most): {error.line}"
+
+
+def expired_lines(graph: Graph, snapshot: Snapshot) -> Iterator[str]:
+    """Yield a line for each component that dropped inputs of trees that had failed."""
+    for id in graph.components:
+        if count := snapshot.component(id).expired:
+            inputs = "input" if count == 1 else "inputs"
+            yield f"{id}: {count:,} expired {inputs} dropped, whose trees had failed already"
+
+
+def dead_letter_lines(graph: Graph, snapshot: Snapshot) -> Iterator[str]:
+    """Yield a line for each spout with dead letters and each batch group with skipped batches: how
+    many, and where they are."""
+    for spout in graph.spouts:
+        if dead := snapshot.component(spout.id).dead:
+            plural = "dead letter" if dead == 1 else "dead letters"
+            yield f"{dead:,} {plural} of {spout.id}, {_place(graph, spout.id)}"
+        if (group := group_of(spout.id)) is not None:
+            skipped = int(snapshot.figures(spout.id).get("batches skipped", 0))
+            rows = snapshot.component(letters_id(group)).acked
+            if skipped or rows:  # a restarted coordinator starts counting at 0
+                yield (
+                    f"{skipped:,} batch{'es' * (skipped != 1)} of {group} skipped, all attempts "
+                    f"failed; {rows:,} row{'s' * (rows != 1)} {_place(graph, group)}"
+                )
+
+
+def _place(graph: Graph, id: str) -> str:
+    """Say where dead letters are. A graph without code has no paths."""
+    sink = graph.components.get(letters_id(id))
+    if sink is None:
+        return 'on its stream "dead_letters"'
+    path = getattr(sink.implementation, "path", None)
+    return f"in {path}" if path is not None else f"written by {sink.id}"

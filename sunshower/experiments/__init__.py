@@ -1,0 +1,99 @@
+"""Experiments: inject faults into a running topology, and check guarantees in its history."""
+
+from sunshower.experiments.checkers.checker import CheckResult
+from sunshower.experiments.checkers.delivery import AtLeastOnce, AtMostOnce, Duplicates, ExactlyOnce
+from sunshower.experiments.checkers.edge_checks import EachEdgeOnce, NoPrematureAck
+from sunshower.experiments.checkers.order import PerKeyOrder
+from sunshower.experiments.checkers.outages import NothingCharged
+from sunshower.experiments.checkers.pressure import BoundedPending
+from sunshower.experiments.checkers.recovery import Liveness, NoneTimedOut, Recovers
+from sunshower.experiments.evidence.event_history import History
+from sunshower.experiments.evidence.facts import Ending, Facts
+from sunshower.experiments.evidence.outcome import Finding, Outcome, Recovery, Verdict
+from sunshower.experiments.experiment import Experiment
+from sunshower.experiments.experiment_run import run_experiment
+from sunshower.experiments.faults.commands import drain, rebalance
+from sunshower.experiments.faults.fault_kinds import (
+    away,
+    cut,
+    errors,
+    expire,
+    kill,
+    lossy,
+    pause,
+    slow,
+)
+from sunshower.experiments.faults.fault_plan import Step, at, every, phases, quiet, random, until
+from sunshower.experiments.faults.outside_faults import outage
+from sunshower.experiments.faults.targets import (
+    acker,
+    anybody,
+    component,
+    master,
+    node,
+    spout,
+    task,
+    worker,
+)
+from sunshower.experiments.workload import Item, PerKey, Sink, numbers, relay, relayed
+from sunshower.runtime.events.event_log import What
+from sunshower.runtime.plan import Layout
+
+__all__ = [
+    "AtLeastOnce",
+    "AtMostOnce",
+    "BoundedPending",
+    "CheckResult",
+    "Duplicates",
+    "EachEdgeOnce",
+    "Ending",
+    "ExactlyOnce",
+    "Experiment",
+    "Facts",
+    "Finding",
+    "History",
+    "Item",
+    "Layout",
+    "Liveness",
+    "NoPrematureAck",
+    "NoneTimedOut",
+    "NothingCharged",
+    "Outcome",
+    "PerKey",
+    "PerKeyOrder",
+    "Recovers",
+    "Recovery",
+    "Sink",
+    "Step",
+    "Verdict",
+    "What",
+    "acker",
+    "anybody",
+    "at",
+    "away",
+    "component",
+    "cut",
+    "drain",
+    "errors",
+    "every",
+    "expire",
+    "kill",
+    "lossy",
+    "master",
+    "node",
+    "numbers",
+    "outage",
+    "pause",
+    "phases",
+    "quiet",
+    "random",
+    "rebalance",
+    "relay",
+    "relayed",
+    "run_experiment",
+    "slow",
+    "spout",
+    "task",
+    "until",
+    "worker",
+]

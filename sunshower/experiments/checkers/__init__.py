@@ -1,0 +1,1 @@
+"""Checkers: each computes a verdict from a history."""

@@ -1,0 +1,121 @@
+"""Checks the acker: compares the edges of each tree with the completion of its root."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sunshower.experiments.checkers.checker import CheckResult
+from sunshower.experiments.evidence.event_history import History, Rows
+from sunshower.experiments.evidence.facts import UNTRACKED, Facts
+from sunshower.experiments.evidence.tuple_evidence import messages_of, trees
+from sunshower.runtime.events.event_log import What
+from sunshower.runtime.tracking.ids import I64, U64, slots_of
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True)
+class NoPrematureAck:
+    """A root completed only after every edge of its tree was acked, and none was refused.
+
+    Checks all edges of the trees in the sample, at any depth.
+    """
+
+    name: ClassVar[str] = "no-premature-ack"
+
+    def check(self, history: History, facts: Facts) -> CheckResult:
+        roots, when = completions(history, facts.sample)
+        sent, acked, refused = map(history.rows, (What.SENT, What.ACKED, What.REFUSED))
+        done = _at(roots, when, sent.roots)  # by edge: when its tree was complete
+        judged = done >= 0
+        keys = keys_of(sent)[judged]
+        ack = firsts(keys_of(acked), acked.order, keys)
+        early = (ack < 0) | (ack > done[judged])
+        refusal = _at(roots, when, refused.roots)
+        refused_too = (refusal >= 0) & (refused.order < refusal)
+        wrong = np.union1d(sent.roots[judged][early], refused.roots[refused_too])
+        early_ones = f"{len(wrong):,} of {len(roots):,} trees"
+        reason = f"{early_ones} were complete before all their edges were acked"
+        unknown = [] if facts.tracked else [UNTRACKED]
+        if not len(keys) and len(history.rows(What.COMPLETED)):
+            unknown.append("no tree of those completed is in the sample")
+        return CheckResult(
+            f"{len(roots):,} trees with {len(keys):,} edges were complete, none too early",
+            [reason] if len(wrong) else (),
+            unknown,
+            trees(history, messages_of(history, wrong)),
+            {"trees": len(roots), "edges": len(keys)},
+        )
+
+
+@dataclass(frozen=True)
+class EachEdgeOnce:
+    """Each edge is delivered once, to its target task, and acked once, after that."""
+
+    name: ClassVar[str] = "each-edge-once"
+
+    def check(self, history: History, facts: Facts) -> CheckResult:
+        sent, delivered, acked = map(history.rows, (What.SENT, What.DELIVERED, What.ACKED))
+        arrivals = keys_of(delivered)
+        handed = firsts(arrivals, delivered.order, keys_of(acked))
+        wrong = {
+            "reached a bolt twice": delivered.roots[_repeated(arrivals)],
+            "were acked twice": acked.roots[_repeated(keys_of(acked))],
+            "were acked before they reached the bolt": acked.roots[
+                (handed < 0) | (handed > acked.order)
+            ],
+            "reached a bolt that they were not sent to": delivered.roots[_astray(sent, delivered)],
+        }
+        roots = np.unique(np.concatenate(list(wrong.values())))
+        return CheckResult(
+            f"{len(arrivals):,} edges reached their bolts once",
+            [f"{len(roots):,} edges {what}" for what, roots in wrong.items() if len(roots)],
+            () if len(arrivals) else ["no edge has reached a bolt"],
+            trees(history, messages_of(history, roots)),
+        )
+
+
+def completions(history: History, sample: int) -> tuple[U64, I64]:
+    """The roots in the sample that were complete, ascending, and when (as `order`), first."""
+    completed = history.rows(What.COMPLETED)
+    kept = slots_of(completed.roots) % sample == 0
+    roots, at = np.unique(completed.roots[kept], return_index=True)
+    return roots, completed.order[kept][at]
+
+
+def keys_of(rows: Rows) -> U64:
+    """Return one number for each pair of root and edge; trees may share an edge."""
+    keys: U64 = (rows.roots * _ODD) ^ rows.values.view(np.uint64)
+    return keys
+
+
+def firsts(keys: U64, order: I64, wanted: U64) -> I64:
+    """Return the `order` of the first occurrence of each wanted key; -1 for none."""
+    there, at = np.unique(keys, return_index=True)
+    return _at(there, order[at], wanted)
+
+
+def _at(keys: U64, values: I64, wanted: U64) -> I64:
+    """Return the value of each wanted key; -1 for none. `keys` are unique and ascending."""
+    if not len(keys):
+        return np.full(len(wanted), -1)
+    places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[places] == wanted, values[places], -1)
+
+
+def _repeated(keys: U64) -> NDArray[np.bool_]:
+    """Return which keys repeat an earlier one."""
+    again = np.ones(len(keys), np.bool_)
+    again[np.unique(keys, return_index=True)[1]] = False
+    return again
+
+
+def _astray(sent: Rows, delivered: Rows) -> NDArray[np.bool_]:
+    """Return which were delivered to another task than their target."""
+    meant = firsts(keys_of(sent), sent.targets, keys_of(delivered))
+    astray: NDArray[np.bool_] = (meant >= 0) & (meant != delivered.tasks)
+    return astray

@@ -1,0 +1,181 @@
+"""The definition of an experiment (topology, faults, checkers) and its check before a run."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from sunshower.errors import ExperimentError
+from sunshower.experiments.checkers.checker import Checker
+from sunshower.experiments.checkers.recovery import Liveness, Recovers
+from sunshower.experiments.evidence.facts import Facts, facts_of
+from sunshower.experiments.faults.fault_plan import Step, settle
+from sunshower.experiments.workload import model_of
+from sunshower.runtime.plan import Layout, Plan, make_plan
+from sunshower.topologies.topology import Topology
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """Everything that a run needs except its cluster and its seed.
+
+    `topology`, `plan`, and also `checkers` and `messages` if they are functions, are called with
+    the parameters that they name as arguments; `plan` may also name `generator`, the random
+    generator of the run's seed.
+    """
+
+    name: str
+    topology: Callable[..., Topology]
+    plan: Callable[..., Iterable[Step]]
+    checkers: Sequence[Checker] | Callable[..., Sequence[Checker]]
+    parameters: Mapping[str, Any] = field(default_factory=dict)  # name → default
+    sweep: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # name → values to run with
+    about: str = ""  # one sentence
+    layout: Layout = Layout.ISOLATE
+    hurt_s: float | None = None  # no fault begins after this time, and all faults end
+    seconds_max: float = 120.0  # a run that takes longer is stuck
+    sample: int = 1  # the edges of every n-th tree are kept; 1: of all trees
+    messages: int | Callable[..., int] | None = None  # in the source; None: as `numbers` says
+    messages_max: int | None = None  # drain the source after so many, if it is endless
+    simulated: bool = True  # False: it needs something real, such as a broker
+
+    def __post_init__(self) -> None:
+        for name, value in (("seconds_max", self.seconds_max), ("sample", self.sample)):
+            if not value > 0:
+                raise ExperimentError(f"{self}: {name} is {value}; it must be above 0")
+        if self.hurt_s is not None and not 0 < self.hurt_s < self.seconds_max:
+            raise ExperimentError(
+                f"{self}: hurt_s is {self.hurt_s:g}; it must be above 0, and below seconds_max, "
+                f"which is {self.seconds_max:g}: the topology needs time to recover"
+            )
+        layout: object = self.layout
+        if not isinstance(layout, Layout):
+            there = ", ".join(map(str, Layout))
+            raise ExperimentError(f"{self}: layout is {layout!r}; it is a Layout, of: {there}")
+        for name in self.sweep:
+            self.settle({name: None})
+
+    def __str__(self) -> str:
+        return f"experiment {self.name!r}"
+
+    def settle(self, parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the defaults with `parameters` over them. Raises ExperimentError for others."""
+        for name in parameters or {}:
+            if name not in self.parameters:
+                there = ", ".join(self.parameters) or "none"
+                raise ExperimentError(f"{self} has no parameter {name!r}; there are: {there}")
+        return {**self.parameters, **(parameters or {})}
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """One run of an experiment, checked and ready to start."""
+
+    experiment: Experiment
+    seed: int
+    parameters: Mapping[str, Any]
+    plan: Plan
+    steps: tuple[Step, ...]
+    checkers: tuple[Checker, ...]
+    facts: Facts
+
+    def shortened(self, steps: Sequence[Step], messages_max: int | None) -> Prepared:
+        """Return the same run with other steps, and a source drained after `messages_max`."""
+        experiment = replace(self.experiment, messages_max=messages_max)
+        return replace(self, experiment=experiment, steps=tuple(steps))
+
+
+def combinations(sweep: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    """Yield every combination of the values of a sweep; one empty one without values."""
+    for values in product(*sweep.values()):
+        yield dict(zip(sweep, values, strict=True))
+
+
+def prepare(
+    experiment: Experiment, seed: int = 0, parameters: Mapping[str, Any] | None = None
+) -> Prepared:
+    """Check everything, and draw what is random.
+
+    Raises ExperimentError for a wrong experiment, and what the topology's declaration raises.
+    """
+    chosen = experiment.settle(parameters)
+    topology = _call(experiment, "topology", experiment.topology, chosen)
+    if not isinstance(topology, Topology):
+        raise ExperimentError(
+            f"{experiment}: its topology gives {topology!r}; it must return a Topology"
+        )
+    plan = make_plan(topology.graph(), experiment.layout)
+    random = {"generator": np.random.default_rng(seed)}
+    timetable = _call(experiment, "plan", experiment.plan, chosen, random)
+    try:
+        steps = settle(timetable, experiment.seconds_max, experiment.hurt_s)
+        for step in steps:
+            step.fault.check(plan)
+    except ExperimentError as error:
+        raise ExperimentError(f"{experiment}: {error}") from None
+    checkers = _checkers(experiment, chosen)
+    for checker in checkers:
+        if isinstance(checker, Liveness | Recovers):
+            _check_time(experiment, checker, steps)
+    total = experiment.messages
+    if callable(total):
+        total = _call(experiment, "messages", total, chosen)
+    model = model_of(plan.graph)
+    if total is None and model is not None and len(plan.graph.spouts) == 1:
+        total = model.total
+    facts = replace(facts_of(plan, sample=experiment.sample), total=total, model=model)
+    return Prepared(experiment, seed, chosen, plan, tuple(steps), checkers, facts)
+
+
+def _checkers(experiment: Experiment, parameters: Mapping[str, Any]) -> tuple[Checker, ...]:
+    found = experiment.checkers
+    if callable(found):
+        found = _call(experiment, "checkers", found, parameters)
+    for one in found:
+        if isinstance(one, type) or not hasattr(one, "check"):
+            raise ExperimentError(
+                f"{experiment}: {one!r} is no checker; give an instance, such as AtLeastOnce()"
+            )
+    return tuple(found)
+
+
+def _check_time(
+    experiment: Experiment, checker: Liveness | Recovers, steps: Sequence[Step]
+) -> None:
+    """Raise ExperimentError if a run would be stuck before a time limit of a checker."""
+    cut_s = math.inf if experiment.hurt_s is None else experiment.hurt_s
+    healed_s = max((min(step.at_s + step.fault.for_s, cut_s) for step in steps), default=0.0)
+    needed_s = healed_s + checker.within_s
+    if needed_s > experiment.seconds_max:
+        raise ExperimentError(
+            f"{experiment}: {checker.name} within {checker.within_s:g} s of the last fault, which "
+            f"is over at {healed_s:g} s, cannot be distinguished from a stuck run: it is given up "
+            f"after {experiment.seconds_max:g} s. Set seconds_max to {math.ceil(needed_s)} or more"
+        )
+
+
+def _call(
+    experiment: Experiment,
+    role: str,
+    function: Callable[..., Any],
+    parameters: Mapping[str, Any],
+    others: Mapping[str, Any] | None = None,
+) -> Any:
+    """Call a function with the parameters that it names."""
+    given = {**parameters, **(others or {})}
+    wanted = inspect.signature(function).parameters.values()
+    if any(one.kind is one.VAR_KEYWORD for one in wanted):
+        return function(**given)
+    for one in wanted:
+        if one.name not in given and one.default is one.empty:
+            raise ExperimentError(
+                f"{experiment}: its {role} wants {one.name!r}, which is no parameter; there are: "
+                f"{', '.join(given) or 'none'}"
+            )
+    return function(**{one.name: given[one.name] for one in wanted if one.name in given})

@@ -1,0 +1,114 @@
+"""Runs an experiment on a cluster: submits, injects the faults, waits, runs the checkers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from sunshower.errors import ClusterError, TopologyFailed
+from sunshower.experiments.checkers.checker import judge
+from sunshower.experiments.checkers.delivery import excused
+from sunshower.experiments.checkers.recovery import recoveries
+from sunshower.experiments.evidence.event_history import History
+from sunshower.experiments.evidence.facts import Ending
+from sunshower.experiments.evidence.figures import figures_of
+from sunshower.experiments.evidence.outcome import Outcome
+from sunshower.experiments.experiment import Experiment, Prepared, prepare
+from sunshower.experiments.faults.commands import Drain
+from sunshower.experiments.faults.fault_kinds import Kill, harmless
+from sunshower.experiments.faults.nemesis import Nemesis
+from sunshower.runtime.cluster import Cluster, Run
+from sunshower.runtime.events.event_log import Entry
+
+
+def run_experiment(
+    experiment: Experiment,
+    cluster: Cluster,
+    seed: int = 0,
+    parameters: Mapping[str, Any] | None = None,
+    cluster_name: str = "sim",
+) -> tuple[Outcome, History]:
+    """Prepare and carry out one run. Raises as `prepare`, and ClusterError if it cannot start."""
+    return carry_out(prepare(experiment, seed, parameters), cluster, cluster_name)
+
+
+def carry_out(
+    prepared: Prepared, cluster: Cluster, cluster_name: str, faults: list[Entry] | None = None
+) -> tuple[Outcome, History]:
+    """Make one run. The outcome of a run that does not finish has an `error`.
+
+    Time 0 is the activation of the spouts. The log entries of faults are appended to `faults` while
+    the run goes on, so that they are there after an interrupt.
+    """
+    experiment = prepared.experiment
+    layout, sample = experiment.layout, experiment.sample
+    run = cluster.submit(prepared.plan.graph, layout, active=False, sample=sample)
+    try:
+        nemesis = Nemesis(run, prepared.seed, emits_max=experiment.messages_max, entries=faults)
+        ending, error = _inject_faults(run, nemesis, prepared)
+        seconds = run.now() - nemesis.begun_s
+        history = _history(run, nemesis, prepared)
+    finally:
+        run.stop()
+    facts = replace(
+        prepared.facts,
+        pending_max=nemesis.plan.graph.config.spout_slots,  # a cluster may have made it smaller
+        ending=ending,
+        error=error,
+        harmless=frozenset(str(step.fault) for step in nemesis.done if harmless(step.fault)),
+        drained=nemesis.drained or any(isinstance(step.fault, Drain) for step in nemesis.done),
+    )
+    kills = sum(isinstance(step.fault, Kill) for step in nemesis.done)
+    counts = {"faults": len(nemesis.done), "kills": kills}
+    outcome = Outcome(
+        experiment.name,
+        cluster_name,
+        prepared.seed,
+        prepared.parameters,
+        judge(prepared.checkers, history, facts),
+        recoveries(history, excused(history, facts)),
+        {**figures_of(history), **counts},
+        seconds,
+        error=error,
+        undone=tuple(nemesis.undone),
+    )
+    return outcome, history
+
+
+def _inject_faults(run: Run, nemesis: Nemesis, prepared: Prepared) -> tuple[Ending, str | None]:
+    """Carry out the plan, until the run is finished or its time is over."""
+    experiment = prepared.experiment
+    hurt_s = math.inf if experiment.hurt_s is None else experiment.hurt_s
+    try:
+        steps = nemesis.begin_ahead(prepared.steps)
+        run.activate()
+        if nemesis.carry_out(steps, hurt_s) or nemesis.wait(experiment.seconds_max):
+            return Ending.FINISHED, None
+        return Ending.STUCK, _stuck(run, prepared)
+    except TopologyFailed as error:
+        return Ending.HALTED, str(error)
+    except ClusterError as error:
+        return Ending.GONE, str(error)
+
+
+def _stuck(run: Run, prepared: Prepared) -> str:
+    tasks = list(run.snapshot().tasks())
+    unsettled = sum(task.unsettled for task in tasks)
+    spouts = {task.id for task in prepared.plan.spouts}
+    endless = [task for task in tasks if task.task in spouts and not task.done]
+    reason = f"it is not finished after {prepared.experiment.seconds_max:g} s"
+    if endless and not unsettled:
+        return f"{reason}: nothing is pending, but the source has not ended; give messages_max"
+    return f"{reason}: {unsettled} messages are not settled"
+
+
+def _history(run: Run, nemesis: Nemesis, prepared: Prepared) -> History:
+    cut = None
+    entries: list[Entry] = []
+    try:
+        entries = run.history()
+    except ClusterError as error:
+        cut = f"the history is lost: {error}"
+    return History([*entries, *nemesis.entries], prepared.facts.tasks, nemesis.begun_s, cut)

@@ -1,0 +1,1 @@
+"""What experiments break: targets, kinds of faults, plans, and what carries them out."""

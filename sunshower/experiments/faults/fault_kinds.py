@@ -1,0 +1,349 @@
+"""The kinds of faults: frozen values with a target and a duration.
+
+    kill(target)                          SIGKILL, as a crash would
+    pause(target, for_s)                  stops its process, and resumes it
+    slow(target, seconds, for_s)          each record, or report, takes longer
+    errors(component, for_s, …)           its user code raises, for some or for chosen records
+    away(component, for_s, …)             a dependency of its user code is unavailable
+    lossy(source, target, for_s, …)       packets are lost, repeated, delayed or corrupted
+    cut(source, target, for_s)            no packet arrives in either direction
+    expire()                              all pending tuples time out
+
+A plan may contain any object that implements `Fault`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from sunshower.errors import ExperimentError
+from sunshower.experiments.faults.targets import (
+    Anybody,
+    Master,
+    Nodes,
+    Target,
+    Tasks,
+    beside,
+    check_component,
+)
+from sunshower.runtime.cluster import Run
+from sunshower.runtime.events.injected_faults import ANY, InjectedFaults, Link, Raise, Slow
+from sunshower.runtime.plan import ACKER, Plan
+
+_RATES = ("drop", "forget", "repeat", "corrupt", "delay")
+
+
+@dataclass(frozen=True)
+class ActiveFault:
+    """A fault that has begun: how to describe and how to end it."""
+
+    words: str  # such as: kill relay[0]
+    end: Callable[[Run], None] | None = None  # ends it
+    injected: InjectedFaults = field(
+        default_factory=InjectedFaults
+    )  # added to that of the other active faults
+    deaf: bool = False  # while it is active, the master answers no call
+    holds: str = ""  # the paused process; resumed when its last pause ends
+    ask: Callable[[Run], None] | None = None  # a request to the master, once it answers
+
+
+class Fault(Protocol):
+    """A fault for a running topology. Frozen; `str` describes it."""
+
+    @property
+    def for_s(self) -> float:
+        """Its duration; 0 for an instantaneous fault, which has no end."""
+
+    def check(self, plan: Plan) -> None:
+        """Raise ExperimentError, before the run, if the plan does not have the target."""
+
+    def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> ActiveFault:
+        """Begin the fault now, in a run whose tasks are placed as in `plan`.
+
+        Raises ClusterError if the target is not there; the nemesis then tries again. The nemesis
+        applies `havoc`, combined with that of the other active faults.
+        """
+
+
+# ---- instantaneous -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Kill:
+    """The fault of `kill`."""
+
+    target: Target
+    for_s: float = field(default=0.0, init=False)
+
+    def check(self, plan: Plan) -> None:
+        self.target.check(plan)
+
+    def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> ActiveFault:
+        chosen = self.target.draw(run, plan, generator)
+        with_it = beside(chosen, plan)
+        if chosen.node is not None:
+            run.kill_node(chosen.node)
+        elif chosen.worker is not None:
+            run.kill_worker(chosen.worker)
+        else:
+            run.kill_master()
+        return ActiveFault(f"kill {chosen.label}{with_it}")
+
+    def __str__(self) -> str:
+        return f"kill {self.target}"
+
+
+@dataclass(frozen=True)
+class Expire:
+    """The fault of `expire`."""
+
+    for_s: float = field(default=0.0, init=False)
+
+    def check(self, plan: Plan) -> None:
+        if not plan.graph.config.tracked:
+            raise ExperimentError("nothing can expire: the topology has ackers=0")
+
+    def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> ActiveFault:
+        return ActiveFault(str(self), injected=InjectedFaults(expirations=1))
+
+    def __str__(self) -> str:
+        return "expire all that is pending"
+
+
+# ---- with a duration ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pause:
+    """The fault of `pause`."""
+
+    target: Target
+    for_s: float
+
+    def __post_init__(self) -> None:
+        check_for_s(self)
+        if isinstance(self.target, Nodes):
+            raise ExperimentError(f"{self}: a node can be killed, not paused; pause its workers")
+
+    def check(self, plan: Plan) -> None:
+        self.target.check(plan)
+
+    def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> ActiveFault:
+        chosen = self.target.draw(run, plan, generator)
+        words = f"pause {chosen.label}{beside(chosen, plan)}{lasting(self.for_s)}"
+        worker = chosen.worker
+        if worker is None:
+            run.pause_master()
+            return ActiveFault(
+                words, lambda run: run.resume_master(), deaf=True, holds="the master"
+            )
+        run.pause_worker(worker)
+        return ActiveFault(words, lambda run: run.resume_worker(worker), holds=f"worker {worker}")
+
+    def __str__(self) -> str:
+        return f"pause {self.target}{lasting(self.for_s)}"
+
+
+@dataclass(frozen=True)
+class Slowness:
+    """The fault of `slow`."""
+
+    target: Target
+    seconds: float
+    for_s: float
+    is_fault: bool = True
+
+    def __post_init__(self) -> None:
+        check_for_s(self)
+        Slow(component=ANY, seconds=self.seconds)  # raises if that is no duration
+        if isinstance(self.target, Master | Nodes | Anybody):
+            raise ExperimentError(f"{self}: slow is a task, a component, an acker or a worker")
+
+    def check(self, plan: Plan) -> None:
+        self.target.check(plan)
+
+    def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> ActiveFault:
+        chosen = self.target.draw(run, plan, generator)
+        slows = tuple(
+            Slow(component=task.component, index=task.index, seconds=self.seconds)
+            for task in chosen.tasks
+        )
+        return ActiveFault(self._words(chosen.label), injected=InjectedFaults(slows=slows))
+
+    def _words(self, who: str) -> str:
+        verb = "slow" if self.is_fault else "throttle"
+        return f"{verb} {who} by {self.seconds:g} s a record{lasting(self.for_s)}"
+
+    def __str__(self) -> str:
+        return self._words(str(self.target))
+
+
+@dataclass(frozen=True)
+class Errors:
+    """The fault of `errors` and `away`."""
+
+    error: Raise
+    for_s: float
+
+    def __post_init__(self) -> None:
+        check_for_s(self)
+
+    def check(self, plan: Plan) -> None:
+        Tasks(self.error.component, self.error.index).check(plan)
+        if self.error.component == ACKER:
+            raise ExperimentError(f"{self}: ackers run no user code that could raise")
+
+    def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> ActiveFault:
+        return ActiveFault(str(self), injected=InjectedFaults(raises=(self.error,)))
+
+    def __str__(self) -> str:
+        one = self.error
+        if one.unavailable:
+            number = "" if one.index is None else f"[{one.index}]"
+            return f"away: what {one.component}{number} depends on{lasting(self.for_s)}"
+        share = "" if one.probability == 1 else f", {one.probability:g} of its records"
+        wanted = [f"{name}={value!r}" for name, value in (one.where or {}).items()]
+        where = f", where {', '.join(wanted)}" if wanted else ""
+        return f"errors in {one.component}{share}{where}{lasting(self.for_s)}"
+
+
+@dataclass(frozen=True)
+class Lossy:
+    """The fault of `lossy` and `cut`."""
+
+    links: tuple[Link, ...]
+    for_s: float
+
+    def __post_init__(self) -> None:
+        check_for_s(self)
+
+    def check(self, plan: Plan) -> None:
+        for link in self.links:
+            for end in (link.source, link.target):
+                check_component(end, plan, ANY)
+
+    def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> ActiveFault:
+        return ActiveFault(str(self), injected=InjectedFaults(links=self.links))
+
+    def __str__(self) -> str:
+        link = self.links[0]
+        if len(self.links) > 1:
+            return f"cut {link.source} ↔ {link.target}{lasting(self.for_s)}"
+        rates = {name: rate for name in _RATES if (rate := getattr(link, name))}
+        text = ", ".join(f"{name} {rate:g}" for name, rate in rates.items())
+        if len(rates) > 1 and len(set(rates.values())) == 1:
+            text = f"{', '.join(rates)} {next(iter(rates.values())):g} each"
+        late = f" by {link.delay_s:g} s" if link.delay else ""
+        return f"lossy {link.source} → {link.target}: {text}{late}{lasting(self.for_s)}"
+
+
+# ---- functions for plans ------------------------------------------------------------------------
+
+
+def kill(target: Target) -> Kill:
+    """End a process and all its tasks with SIGKILL; a new process replaces it."""
+    return Kill(target)
+
+
+def pause(target: Target, for_s: float) -> Pause:
+    """Stop a process, and resume it after `for_s`."""
+    return Pause(target, for_s)
+
+
+def slow(target: Target, seconds: float, for_s: float) -> Slowness:
+    """Make each record take a task `seconds` longer; for an acker, each report."""
+    return Slowness(target, seconds, for_s)
+
+
+def throttle(source: Tasks, seconds: float, for_s: float) -> Slowness:
+    """Slow a source down that would end too soon; it does not count as a fault."""
+    return Slowness(source, seconds, for_s, is_fault=False)
+
+
+def harmless(fault: Fault) -> bool:
+    """Return whether `fault.is_fault` is False: such a step does not count as a fault."""
+    return not getattr(fault, "is_fault", True)
+
+
+def errors(
+    component: str,
+    *,
+    for_s: float,
+    probability: float = 1.0,
+    where: Mapping[str, Any] | None = None,
+) -> Errors:
+    """Make a component's user code raise, for a share of its records or for those with `where`."""
+    return Errors(Raise(component=component, probability=probability, where=where), for_s)
+
+
+def away(component: str, *, for_s: float, index: int | None = None) -> Errors:
+    """Make a component's user code raise Unavailable for every record.
+
+    A spout's code raises when it is asked for the next record. `index`: only this task.
+    """
+    rule = Raise(component=component, index=index, unavailable=True)
+    return Errors(rule, for_s)
+
+
+def lossy(
+    source: str = ANY,
+    target: str = ANY,
+    *,
+    for_s: float,
+    drop: float = 0.0,
+    forget: float = 0.0,
+    repeat: float = 0.0,
+    corrupt: float = 0.0,
+    delay: float = 0.0,
+    delay_s: float = 0.05,
+) -> Lossy:
+    """Make the network between the workers of two components bad, in one direction.
+
+    See runtime/events/injected_faults.py. Raises ExperimentError if all probabilities are 0.
+    """
+    link = Link(
+        source=source,
+        target=target,
+        drop=drop,
+        forget=forget,
+        repeat=repeat,
+        corrupt=corrupt,
+        delay=delay,
+        delay_s=delay_s,
+    )
+    if not any(getattr(link, name) for name in _RATES):
+        raise ExperimentError(
+            f"lossy {source} → {target}: give a probability, such as drop=0.1; there are: "
+            f"{', '.join(_RATES)}"
+        )
+    return Lossy((link,), for_s)
+
+
+def cut(source: str, target: str, for_s: float) -> Lossy:
+    """Drop all packets between the workers of two components, in both directions."""
+    there = Link(source=source, target=target, drop=1.0)
+    return Lossy((there, Link(source=target, target=source, drop=1.0)), for_s)
+
+
+def expire() -> Expire:
+    """Make all pending tuples time out."""
+    return Expire()
+
+
+def check_for_s(fault: Fault) -> None:
+    """Raise ExperimentError for a fault that never ends."""
+    if not 0 < fault.for_s < math.inf:
+        raise ExperimentError(
+            f"{fault}: for_s is {fault.for_s}, but it is a number of seconds above 0; what never "
+            "heals proves nothing"
+        )
+
+
+def lasting(for_s: float) -> str:
+    """Format the duration of a fault."""
+    return f" for {for_s:g} s"

@@ -1,0 +1,137 @@
+"""Plans: iterators of steps, each a fault and its time.
+
+    at(2, kill(task("relay", 0)))                      once
+    until(20, every(2, kill(anybody())))               repeatedly, up to a time
+    phases((10, every(1, kill(spout()))), quiet(5), (10, at(0, pause(master(), 3))))
+    random(0.5, [kill(anybody()), expire()], generator)     at random times
+    heapq.merge(one, another)                          both
+
+`every` and `random` are endless: bound them with `until`, `phases`, itertools, or the `hurt_s` of
+the experiment. At the end of a plan the nemesis ends all faults.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, count, cycle, takewhile
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from sunshower.errors import ExperimentError
+from sunshower.experiments.faults.fault_kinds import Fault
+from sunshower.experiments.faults.targets import choose
+
+STEPS_MAX = 100_000
+
+
+@dataclass(frozen=True)
+class Step:
+    """One fault and its time."""
+
+    at_s: float  # from the start of the run
+    fault: Fault
+    stream: int = 0  # of random numbers: seeds the step's generator, with the seed of the run
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.at_s < math.inf:
+            raise ExperimentError(f"{self}: the time is a number of seconds, 0 or more")
+
+    def __lt__(self, other: Step) -> bool:
+        return self.at_s < other.at_s
+
+    def __str__(self) -> str:
+        return f"{self.at_s:.3f} s: {self.fault}"
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return plain values, for plan.json."""
+        return {"at_s": self.at_s, "fault": str(self.fault), "for_s": self.fault.for_s}
+
+
+Phase: TypeAlias = tuple[float, Iterable[Step]]  # duration, plan
+
+
+def at(seconds: float, fault: Fault) -> Iterator[Step]:
+    """One step."""
+    return iter((Step(seconds, fault),))
+
+
+def every(seconds: float, *faults: Fault, start: float | None = None) -> Iterator[Step]:
+    """Endless, one fault after the other; the first at `start` (default: after `seconds`)."""
+    if not 0 < seconds < math.inf:
+        raise ExperimentError(f"every({seconds}, …): it must be a number of seconds above 0")
+    if not faults:
+        raise ExperimentError(f"every({seconds:g}): say what, as in every(2, kill(anybody()))")
+    first = seconds if start is None else start
+    return (Step(first + n * seconds, f) for n, f in zip(count(), cycle(faults), strict=False))
+
+
+def random(
+    mean_s: float, faults: Sequence[Fault], generator: np.random.Generator
+) -> Iterator[Step]:
+    """Endless, a random fault at random times, `mean_s` apart on average."""
+    if not 0 < mean_s < math.inf:
+        raise ExperimentError(f"random({mean_s}, …): it must be a number of seconds above 0")
+    if not faults:
+        raise ExperimentError("random: there is no fault to choose from")
+
+    def steps() -> Iterator[Step]:
+        at_s = 0.0
+        while True:
+            at_s += float(generator.exponential(mean_s))
+            yield Step(at_s, choose(faults, generator))
+
+    return steps()
+
+
+def until(end_s: float, plan: Iterable[Step]) -> Iterator[Step]:
+    """The steps before `end_s`."""
+    return takewhile(lambda step: step.at_s < end_s, plan)
+
+
+def phases(*plans: Phase) -> Iterator[Step]:
+    """One plan after the other; each has its own time, which begins at 0."""
+    starts = np.cumsum([0.0, *(seconds for seconds, _ in plans)]).tolist()
+    parts = zip(starts, plans, strict=False)
+    return chain.from_iterable(
+        _later(start, until(length, plan)) for start, (length, plan) in parts
+    )
+
+
+def quiet(seconds: float) -> Phase:
+    """A phase without faults."""
+    return seconds, ()
+
+
+def settle(plan: Iterable[Step], seconds_max: float, hurt_s: float | None = None) -> list[Step]:
+    """Return all steps of a plan before `hurt_s`; each gets its own stream of random numbers.
+
+    Raises ExperimentError for a step that is out of order, for an endless plan, and for faults that
+    do not end before `seconds_max`.
+    """
+    steps: list[Step] = []
+    for step in plan if hurt_s is None else until(hurt_s, plan):
+        if not isinstance(step, Step):
+            raise ExperimentError(
+                f"the plan gives {step!r}, which is no step; write at(2, kill(…)) or every(2, …)"
+            )
+        if steps and step < steps[-1]:
+            raise ExperimentError(
+                f"the plan goes back in time, from {steps[-1]} to {step}: join plans with "
+                "heapq.merge"
+            )
+        over_s = step.at_s + step.fault.for_s
+        if min(over_s, hurt_s or over_s) >= seconds_max or len(steps) >= STEPS_MAX:
+            raise ExperimentError(
+                f"a plan that never heals: after {len(steps)} steps there still is {step}, and the "
+                f"run may take {seconds_max:g} s. Bound it with until(end_s, plan), or with hurt_s "
+                "of the experiment, or give the run more time with seconds_max"
+            )
+        steps.append(replace(step, stream=len(steps)))
+    return steps
+
+
+def _later(start_s: float, plan: Iterable[Step]) -> Iterator[Step]:
+    return (replace(step, at_s=start_s + step.at_s) for step in plan)

@@ -1,0 +1,155 @@
+"""Loads the topology or experiment that `FILE.py` or `FILE.py:NAME` names."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from sunshower.errors import LoadError, SunshowerError
+from sunshower.topologies.topology import Topology
+
+if TYPE_CHECKING:
+    from sunshower.experiments.experiment import Experiment
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Kind(Generic[T]):
+    """The type of object to find in a file, and its words for error messages."""
+
+    type: type[T]
+    noun: str  # also the default name of the object
+    nouns: str
+    command: str  # an example
+    example: str  # of a declaration
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A topology, and the modules that only this process can import."""
+
+    topology: Topology
+    modules: tuple[ModuleType, ...]
+
+
+def load(target: str, command: str = "run word_count.py") -> Loaded:
+    """Import the file that `target` names, and find the topology in it.
+
+    The file's folder is put first on `sys.path`, as Python does for a script. Raises LoadError, and
+    the SunshowerErrors of the declaration.
+    """
+    example = 'topology = Topology("…")'
+    kind = Kind(Topology, "topology", "topologies", command, example)
+    return Loaded(*_load(target, kind))
+
+
+def load_experiment(target: str) -> tuple[Experiment, tuple[ModuleType, ...]]:
+    """Import the file that `target` names, and find the experiment in it."""
+    from sunshower.experiments.experiment import Experiment
+
+    example = "experiment = Experiment(name=…, topology=…, plan=…, checkers=…)"
+    command = "experiment run kill_a_bolt.py"
+    return _load(target, Kind(Experiment, "experiment", "experiments", command, example))
+
+
+def _load(target: str, kind: Kind[T]) -> tuple[T, tuple[ModuleType, ...]]:
+    path, name = _split(target)
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise LoadError(f"{path} {what}; give a Python file, as in: sunshower {kind.command}")
+    before = set(sys.modules)
+    if sys.path[:1] != [str(path.parent)]:  # a file may be loaded many times
+        sys.path.insert(0, str(path.parent))
+    module = _import(path)
+    return _find(module, path, name, kind), (module, *_neighbours(path.parent, before))
+
+
+def _split(target: str) -> tuple[Path, str | None]:
+    file, colon, name = target.rpartition(":")
+    if not colon or Path(target).is_file():
+        file, name = target, ""
+    return Path(file).absolute(), name or None
+
+
+def _import(path: Path) -> ModuleType:
+    taken = path.stem in sys.modules or path.stem in sys.stdlib_module_names
+    spec = importlib.util.spec_from_file_location(f"{path.stem}_" if taken else path.stem, path)
+    if spec is None or spec.loader is None:
+        raise LoadError(f"{path} is not a Python file; its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except SunshowerError as error:  # add the place to the message
+        error.args = (f"{path}, {_place(error, path)}{error}",)
+        raise
+    except (Exception, SystemExit) as error:
+        raise LoadError(
+            f"{path} cannot be imported: {_place(error, path)}{type(error).__name__}: {error}. "
+            "Mend it until `python` runs it without complaint"
+        ) from error
+    return module
+
+
+def _place(error: BaseException, path: Path) -> str:
+    """Return where in the file an error was raised: `line 3: `, or another file's line."""
+    if isinstance(error, SyntaxError) and error.filename:
+        elsewhere = "" if error.filename == str(path) else f"{error.filename}, "
+        return f"{elsewhere}line {error.lineno}: "
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == str(path)
+    ]
+    return f"line {lines[-1]}: " if lines else ""
+
+
+def _find(module: ModuleType, path: Path, name: str | None, kind: Kind[T]) -> T:
+    there = {key: value for key, value in vars(module).items() if isinstance(value, kind.type)}
+    if name is None and len(there) == 1:
+        return next(iter(there.values()))
+    found = vars(module).get(name or kind.noun)
+    if isinstance(found, kind.type):
+        return found
+    names = ", ".join(there)
+    if name is not None and name in vars(module):
+        problem = f"{name!r} in {path} is a {type(found).__name__}, not a {kind.type.__name__}"
+    elif name is not None:
+        problem = f"{path} has no {name!r}"
+    elif there:
+        problem = f"{path} has several {kind.nouns}"
+    else:
+        problem = f"{path} has no {kind.noun}"
+    if there:
+        raise LoadError(
+            f"{problem}; name one of them, as in {path.name}:{next(iter(there))}. "
+            f"Its {kind.nouns} are: {names}"
+        )
+    others = [
+        f"{key} (a {type(value).__name__})"
+        for key, value in vars(module).items()
+        if not key.startswith("_")
+        and str(getattr(value, "__module__", "")).startswith("sunshower.")
+        and not isinstance(value, type | FunctionType)
+    ]
+    has = f" What it has is: {', '.join(others)}." if others else ""
+    raise LoadError(f"{problem}; make one at its top level: {kind.example}.{has}")
+
+
+def _neighbours(folder: Path, before: set[str]) -> Iterator[ModuleType]:
+    """Yield the modules that the import loaded from the file's own folder."""
+    for name in set(sys.modules) - before:
+        module = sys.modules[name]
+        file = getattr(module, "__file__", None)
+        if not file or name.split(".")[0] == "sunshower":
+            continue
+        path = Path(file).absolute()
+        if path.is_relative_to(folder) and "site-packages" not in path.relative_to(folder).parts:
+            yield module

@@ -1,0 +1,213 @@
+"""The folders of experiment runs on disk: creates, reads and finds them.
+
+    experiments/NAME/TIME/           one run; of a sweep or --repeat, TIME/001/, TIME/002/ …
+        plan.json                    the request; written before the run starts
+        history.jsonl                the events of the run
+        results.json                 the outcome; an unfinished run has none
+        report.html, *.svg, *.png
+    experiments/NAME/latest          → the newest TIME
+
+The folder of a sweep has a plan.json and a report.html of its own, and summary.json.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from sunshower.errors import ExperimentError
+from sunshower.experiments.evidence.outcome import Finding, Outcome, Recovery, Verdict, gravest
+
+PLAN, HISTORY, RESULTS = "plan.json", "history.jsonl", "results.json"
+SUMMARY, REPORT, LATEST = "summary.json", "report.html", "latest"
+_PLAN_NAMES = ("experiment", "cluster", "seed", "parameters", "command", "begun", "ended")
+_TIME = "%Y-%m-%dT%H-%M-%S"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A folder with a plan.json: of one run, or of a group of runs."""
+
+    path: Path
+
+    @cached_property
+    def plan(self) -> dict[str, Any]:
+        """The content of plan.json. Raises ExperimentError if it cannot be read."""
+        found = _read(self.path / PLAN)
+        if missing := [name for name in _PLAN_NAMES if name not in found]:
+            raise ExperimentError(
+                f"{self.path / PLAN} is not what a run writes: it has no {', '.join(missing)}"
+            )
+        return found
+
+    @property
+    def name(self) -> str:
+        """The name of the experiment."""
+        return str(self.plan["experiment"])
+
+    @property
+    def runs(self) -> list[RunFolder]:
+        """The runs of a group; a single run has none."""
+        return [RunFolder(one.parent) for one in sorted(self.path.glob(f"*/{PLAN}"))]
+
+    @property
+    def is_group(self) -> bool:
+        """Whether it is the folder of a group of runs."""
+        return "swept" in self.plan
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has finished."""
+        return (self.path / (SUMMARY if self.is_group else RESULTS)).is_file()
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict of the run or the group; None if it did not finish."""
+        if not self.is_over:
+            return None
+        if self.is_group:
+            return gravest(one.verdict or Verdict.UNKNOWN for one in self.runs)
+        return self.outcome.verdict
+
+    @cached_property
+    def outcome(self) -> Outcome:
+        """The outcome of a single run. Raises ExperimentError if it did not finish."""
+        if not (self.path / RESULTS).is_file():
+            raise ExperimentError(
+                f"the run {self.path} did not come to its end: it has no {RESULTS}. What there is "
+                f"of its history: sunshower experiment show {self.path} --report. Run it again: "
+                f"{self.plan['command']}"
+            )
+        return _outcome(_read(self.path / RESULTS), self.path / RESULTS)
+
+    @property
+    def results(self) -> dict[str, Any]:
+        """The content of results.json, or of a group's summary.json."""
+        return _read(self.path / (SUMMARY if self.is_group else RESULTS))
+
+    def write(self, name: str, content: str | bytes | Mapping[str, Any]) -> None:
+        """Write one of its files atomically; a mapping is written as JSON."""
+        path, draft = self.path / name, self.path / f".{name}.draft"
+        if isinstance(content, Mapping):
+            content = json.dumps(content, indent=2, ensure_ascii=False, default=repr) + "\n"
+        draft.write_bytes(content if isinstance(content, bytes) else content.encode())
+        draft.replace(path)
+        self.__dict__.pop("plan", None)  # it may have changed
+
+
+def new_folder(root: Path, experiment: str, now: datetime) -> RunFolder:
+    """Create the folder of a run that begins now, and point `latest` to it."""
+    home = root / _file_name(experiment)
+    stem = now.strftime(_TIME)
+    home.mkdir(parents=True, exist_ok=True)
+    for name in (stem, *(f"{stem}-{number}" for number in range(2, 1000))):
+        try:
+            (home / name).mkdir()
+        except FileExistsError:
+            continue
+        draft = home / f".{LATEST}-{name}"
+        draft.symlink_to(name)
+        draft.replace(home / LATEST)
+        return RunFolder(home / name)
+    raise ExperimentError(f"{home} has too many runs of this second; give another --folder")
+
+
+def member(group: RunFolder, number: int) -> RunFolder:
+    """Create the folder of one run of a group; the first has number 1."""
+    path = group.path / f"{number:03}"
+    path.mkdir()
+    return RunFolder(path)
+
+
+def all_runs(root: Path) -> list[RunFolder]:
+    """Return all runs and groups below `root`, the newest first."""
+    found = [RunFolder(path.parent) for path in root.glob(f"*/*/{PLAN}")]
+    found = [one for one in found if not one.path.is_symlink()]
+    return sorted(found, key=lambda one: (str(one.plan.get("begun")), one.path.name), reverse=True)
+
+
+def find(root: Path, run: str | None) -> RunFolder:
+    """Return the run that `run` names: a folder, NAME/TIME, NAME (the latest) or None (the newest).
+
+    Raises ExperimentError.
+    """
+    if run is None:
+        runs = all_runs(root)
+        if not runs:
+            raise ExperimentError(
+                f"{root} has no run yet; make one with: sunshower experiment run FILE.py"
+            )
+        return runs[0]
+    for place in (Path(run), root / run, root / _file_name(run)):
+        if (place / PLAN).is_file():
+            return RunFolder(place.resolve() if place.is_symlink() else place)
+        if (place / LATEST / PLAN).is_file():
+            return RunFolder((place / LATEST).resolve())
+    if Path(run).is_dir():
+        raise ExperimentError(
+            f"{run} is not a run: it has no {PLAN}. `sunshower experiment list` shows all runs"
+        )
+    names = sorted({one.path.parent.name for one in all_runs(root)})
+    there = f"its experiments are: {', '.join(names)}" if names else "it has no runs at all"
+    raise ExperimentError(f"there is no run {run!r} in {root}; {there}")
+
+
+def find_both(root: Path, one: str, other: str) -> tuple[RunFolder, RunFolder]:
+    """Return two runs. Raises ExperimentError, which names each run that is missing."""
+    found, errors = [], []
+    for run in (one, other):
+        try:
+            found.append(find(root, run))
+        except ExperimentError as error:
+            errors.append(str(error))
+    if errors:
+        raise ExperimentError("; and ".join(dict.fromkeys(errors)))
+    return found[0], found[1]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ExperimentError(f"{path} cannot be read: {error}") from None
+    if not isinstance(found, dict):
+        raise ExperimentError(f"{path} is not what a run writes: it holds no object")
+    return found
+
+
+def _outcome(found: dict[str, Any], path: Path) -> Outcome:
+    """Return the Outcome whose `to_fields` wrote `found`."""
+    try:
+        fields = {name: value for name, value in found.items() if name != "verdict"}
+        return Outcome(
+            **{
+                **fields,
+                "findings": tuple(_findings(found["findings"])),
+                "recoveries": tuple(Recovery(**one) for one in found["recoveries"]),
+                "undone": tuple(found["undone"]),
+            }
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ExperimentError(f"{path} is not what a run writes: {error!r}") from None
+
+
+def _findings(found: list[dict[str, Any]]) -> Iterator[Finding]:
+    for one in found:
+        yield Finding(
+            one["checker"],
+            Verdict(one["verdict"]),
+            tuple(one["reasons"]),
+            tuple(one["evidence"]),
+            one["figures"],
+        )
+
+
+def _file_name(experiment: str) -> str:
+    """Return the experiment's name as the name of a folder."""
+    return re.sub(r"[^\w.-]+", "-", experiment).strip("-.") or "experiment"

@@ -1,1 +1,0 @@
-"""Checkers: from a history to a verdict, without looking at anything else."""

@@ -1,0 +1,1 @@
+"""Reads partitions: positions, batches of messages, decoding, offsets that may be committed."""

@@ -1,0 +1,198 @@
+"""Wraps the confluent_kafka consumer: fixes its settings and converts its errors to ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from sunshower.errors import ConfigError, UnknownTopic
+from sunshower.kafka.connection import Connection
+from sunshower.kafka.partitions.broker_metadata import SETTINGS, as_ours, need_client, no_client
+from sunshower.kafka.partitions.ports import Partition
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer as Client
+    from confluent_kafka import Message, TopicPartition
+
+ANSWER_S = 6.0
+_OURS = {  # settings that the spout controls, and the option to use instead
+    "enable.auto.commit": "say when with guarantee= and commit_s=",
+    "enable.auto.offset.store": "say when with guarantee= and commit_s=",
+    "auto.offset.reset": "say where to begin with first=",
+    "enable.partition.eof": "the ends of partitions are seen in any case",
+}
+_FIXED = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",  # the client must never skip offsets silently
+    "enable.partition.eof": True,
+}
+
+
+class Consumer:
+    """Raises ConfigError for invalid settings, and KafkaError if confluent_kafka is missing.
+
+    `settings` are librdkafka's and must contain bootstrap.servers and group.id.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        check_settings(settings)
+        need_client()
+        from confluent_kafka import Consumer, KafkaException
+
+        self.address = str(settings["bootstrap.servers"])
+        self.group = str(settings["group.id"])
+        self.told: list[Any] = []  # the last five errors the client reported, the newest last
+        self._connection = Connection(settings)
+        self.grouped = False  # a member of a group
+        self.eager = False  # eager rebalancing: the group revokes everything before it assigns
+        strategy = str(settings.get("partition.assignment.strategy", ""))
+        self.strategy = strategy or "range,roundrobin"
+        # Called while the client is polled, with the outcome of an asynchronous commit.
+        self.hear_commit: Callable[[Any, list[Any]], None] | None = None
+        usual: dict[str, Any] = {
+            "log_level": 0,
+            "error_cb": self._hear,
+            "on_commit": self._hear_commit,
+        }
+        try:
+            self.client: Client = Consumer({**usual, **settings, **_FIXED})
+        except (KafkaException, TypeError) as error:
+            raise no_client(error) from error
+        self.consume: Callable[[int, float], list[Message]] = self.client.consume
+
+    def assign(self, offsets: Mapping[Partition, int]) -> None:
+        """Add these partitions at these offsets to the assignment."""
+        assign = self.client.assign if self.eager else self.client.incremental_assign
+        self._call("assigning", assign, targets(offsets))
+
+    def unassign(self, partitions: Collection[Partition]) -> None:
+        """Remove these partitions; with eager rebalancing, the whole assignment."""
+        if self.eager:
+            self._call("giving back", self.client.unassign)
+        else:
+            self._call("giving back", self.client.incremental_unassign, _bare(partitions))
+
+    def pause(self, partitions: Collection[Partition]) -> None:
+        """Fetch nothing from these until `resume`."""
+        self._call("pausing", self.client.pause, _bare(partitions))
+
+    def resume(self, partitions: Collection[Partition]) -> None:
+        """Fetch from these again."""
+        self._call("resuming", self.client.resume, _bare(partitions))
+
+    def bounds(self, partition: Partition) -> tuple[int, int]:
+        """The earliest retained offset and the next offset to be written. Raises KafkaError."""
+        (target,) = _bare([partition])
+        what = f"the bounds of {partition}"
+        try:
+            found = self._call(what, self.client.get_watermark_offsets, target, ANSWER_S)
+        except UnknownTopic:  # the client's metadata do not contain a new partition yet
+            self._call(what, self.client.list_topics, partition.topic, ANSWER_S)
+            found = self._call(what, self.client.get_watermark_offsets, target, ANSWER_S)
+        if found is None:
+            raise as_ours(self._late(), what, self.address)
+        low, high = found
+        return low, high
+
+    def end(self, partition: Partition) -> int | None:
+        """The end offset in the last fetch response, without a request; None if unknown."""
+        from confluent_kafka import KafkaException
+
+        (target,) = _bare([partition])
+        try:
+            _, high = self.client.get_watermark_offsets(target, cached=True)
+        except (KafkaException, RuntimeError):  # not assigned, or the client is closed
+            return None
+        return high if high >= 0 else None
+
+    def since(self, partition: Partition, timestamp_ms: int) -> int | None:
+        """The first offset with this timestamp or a later one, or None. Raises KafkaError."""
+        wanted = targets({partition: timestamp_ms})
+        what = f"times in {partition}"
+        (found,) = self._call(what, self.client.offsets_for_times, wanted, ANSWER_S)
+        if found.error is not None:
+            raise as_ours(found.error, what, self.address)
+        return found.offset if found.offset >= 0 else None
+
+    def reason(self, error: Any) -> Any:
+        """An authorisation error, if the client has reported one; else `error`.
+
+        The client reports errors when polled. A poll may take messages, hence only if unassigned.
+        """
+        if not self.grouped and not self.client.assignment():
+            while (message := self.client.poll(0)) is not None:
+                if (told := message.error()) is not None:
+                    self._hear(told)
+        rights = (one for one in self.told if "AUTHORIZATION" in one.name())
+        return next(rights, error)
+
+    def check(self) -> None:
+        """Raise KafkaUnreachable if all brokers are down; call this when nothing arrives."""
+        self._connection.check()
+
+    def close(self) -> None:
+        """Close the client, which leaves the group if it is a member."""
+        self._connection.close()
+        self.client.close()
+
+    def _call(self, what: str, call: Callable[..., Any], *given: Any) -> Any:
+        from confluent_kafka import KafkaException
+
+        try:
+            return call(*given)
+        except KafkaException as error:
+            raise as_ours(error.args[0], what, self.address) from error
+
+    def _hear_commit(self, error: Any, partitions: list[Any]) -> None:
+        if self.hear_commit is not None:
+            self.hear_commit(error, partitions)
+
+    def _late(self) -> Any:
+        """The error for an answer that did not arrive in time."""
+        from confluent_kafka import KafkaError
+
+        return self.reason(KafkaError(KafkaError._TIMED_OUT))
+
+    def _hear(self, error: Any) -> None:
+        self._connection.hear(error)
+        self.told.append(error)
+        del self.told[:-5]
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Raises ConfigError for settings that are wrong whatever the broker says."""
+    SETTINGS.check("settings", settings)
+    for name in ("bootstrap.servers", "group.id"):
+        if not settings.get(name):
+            raise ConfigError(
+                f"the settings of Kafka's client lack {name!r}; give "
+                '{"bootstrap.servers": "host:9092", "group.id": "who reads"}'
+            )
+    for name, instead in _OURS.items():
+        if name in settings:
+            raise ConfigError(f"{name} is not to be set here: {instead}")
+    if str(settings.get("group.protocol", "classic")).lower() != "classic":
+        raise ConfigError(
+            f"group.protocol is {settings['group.protocol']!r}; this spout is a member of groups "
+            "of the classic protocol only, which each broker speaks: leave the setting out. How "
+            "partitions are shared is said by partition.assignment.strategy"
+        )
+
+
+def targets(offsets: Mapping[Partition, int]) -> list[TopicPartition]:
+    """Convert to the client's TopicPartition."""
+    from confluent_kafka import TopicPartition
+
+    return [TopicPartition(p.topic, p.number, offset) for p, offset in offsets.items()]
+
+
+def ours(partitions: Iterable[TopicPartition]) -> list[Partition]:
+    """Convert from the client's TopicPartition."""
+    return [Partition(one.topic, one.partition) for one in partitions]
+
+
+def _bare(partitions: Iterable[Partition]) -> list[TopicPartition]:
+    from confluent_kafka import TopicPartition
+
+    return [TopicPartition(partition.topic, partition.number) for partition in partitions]

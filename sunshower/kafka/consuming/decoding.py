@@ -1,0 +1,126 @@
+"""Decodes batches of messages into records; undecodable messages become `Bad` values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from itertools import repeat
+from typing import Any, NamedTuple, TypedDict
+
+from sunshower.kafka.consuming.record_batch import Lot
+from sunshower.kafka.formats import Decode, Format
+from sunshower.kafka.partitions.ports import Partition
+from sunshower.outages import is_unavailable
+
+Headers = Sequence[tuple[str, bytes | None]]  # in order; a name may come twice
+
+
+class KafkaRecord(NamedTuple):
+    """The default record type. Storm: DefaultRecordTranslator."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: Any
+    value: Any
+
+
+class Received(NamedTuple):
+    """The argument of a custom translator: all fields of a message."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: Any
+    value: Any
+    timestamp_ms: int  # -1: none
+    headers: Headers
+
+
+class Bad(NamedTuple):
+    """A message that could not be decoded or translated."""
+
+    reason: str
+    exception: str
+
+
+Translate = Callable[[Received], Any]  # returns a record, an OnStream, or None to skip the message
+
+
+class Source(TypedDict, total=False):
+    """The options that KafkaSpout and the batch spouts share; see KafkaSpout."""
+
+    topics: Collection[str]
+    pattern: str | None
+    partitions: Collection[Partition]
+    value: Format | None
+    key: Format | None
+    translate: Translate | None
+    fields: Sequence[str]
+    emits: Any
+    deployment: str | None
+
+
+class Translator:
+    """Emits values if `value` has a record type, else KafkaRecords; `translate` and `fields`
+    override this: with `fields` it emits plain tuples of these fields of Received.
+
+    A tombstone has the value None; where values are the records, it is skipped.
+    """
+
+    def __init__(
+        self,
+        value: Format,
+        key: Format,
+        translate: Translate | None = None,
+        fields: Sequence[str] = (),
+    ) -> None:
+        self._formats = {"key": key, "value": value}
+        self._translate = translate
+        self._plain = bool(fields)
+        self._typed = translate is None and not fields and value.record_type is not None
+        self._fields = Received._fields if translate is not None else fields or KafkaRecord._fields
+        self._decoders: dict[tuple[str, str], Decode | None] = {}
+
+    def records(self, lot: Lot) -> tuple[list[Any], bool]:
+        """For each message a record, an OnStream, None if it is skipped, or a Bad; and whether
+        there may be a None or a Bad. Raises errors that mean that a dependency is unavailable,
+        such as a schema registry: no message is charged an attempt for these."""
+        try:
+            return self._all(lot), self._typed or self._translate is not None
+        except Exception:  # decode one by one to find the messages that fail
+            return [self._one(Lot.of([message])) for message in lot.messages], True
+
+    def decoder(self, topic: str, part: str) -> Decode | None:
+        """The decoder of a topic's keys or values. Raises ConfigError."""
+        if (topic, part) not in self._decoders:
+            self._decoders[topic, part] = self._formats[part].decoder(topic, part)
+        return self._decoders[topic, part]
+
+    def _one(self, lot: Lot) -> Any:
+        try:
+            return self._all(lot)[0]
+        except Exception as error:
+            if is_unavailable(error):
+                raise
+            kind = type(error).__qualname__
+            return Bad(str(error) or kind, kind)
+
+    def _all(self, lot: Lot) -> list[Any]:
+        if self._typed:
+            values: list[Any] = self._column("value", lot)
+            return values
+        rows = zip(*(self._column(name, lot) for name in self._fields), strict=True)
+        if self._translate is not None:
+            return list(map(self._translate, map(Received._make, rows)))
+        return list(rows) if self._plain else list(map(tuple.__new__, repeat(KafkaRecord), rows))
+
+    def _column(self, name: str, lot: Lot) -> Any:
+        column: Any = lot.column(name)
+        if name not in self._formats:
+            return column
+        for topic, _, first, end, _ in lot.runs:
+            decode = self.decoder(topic, name)
+            if decode is not None:
+                parts = column[first:end]
+                column[first:end] = [None if data is None else decode(data) for data in parts]
+        return column

@@ -1,0 +1,101 @@
+"""The partitions a task reads, and the ids of their messages: slot << 48 | offset.
+
+A partition's slot is a hash of its name, so it is the same after every restart of a task: the
+flight recorder of the previous process then identifies the same messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from zlib import crc32
+
+import numpy as np
+
+from sunshower.kafka.consuming.partition_progress import I64, Progress
+from sunshower.kafka.partitions.ports import Partition
+
+OFFSET_BITS = 48
+_OFFSETS = (1 << OFFSET_BITS) - 1
+_SLOTS = 1 << 15  # keeps the id positive
+_FEW = 32  # partitions; with more, the ids are sorted instead of compared with each slot
+
+
+@dataclass(slots=True)
+class Place:
+    """A partition that the task reads."""
+
+    partition: Partition
+    slot: int
+    progress: Progress
+    paused: bool = False
+
+    def number(self, offset: int) -> int:
+        """The id of the message at `offset`."""
+        return self.slot << OFFSET_BITS | offset
+
+    @property
+    def numbers(self) -> tuple[int, int]:
+        """The range [first, end) of this partition's ids."""
+        return self.slot << OFFSET_BITS, (self.slot + 1) << OFFSET_BITS
+
+
+class Places(Mapping[Partition, Place]):
+    """The partitions read by this task, by partition and by message id."""
+
+    def __init__(self) -> None:
+        self._by_partition: dict[Partition, Place] = {}
+        self._by_slot: dict[int, Place] = {}
+
+    def __getitem__(self, partition: Partition) -> Place:
+        return self._by_partition[partition]
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self._by_partition)
+
+    def __len__(self) -> int:
+        return len(self._by_partition)
+
+    def take(self, partition: Partition, start: int) -> Place:
+        """Add a partition that is read from `start` on."""
+        slot = crc32(str(partition).encode()) % _SLOTS
+        while slot in self._by_slot:
+            slot = (slot + 1) % _SLOTS
+        place = Place(partition, slot, Progress(start))
+        self._by_partition[partition] = self._by_slot[slot] = place
+        return place
+
+    def drop(self, partition: Partition) -> Place:
+        """Remove a partition that this task no longer reads."""
+        place = self._by_partition.pop(partition)
+        del self._by_slot[place.slot]
+        return place
+
+    def restart(self, place: Place, offset: int) -> None:
+        """Discard all progress and continue at `offset`."""
+        place.progress = Progress(offset)
+
+    def acked(self, numbers: I64) -> None:
+        """Mark messages as settled; ids of partitions that are not read here are ignored."""
+        for place, offsets in self.each(numbers):
+            place.progress.ack(offsets)
+
+    def each(self, numbers: I64) -> Iterator[tuple[Place, I64]]:
+        """The offsets of these messages by partition, for partitions that are read here."""
+        if not len(numbers):
+            return
+        slots = numbers >> OFFSET_BITS
+        if len(self._by_slot) <= _FEW:  # with four slots, a quarter of the time of a sort
+            parts = [(slot, numbers[slots == slot]) for slot in self._by_slot]
+        else:
+            order = np.sort(numbers)
+            found, begins = np.unique(order >> OFFSET_BITS, return_index=True)
+            parts = list(zip(found.tolist(), np.split(order, begins[1:]), strict=True))
+        for slot, part in parts:
+            if len(part) and (place := self._by_slot.get(slot)) is not None:
+                yield place, part & _OFFSETS
+
+    def name(self, number: int) -> tuple[Partition, int] | None:
+        """The partition and offset of a message id; None if the partition is not read here."""
+        place = self._by_slot.get(number >> OFFSET_BITS)
+        return None if place is None else (place.partition, number & _OFFSETS)

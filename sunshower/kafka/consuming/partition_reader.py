@@ -1,0 +1,385 @@
+"""The partitions one task reads: start positions, progress, commits and skipped offsets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from itertools import compress
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sunshower.errors import KafkaError, KafkaUnreachable
+from sunshower.kafka.consuming.background_commits import Committer
+from sunshower.kafka.consuming.consumer import Consumer
+from sunshower.kafka.consuming.message_ids import Place, Places
+from sunshower.kafka.consuming.partition_progress import I64
+from sunshower.kafka.consuming.record_batch import Lot, told
+from sunshower.kafka.consuming.start_position import First, Since, begin, within
+from sunshower.kafka.consuming.storm_start import Start, writer
+from sunshower.kafka.options import Guarantee, KafkaOptions
+from sunshower.kafka.partitions.broker_metadata import as_ours
+from sunshower.kafka.partitions.ports import Committed, Offsets, Partition
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+_LOG = logging.getLogger("sunshower.kafka")
+_FIND_S, _FIND_MAX_S = 2.0, 10.0  # delay before a lookup that failed is retried; doubles each time
+_FINISH_S = 5.0  # the wait for a commit when partitions are revoked, or at the end
+
+
+class Skipped(NamedTuple):
+    """Offsets [first, end) of a partition that were not read."""
+
+    partition: Partition
+    first: int
+    end: int
+    why: str
+
+
+class Reading:
+    """Implements the port `Owner`; the spout reports `gone` (message id ranges) and `skipped`."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        offsets: Offsets,
+        options: KafkaOptions,
+        deployment: str,
+        metadata: str,
+    ) -> None:
+        self.places = Places()
+        self.committer = Committer(offsets)
+        self.gone: list[tuple[int, int]] = []
+        self.skipped: list[tuple[Place, Skipped]] = []
+        self.ahead: list[Message] = []  # fetched from the client, not processed
+        self._consumer = consumer
+        self._offsets = offsets
+        self._options = options
+        self._deployment = deployment
+        self._metadata = metadata
+        self._acks = options.guarantee is Guarantee.AT_LEAST_ONCE
+        self.all_new = False  # partitions assigned from now on were created after the first look
+        self._full: set[Partition] = set()  # paused: too many uncommitted offsets
+        self._resting = False  # all are paused
+        # Partitions whose position must be looked up; the value is `all_new` at that time.
+        self._waiting: dict[Partition, bool] = {}
+        self._find_s, self._find_again_s = 0.0, _FIND_S
+
+    # ---- partitions -------------------------------------------------------------------------
+
+    def assigned(self, partitions: Collection[Partition]) -> None:
+        stored = self._stored(partitions)
+        starts: dict[Partition, Start] = {}
+        late: KafkaUnreachable | None = None
+        for partition in sorted(partitions):
+            try:
+                if late is None or self._known(stored.get(partition)):
+                    starts[partition] = self._begin(partition, stored.get(partition), self.all_new)
+            except KafkaUnreachable as error:
+                late = error
+        if late is not None and not starts and not self.places:
+            raise late
+        self._take(starts, stored)
+        if late is not None:
+            self._waiting |= dict.fromkeys(sorted({*partitions} - starts.keys()), self.all_new)
+            _LOG.warning("%s begin later: %s", ", ".join(map(str, self._waiting)), late)
+
+    def _take(
+        self, starts: Mapping[Partition, Start], stored: Mapping[Partition, Committed]
+    ) -> None:
+        """Read these partitions from their start positions."""
+        for partition, start in starts.items():
+            kept = stored.get(partition)
+            first = start.skipped[0] if start.skipped else start.offset
+            place = self.places.take(partition, first)
+            if kept is not None:
+                self.committer.kept[partition] = kept
+            if start.skipped:
+                self._skip(
+                    place, start.offset, "too far behind, removed, or of a topic that was made anew"
+                )
+        try:
+            self._read({partition: start.offset for partition, start in starts.items()})
+        except KafkaError:
+            for partition in starts:
+                self._drop(partition)
+            raise
+        self._keep_starts(starts.keys(), stored)
+
+    def _keep_starts(
+        self, partitions: Collection[Partition], stored: Mapping[Partition, Committed]
+    ) -> None:
+        """Commit start positions at the end at once: a restart would find a later end."""
+        if not self._options.first.from_end:
+            return
+        new = [
+            one
+            for one in partitions
+            if (kept := stored.get(one)) is None
+            or kept.offset != self.places[one].progress.contiguous
+            or writer(kept) != self._deployment
+        ]
+        if new and not self.commit_now(new):
+            _LOG.warning(
+                "where %s begin could not be committed: if this task dies before the next commit, "
+                "what it has not settled by then is passed over",
+                ", ".join(map(str, sorted(new))),
+            )
+
+    def _stored(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
+        stored = self._offsets.read(partitions)
+        if self._offsets.keeps_writer:
+            return stored
+        return {one: Committed(kept.offset, self._metadata) for one, kept in stored.items()}
+
+    def revoked(self, partitions: Collection[Partition], *, lost: bool) -> None:
+        for partition in partitions:
+            self._waiting.pop(partition, None)
+        held = [partition for partition in partitions if partition in self.places]
+        try:
+            if not lost:
+                self.commit_now(partitions)
+            if held:  # otherwise their beginning has failed
+                self._consumer.unassign(held)
+        finally:
+            for partition in held:
+                self.gone.append(self._drop(partition).numbers)
+
+    def _drop(self, partition: Partition) -> Place:
+        """Remove all state of a partition."""
+        place = self.places.drop(partition)
+        self.committer.forget(partition)
+        self._full.discard(partition)
+        self._waiting.pop(partition, None)
+        self.skipped = [one for one in self.skipped if one[0] is not place]
+        self._drop_ahead(partition)
+        return place
+
+    def _known(self, stored: Committed | None) -> bool:
+        """Whether the stored offset alone determines where to read, without a broker request."""
+        if stored is None or self._options.behind_max is not None:
+            return False
+        by_anyone = self._options.first in (First.UNCOMMITTED_EARLIEST, First.UNCOMMITTED_LATEST)
+        return by_anyone or writer(stored) == self._deployment
+
+    def _begin(self, partition: Partition, stored: Committed | None, new: bool) -> Start:
+        """Where to read. `new`: without a stored offset, read the partition from its start."""
+        where, behind_max = self._options.first, self._options.behind_max
+        if new and stored is None:
+            where = First.EARLIEST
+        if stored is not None and self._known(stored):
+            return Start(stored.offset)
+        earliest, latest = self._consumer.bounds(partition)
+        stamped = None
+        if isinstance(where, Since):
+            stamped = self._consumer.since(partition, where.timestamp_ms)
+        return begin(
+            where,
+            stored,
+            self._deployment,
+            earliest,
+            latest,
+            stamped=stamped,
+            behind_max=behind_max,
+        )
+
+    # ---- messages -----------------------------------------------------------------------------
+
+    def sort(self, messages: list[Message]) -> tuple[Lot, I64]:
+        """Messages of this task's partitions, with their ids; handles the client's events, too.
+
+        Raises KafkaError for permanent errors; all other messages go back to `ahead`.
+        """
+        events = told(messages)
+        if events:
+            self._check(events, messages)
+            messages = [message for message in messages if message.error() is None]
+        topics = {partition.topic for partition in self.places}
+        topic = topics.pop() if len(topics) == 1 else None
+        lot = Lot.of(messages, topic)
+        numbers = lot.offsets()
+        keep = self._number(lot, numbers)
+        if not keep.all():
+            lot, numbers = Lot.of(list(compress(lot.messages, keep)), topic), numbers[keep]
+        for message in events:
+            self._hear(message)
+        return lot, numbers
+
+    def put_back(self, messages: list[Message], before: Mapping[Partition, int]) -> None:
+        """Undo the emission of messages: `before` has each partition's previous `emitted`."""
+        for partition, offset in before.items():
+            if (place := self.places.get(partition)) is not None:
+                place.progress.back(offset)
+        self.ahead = messages + self.ahead
+
+    def _number(self, lot: Lot, offsets: I64) -> NDArray[np.bool_]:
+        """Turn offsets into ids, in place. Returns which messages are assigned here and new."""
+        keep = np.ones(len(offsets), np.bool_)
+        for run in lot.runs:
+            here = slice(run.first, run.end)
+            place = self.places.get(Partition(run.topic, run.partition))
+            if place is None:
+                keep[here] = False
+                continue
+            own = offsets[here]
+            if own[0] < place.progress.emitted:
+                keep[here] = own >= place.progress.emitted
+                own = own[own >= place.progress.emitted]
+            place.progress.emit(own)
+            if not self._acks:
+                place.progress.ack(own)
+            offsets[here] |= place.numbers[0]
+        return keep
+
+    def _check(self, events: list[Message], messages: list[Message]) -> None:
+        """Raise the first permanent error, and put the other messages back."""
+        for message in events:
+            error = message.error()
+            assert error is not None
+            if error.name() not in EVENTS:
+                self.ahead = [one for one in messages if one is not message] + self.ahead
+                where = f"topic {message.topic()!r}" if message.topic() else "the topics"
+                raise as_ours(error, where, self._consumer.address)
+
+    def _hear(self, message: Message) -> None:
+        error, topic = message.error(), message.topic()
+        place = self.places.get(Partition(topic or "", message.partition() or 0))
+        if place is None or error is None:
+            return
+        if error.name() == "_PARTITION_EOF":
+            place.progress.reached(message.offset() or 0)
+        elif error.name() in OUT_OF_RANGE:
+            self._waiting[place.partition] = False
+
+    def find_again(self, now: Callable[[], float]) -> None:
+        """Look up positions: of partitions whose next offset is out of range, and of new ones.
+
+        A lookup without an answer is retried after a growing delay, after those of the other
+        partitions: a partition without a leader does not block the others.
+        """
+        if not self._waiting or now() < self._find_s:
+            return
+        for partition, new in [*self._waiting.items()]:
+            try:
+                self._find_one(partition, new)
+            except KafkaUnreachable as error:
+                _LOG.warning("where to go on in %s is asked again: %s", partition, error)
+                self._waiting.pop(partition, None)
+                self._waiting[partition] = new
+                self._find_s = now() + self._find_again_s
+                self._find_again_s = min(2 * self._find_again_s, _FIND_MAX_S)
+                return
+            self._waiting.pop(partition, None)
+        self._find_again_s = _FIND_S
+
+    def _find_one(self, partition: Partition, new: bool) -> None:
+        if place := self.places.get(partition):
+            self._find(place)
+        else:
+            stored = self._stored([partition])
+            start = self._begin(partition, stored.get(partition), new)
+            self._take({partition: start}, stored)
+
+    def _find(self, place: Place) -> None:
+        """The next offset is out of range: it was deleted, or the topic was recreated."""
+        earliest, latest = self._consumer.bounds(place.partition)
+        wanted = place.progress.emitted
+        start = within(wanted, earliest, latest, self._options.first)
+        self._drop_ahead(place.partition)
+        if wanted < earliest:
+            self._skip(place, earliest, "they were removed before they were read")
+        elif wanted > latest:
+            _LOG.warning(
+                "%s ends at %d, and %d was to be read next: it has been truncated or made anew, "
+                "and is read from %d",
+                *(place.partition, latest, wanted, start.offset),
+            )
+            self.skipped = [one for one in self.skipped if one[0] is not place]
+            self.places.restart(place, start.skipped[0] if start.skipped else start.offset)
+            self.gone.append(place.numbers)
+            self._skip(
+                place, start.offset, "the topic was cut or made anew, and is read from its end"
+            )
+        self._go_on(place, start.offset)
+
+    def _go_on(self, place: Place, offset: int) -> None:
+        """Reassign at `offset`: the client refuses a seek after an out-of-range error."""
+        if not self._consumer.eager:
+            self._consumer.unassign([place.partition])
+        self._read({place.partition: offset})
+
+    def _read(self, targets: Mapping[Partition, int]) -> None:
+        """Add these to the assignment."""
+        if self._consumer.eager:
+            self.ahead = []
+            targets = {**self.emitted(), **targets}
+        self._consumer.assign(targets)
+        self._full -= targets.keys()
+
+    def _skip(self, place: Place, end: int, why: str) -> None:
+        """Continue at `end`. The range before it is one open offset until it is reported."""
+        if end <= place.progress.emitted:
+            return
+        skipped = Skipped(place.partition, place.progress.emitted, end, why)
+        _LOG.warning("%s: offsets %d to %d are skipped: %s", *skipped[:2], end - 1, why)
+        place.progress.emit(np.array([skipped.first], np.int64))
+        place.progress.reached(end)
+        self.skipped.append((place, skipped))
+
+    def emitted(self) -> dict[Partition, int]:
+        """The next offset to read of each partition."""
+        return {partition: place.progress.emitted for partition, place in self.places.items()}
+
+    # ---- commits ------------------------------------------------------------------------------
+
+    def settled(
+        self, partitions: Collection[Partition] | None = None
+    ) -> dict[Partition, Committed]:
+        """The offsets that may be committed, of these partitions or of all."""
+        wanted = self.places if partitions is None else partitions
+        return {
+            partition: Committed(place.progress.contiguous, self._metadata)
+            for partition in wanted
+            if (place := self.places.get(partition)) is not None
+        }
+
+    def commit_now(self, partitions: Collection[Partition] | None = None) -> bool:
+        """Commit settled offsets and wait. Returns whether they are stored."""
+        return self.committer.finish(self.settled(partitions), _FINISH_S)
+
+    def rest(self) -> None:
+        """Pause all partitions until `breathe`."""
+        self._consumer.pause(self.places)
+        self._resting = True
+        for place in self.places.values():
+            place.paused = True
+
+    def breathe(self) -> None:
+        """Pause partitions with too many uncommitted offsets; resume the others."""
+        most = self._options.uncommitted_max
+        full = {p for p, place in self.places.items() if place.progress.unsettled >= most}
+        if full == self._full and not self._resting:
+            return
+        if new := full - self._full:
+            self._consumer.pause(new)
+        if over := (self.places.keys() if self._resting else self._full) - full:
+            self._consumer.resume(over)
+        self._full, self._resting = full, False
+        for partition, place in self.places.items():
+            place.paused = partition in full
+
+    def _drop_ahead(self, partition: Partition) -> None:
+        """Discard buffered messages of a partition; its next reader fetches them again."""
+        name = (partition.topic, partition.number)
+        self.ahead = [m for m in self.ahead if (m.topic(), m.partition()) != name]
+
+
+OUT_OF_RANGE = {"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"}
+EVENTS = OUT_OF_RANGE | {
+    *("_PARTITION_EOF", "_MAX_POLL_EXCEEDED", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT"),
+    *("LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "COORDINATOR_NOT_AVAILABLE"),
+    *("REQUEST_TIMED_OUT", "_RESOLVE", "COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR"),
+}

@@ -1,0 +1,85 @@
+"""What a spout reads: topics by name, topics by pattern, or explicit partitions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from types import NoneType
+
+from sunshower.arguments import Instance
+from sunshower.errors import ConfigError, UnknownTopic
+from sunshower.kafka.partitions.ports import Directory, Partition
+
+_PATTERN = Instance((str, NoneType), "a regular expression, as text")
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """Exactly one of the three; raises ConfigError otherwise, or for an invalid pattern.
+
+    `pattern` must match a whole name; Kafka's internal topics never match.
+    """
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    partitions: tuple[Partition, ...] = ()
+
+    def __post_init__(self) -> None:
+        _PATTERN.check("pattern", self.pattern)
+        given = {
+            name: value
+            for name in ("topics", "pattern", "partitions")
+            if (value := getattr(self, name)) not in ((), None)
+        }
+        if len(given) != 1:
+            said = " and ".join(given) or "nothing"
+            raise ConfigError(
+                f"a subscription to {said}: give exactly one of topics=[…], pattern='…' and "
+                "partitions=[Partition('topic', 0), …]"
+            )
+        if self.pattern is not None:
+            try:
+                re.compile(self.pattern)
+            except re.error as error:
+                raise ConfigError(
+                    f"the pattern {self.pattern!r} does not compile: {error}; it is a regular "
+                    "expression that must fit a topic's whole name"
+                ) from error
+
+    @property
+    def name(self) -> str:
+        """A name for messages."""
+        if self.pattern is not None:
+            return f"topics that fit {self.pattern!r}"
+        return ", ".join(map(str, self.topics or self.partitions))
+
+    def found(self, directory: Directory) -> tuple[Partition, ...]:
+        """All partitions that exist now, in order.
+
+        Raises UnknownTopic for a missing topic or partition, and what `directory` raises.
+        A pattern without a match is no error.
+        """
+        if self.partitions:
+            return self._explicit(directory)
+        names = self.names(directory)
+        return tuple(sorted(p for topic in names for p in directory.partitions(topic)))
+
+    def names(self, directory: Directory) -> Collection[str]:
+        """The distinct topics; a pattern is looked up. Raises KafkaUnreachable."""
+        if self.pattern is None:
+            return set(self.topics)
+        fits = re.compile(self.pattern).fullmatch
+        return {topic for topic in directory.topics() if fits(topic)}
+
+    def _explicit(self, directory: Directory) -> tuple[Partition, ...]:
+        there = {
+            p for topic in {p.topic for p in self.partitions} for p in directory.partitions(topic)
+        }
+        missing = sorted({*self.partitions} - there)
+        if missing:
+            raise UnknownTopic(
+                f"there is no partition {', '.join(map(str, missing))}; topic "
+                f"{missing[0].topic!r} has {sum(p.topic == missing[0].topic for p in there)}"
+            )
+        return tuple(sorted({*self.partitions}))

@@ -1,0 +1,1 @@
+"""Each Kafka record counted once: batch spouts, deduplication, offsets stored with results."""

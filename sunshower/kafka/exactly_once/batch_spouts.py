@@ -1,0 +1,384 @@
+"""KafkaTransactional and KafkaOpaque: batch spouts that read Kafka for exactly-once processing.
+
+transactional   a replayed batch is read again and has exactly the same records, or it fails
+                (IncompleteBatch): the brokers must retain them until the batch is committed
+opaque          a replayed batch is read from the same offset, and may have more or fewer records
+
+The batch group's store holds the progress of each partition, not a Kafka consumer group. A new
+topology starts where `first` says, as KafkaSpout does; partitions that are added later are read
+from their first offset. The spouts read only committed transactions. Offsets that the brokers
+deleted before they were read are skipped and logged.
+Storm: org.apache.storm.kafka.spout.trident.KafkaTridentSpoutTransactional, KafkaTridentSpoutOpaque
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Unpack
+
+from sunshower.arguments import FLAG, FUNCTION, SECONDS, Instance, Rule, check_all
+from sunshower.errors import ConfigError, FailedBatch, IncompleteBatch, KafkaUnreachable
+from sunshower.kafka.consuming.batch_extents import Extent, checksum, name_of, partition_of
+from sunshower.kafka.consuming.batch_fetcher import Fetching
+from sunshower.kafka.consuming.consumer import Consumer
+from sunshower.kafka.consuming.decoding import Bad, KafkaRecord, Source, Translator
+from sunshower.kafka.consuming.lag import Standing, figures
+from sunshower.kafka.consuming.record_batch import Lot
+from sunshower.kafka.consuming.start_position import First, Since, Where, begin
+from sunshower.kafka.options import FIRST, KafkaOptions, by_metadata
+from sunshower.kafka.partitions.broker_offsets import KafkaOffsets
+from sunshower.kafka.partitions.cached_directory import RefreshedDirectory
+from sunshower.kafka.partitions.ports import Directory, Partition
+from sunshower.kafka.spout import KafkaSpout
+from sunshower.topologies.components import Context, OnStream
+from sunshower.trident.spouts.bounds import Bounds, Room
+from sunshower.trident.spouts.partitioned import (
+    OpaquePartitionedSpout,
+    Partitioned,
+    PartitionedSpout,
+)
+from sunshower.trident.spouts.port import SpoutKind
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+_LOG = logging.getLogger("sunshower.kafka")
+REST_S = 0.2
+ASKING_S = 5.0  # per batch, for finding start positions
+_LATER = 1  # after an unanswered request, the pause before the next, as a multiple of its duration
+_BY_ANYONE = (First.UNCOMMITTED_EARLIEST, First.UNCOMMITTED_LATEST)
+
+
+_RULES: dict[str, Rule] = {
+    "bounds": Instance((Bounds,), "Bounds(records=…, bytes=…, seconds=…)"),
+    "first": FIRST,
+    "until_end": FLAG,
+    "refresh_s": SECONDS,
+    "answer_s": SECONDS,
+    "directory": FUNCTION,
+    "unreadable": Instance((Callable, NoneType), "a function of a KafkaRecord and a reason"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions:
+    """The options of batch spouts. Raises ConfigError for a value out of range."""
+
+    bounds: Bounds = field(default_factory=Bounds)  # of one task's part of a batch
+    first: Where = First.UNCOMMITTED_EARLIEST  # firstPollOffsetStrategy
+    until_end: bool = False  # read up to the end that a run finds at its start, then finish
+    # How to continue in a partition that ends before the next offset; None fails the batch.
+    # EARLIEST: the topic was recreated; LATEST: its end was lost and written again.
+    shortened: First | None = None
+    refresh_s: float = 30.0  # partitionRefreshPeriodMs: new partitions and topics
+    # The time limit for reading a replayed batch: less than message_timeout_s, otherwise the batch
+    # is charged with a broker outage.
+    answer_s: float = 10.0
+    directory: Callable[[Mapping[str, Any]], Directory] = by_metadata  # called with the settings
+    # Returns a record for an undecodable message, or None to skip it; its arguments are the message
+    # as bytes and the reason. Without it such a message fails its batch.
+    unreadable: Callable[[KafkaRecord, str], Any] | None = None
+
+    def __post_init__(self) -> None:
+        check_all(self, _RULES, "BatchOptions: ")
+        if self.shortened not in (None, First.EARLIEST, First.LATEST):
+            raise ConfigError(
+                f"shortened is {self.shortened!r}; it may be First.EARLIEST, First.LATEST, or None"
+            )
+
+
+_OPTIONS = Instance((BatchOptions,), "BatchOptions(until_end=True, …)")
+
+
+class KafkaBatches(Partitioned):
+    """The base of the Kafka batch spouts; `source` takes the options of KafkaSpout."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        *,
+        options: BatchOptions | None = None,
+        **source: Unpack[Source],
+    ) -> None:
+        self.options = BatchOptions() if options is None else options
+        _OPTIONS.check("options", self.options)
+        same = KafkaOptions(first=self.options.first, refresh_s=self.options.refresh_s)
+        # It validates the arguments and determines the record type.
+        spout = KafkaSpout(settings, options=same, **source)
+        self.settings, self.subscription = spout.settings, spout.subscription
+        self.emits, self.deployment = spout.emits, spout.deployment
+        self.bounds = self.options.bounds
+        self.declared = uuid.uuid4().hex if self.options.until_end else ""
+        self._reads = spout.reads
+        self._directory: RefreshedDirectory | None = None
+        self._consumer: Consumer | None = None
+        self.skipped = self.unreadable = 0
+
+    # ---- lifecycle ------------------------------------------------------------------------------
+
+    def open(self, context: Context) -> None:
+        self._clock = context.clock
+        self._topology = f"{context.topology}-{self.deployment}"
+        self.origin = "" if self.options.first in _BY_ANYONE else self._topology
+        self._begun: dict[tuple[str, str, int | None], Extent] = {}
+        self._unanswered_s: dict[str, float] = {}  # the time of the last failed request
+        self._quiet_until_s = self._clock.now()
+        self._read: dict[Partition, Extent] = {}
+        self._committed: dict[Partition, int] = {}
+
+    def _connect(self) -> Consumer:
+        if self._consumer is None:
+            self._consumer = Consumer(self.settings)
+            self._fetching = Fetching(self._consumer)
+            self._translator = Translator(*self._reads)
+        return self._consumer
+
+    def close(self) -> None:
+        if self._directory is not None:
+            self._directory.close()
+        if self._consumer is not None:
+            self._consumer.close()
+        self._directory = self._consumer = None
+
+    def figures(self) -> dict[str, float]:
+        """The progress of its partitions (see lag.py), and the messages it could not read."""
+        standing = {
+            one: Standing(
+                self._committed.get(one),
+                self._committed.get(one, extent.first),
+                extent.end,
+                self._end(one),
+            )
+            for one, extent in self._read.items()
+        }
+        odd = {"skipped": float(self.skipped), "unreadable": float(self.unreadable)}
+        return figures(standing) | odd
+
+    def _end(self, partition: Partition) -> int | None:
+        return self._consumer.end(partition) if self._consumer else None
+
+    # ---- batches --------------------------------------------------------------------------------
+
+    def partitions(self) -> Sequence[str]:
+        """The subscribed partitions. Raises UnknownTopic, NotAuthorised, KafkaUnreachable."""
+        if self._directory is None:
+            every_s = self.options.refresh_s
+            directory = self.options.directory(self.settings)
+            self._directory = RefreshedDirectory(directory, self._clock, every_s=every_s)
+        return [name_of(one) for one in self.subscription.found(self._directory)]
+
+    def is_end(self, partition: str, metadata: Any) -> bool:
+        extent = Extent.of(metadata, partition)
+        ours = extent.until is not None and extent.run == self._bounded
+        return ours and extent.end >= (extent.until or 0)
+
+    @property
+    def _bounded(self) -> str | None:
+        """The run of the current batch; None if `until_end` is not set."""
+        return self.run if self.options.until_end else None
+
+    def committed(self, metadata: Mapping[str, Any]) -> None:
+        for name, kept in metadata.items():
+            if isinstance(kept, dict):
+                self._committed[partition_of(name)] = Extent.of(kept, name).end
+
+    def emit_all_new(self, last: Mapping[str, Any], room: Room) -> dict[str, Any]:
+        """Emit one batch of the available messages of all of a task's partitions. Raises
+        KafkaUnreachable while all brokers are down."""
+        self._connect()
+        starts = self._starts(last)
+        if not starts:
+            self._clock.sleep(min(room.seconds, REST_S))  # the interval between requests
+        self._fetching.seek({one: extent.end for one, extent in starts.items()})
+        until = {one: e.until for one, e in starts.items() if e.until is not None}
+        taken = self._fetching.take(room, until)
+        if starts and not taken:
+            self._connect().check()
+        found = {}
+        for partition, start in sorted(starts.items()):
+            messages = taken.get(partition, [])
+            first, end, until_here = start.end, self._fetching.position(partition), start.until
+            if partition in self._fetching.lost:
+                self._fetching.leave([partition])  # the next batch finds a new position
+                if not messages:
+                    first, end, until_here = self._beyond(partition, start)
+            self._emit(messages, room)
+            digest = checksum(messages) if self.kind is SpoutKind.TRANSACTIONAL else None
+            bounded = (until_here, start.run)
+            extent = Extent(first, end, self._topology, len(messages), digest, *bounded)
+            name, self._read[partition] = name_of(partition), extent
+            known = last[name] is not None and Extent.of(last[name], name) == start
+            idle = known and end == start.end and self.kind is SpoutKind.OPAQUE
+            found[name] = last[name] if idle else extent.kept()
+        return found
+
+    def _emit(self, messages: list[Message], room: Room) -> None:
+        if messages:
+            rows, odd = self._translator.records(Lot.of(messages))
+            if odd:
+                told = map(self._told, rows, messages)
+                rows = [row for row in told if row is not None]
+            room.emit(rows, sum(map(len, messages)))
+
+    def _told(self, row: Any, message: Message) -> Any:
+        """The row; for an undecodable message, the result of `unreadable`."""
+        if isinstance(row, OnStream):
+            raise FailedBatch("a batch has one stream: let translate return a record, or None")
+        if not isinstance(row, Bad):
+            return row
+        self.unreadable += 1
+        place = (message.topic() or "", message.partition() or 0, message.offset() or 0)
+        if self.options.unreadable is None:
+            raise FailedBatch(
+                f"{place[0]}[{place[1]}], offset {place[2]} cannot be read: {row.reason} "
+                f"({row.exception}). Give options=BatchOptions(unreadable=…), which makes a record "
+                "of it or passes it over"
+            )
+        record = KafkaRecord(*place, message.key(), message.value())
+        return self.options.unreadable(record, row.reason)
+
+    # ---- start positions ------------------------------------------------------------------------
+
+    def _starts(self, last: Mapping[str, Any]) -> dict[Partition, Extent]:
+        """The start position of each partition, as an extent that ends there.
+
+        Partitions whose broker does not answer are left out, so that batches continue without
+        them, and so are those for which no time is left.
+        """
+        found: dict[Partition, Extent] = {}
+        until_s = self._clock.now() + ASKING_S
+        for name in sorted(last, key=lambda name: self._unanswered_s.get(name, 0.0)):
+            if (start := self._start(name, last[name], until_s)) is not None:
+                found[partition_of(name)] = start
+        return found
+
+    def _start(self, name: str, kept: Any, until_s: float) -> Extent | None:
+        extent = None if kept is None else Extent.of(kept, name)
+        ours = (self._topology, self._bounded)
+        if extent is not None and (extent.deployment, extent.run) == ours:
+            return extent
+        partition, before = partition_of(name), None if extent is None else extent.end
+        key = (self.run, name, before)
+        if key in self._begun:  # a replayed attempt begins at the same offset
+            return self._begun[key]
+        now_s = self._clock.now()
+        if not self._quiet_until_s <= now_s < until_s:
+            return None
+        try:
+            self._begun[key] = self._first(partition, extent)
+        except KafkaUnreachable as error:
+            self._unanswered_s[name] = later_s = self._clock.now()
+            self._quiet_until_s = later_s + _LATER * (later_s - now_s)
+            _LOG.warning("%s is read later: %s", name, error)
+            return None
+        return self._begun[key]
+
+    def _first(self, partition: Partition, extent: Extent | None) -> Extent:
+        consumer, where = self._connect(), self.options.first
+        stored = None if extent is None else extent.committed
+        if stored is None and where in _BY_ANYONE:
+            stored = KafkaOffsets(consumer).read([partition]).get(partition)
+        if stored is None and name_of(partition) in self.added:
+            where = First.EARLIEST
+        earliest, latest = consumer.bounds(partition)
+        late = None
+        if isinstance(where, Since):
+            late = consumer.since(partition, where.timestamp_ms)
+        kept = where in _BY_ANYONE or (extent is not None and extent.deployment == self._topology)
+        if extent is not None and kept and extent.end > latest:
+            at = self._shortened(partition, extent.end, earliest, latest)
+            stored = extent.at(at).committed
+        start = begin(where, stored, self._topology, earliest, latest, stamped=late)
+        if start.skipped:
+            self._skip(partition, *start.skipped)
+        until = latest if self.options.until_end else None
+        return Extent(start.offset, start.offset, self._topology, until=until, run=self._bounded)
+
+    def _beyond(self, partition: Partition, start: Extent) -> tuple[int, int, int | None]:
+        """The empty extent of a batch whose next offset is out of range, as first and end; and
+        where a bounded job ends in this partition."""
+        wanted, until = start.end, start.until
+        earliest, latest = self._connect().bounds(partition)
+        if wanted < earliest:
+            self._skip(partition, wanted, earliest)
+            return wanted, earliest, until
+        if wanted <= latest:
+            return wanted, wanted, until
+        after = self._shortened(partition, wanted, earliest, latest)
+        return after, after, None if until is None else latest
+
+    def _shortened(self, partition: Partition, wanted: int, earliest: int, latest: int) -> int:
+        """The offset to continue at in a partition that ends too early. Raises FailedBatch without
+        `shortened`: reading what is there could count it twice, skipping it could lose it."""
+        said = f"{partition} ends at {latest}, and {wanted} was to be read next"
+        if self.options.shortened is None:
+            raise FailedBatch(
+                f"{said}: the topic was made anew, or has lost its end. Say which, with "
+                "options=BatchOptions(shortened=First.EARLIEST), which reads all that is there, or "
+                "First.LATEST, which goes on at the end"
+            )
+        after = earliest if self.options.shortened is First.EARLIEST else latest
+        _LOG.warning("%s; it is read from %d", said, after)
+        return after
+
+    def _skip(self, partition: Partition, first: int, end: int) -> None:
+        self.skipped += end - first
+        _LOG.warning("%s: offsets %d to %d are skipped: they are gone", partition, first, end - 1)
+
+
+class KafkaOpaque(KafkaBatches, OpaquePartitionedSpout):
+    """Batches that may have other records when they are replayed; each record is in exactly one
+    committed batch. Retention fails no batch."""
+
+
+class KafkaTransactional(KafkaBatches, PartitionedSpout):
+    """Batches that have the same records each time they are emitted."""
+
+    def emit_all_again(self, metadata: Mapping[str, Any], room: Room) -> None:
+        """Read the recorded offsets again. Raises IncompleteBatch after emitting what is whole."""
+        self._connect()
+        extents = {partition_of(name): Extent.of(one, name) for name, one in metadata.items()}
+        wanted = {one: extent for one, extent in extents.items() if extent.records_max}
+        until_s = self._clock.now() + self.options.answer_s
+
+        def is_over(silent: Collection[Partition]) -> bool:
+            late = self._clock.now() > until_s
+            if late and silent:
+                raise KafkaUnreachable(
+                    f"{', '.join(map(str, sorted(silent)))} could not be read again within "
+                    f"{self.options.answer_s:g} s, from {self.settings['bootstrap.servers']}; the "
+                    "batch is emitted again. If that goes on: do its brokers run?"
+                )
+            return late
+
+        ranges = {one: range(extent.first, extent.end) for one, extent in wanted.items()}
+        counts = {one: extent.records_max for one, extent in wanted.items()}
+        found = self._fetching.again(ranges, counts, is_over)
+        gone = []
+        for partition, messages in sorted(found.items()):
+            if said := self._missing(partition, wanted[partition], messages):
+                gone.append(said)
+            else:
+                self._emit(messages, room)
+        self._read |= extents
+        if gone:
+            raise IncompleteBatch("; ".join(gone))
+
+    def _missing(self, partition: Partition, extent: Extent, messages: list[Message]) -> str:
+        """What differs from the recorded batch; "" without a count, as in Storm's metadata."""
+        if extent.count is None:
+            return ""
+        if len(messages) == extent.count and checksum(messages) == extent.checksum:
+            return ""
+        earliest, latest = self._connect().bounds(partition)
+        return (
+            f"{partition}, offsets {extent.first} to {extent.end - 1}: the batch had "
+            f"{extent.count} records, and {len(messages)} are there now"
+            f"{'' if len(messages) != extent.count else ', which are others'}; the partition has "
+            f"{earliest} to {latest - 1}. Retention or compaction has removed them, or the topic "
+            "was made anew: keep records until their batches are committed, or use KafkaOpaque"
+        )

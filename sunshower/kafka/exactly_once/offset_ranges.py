@@ -1,0 +1,150 @@
+"""KafkaRanges: a batch spout that emits offset ranges, for consumers that read the records.
+
+For volumes that should not pass through Python: Spark reads the ranges with
+sunshower/spark_integration/tables/kafka_rows.py. This spout fetches no messages; it requests the
+first and last offset of each partition, as visible with read_committed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from sunshower.errors import IncompleteBatch, KafkaUnreachable
+from sunshower.kafka.consuming.batch_extents import Extent, name_of, partition_of
+from sunshower.kafka.exactly_once.batch_spouts import ASKING_S, REST_S, BatchOptions, KafkaBatches
+from sunshower.kafka.partitions.ports import Partition
+from sunshower.trident.spouts.bounds import Bounds, Room
+from sunshower.trident.spouts.partitioned import PartitionedSpout
+
+_LOG = logging.getLogger("sunshower.kafka")
+_BOUNDS = Bounds(records=1_000_000)
+
+
+class OffsetRange(NamedTuple):
+    """Offsets [first, end) of a partition. Some may hold no record: transaction markers and
+    compacted records."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+
+
+class KafkaRanges(KafkaBatches, PartitionedSpout):
+    """Emits an OffsetRange for each partition with new offsets; transactional: a replayed batch has
+    the same ranges.
+
+    `options.bounds.records` limits the offsets of one task's part, by default 1 million; bytes are
+    not known. A range that retention has partly deleted cannot be emitted again (IncompleteBatch);
+    records removed by compaction are not detected. Raises ConfigError.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        *,
+        topics: Collection[str] = (),
+        pattern: str | None = None,
+        partitions: Collection[Partition] = (),
+        options: BatchOptions | None = None,
+        deployment: str | None = None,
+    ) -> None:
+        super().__init__(
+            settings,
+            topics=topics,
+            pattern=pattern,
+            partitions=partitions,
+            options=options or BatchOptions(bounds=_BOUNDS),
+            deployment=deployment,
+        )
+        self.emits = OffsetRange
+        self._latest: dict[Partition, int] = {}
+        self._asked_s: dict[str, float] = {}  # the last request; the least recent one is next
+
+    def emit_all_new(self, last: Mapping[str, Any], room: Room) -> dict[str, Any]:
+        """Emit the next range of each partition, within the batch's limits."""
+        starts = self._starts(last)
+        found = self._extents(starts, room)
+        while room.seconds and all(extent.end == starts[one].end for one, extent in found.items()):
+            if found and self.options.until_end:
+                break  # all offsets up to the end are in batches
+            self._clock.sleep(min(room.seconds, REST_S))
+            found = self._extents(starts, room)
+        for partition, extent in sorted(found.items()):
+            self._emit_range(partition, extent, room)
+        return {name_of(partition): extent.kept() for partition, extent in found.items()}
+
+    def emit_all_again(self, metadata: Mapping[str, Any], room: Room) -> None:
+        """Emit the same ranges. Raises IncompleteBatch for deleted ones, after the others."""
+        gone = []
+        for name, kept in sorted(metadata.items()):
+            partition, extent = partition_of(name), Extent.of(kept, name)
+            if said := self._missing(partition, extent):
+                gone.append(said)
+            else:
+                self._emit_range(partition, extent, room)
+        if gone:
+            raise IncompleteBatch("; ".join(gone))
+
+    def _missing(self, partition: Partition, extent: Extent) -> str:
+        if extent.first == extent.end:
+            return ""
+        earliest, latest = self._connect().bounds(partition)
+        if earliest <= extent.first and extent.end <= latest:
+            return ""
+        return (
+            f"{partition}, offsets {extent.first} to {extent.end - 1}: the partition has "
+            f"{earliest} to {latest - 1} now. Retention has removed them, or the topic was made "
+            "anew: keep records until their batches are committed"
+        )
+
+    def _end(self, partition: Partition) -> int | None:
+        return self._latest.get(partition)
+
+    def _emit_range(self, partition: Partition, extent: Extent, room: Room) -> None:
+        self._read[partition] = extent
+        if extent.first < extent.end:
+            room.emit([OffsetRange(*partition, extent.first, extent.end)])
+
+    def _extents(self, starts: Mapping[Partition, Extent], room: Room) -> dict[Partition, Extent]:
+        """The extents of a batch; partitions whose broker does not answer are left out."""
+        found, waiting = dict[Partition, Extent](), dict[Partition, int]()
+        until_s = self._clock.now() + ASKING_S
+        for partition in sorted(starts, key=lambda one: self._asked_s.get(name_of(one), 0.0)):
+            if self._clock.now() >= until_s:
+                break
+            self._asked_s[name_of(partition)] = self._clock.now()
+            try:
+                found[partition], waiting[partition] = self._look(partition, starts[partition])
+            except KafkaUnreachable as error:
+                _LOG.warning("%s is read later: %s", partition, error)
+        return {
+            one: replace(found[one], end=found[one].end + count)
+            for one, count in shares(waiting, room.records).items()
+        }
+
+    def _look(self, partition: Partition, start: Extent) -> tuple[Extent, int]:
+        """An empty extent at the next offset, and the number of offsets waiting there. Raises
+        KafkaUnreachable, and FailedBatch for a partition that has become shorter."""
+        earliest, latest = self._connect().bounds(partition)
+        self._latest[partition] = latest
+        at, until = start.end, start.until
+        if not earliest <= at <= latest:  # out of range: empty in this batch, the next continues
+            _, at, until = self._beyond(partition, start)
+            latest = at
+        end = latest if until is None else min(latest, until)
+        return Extent(at, at, self._topology, until=until, run=start.run), max(end - at, 0)
+
+
+def shares(waiting: Mapping[Partition, int], limit: int) -> dict[Partition, int]:
+    """Divide `limit` equally over partitions, as far as they have offsets waiting; at least one
+    for each that has some, so that none starves."""
+    found, left = dict[Partition, int](), limit
+    few_first = sorted(waiting, key=lambda one: (waiting[one], one))
+    for place, one in enumerate(few_first):
+        found[one] = min(waiting[one], max(left // (len(few_first) - place), 1))
+        left -= found[one]
+    return found

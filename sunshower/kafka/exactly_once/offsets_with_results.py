@@ -1,0 +1,174 @@
+"""Exactly once without batches: stores offsets and results in the same transaction.
+
+    kept = OffsetsWithResults("counts.db", "words")
+    KafkaSpout(…, fields=("topic", "partition", "offset", "value"),
+               options=KafkaOptions(offsets=kept))
+    kept.bolt(count, "CREATE TABLE IF NOT EXISTS counts (word TEXT PRIMARY KEY, number INTEGER)")
+
+The spout is a KafkaSpout with at-least-once guarantee. The bolt writes the results of a batch and
+the offsets of its messages in one transaction, and drops repeats by their offsets, also after a
+crash. The spout starts at the offsets stored with the results.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+from sunshower.arguments import PATH, TEXT
+from sunshower.errors import BadOffset, TopologyError
+from sunshower.kafka.consuming.offset_intervals import Intervals
+from sunshower.kafka.options import Post
+from sunshower.kafka.partitions.ports import Committed, Offsets, Partition
+from sunshower.kafka.partitions.store_errors import using
+from sunshower.records import Schema
+from sunshower.state.sqlite_results import SqliteResults
+from sunshower.topologies.components import Bolt, Context
+
+FIELDS = ("topic", "partition", "offset")
+Write = Callable[[Any, Sequence[Any]], None]  # called with a sqlite3 connection and records
+
+
+@dataclass(frozen=True)
+class OffsetsWithResults:
+    """An `offsets` for KafkaOptions, and the bolt that belongs to it. All processes of the topology
+    must have access to the file. A topic recreated under its old name needs another `id`."""
+
+    file: str | PurePath
+    id: str
+
+    def __post_init__(self) -> None:
+        PATH.check("OffsetsWithResults: file", self.file)
+        TEXT.check("OffsetsWithResults: id", self.id)
+        # Each worker has its own working directory.
+        object.__setattr__(self, "file", Path(self.file).absolute())
+
+    def __call__(self, post: Post) -> Offsets:
+        with using(str(self.file)):
+            return _Kept(self._open())
+
+    def bolt(self, write: Write, setup: str = "") -> ResultsBolt:
+        """A bolt that calls `write(connection, records)` for each batch, never twice with the same
+        message, within a transaction that `write` must not end.
+
+        Its records need the fields topic, partition and offset, and each message is one record.
+        Group by the fields topic and partition, so that tasks do not compete for a partition.
+        `setup` is SQL that creates the tables.
+        """
+        return ResultsBolt(self, write, setup)
+
+    def _open(self) -> SqliteResults:
+        return SqliteResults(Path(self.file), self.id)
+
+
+class ResultsBolt(Bolt[Any, None]):
+    """The bolt that OffsetsWithResults.bolt returns."""
+
+    def __init__(self, kept: OffsetsWithResults, write: Write, setup: str) -> None:
+        self._kept, self._write, self._setup = kept, write, setup
+        self._source_of: Callable[[Any], Any] | None = None
+        self._done: dict[tuple[str, int], tuple[Intervals, int, int]] = {}  # …, settled, version
+        self._fresh: dict[tuple[str, int], set[int]] = {}  # the offsets of this batch
+        self._records: list[Any] = []  # the records of this batch
+
+    def check_input(self, schema: Schema) -> None:
+        """Raise an error for records without topic, partition and offset."""
+        for field in FIELDS:
+            schema.check_field(field, "a bolt that keeps offsets with its results")
+        self._source_of = schema.key(FIELDS)
+
+    def prepare(self, context: Context) -> None:
+        if self._source_of is None:
+            raise TopologyError("declare an instance of this bolt, not a function that makes one")
+        self.repeats = 0
+        self._results = self._kept._open()
+        self._results.setup(self._setup)
+        self._forget()
+
+    def process(self, record: Any) -> None:
+        """Add a record to the batch, unless its message was processed before."""
+        assert self._source_of
+        topic, partition, offset = self._source_of(record)
+        source = topic, partition
+        if source not in self._done:
+            read = self._results.read(source)
+            self._done[source] = Intervals(read.done), read.settled or 0, read.version
+        done, settled, _ = self._done[source]
+        fresh = self._fresh.setdefault(source, set())
+        if offset < settled or offset in done or offset in fresh:
+            self.repeats += 1
+        else:
+            self._records.append(record)
+            fresh.add(offset)
+
+    def flush(self) -> None:
+        """Write the batch. If that fails, nothing is written, and the batch fails."""
+        records, known = self._records, self._done
+        fresh = {source: offsets for source, offsets in self._fresh.items() if offsets}
+        if not records:
+            return
+        self._forget()  # after a failure the offsets are read again
+        new = {}
+        for source, offsets in fresh.items():
+            done, settled, version = known[source]
+            new[source] = done.from_on(settled).with_all(offsets), settled, version
+        self._results.write(
+            {source: (done.pairs, version) for source, (done, _, version) in new.items()},
+            lambda connection: self._write(connection, records),
+        )
+        for source, (done, _, version) in new.items():
+            settled = self._results.read(source).settled or 0
+            known[source] = done, settled, version + 1
+        self._done = known
+
+    def figures(self) -> dict[str, float]:
+        """The number of dropped repeats."""
+        return {"repeats": self.repeats}
+
+    def cleanup(self) -> None:
+        self._results.close()
+
+    def _forget(self) -> None:
+        self._done, self._records, self._fresh = {}, [], {}
+
+
+class _Kept:
+    """Implements the port Offsets: the spout commits `settled`, the bolt writes the rest."""
+
+    keeps_writer = False
+
+    def __init__(self, results: SqliteResults) -> None:
+        self._results = results
+        self._lock = threading.Lock()  # the commit thread writes
+
+    def read(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
+        found = {}
+        with using("offsets with results"), self._lock:
+            for partition in partitions:
+                read = self._results.read(partition)
+                if read.settled is not None:
+                    found[partition] = Committed(Intervals(read.done).after(read.settled))
+        return found
+
+    def write(self, offsets: Mapping[Partition, Committed]) -> None:
+        with using("offsets with results"), self._lock:
+            for partition, committed in offsets.items():
+                settled = self._results.read(partition).settled
+                if settled is not None and committed.offset < settled:
+                    raise BadOffset(
+                        f"{partition} is read from {committed.offset}, and all below {settled} "
+                        "was done: was the topic made anew? Then give another id"
+                    )
+            self._results.settle(
+                {partition: committed.offset for partition, committed in offsets.items()}
+            )
+
+    def write_soon(self, offsets: Mapping[Partition, Committed]) -> None:
+        return None
+
+    def close(self) -> None:
+        with self._lock:
+            self._results.close()

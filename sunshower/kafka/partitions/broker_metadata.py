@@ -1,0 +1,178 @@
+"""Lists topics, partitions and leaders from the brokers' metadata; converts librdkafka errors."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+from sunshower.arguments import Instance
+from sunshower.errors import (
+    ConfigError,
+    KafkaError,
+    KafkaUnreachable,
+    NotAuthorised,
+    UnknownTopic,
+)
+from sunshower.kafka.partitions.ports import INTERNAL_TOPICS, Partition
+from sunshower.outages import KAFKA_CODES
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin._metadata import ClusterMetadata, TopicMetadata
+
+WITHIN_S = 8.0  # the time limit of a request
+_STEP_S = 0.5  # how often a request checks whether the client was refused meanwhile
+# Brokers that all refuse connections, or cannot be resolved, for this long count as down.
+_REFUSED_S = 2.0
+_QUIET = {"log_level": 0, "topic.metadata.refresh.interval.ms": -1}  # requests on demand only
+_NOT_AUTHORISED = {
+    "_AUTHENTICATION",
+    "_SSL",
+    "SASL_AUTHENTICATION_FAILED",
+    "TOPIC_AUTHORIZATION_FAILED",
+    "CLUSTER_AUTHORIZATION_FAILED",
+    "GROUP_AUTHORIZATION_FAILED",
+}
+_UNKNOWN = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "TOPIC_EXCEPTION"}
+
+
+class KafkaDirectory:
+    """Implements the port `Directory`.
+
+    `settings` are librdkafka's: `bootstrap.servers`, and credentials where they are needed.
+    Each call answers or raises KafkaUnreachable within `answer_within_s`, which may be changed.
+    changed.
+    """
+
+    def __init__(self, settings: Mapping[str, object], *, answer_within_s: float = WITHIN_S):
+        need_client()
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        self._address = str(settings.get("bootstrap.servers", "(no bootstrap.servers)"))
+        self.answer_within_s = answer_within_s
+        self._told: list[Any] = []
+        try:
+            whole: dict[str, Any] = {**_QUIET, **settings, "error_cb": self._told.append}
+            self._client = AdminClient(whole)
+        except (KafkaException, TypeError) as error:
+            raise no_client(error) from error
+
+    def topics(self) -> frozenset[str]:
+        return frozenset(self._ask().topics) - INTERNAL_TOPICS
+
+    def partitions(self, topic: str) -> tuple[Partition, ...]:
+        return tuple(Partition(topic, number) for number in sorted(self._of(topic).partitions))
+
+    def everything(self) -> set[Partition]:
+        """The partitions of all topics visible to this client, in one request."""
+        return {
+            Partition(name, number)
+            for name, topic in self._ask().topics.items()
+            if name not in INTERNAL_TOPICS
+            for number in topic.partitions
+        }
+
+    def leaders(self, topic: str) -> dict[Partition, str | None]:
+        found = self._of(topic).partitions.items()
+        brokers = self._ask().brokers
+        address = {id: f"{one.host}:{one.port}" for id, one in brokers.items()}
+        return {Partition(topic, number): address.get(one.leader) for number, one in sorted(found)}
+
+    def close(self) -> None:
+        del self._client
+
+    def _of(self, topic: str) -> TopicMetadata:
+        found = self._ask().topics.get(topic)
+        if found is None:
+            raise self._why_not(topic)
+        if found.error:
+            raise as_ours(found.error, f"topic {topic!r}", self._address)
+        return found
+
+    def _ask(self) -> ClusterMetadata:
+        """Metadata of all topics: a request for one would create it if brokers auto-create."""
+        from confluent_kafka import KafkaException
+
+        self._told.clear()
+        left_s = self.answer_within_s
+        refused_s = left_s - _REFUSED_S  # time left when refusing brokers count as down
+        while True:
+            step_s = min(_STEP_S, left_s)
+            left_s -= step_s
+            try:
+                return self._client.list_topics(timeout=step_s)
+            except KafkaException as error:
+                self._client.poll(0)  # reported errors are more specific than the timeout
+                refusal, reason, all_away = _reported(self._told, error.args[0])
+                if refusal or left_s <= 0 or (all_away and left_s <= refused_s):
+                    raise self._ours(refusal or reason) from error
+
+    def _why_not(self, topic: str) -> KafkaError:
+        """The error for an unlisted topic: unknown, or hidden by missing authorisation."""
+        from confluent_kafka import KafkaException, TopicCollection
+
+        asked = self._client.describe_topics(
+            TopicCollection([topic]), request_timeout=self.answer_within_s
+        )
+        try:
+            asked[topic].result()
+        except KafkaException as error:
+            return as_ours(error.args[0], f"topic {topic!r}", self._address)
+        return as_ours(None, f"topic {topic!r}", self._address)  # created after it was listed
+
+    def _ours(self, error: object) -> KafkaError:
+        return as_ours(error, "the list of topics", self._address)
+
+
+SETTINGS = Instance(
+    (Mapping,), 'what librdkafka calls so, such as {"bootstrap.servers": "127.0.0.1:9092"}'
+)
+
+
+def need_client() -> None:
+    """Raise KafkaError (not retriable) if the client is not installed."""
+    if not importlib.util.find_spec("confluent_kafka"):
+        raise KafkaError(
+            "confluent_kafka, the client of Kafka, is missing: make setup EXTRAS=kafka"
+        )
+
+
+def no_client(error: Exception) -> ConfigError:
+    """The error for settings that the client rejects."""
+    said = error.args[0]
+    told = said.str() if hasattr(said, "str") else said
+    return ConfigError(f"these settings make no client of Kafka: {told}")
+
+
+def _reported(told: Collection[Any], late: object) -> tuple[object, object, bool]:
+    """Evaluate the errors the client reported: an authorisation error if there is one, the best
+    other reason, and whether all brokers are down."""
+    names = [one.name() for one in told]
+    refusal = next((one for one in told if one.name() in _NOT_AUTHORISED), None)
+    reason = next((one for one in told if one.name() in ("_TRANSPORT", "_RESOLVE")), late)
+    return refusal, reason, "_ALL_BROKERS_DOWN" in names
+
+
+def as_ours(error: Any, what: str, address: str) -> KafkaError:
+    """Convert an error of the client, adding what was requested and the address.
+
+    None means that the thing does not exist. Only retriable errors become KafkaUnreachable.
+    """
+    name = error.name() if hasattr(error, "name") else ""
+    said = f" ({error.str()})" if hasattr(error, "str") else ""
+    if name in _UNKNOWN or error is None:
+        return UnknownTopic(
+            f"there is no {what} in the Kafka at {address}{said}: create it, or correct its name"
+        )
+    if name in _NOT_AUTHORISED:
+        return NotAuthorised(
+            f"the Kafka at {address} does not let this client have {what}{said}: it wants another "
+            "credential (sasl.…, ssl.…), or a right for this one"
+        )
+    if name and name not in KAFKA_CODES and not error.retriable():
+        return KafkaError(f"the Kafka at {address} refuses {what}: {error.str()}")
+    return KafkaUnreachable(
+        f"the Kafka at {address} does not answer for {what}{said}. Is it running, and is that its "
+        "address (bootstrap.servers)?"
+    )

@@ -1,0 +1,113 @@
+"""Stores offsets in Kafka's consumer group, where all Kafka tools find them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from sunshower.errors import KafkaError, StaleGeneration
+from sunshower.kafka.consuming.consumer import ANSWER_S, Consumer
+from sunshower.kafka.partitions.broker_metadata import as_ours
+from sunshower.kafka.partitions.ports import Committed, Partition
+
+_STALE = {
+    *("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS", "FENCED_INSTANCE_ID"),
+    *("_ASSIGNMENT_LOST", "_NO_OFFSET", "_STATE", "STALE_MEMBER_EPOCH", "FENCED_MEMBER_EPOCH"),
+}
+
+
+class KafkaOffsets:
+    """Implements the port `Offsets` for the consumer's group."""
+
+    keeps_writer = True
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._what = f"the offsets of group {consumer.group!r}"
+        self._soon: deque[Future[None]] = deque()  # unanswered commits, the oldest first
+        consumer.hear_commit = self._heard
+
+    def read(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
+        from confluent_kafka import KafkaException, TopicPartition
+
+        wanted = [TopicPartition(partition.topic, partition.number) for partition in partitions]
+        if not wanted:
+            return {}
+        try:
+            answers = self._consumer.client.committed(wanted, ANSWER_S)
+        except KafkaException as error:
+            why = self._consumer.reason(error.args[0])
+            raise as_ours(why, self._what, self._consumer.address) from error
+        found = {}
+        for one in answers:
+            if one.error is not None:
+                raise as_ours(one.error, self._what, self._consumer.address)
+            if one.offset >= 0:
+                found[Partition(one.topic, one.partition)] = Committed(
+                    one.offset, one.metadata or ""
+                )
+        return found
+
+    def write(self, offsets: Mapping[Partition, Committed]) -> None:
+        client = self._consumer.client
+        self._commit(offsets, lambda wanted: client.commit(offsets=wanted, asynchronous=False))
+
+    def write_soon(self, offsets: Mapping[Partition, Committed]) -> Future[None]:
+        """Start an asynchronous commit; the future completes while the consumer is polled.
+
+        A synchronous commit blocks all other users of the client while it searches for a
+        coordinator, for 46 s and more; this one does not.
+        """
+        written: Future[None] = Future()
+        self._soon.append(written)
+        try:
+            client = self._consumer.client
+            self._commit(offsets, lambda wanted: client.commit(offsets=wanted, asynchronous=True))
+        except KafkaError as error:
+            self._soon.pop()
+            written.set_exception(error)
+        return written
+
+    def _commit(
+        self, offsets: Mapping[Partition, Committed], commit: Callable[[list[Any]], Any]
+    ) -> None:
+        from confluent_kafka import KafkaException, TopicPartition
+
+        wanted = [
+            TopicPartition(p.topic, p.number, committed.offset, committed.metadata)
+            for p, committed in offsets.items()
+        ]
+        try:
+            errors = [one.error for one in commit(wanted) or () if one.error is not None]
+        except KafkaException as error:
+            errors = [error.args[0]]
+        except RuntimeError as error:  # the consumer is closed
+            raise StaleGeneration(f"{self._what} are nobody's any more: {error}") from error
+        self._check(errors)
+
+    def _heard(self, error: Any, partitions: list[Any]) -> None:
+        """Complete the oldest unanswered commit."""
+        if not self._soon:
+            return  # the outcome of a synchronous commit
+        written = self._soon.popleft()
+        try:
+            self._check([error] * (error is not None))
+            self._check([one.error for one in partitions if one.error is not None])
+        except KafkaError as refused:
+            written.set_exception(refused)
+        else:
+            written.set_result(None)
+
+    def _check(self, errors: Sequence[Any]) -> None:
+        for refusal in errors:
+            if refusal.name() in _STALE:
+                raise StaleGeneration(
+                    f"{self._what}: partitions have changed hands meanwhile ({refusal.str()}); "
+                    "nothing is committed"
+                )
+            raise as_ours(refusal, self._what, self._consumer.address)
+
+    def close(self) -> None:
+        """Do nothing: the consumer belongs to the caller."""

@@ -1,0 +1,127 @@
+"""Reads a group's lag from the brokers.
+
+It uses a consumer: the admin client of librdkafka 2.16 crashes its process (SIGSEGV in
+rd_kafka_handle_OffsetFetch, which looks up a consumer group that an admin client does not have)
+while a group's coordinator restarts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sunshower.clock import Clock, SystemClock
+from sunshower.errors import KafkaError
+from sunshower.kafka.consuming.lag import Lag
+from sunshower.kafka.partitions.broker_metadata import KafkaDirectory, as_ours
+from sunshower.kafka.partitions.ports import Committed, Partition
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, TopicPartition
+
+WITHIN_S = 8.0  # for all requests together
+_FIRST, _NEXT = -2, -1  # special timestamps: the earliest offset, the end offset
+T = TypeVar("T")
+Left = Callable[[], float]  # the seconds left for the current request
+
+
+def lags(settings: Mapping[str, Any], group: str, topics: Collection[str] = ()) -> list[Lag]:
+    """The lag of `group` in each partition of `topics`, in order; without topics: in each
+    partition for which it has committed an offset.
+
+    Raises UnknownTopic, NotAuthorised, KafkaUnreachable, and KafkaError for a group without
+    committed offsets: all within 10 s.
+    """
+    left = _until(WITHIN_S)
+    wanted = _wanted(settings, topics, left)
+    from confluent_kafka import Consumer
+
+    address = str(settings["bootstrap.servers"])
+    own = {"group.id": group, "enable.auto.commit": False}
+    with closing(Consumer({"log_level": 0, **settings, **own})) as client:
+        what = f"group {group!r}"
+        found = _asked(lambda: _committed(client, wanted, left), what, address)
+        if not topics:
+            wanted = {*found}
+            if not wanted:
+                raise KafkaError(
+                    f"{what} has committed nothing in the Kafka at {address}: correct its name, or "
+                    "name the topics with --topic"
+                )
+        what = "the ends of partitions"
+        begins = _asked(lambda: _offsets(client, wanted, _FIRST, left), what, address)
+        ends = _asked(lambda: _offsets(client, wanted, _NEXT, left), what, address)
+    nothing = Committed(-1)
+    return [
+        Lag(
+            partition,
+            None if (at := found.get(partition, nothing)).offset < 0 else at.offset,
+            begins[partition],
+            ends[partition],
+            at.metadata,
+        )
+        for partition in sorted(wanted)
+    ]
+
+
+def _until(within_s: float, clock: Clock | None = None) -> Left:
+    """A function that returns the seconds left of `within_s` from now on, at least 0.01."""
+    clock = clock or SystemClock()
+    end_s = clock.now() + within_s
+    return lambda: max(end_s - clock.now(), 0.01)
+
+
+def _wanted(settings: Mapping[str, Any], topics: Collection[str], left: Left) -> set[Partition]:
+    """All partitions of these topics; without topics: all partitions."""
+    directory = KafkaDirectory(settings)
+    with closing(directory):
+        directory.answer_within_s = left()
+        if not topics:
+            return directory.everything()
+        wanted: set[Partition] = set()
+        for topic in topics:
+            directory.answer_within_s = left()
+            wanted.update(directory.partitions(topic))
+        return wanted
+
+
+def _committed(
+    client: Consumer, partitions: Collection[Partition], left: Left
+) -> dict[Partition, Committed]:
+    found = client.committed(_targets(partitions, 0), left())
+    return {
+        Partition(one.topic, one.partition): Committed(one.offset, one.metadata or "")
+        for one in map(_good, found)
+        if one.offset >= 0
+    }
+
+
+def _offsets(
+    client: Consumer, partitions: Collection[Partition], time: int, left: Left
+) -> dict[Partition, int]:
+    found = client.offsets_for_times(_targets(partitions, time), left())
+    return {Partition(one.topic, one.partition): one.offset for one in map(_good, found)}
+
+
+def _targets(partitions: Collection[Partition], offset: int) -> list[TopicPartition]:
+    from confluent_kafka import TopicPartition
+
+    return [TopicPartition(*partition, offset) for partition in sorted(partitions)]
+
+
+def _good(answer: TopicPartition) -> TopicPartition:
+    from confluent_kafka import KafkaException
+
+    if answer.error is not None:
+        raise KafkaException(answer.error)
+    return answer
+
+
+def _asked(ask: Callable[[], T], what: str, address: str) -> T:
+    from confluent_kafka import KafkaException
+
+    try:
+        return ask()
+    except KafkaException as error:
+        raise as_ours(error.args[0], what, address) from error

@@ -1,0 +1,113 @@
+"""Partitions, committed offsets, and the ports for finding, sharing and committing them.
+
+Directory   which partitions exist            from Kafka's metadata, or from ZooKeeper
+Sharing     which of them this task reads     by task index, a broker group, or a ZooKeeper group
+Offsets     the committed offset of each      in Kafka, in ZooKeeper in Storm's format, in SQLite
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future
+from typing import NamedTuple, Protocol
+
+INTERNAL_TOPICS = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
+)  # Kafka's own: never matched by a pattern
+
+
+class Partition(NamedTuple):
+    """A partition of a topic, ordered by topic, then by number."""
+
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.number}]"
+
+
+class Committed(NamedTuple):
+    """A committed offset: all below is settled, `offset` is the next one to read."""
+
+    offset: int
+    metadata: str = ""  # the writer: Storm's JSON with the topology's id, or nothing
+
+
+class Directory(Protocol):
+    """Lists topics and partitions."""
+
+    def topics(self) -> frozenset[str]:
+        """All topics but Kafka's internal ones. Raises KafkaUnreachable."""
+
+    def partitions(self, topic: str) -> tuple[Partition, ...]:
+        """The partitions of a topic, in order, including those without a leader: if a broker's
+        outage removed partitions, the others would be reassigned.
+
+        Raises UnknownTopic, NotAuthorised, KafkaUnreachable.
+        """
+
+    def leaders(self, topic: str) -> dict[Partition, str | None]:
+        """The broker that leads each partition, as host:port; None without a leader.
+
+        Raises what `partitions` raises.
+        """
+
+    def close(self) -> None:
+        """Close connections."""
+
+
+class Owner(Protocol):
+    """The reader of partitions: the spout. Its Sharing calls it within `look`; for broker groups
+    also while the consumer is polled or closed.
+    """
+
+    def assigned(self, partitions: Collection[Partition]) -> None:
+        """Read these, too."""
+
+    def revoked(self, partitions: Collection[Partition], *, lost: bool) -> None:
+        """Stop reading these, and drop their open messages.
+
+        Commit settled offsets before returning, unless the partitions are `lost`: then another
+        reader may have them already.
+        """
+
+
+class Sharing(Protocol):
+    """Divides partitions among the tasks and processes that read them."""
+
+    def look(self, owner: Owner) -> None:
+        """Apply due changes and report them to `owner`. Called often; never blocks for long.
+
+        Raises KafkaError for permanent errors: an unknown topic, a credential.
+        """
+
+    @property
+    def later_is_new(self) -> bool:
+        """Whether partitions assigned after the first `look` are newly created: then they are read
+        from their start. In a group another member may have read them without committing."""
+
+    def leave(self, owner: Owner) -> None:
+        """Give up all partitions: revoke them from `owner`, then release them to others."""
+
+
+class Offsets(Protocol):
+    """Stores the committed offsets of a group."""
+
+    @property
+    def keeps_writer(self) -> bool:
+        """Whether metadata are stored. If not, stored offsets count as written by the reader."""
+
+    def read(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
+        """The stored offsets; partitions without one are missing. Raises BadOffset."""
+
+    def write(self, offsets: Mapping[Partition, Committed]) -> None:
+        """Store all of these; they are stored when this returns.
+
+        Raises StaleGeneration, and stores nothing, if partitions were reassigned meanwhile.
+        """
+
+    def write_soon(self, offsets: Mapping[Partition, Committed]) -> Future[None] | None:
+        """Start a write without waiting for it; None if this store has only `write`."""
+
+    def close(self) -> None:
+        """Close connections."""

@@ -1,0 +1,70 @@
+"""Reads the last messages of a topic's partitions, to find what a previous process has written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from sunshower.errors import KafkaUnreachable
+from sunshower.kafka.partitions.broker_metadata import KafkaDirectory, as_ours
+from sunshower.kafka.partitions.ports import Partition
+from sunshower.kafka.producing.producer import Settings
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Message
+
+_WITHIN_S = 8.0  # the longest wait for a response
+_TAIL = -2000  # librdkafka's RD_KAFKA_OFFSET_TAIL(n) is this minus n
+_OWN = {
+    "group.id": "sunshower-tail",
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "earliest",  # for partitions shorter than the tail
+}
+
+
+def tails(settings: Settings, topic: str, count: int) -> Iterator[Message]:
+    """The last `count` messages of each partition, in order within each.
+
+    Fewer where offsets hold none (transaction markers, compacted records). Raises UnknownTopic,
+    NotAuthorised, KafkaUnreachable.
+    """
+    directory = KafkaDirectory(settings)
+    try:
+        partitions = directory.partitions(topic)
+    finally:
+        directory.close()
+    from confluent_kafka import Consumer, KafkaException
+
+    consumer = Consumer({"log_level": 0, **settings, **_OWN})
+    try:
+        yield from _read(consumer, partitions, count)
+    except KafkaException as error:
+        address = str(settings.get("bootstrap.servers"))
+        raise as_ours(error.args[0], f"the end of topic {topic!r}", address) from error
+    finally:
+        consumer.close()
+
+
+def _read(consumer: Consumer, partitions: tuple[Partition, ...], count: int) -> Iterator[Message]:
+    from confluent_kafka import KafkaException, TopicPartition
+
+    starts = [TopicPartition(*partition, _TAIL - count) for partition in partitions]
+    consumer.assign(starts)
+    ends = {*partitions}  # ends not reached yet; the client may report an end repeatedly
+    while ends:
+        # First without waiting: a blocking call waits for all 10,000, or for the whole timeout.
+        messages = consumer.consume(10_000, timeout=0.0) or consumer.consume(1, timeout=_WITHIN_S)
+        if not messages:
+            raise KafkaUnreachable(
+                f"the ends of {partitions[0].topic!r} cannot be read: no answer for "
+                f"{_WITHIN_S:g} s. Is a broker away that leads one of its partitions?"
+            )
+        for message in messages:
+            error = message.error()
+            if error is None:
+                yield message
+            elif error.name() == "_PARTITION_EOF":
+                ends.discard(Partition(message.topic() or "", message.partition() or 0))
+            else:
+                raise KafkaException(error)

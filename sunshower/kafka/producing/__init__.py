@@ -1,0 +1,1 @@
+"""Writes records to Kafka: idempotent producer, transactions, the Kafka bolts."""

@@ -1,0 +1,182 @@
+"""KafkaBolt: writes each record to Kafka as a message, and acks it after delivery."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from sunshower.errors import KafkaError
+from sunshower.kafka.producing.messages import Composer, Headers, Message, Part, as_bytes
+from sunshower.kafka.producing.producer import Producer, Settings, checked
+from sunshower.records import Schema
+from sunshower.topologies.components import Bolt, Collector, Context, Tuple
+from sunshower.topologies.retry import DeadLetter
+
+_ROOM_S = 0.05  # how long `flush` waits for space in the producer's queue
+_RENEW_S = 2.0  # interval of resetting the timeouts of tuples that are being delivered
+_CLOSE_S = 10.0
+_PLACE = ("topic", "partition", "offset")
+
+
+class KafkaBolt(Bolt[Any, None]):
+    """Writes each record as a message to `topic` (a name, or a function of the record).
+
+    `value` and `key` are a field's name, or a function of the record; without `value` the whole
+    record is sent as a JSON object. `headers` are pairs, or a function of the record; `partition`
+    is a function. `settings` are passed to librdkafka: `bootstrap.servers`, `security.…`,
+    `linger.ms`, `compression.type`, and so on. By default the producer is idempotent.
+
+    A record is acked when all in-sync replicas have its message. If it is refused, the tuple fails
+    with the cause; its tree does not time out during delivery. While all brokers are down the task
+    waits, and the client keeps its queue. A message not delivered within `message.timeout.ms`
+    (5 minutes) fails the tuple with the cause `unavailable`, which is not charged as an attempt.
+    A full queue causes back-pressure.
+    Replayed records may be sent twice: at least once.
+
+    Raises UnknownTopic, NotAuthorised, KafkaUnreachable, or ConfigError when it starts.
+    """
+
+    tick_s = 0.02  # polls for delivery reports while no tuples arrive
+
+    def __init__(
+        self,
+        settings: Settings,
+        topic: str | Callable[[Any], str],
+        *,
+        value: Part = None,
+        key: Part = None,
+        headers: Headers | Callable[[Any], Headers] | None = None,
+        partition: Callable[[Any], int] | None = None,
+    ) -> None:
+        self.settings, self.topic = checked(settings), topic
+        self._composer = Composer(topic, value, key, headers, partition)
+
+    @staticmethod
+    def dead_letters(settings: Settings, topic: str) -> KafkaBolt:
+        """A bolt for the stream `dead_letters` of a spout whose Retry has `dead_letters=True`.
+
+            lines.stream("dead_letters").shuffle().bolt("bury", KafkaBolt.dead_letters(…, "dead"))
+
+        The value is the whole DeadLetter as JSON, the key its message id. Headers contain the
+        cause, and for records from Kafka also `topic`, `partition`, `offset`.
+        """
+        return KafkaBolt(settings, topic, key="message_id", headers=_causes)
+
+    def check_input(self, schema: Schema) -> None:
+        """Raise an error if records lack the fields to be sent."""
+        self._composer.check(schema, f"KafkaBolt({self._name})")
+
+    def prepare(self, context: Context) -> None:
+        """Create the producer, and check the topic if it is fixed."""
+        self._clock = context.clock
+        self._hands: Collector[Any]  # the same object in each call
+        self._open: dict[int, Tuple[Any]] = {}  # unsettled tuples, by number, the oldest first
+        self._number = self._renewed = 0  # the next number; timeouts are reset below `_renewed`
+        self._renew_at_s = self._clock.now() + _RENEW_S
+        self._waiting: deque[tuple[int, Message]] = deque()  # the producer's queue was full
+        self._producer = Producer(self.settings, self._clock)
+        if isinstance(self.topic, str):
+            self._producer.check_topic(self.topic)
+
+    def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
+        """Send the record; a later `flush` or `tick` settles it. Raises KafkaUnreachable."""
+        self._hands = out
+        self._producer.check()
+        message = self._compose(tuple.record)
+        if self._waiting or not self._sent(self._number, message):
+            self._waiting.append((self._number, message))
+        self._open[self._number] = tuple
+        self._number += 1
+
+    def tick(self) -> None:
+        """Reset the timeouts of tuples in delivery; replace a producer after a fatal error. Raises
+        KafkaUnreachable while all brokers are down and tuples are open."""
+        if self._producer.fatal is not None:
+            self._begin_anew(self._producer.fatal)
+        if self._open:
+            self._producer.poll(0.0)
+            self._producer.check()
+        now = self._clock.now()
+        if now >= self._renew_at_s:
+            for number, tuple in self._open.items():
+                if number >= self._renewed:
+                    break
+                self._hands.reset_timeout(tuple)
+            self._renewed, self._renew_at_s = self._number, now + _RENEW_S
+
+    def flush(self) -> None:
+        """Process delivery reports, which ack and fail tuples. While the queue is full, wait up to
+        0.05 s: this slows down the senders."""
+        self._producer.poll(0.0)
+        self._send_waiting()
+        if self._waiting:
+            self._producer.poll(_ROOM_S)
+            self._send_waiting()
+
+    def figures(self) -> dict[str, float]:
+        """The number of undelivered tuples, and how many of them did not fit into the queue."""
+        return {"on their way": len(self._open), "without room": len(self._waiting)}
+
+    def snapshot(self) -> None:
+        """Return nothing: undelivered tuples are emitted again by their spout."""
+
+    def restore(self, state: Any) -> None:
+        """Do nothing: there is no state."""
+
+    def cleanup(self) -> None:
+        """Wait until all messages are delivered, 10 s at most."""
+        self._producer.flush(_CLOSE_S)
+
+    def _compose(self, record: Any) -> Message:
+        return self._composer.compose(record)
+
+    def _sent(self, number: int, message: Message) -> bool:
+        return self._producer.send(message, partial(self._delivered, number))
+
+    def _send_waiting(self) -> None:
+        while self._waiting:
+            number, message = self._waiting[0]
+            try:
+                if not self._sent(number, message):
+                    return
+            except KafkaError as error:
+                self._settle(number, error)
+            self._waiting.popleft()
+
+    def _delivered(self, number: int, error: Any, message: Any) -> None:
+        """Process the client's delivery report; called within `poll`."""
+        if error is None:
+            self._settle(number, None)
+        else:
+            self._settle(number, self._producer.ours(error, message))
+
+    def _settle(self, number: int, error: KafkaError | None) -> None:
+        self._tell(self._open.pop(number), error)
+
+    def _tell(self, tuple: Tuple[Any], error: KafkaError | None) -> None:
+        if error is None:
+            self._hands.ack(tuple)
+        else:
+            self._hands.fail(tuple, error)
+
+    def _begin_anew(self, fatal: KafkaError) -> None:
+        """After a fatal error: fail all open tuples, and create a new producer."""
+        self._producer.abandon()
+        self._waiting.clear()
+        for number in list(self._open):
+            self._settle(number, fatal)
+        self._producer = Producer(self.settings, self._clock)
+
+    @property
+    def _name(self) -> str:
+        return self.topic if isinstance(self.topic, str) else "a topic by record"
+
+
+def _causes(letter: DeadLetter) -> Headers:
+    told = ("spout", "cause", "component", "reason", "exception", "attempts")
+    pairs = [(name, getattr(letter, name)) for name in told]
+    if isinstance(letter.message_id, tuple | list) and len(letter.message_id) == len(_PLACE):
+        pairs += zip(_PLACE, letter.message_id, strict=True)  # the id of a KafkaSpout's message
+    return [(name, as_bytes(value)) for name, value in pairs]

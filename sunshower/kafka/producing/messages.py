@@ -1,0 +1,108 @@
+"""Composes messages from records: topic, key, value, headers, partition."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Mapping
+from types import NoneType
+from typing import Any, NamedTuple, TypeAlias
+
+from sunshower.arguments import Instance
+from sunshower.errors import RecordMismatch
+from sunshower.records import Schema
+
+Part: TypeAlias = str | Callable[[Any], Any] | None  # a field's name, or a function of the record
+Header: TypeAlias = tuple[str, bytes | str | None]
+Headers: TypeAlias = Mapping[str, bytes | str | None] | Iterable[Header]
+
+
+_TOPIC = Instance((str, Callable), "a name, or a function of the record")
+_PART = Instance((str, Callable, NoneType), "a field's name, or a function of the record")
+_HEADERS = Instance((Iterable, Callable, NoneType), "pairs, or a function of the record")
+_PARTITION = Instance((Callable, NoneType), "a function of the record")
+
+
+class Message(NamedTuple):
+    """A message to send; `partition` −1: the client chooses by the key, or any without one."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None = None
+    headers: list[Header] | None = None
+    partition: int = -1
+
+
+class Composer:
+    """Makes messages of records.
+
+    `value` and `key` are a field's name, or a function of the record; without a `value` the whole
+    record is sent as a JSON object. bytes are sent unchanged, text as UTF-8, None as null (a
+    tombstone in a compacted topic), anything else as JSON. `topic`, `headers` and `partition` may
+    be functions of the record, too.
+    """
+
+    def __init__(
+        self,
+        topic: str | Callable[[Any], str],
+        value: Part = None,
+        key: Part = None,
+        headers: Headers | Callable[[Any], Headers] | None = None,
+        partition: Callable[[Any], int] | None = None,
+    ) -> None:
+        _TOPIC.check("topic", topic)
+        for name, part in (("value", value), ("key", key)):
+            _PART.check(name, part)
+        _HEADERS.check("headers", headers)
+        _PARTITION.check("partition", partition)
+        self._topic = topic
+        self._value, self._key = value, key
+        self._headers = headers if callable(headers) else _listed(headers)
+        self._partition = partition
+
+    def check(self, schema: Schema, where: str) -> None:
+        """Check that records have the fields. Raises UnknownField, RecordMismatch."""
+        if schema.type is tuple and not (callable(self._value) and not isinstance(self._key, str)):
+            raise RecordMismatch(
+                f"{where}: plain tuples do not carry their names; give value= and key= as "
+                "functions of the record, or send a NamedTuple"
+            )
+        for part in (self._value, self._key):
+            if isinstance(part, str):
+                schema.check_field(part, where)
+
+    def compose(self, record: Any) -> Message:
+        """The message of a record. Raises what the functions raise, and TypeError or ValueError
+        for a value that JSON cannot represent."""
+        topic = self._topic if isinstance(self._topic, str) else self._topic(record)
+        value = _named(record) if self._value is None else part_of(record, self._value)
+        headers = _listed(self._headers(record)) if callable(self._headers) else self._headers
+        partition = -1 if self._partition is None else self._partition(record)
+        key = None if self._key is None else as_bytes(part_of(record, self._key))
+        return Message(topic, as_bytes(value), key, headers, partition)
+
+
+def as_bytes(value: Any) -> bytes | None:
+    """Encode a key, value or header."""
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+
+
+def part_of(record: Any, part: Part) -> Any:
+    """A field of a record, or the result of a function of it."""
+    return part(record) if callable(part) else getattr(record, str(part))
+
+
+def _named(record: Any) -> dict[str, Any]:
+    if isinstance(record, tuple):
+        return dict(zip(record._fields, record, strict=True))  # type: ignore[attr-defined]
+    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
+
+
+def _listed(headers: Headers | None) -> list[Header] | None:
+    if headers is None:
+        return None
+    return list(headers.items() if isinstance(headers, Mapping) else headers)

@@ -1,0 +1,182 @@
+"""Wraps the confluent_kafka producer: idempotent, with bounded blocking and our own errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from sunshower.clock import Clock, SystemClock
+from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable
+from sunshower.kafka.connection import Connection
+from sunshower.kafka.partitions.broker_metadata import (
+    SETTINGS,
+    KafkaDirectory,
+    as_ours,
+    need_client,
+)
+from sunshower.kafka.producing.messages import Header, Message
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError as Refusal
+    from confluent_kafka import Message as Sent
+    from confluent_kafka import Producer as Client
+
+Settings: TypeAlias = Mapping[str, Any]  # librdkafka's, such as bootstrap.servers
+Delivered: TypeAlias = Callable[["Refusal | None", "Sent"], None]
+
+# The message limit exceeds what a spout keeps open, so that bytes are the effective limit. With
+# idempotence the client retries in order and without duplicates until message.timeout.ms expires.
+_USUAL = {
+    "enable.idempotence": True,
+    "queue.buffering.max.messages": 200_000,
+    "queue.buffering.max.kbytes": 128 << 10,
+    "topic.metadata.propagation.max.ms": 5_000,
+    "log_level": 0,  # errors are raised, or reported for the message that they concern
+}
+TOO_LARGE = {"MSG_SIZE_TOO_LARGE", "INVALID_MSG_SIZE", "RECORD_LIST_TOO_LARGE"}
+_NOT_DELIVERED = {"_MSG_TIMED_OUT", "_PURGE_QUEUE", "_PURGE_INFLIGHT"}
+_UNKNOWN_S = 5.0  # how long a failed topic lookup is not repeated: a lookup may take longer
+_NO_HEADERS: list[Header] = []
+
+
+class Producer:
+    """Sends messages and reports their delivery.
+
+    Raises ConfigError for invalid settings, KafkaError if confluent_kafka is missing.
+    """
+
+    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+        self.settings = dict(settings)
+        self.address = str(settings.get("bootstrap.servers", "(no bootstrap.servers)"))
+        self.fatal: KafkaError | None = None  # if set, this producer can send nothing any more
+        self._connection = Connection(self.settings)
+        self._known: dict[str, int] = {}  # the partition counts of topics
+        self._clock = clock or SystemClock()
+        self._unknown: dict[str, tuple[float, KafkaError]] = {}  # when to retry, and the error
+        self._client, self._refusals = make_client(self.settings, self._hear_error)
+        self._produce: Callable[..., None] = self._client.produce
+
+    def check_topic(self, topic: str) -> int:
+        """The number of partitions of a topic at the first lookup. Raises UnknownTopic,
+        NotAuthorised, KafkaUnreachable within 10 s, then for 5 s the same error at once."""
+        if topic in self._known:
+            return self._known[topic]
+        now = self._clock.now()
+        self._unknown = {name: one for name, one in self._unknown.items() if now < one[0]}
+        if topic in self._unknown:
+            raise self._unknown[topic][1]
+        directory = KafkaDirectory(self.settings)
+        try:
+            self._known[topic] = len(directory.partitions(topic))
+        except KafkaError as error:
+            self._unknown[topic] = self._clock.now() + _UNKNOWN_S, error
+            raise
+        finally:
+            directory.close()
+        return self._known[topic]
+
+    def check(self) -> None:
+        """Raise KafkaUnreachable if all brokers are down."""
+        self._connection.check()
+
+    def send(self, message: Message, delivered: Delivered | None = None) -> bool:
+        """Queue a message; False if the queue is full.
+
+        `delivered` is called once, within a later `poll`, `flush` or `abandon`: with None when all
+        in-sync replicas have the message, else with an error for `ours`. Raises KafkaError for
+        messages that can never be sent.
+        """
+        topic, value, key, headers, partition = message
+        if topic not in self._known:
+            self.check_topic(topic)
+        try:
+            self._produce(
+                topic, value, key, partition, on_delivery=delivered, headers=headers or _NO_HEADERS
+            )
+        except BufferError:
+            return False
+        except self._refusals as error:
+            raise self.ours(error.args[0], message) from error
+        return True
+
+    def poll(self, seconds: float = 0.0) -> None:
+        """Process delivery reports, waiting up to `seconds` for the first one."""
+        self._client.poll(seconds)
+
+    def flush(self, seconds: float) -> int:
+        """Wait until all messages are delivered or failed; returns how many are left."""
+        return self._client.flush(seconds)
+
+    def __len__(self) -> int:
+        return len(self._client)
+
+    def abandon(self) -> None:
+        """Discard all undelivered messages and report them as failed."""
+        self._connection.close()
+        self._client.purge()
+        self._client.flush(1.0)
+
+    def let_go(self) -> None:
+        """Drop the client with its threads, connections and all queued messages."""
+        self._connection.close()
+        self._client = self._produce = None  # type: ignore[assignment]  # it refers to this object
+
+    def ours(self, error: Refusal, about: Message | Sent | str) -> KafkaError:
+        """Convert an error of the client; `about` is the message or the operation it concerns."""
+        if isinstance(about, str):
+            return as_ours(error, about, self.address)
+        topic, value = _of(about)
+        if error.name() in TOO_LARGE:
+            return KafkaError(
+                f"a message of {len(value or b''):,} bytes for topic {topic!r} is larger than the "
+                f"Kafka at {self.address} takes, or this client ({error.str()}): raise "
+                "message.max.bytes here, max.message.bytes there"
+            )
+        if error.name() in _NOT_DELIVERED:
+            return KafkaUnreachable(
+                f"a message for topic {topic!r} was not delivered in time by the Kafka at "
+                f"{self.address} ({error.str()}): no broker that leads its partition has answered"
+            )
+        return as_ours(error, f"topic {topic!r}", self.address)
+
+    def _hear_error(self, error: Refusal) -> None:
+        self._connection.hear(error)
+        if error.fatal():
+            self.fatal = KafkaError(
+                f"the producer for the Kafka at {self.address} cannot go on: {error.str()}"
+            )
+
+
+def _of(message: Message | Sent) -> tuple[str | None, bytes | None]:
+    if isinstance(message, Message):
+        return message.topic, message.value
+    return message.topic(), message.value()
+
+
+def checked(settings: Settings) -> dict[str, Any]:
+    """A copy of the settings. Raises ConfigError if they are invalid for any broker."""
+    SETTINGS.check("settings", settings)
+    if not settings.get("bootstrap.servers"):
+        raise ConfigError(
+            'the settings lack bootstrap.servers, such as {"bootstrap.servers": "127.0.0.1:9092"}'
+        )
+    return dict(settings)
+
+
+def make_client(
+    settings: Settings, hear_error: Callable[[Any], None]
+) -> tuple[Client, type[Exception]]:
+    """A client with our defaults, which `settings` override, and the exception type it raises.
+
+    Raises the errors of Producer.
+    """
+    need_client()
+    checked(settings)
+    from confluent_kafka import KafkaException
+    from confluent_kafka import Producer as Client
+
+    try:
+        client = Client({**_USUAL, **settings, "error_cb": hear_error})
+    except KafkaException as error:
+        raise ConfigError(f"these settings make no producer: {error.args[0].str()}") from error
+    return client, KafkaException

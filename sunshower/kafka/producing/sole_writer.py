@@ -1,0 +1,133 @@
+"""SoleWriterBolt: as the only writer of a topic, it sends no message again that has arrived."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from sunshower.errors import KafkaError
+from sunshower.kafka.exactly_once.key_cache import Seen
+from sunshower.kafka.partitions.topic_ends import tails
+from sunshower.kafka.producing.kafka_bolt import KafkaBolt
+from sunshower.kafka.producing.messages import Headers, Message, Part, as_bytes, part_of
+from sunshower.kafka.producing.producer import TOO_LARGE, Settings
+from sunshower.records import Schema
+from sunshower.topologies.components import Collector, Context, Tuple
+
+ID_HEADER = "id"
+_SILENCE_S = 5.0  # after a failed attempt to read the topic, before the next one
+
+
+class SoleWriterBolt(KafkaBolt):
+    """A KafkaBolt that sends each `id` once, also if its record is replayed after a crash.
+
+    Each message carries its id (a field's name, or a function of the record) in the header `id`.
+    At its start the bolt reads the last `memory` messages of each partition of the topic, so it
+    knows by their ids which messages of the previous process have arrived; it also remembers the
+    ids it sends. A record with a known id is acked and dropped. After a message that was not
+    confirmed, because of a timeout or a fatal error of the producer, it reads the topic again
+    before it sends the next one: the message may have arrived all the same.
+
+    This requires that nothing else writes to the topic, that `memory` exceeds the messages in
+    delivery (`spout_pending`) plus those that other tasks of the bolt write while one is down, and
+    that repeats reach the same task: group by the fields that the id is made of.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        topic: str,
+        *,
+        id: Part,
+        memory: int = 100_000,
+        value: Part = None,
+        key: Part = None,
+        headers: Headers | Callable[[Any], Headers] | None = None,
+        partition: Callable[[Any], int] | None = None,
+    ) -> None:
+        super().__init__(
+            settings, topic, value=value, key=key, headers=headers, partition=partition
+        )
+        self._target, self._id, self._memory = topic, id, Seen(memory).memory
+
+    def check_input(self, schema: Schema) -> None:
+        """Raise an error if records lack the fields to be sent, or those of the id."""
+        super().check_input(schema)
+        if isinstance(self._id, str):
+            schema.check_field(self._id, f"SoleWriterBolt({self.topic})")
+
+    def prepare(self, context: Context) -> None:
+        """Read the ids that have arrived so far."""
+        super().prepare(context)
+        self.repeats = 0  # dropped records
+        self._ids: dict[int, bytes] = {}  # of messages in delivery, by number
+        self._repeated: dict[bytes, list[Tuple[Any]]] = {}  # repeats of messages in delivery
+        self._unsure = False  # unconfirmed messages may have arrived
+        self._silence: KafkaError | None = None  # the error of the last attempt to read the topic
+        self._ask_s = 0.0  # the time of the next attempt
+        partitions = self._producer.check_topic(self._target)
+        self._arrived = Seen(
+            self._memory * partitions, _ids(self.settings, self._target, self._memory)
+        )
+
+    def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
+        """Send the record, unless its id is known."""
+        if self._unsure:
+            self._read_again()
+        id = as_bytes(part_of(tuple.record, self._id)) or b""
+        if id in self._arrived:
+            self.repeats += 1
+            out.ack(tuple)
+        elif id in self._repeated:  # settled together with the message in delivery
+            self.repeats += 1
+            self._repeated[id].append(tuple)
+        else:
+            self._ids[self._number], self._repeated[id] = id, []
+            try:
+                super().execute(tuple, out)
+            except Exception:
+                del self._repeated[self._ids.pop(self._number)]
+                raise
+
+    def figures(self) -> dict[str, float]:
+        """The figures of KafkaBolt, and the number of dropped records."""
+        return super().figures() | {"repeats": self.repeats}
+
+    def _compose(self, record: Any) -> Message:
+        message = super()._compose(record)
+        id = (ID_HEADER, as_bytes(part_of(record, self._id)) or b"")
+        return message._replace(headers=[*(message.headers or ()), id])
+
+    def _delivered(self, number: int, error: Any, message: Any) -> None:
+        self._unsure |= error is not None and error.name() not in TOO_LARGE
+        super()._delivered(number, error, message)
+
+    def _begin_anew(self, fatal: KafkaError) -> None:
+        self._unsure = True
+        super()._begin_anew(fatal)
+
+    def _read_again(self) -> None:
+        """Read which messages have arrived. Raises KafkaError; after a failure it raises the same
+        error for 5 s without a request, because a request may take seconds."""
+        if self._silence is not None and self._clock.now() < self._ask_s:
+            raise self._silence
+        try:
+            self._arrived.add(_ids(self.settings, self._target, self._memory))
+        except KafkaError as error:
+            self._silence, self._ask_s = error, self._clock.now() + _SILENCE_S
+            raise
+        self._unsure, self._silence = False, None
+
+    def _settle(self, number: int, error: KafkaError | None) -> None:
+        id = self._ids.pop(number)
+        if error is None:
+            self._arrived.add([id])
+        super()._settle(number, error)
+        for tuple in self._repeated.pop(id):
+            self._tell(tuple, error)
+
+
+def _ids(settings: Settings, topic: str, count: int) -> Iterator[bytes]:
+    for message in tails(settings, topic, count):
+        if (id := as_bytes(dict(message.headers() or ()).get(ID_HEADER))) is not None:
+            yield id

@@ -1,0 +1,1 @@
+"""Kafka's metadata and consumer groups in ZooKeeper, as used up to Kafka 3."""

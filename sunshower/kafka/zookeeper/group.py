@@ -1,0 +1,371 @@
+"""Shares partitions in a consumer group in ZooKeeper, the protocol of Kafka's old consumer.
+
+/consumers/<group>/ids/<member>              ephemeral: a member and its subscription
+/consumers/<group>/owners/<topic>/<p>        ephemeral: the thread that reads the partition, as text
+
+    OUT ──joins──▶ LOOKING ──view──▶ RELEASING ──▶ CLAIMING ──all claimed──▶ STEADY
+                      ▲                                │ another member owns it │
+                      └──── members or partitions changed, or a claim waits ────┘
+    session lost, or suspended for too long: this member owns nothing any more ──▶ OUT
+
+Each member decides by itself, from the members and partitions it sees, by a deterministic rule.
+Two members may see different states and disagree: then one finds the other's owner node, waits,
+and looks again. A member reads a partition only while its own owner node exists, so a partition
+has one reader, whatever the members see. A member withdraws a claim in one step with a check of
+its own member node: a session that ends meanwhile removes no claim of another member. Reading
+continues for partitions that keep their owner.
+
+To avoid a herd effect, each member watches one node, the list of members. It reads the list after
+a random delay that grows with the group, which merges changes and spreads requests, and it reads
+only the nodes of new members. Owner nodes are polled by those that wait for them, not watched.
+"""
+
+from __future__ import annotations
+
+import logging
+import operator
+import re
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+from typing import Any, NamedTuple
+
+from sunshower.clock import Clock
+from sunshower.errors import (
+    KafkaUnreachable,
+    NodeExists,
+    NotAuthorised,
+    StoreForbidden,
+    StoreUnreachable,
+)
+from sunshower.kafka.partitions.assignment import (
+    Streams,
+    Thread,
+    ThreadAssignment,
+    by_range_of_threads,
+)
+from sunshower.kafka.partitions.ports import Directory, Owner, Partition
+from sunshower.kafka.zookeeper.members import STATIC, Member
+from sunshower.state.tree import Session, Tree, Watch
+
+_log = logging.getLogger(__name__)
+
+Rule = Callable[[Collection[Partition], Streams], ThreadAssignment]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """Delays and time limits, in seconds."""
+
+    spread_s: float = 0.1  # the maximal random delay before members are read …
+    spread_each_s: float = 0.001  # … plus this for each member
+    look_every_s: float = 30.0  # also without a notification
+    claim_again_s: float = 0.1  # before a blocked claim is retried; doubled each time …
+    claim_again_max_s: float = 2.0  # … up to this
+    # A session without contact to the store may expire without a notification. kazoo notices
+    # silence after two thirds of the session timeout: this is the last third of the default, 10 s.
+    suspended_max_s: float = 3.0
+
+
+class _View(NamedTuple):
+    """The input of the assignment rule."""
+
+    members: dict[str, Member]
+    partitions: tuple[Partition, ...]  # of the subscribed topics
+
+
+class ZooKeeperGroup:
+    """Implements the port `Sharing`: a member with a number of stream threads; `topics` are names
+    or a pattern.
+
+    `tree` and `chance` must belong to this member alone: the tree's session is the membership, and
+    `chance` makes its name unique. `leave` closes the tree, for good. Every look asks `directory`:
+    use one with a cache (`RefreshedDirectory`). `wall` returns seconds since 1970; `where`
+    identifies the ZooKeeper and its user, for stores that check the member node when they write.
+    """
+
+    later_is_new = False
+
+    def __init__(
+        self,
+        tree: Tree,
+        group: str,
+        topics: Collection[str] | re.Pattern[str],
+        directory: Directory,
+        clock: Clock,
+        chance: Random,
+        *,
+        streams: int = 1,
+        rule: Rule = by_range_of_threads,
+        patience: Patience | None = None,
+        host: str | None = None,
+        wall: Callable[[], float] = time.time,
+        where: object = None,
+    ) -> None:
+        self.where = where
+        self._tree = tree
+        self._home = f"/consumers/{group}"
+        self._directory = directory
+        self._clock = clock
+        self._chance = chance
+        self._me = Member.reading(topics, streams)
+        self._rule = rule
+        self._patience = patience or Patience()
+        self._group = group
+        self._host = host or socket.gethostname()
+        self._wall = wall
+        self._events: deque[tuple[Session, float]] = deque()  # with the time of the event
+        tree.listen(lambda session: self._events.append((session, clock.now())))
+        self._name = ""  # in this session; "" outside the group
+        self._watch: Watch | None = None
+        self._changed = False  # set by the watch's thread
+        self._look_s = 0.0  # the time of the next read of the members
+        self._suspended_s: float | None = None
+        self._members: dict[str, Member] = {}
+        self._topics: frozenset[str] | None = None  # at the last look; of these …
+        self._wanted: tuple[str, ...] = ()  # … we read these
+        self._seen: list[Any] = []  # the input of the last decision: compared by identity
+        self._decided: tuple[_View, dict[Partition, Thread]] | None = None
+        self._mine: dict[Partition, Thread] = {}  # assigned to this member
+        self._held: set[Partition] = set()  # what `owner` reads
+        self._nodes: dict[Partition, Thread] = {}  # owner nodes that this member may have
+        self._remains: set[str] = set()  # nodes that may be left of former names
+        self._claim_s = 0.0
+        self._claim_again_s = self._patience.claim_again_s
+
+    @property
+    def waiting(self) -> frozenset[Partition]:
+        """Partitions assigned to this member that another member still owns."""
+        return frozenset(self._mine.keys() - self._held)
+
+    def member(self) -> str:
+        """The path of this member's node; outside the group, one that never exists."""
+        return f"{self._home}/ids/{self._name or '-'}"
+
+    def owns(self, partition: Partition) -> bool:
+        """Whether the owner node is this member's, read now. Raises StoreUnreachable."""
+        node = self._tree.get(self._owner(partition))
+        thread = self._nodes.get(partition)
+        return thread is not None and node is not None and node.value == str(thread).encode()
+
+    def look(self, owner: Owner) -> None:
+        now_s = self._clock.now()
+        was_reading = bool(self._held)
+        self._hear(owner, now_s)
+        if self._suspended_s is not None:
+            self._check_patience(now_s, was_reading)
+            return
+        try:
+            self._step(owner, now_s)
+        except StoreForbidden as error:
+            raise NotAuthorised(f"the group at {self._home} cannot be joined: {error}") from error
+        except StoreUnreachable as error:
+            if not was_reading:
+                raise KafkaUnreachable(f"{self._home} cannot be joined: {error}") from error
+            self._claim_s = self._look_s = now_s + self._patience.claim_again_max_s
+
+    def leave(self, owner: Owner) -> None:
+        try:
+            self._hear(owner, self._clock.now())
+            self._revoke(owner, self._held, lost=False)
+            self._mine = {}
+            if self._name:
+                with suppress(StoreUnreachable):  # then the nodes end with the session
+                    self._sweep()
+                    self._release()
+                    self._tree.withdraw(self.member())
+        finally:
+            self._tree.close()
+
+    def _step(self, owner: Owner, now_s: float) -> None:
+        if not self._watch:
+            self._watch = self._tree.watch(f"{self._home}/ids", self._tell)
+        if not self._name:
+            self._join(now_s)
+        self._sweep()
+        self._notice(now_s)
+        if now_s >= self._look_s:
+            self._read_members(now_s)
+            if self._name not in self._members:  # another client has removed the node
+                self._lose(owner)
+        if self._name in self._members:  # else the members were not read since joining
+            self._decide()
+            gone = {one for one in self._held if self._mine.get(one) != self._nodes[one]}
+            self._revoke(owner, gone, lost=False)
+            self._release()
+            if now_s >= self._claim_s:
+                self._claim(owner, now_s)
+
+    # ---- the session ----------------------------------------------------------------------------
+
+    def _hear(self, owner: Owner, now_s: float) -> None:
+        while self._events:
+            session, since_s = self._events.popleft()
+            if session is Session.CONNECTED:
+                self._suspended_s = None
+                self._changed = True
+            else:
+                self._suspended_s = since_s
+            if session is Session.LOST:
+                self._lose(owner)
+        if self._is_cut(now_s):
+            self._revoke(owner, self._held, lost=True)  # our nodes may still exist
+
+    def _is_cut(self, now_s: float) -> bool:
+        """Whether the store has been silent for too long to rely on our nodes."""
+        since_s = self._suspended_s
+        return since_s is not None and now_s - since_s >= self._patience.suspended_max_s
+
+    def _check_patience(self, now_s: float, was_reading: bool) -> None:
+        """Raise KafkaUnreachable while nothing may be read; but not in the call that revokes the
+        partitions, so that the owner can report that first."""
+        if self._is_cut(now_s) and not was_reading:
+            raise KafkaUnreachable(
+                f"the store of the group at {self._home} has not been heard of for "
+                f"{now_s - (self._suspended_s or 0.0):.0f} s: nothing is read until it is back"
+            )
+
+    def _lose(self, owner: Owner) -> None:
+        """The session has ended. Later operations under the old name ran in a new session."""
+        self._revoke(owner, self._held, lost=True)
+        if self._name:
+            self._remains.add(self.member())
+        self._remains |= {self._owner(partition) for partition in self._nodes}
+        self._nodes = {}
+        self._name = ""
+        self._mine = {}
+
+    # ---- the members ----------------------------------------------------------------------------
+
+    def _join(self, now_s: float) -> None:
+        """Create a member node with a name that no other session has used."""
+        millis = int(self._wall() * 1000)
+        name = f"{self._group}_{self._host}-{millis}-{self._chance.getrandbits(32):08x}"
+        path = f"{self._home}/ids/{name}"
+        self._remains.add(path)  # until the creation is confirmed
+        self._tree.create(path, self._me.written(millis), ephemeral=True)
+        self._remains.remove(path)
+        self._name = name
+        self._decided = None
+        self._changed = False
+        self._look_s = now_s + self._a_while()
+
+    def _tell(self) -> None:
+        self._changed = True
+
+    def _notice(self, now_s: float) -> None:
+        """After a notification, schedule the next look earlier."""
+        if self._changed:
+            self._changed = False
+            self._look_s = min(self._look_s, now_s + self._a_while())
+
+    def _a_while(self) -> float:
+        patience = self._patience
+        return self._chance.uniform(
+            0, patience.spread_s + patience.spread_each_s * len(self._members)
+        )
+
+    def _read_members(self, now_s: float) -> None:
+        path = f"{self._home}/ids"
+        found: dict[str, Member] = {}
+        for name in self._tree.children(path):
+            if name in self._members:
+                found[name] = self._members[name]  # a member's node never changes
+            elif node := self._tree.get(f"{path}/{name}"):
+                found[name] = Member.read(node.value, f"{path}/{name}")
+        self._members = found
+        self._look_s = now_s + self._patience.look_every_s + self._a_while()
+
+    # ---- assignment -----------------------------------------------------------------------------
+
+    def _decide(self) -> None:
+        """Compute the assignment; nothing to do if all inputs are the same objects as before."""
+        topics = self._directory.topics()
+        if topics is not self._topics:
+            self._topics, self._wanted = topics, self._wanted_of(topics)
+        by_topic = [self._directory.partitions(topic) for topic in self._wanted]
+        seen = [self._members, topics, *by_topic]
+        known = len(seen) == len(self._seen) and all(map(operator.is_, seen, self._seen))
+        if self._decided is None or not known:
+            partitions = sorted(one for some in by_topic for one in some)
+            view = _View(self._members, tuple(partitions))
+            if self._decided is None or self._decided[0] != view:
+                self._decided = view, self._assigned(view, topics | {*self._wanted})
+                self._claim_s, self._claim_again_s = 0.0, self._patience.claim_again_s
+            self._seen = seen
+        self._mine = self._decided[1]
+
+    def _wanted_of(self, topics: Collection[str]) -> tuple[str, ...]:
+        """The topics that this member reads."""
+        if self._me.pattern == STATIC:
+            return (*self._me.subscription,)
+        return (*self._me.streams(topics),)
+
+    def _assigned(self, view: _View, topics: Collection[str]) -> dict[Partition, Thread]:
+        streams = {name: member.streams(topics) for name, member in view.members.items()}
+        assigned = self._rule(view.partitions, streams)
+        mine = {thread: some for thread, some in assigned.items() if thread.member == self._name}
+        for thread in (thread for thread, some in mine.items() if not some):
+            _log.warning("%s gets none of the partitions of %s: it is idle", thread, self._home)
+        return {one: thread for thread, some in mine.items() for one in some}
+
+    def _release(self) -> None:
+        """Withdraw owner nodes of partitions assigned to others, or to another thread of ours."""
+        for partition, thread in [*self._nodes.items()]:
+            if self._mine.get(partition) != thread:
+                self._tree.withdraw(self._owner(partition), self.member())
+                if self._tree.get(self.member()) is None:  # then the node may still exist
+                    self._remains.add(self._owner(partition))
+                del self._nodes[partition]
+
+    def _claim(self, owner: Owner, now_s: float) -> None:
+        gained: set[Partition] = set()
+        blocked = False
+        for partition, thread in sorted(self._mine.items()):
+            if partition not in self._held:
+                taken = self._take(partition, thread)
+                gained |= {partition} if taken else set()
+                blocked |= not taken
+        if any(session is Session.LOST for session, _ in [*self._events]):
+            return  # the session may have ended in between: the next look handles new nodes
+        if gained:
+            owner.assigned(gained)  # if it raises, the next look tries again
+            self._held |= gained
+        if blocked:  # the owner may see another state: read the members again, too
+            self._claim_s = now_s + self._claim_again_s * self._chance.uniform(0.5, 1)
+            self._look_s = min(self._look_s, self._claim_s)
+            again_s = self._claim_again_s * 2
+            self._claim_again_s = min(again_s, self._patience.claim_again_max_s)
+
+    def _take(self, partition: Partition, thread: Thread) -> bool:
+        path, value = self._owner(partition), str(thread).encode()
+        self._nodes[partition] = thread  # the node may exist even if no answer arrives
+        try:
+            self._tree.create(path, value, ephemeral=True)
+        except NodeExists:
+            node = self._tree.get(path)
+            if node is None or node.value != value:
+                del self._nodes[partition]
+                return False  # a node of an earlier attempt would have our name
+        return True
+
+    def _revoke(self, owner: Owner, partitions: Collection[Partition], *, lost: bool) -> None:
+        if partitions:
+            gone = frozenset(partitions)
+            self._held -= gone
+            owner.revoked(gone, lost=lost)
+
+    # ---- nodes ----------------------------------------------------------------------------------
+
+    def _owner(self, partition: Partition) -> str:
+        return f"{self._home}/owners/{partition.topic}/{partition.number}"
+
+    def _sweep(self) -> None:
+        """Withdraw nodes of former names, created in this session before it was reported."""
+        for path in sorted(self._remains):
+            self._tree.withdraw(path, self.member())
+            self._remains.remove(path)

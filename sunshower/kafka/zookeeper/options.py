@@ -1,0 +1,182 @@
+"""Options of KafkaSpout for ZooKeeper and SQLite: values that the task opens.
+
+    KafkaOptions(
+        directory=ZooKeeperBrokers("zk:2181"),
+        sharing=ByZooKeeperGroup("zk:2181", "words"),
+        offsets=StormOffsets("zk:2181", root="/kafka", id="words"),
+    )
+
+Each works without the others. Nothing connects before the task opens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random, SystemRandom
+from typing import Any
+
+from sunshower.errors import ConfigError, KafkaError
+from sunshower.kafka.options import Post
+from sunshower.kafka.partitions.assignment import by_range_of_threads
+from sunshower.kafka.partitions.ports import Directory, Offsets, Partition, Sharing
+from sunshower.kafka.partitions.store_errors import using
+from sunshower.kafka.partitions.stored_offsets import (
+    Layout,
+    PlainLayout,
+    StoredOffsets,
+    StormLayout,
+)
+from sunshower.kafka.zookeeper.directory import ZooKeeperDirectory
+from sunshower.kafka.zookeeper.group import Patience, Rule, ZooKeeperGroup
+from sunshower.state.sqlite_tree import SqliteTree
+from sunshower.state.zookeeper_client import Tls
+from sunshower.state.zookeeper_tree import ZooKeeperTree
+
+
+@dataclass(frozen=True)
+class _InZooKeeper:
+    """`hosts` is a connect string; a path at its end is the root of all paths. The credentials are
+    those of ZooKeeperTree."""
+
+    hosts: str
+    session_timeout_s: float = field(default=10.0, kw_only=True)
+    digest: tuple[str, str] | None = field(default=None, kw_only=True)
+    tls: Tls | None = field(default=None, kw_only=True)
+
+    @property
+    def _where(self) -> object:
+        return self.hosts, self.digest
+
+    def _tree(self) -> ZooKeeperTree:
+        with using(f"the ZooKeeper at {self.hosts}"):
+            return ZooKeeperTree(
+                self.hosts,
+                session_timeout_s=self.session_timeout_s,
+                digest=self.digest,
+                tls=self.tls,
+            )
+
+
+@dataclass(frozen=True)
+class ZooKeeperBrokers(_InZooKeeper):
+    """A `directory` from brokers that register in ZooKeeper. See ZooKeeperDirectory."""
+
+    root: str = ""
+    listener: str = "PLAINTEXT"
+
+    def __call__(self, _: Mapping[str, Any]) -> Directory:
+        return ZooKeeperDirectory(self._tree(), root=self.root, listener=self.listener)
+
+
+@dataclass(frozen=True)
+class ByZooKeeperGroup(_InZooKeeper):
+    """A `sharing`: each task is a member of the group, with `streams` threads.
+
+    `rule` must be the same for all members: `by_range_of_threads` or `round_robin_of_threads`.
+    After a crash other members get a process's partitions when its session has expired, after
+    `session_timeout_s`. Raises ConfigError for `partitions`, or a pattern with a comma.
+    """
+
+    group: str
+    rule: Rule = by_range_of_threads
+    streams: int = 1
+
+    def __call__(self, post: Post) -> Sharing:
+        topics: Collection[str] | re.Pattern[str] = post.subscription.topics
+        if post.subscription.partitions:
+            raise ConfigError(
+                "a group shares whole topics: give topics=[…] or pattern='…' with it, or read "
+                "partitions=[…] by index"
+            )
+        pattern = post.subscription.pattern
+        if pattern is not None:
+            if "," in pattern:
+                raise ConfigError(
+                    f"the pattern {pattern!r} has a comma, which the members of a ZooKeeper group "
+                    "read as 'or', as Kafka's do: write 'a|b' for one of two, and for a repetition "
+                    "such as 't{1,3}' all that it stands for, 't(t(t)?)?'"
+                )
+            topics = re.compile(pattern)
+        return ZooKeeperGroup(
+            self._tree(),
+            self.group,
+            topics,
+            post.directory,
+            post.context.clock,
+            Random(SystemRandom().getrandbits(64)),
+            streams=self.streams,
+            rule=self.rule,
+            patience=Patience(suspended_max_s=self.session_timeout_s / 3),
+            where=self._where,
+        )
+
+
+@dataclass(frozen=True)
+class StormOffsets(_InZooKeeper):
+    """An `offsets` in Storm's format at Storm's path. See StormLayout."""
+
+    root: str
+    id: str
+    wildcard: bool = False
+
+    def __call__(self, post: Post) -> Offsets:
+        layout = StormLayout(
+            self.root,
+            self.id,
+            post.deployment,
+            post.context.topology,
+            self.wildcard,
+            lambda partition: _leader(post.directory, partition),
+        )
+        return StoredOffsets(self._tree(), layout, _owns(post), _member(post, self._where))
+
+
+@dataclass(frozen=True)
+class PlainOffsets(_InZooKeeper):
+    """An `offsets` as text, in the format of Kafka's ZooKeeper consumer. See PlainLayout."""
+
+    group: str
+
+    def __call__(self, post: Post) -> Offsets:
+        layout = PlainLayout(self.group)
+        return StoredOffsets(self._tree(), layout, _owns(post), _member(post, self._where))
+
+
+@dataclass(frozen=True)
+class SqliteOffsets:
+    """An `offsets` in a SQLite file in Storm's format, for the processes of one machine."""
+
+    file: Path | str
+    id: str
+
+    def __call__(self, post: Post) -> Offsets:
+        layout: Layout = StormLayout(
+            "/offsets", self.id, post.deployment, post.context.topology, wildcard=True
+        )
+        with using(str(self.file)):
+            return StoredOffsets(SqliteTree(self.file), layout, _owns(post))
+
+
+def _leader(directory: Directory, partition: Partition) -> str | None:
+    """The leader of a partition, if it is known: a commit does not depend on it."""
+    try:
+        return directory.leaders(partition.topic).get(partition)
+    except KafkaError:
+        return None
+
+
+def _owns(post: Post) -> Callable[[Partition], bool]:
+    """Only a ZooKeeper group knows the owner of a partition; otherwise the reader owns it."""
+    sharing = post.sharing
+    return sharing.owns if isinstance(sharing, ZooKeeperGroup) else lambda _: True
+
+
+def _member(post: Post, where: object) -> Callable[[], str | None]:
+    """The member's node if the group is in the same ZooKeeper; other groups have none there."""
+    sharing = post.sharing
+    if isinstance(sharing, ZooKeeperGroup) and sharing.where == where:
+        return sharing.member
+    return lambda: None

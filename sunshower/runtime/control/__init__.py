@@ -1,0 +1,1 @@
+"""The master of a topology: lifecycle, placement, task transfer, crash reports, restarts."""

@@ -1,0 +1,110 @@
+"""The conditions of a topology's components, which the master collects and sends to all workers.
+
+A task alone cannot distinguish a bug from an unclassified outage, nor poison from doubt: that
+depends on other tasks of its component, and on former lives. A spout must know whether a component
+downstream waits for a dependency, because its deadlines are held meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from sunshower.runtime.control.master_state import MasterState
+from sunshower.runtime.events.metrics import TaskStats, WorkerStats
+from sunshower.runtime.plan import Plan
+from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
+from sunshower.runtime.tasks.supervision import Supervision, WaitKind
+
+_SLOW_PART = 0.25  # of the message timeout: a component with a longer queue wait is named
+_STEP = 1.5  # … and updated when the wait changes by this factor
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What workers must know about components that may run elsewhere."""
+
+    proven: frozenset[str] = frozenset()  # have succeeded, in any task and life
+    waiting: frozenset[str] = frozenset()  # a task of it waits for a dependency, or is in doubt
+    succeeding: frozenset[str] = frozenset()  # a task of it is in doubt, and another one succeeds
+    slowest: tuple[str, float] = ("", 0.0)  # where tuples wait longest, and for about how long
+
+
+class ConditionTracker:
+    """Derives the conditions from the workers' statistics."""
+
+    def __init__(self, plan: Plan, book: MasterState) -> None:
+        self._spouts = {spout.component for spout in plan.spouts}
+        self._timeout_s = plan.graph.config.message_timeout_s
+        self._book = book
+        self._doubted: dict[str, tuple[int, int]] = {}  # component → its tasks that do not wait:
+        # their number, and their acks when the doubt began
+        self.now = Conditions(proven=frozenset(book.proven))
+
+    def look(self, stats: Mapping[int, WorkerStats]) -> None:
+        """Update the conditions from the latest statistics of all workers."""
+        tasks = [task for worker in stats.values() for task in worker.tasks]
+        self._book.proven.update(task.component for task in tasks if self._has_succeeded(task))
+        waiting = {task.component for task in tasks if task.health.wait is not None}
+        self.now = Conditions(
+            frozenset(self._book.proven),
+            frozenset(waiting),
+            frozenset(self._find_succeeding(tasks)),
+            self._find_slowest(tasks),
+        )
+
+    def _has_succeeded(self, task: TaskStats) -> bool:
+        is_spout = task.component in self._spouts
+        return bool(task.counts.emitted if is_spout else task.counts.acked)
+
+    def _find_succeeding(self, tasks: Iterable[TaskStats]) -> set[str]:
+        doubted = {t.component for t in tasks if t.health.wait and t.health.wait.kind is _DOUBT}
+        found: set[str] = set()
+        for component in doubted:
+            others = [t for t in tasks if t.component == component and not t.health.wait]
+            acked = (len(others), sum(task.counts.acked for task in others))
+            first = self._doubted.setdefault(component, acked)
+            if acked[0] != first[0]:
+                self._doubted[component] = acked
+            elif acked[1] > first[1]:
+                found.add(component)
+        for component in self._doubted.keys() - doubted:
+            del self._doubted[component]
+        return found
+
+    def _find_slowest(self, tasks: Iterable[TaskStats]) -> tuple[str, float]:
+        waits = {task.component: 0.0 for task in tasks}
+        for task in tasks:
+            waits[task.component] = max(waits[task.component], task.queue_s)
+        component, wait_s = max(waits.items(), key=lambda one: one[1], default=("", 0.0))
+        if wait_s < self._timeout_s * _SLOW_PART:
+            return "", 0.0
+        last, last_s = self.now.slowest
+        if component == last and last_s / _STEP < wait_s < last_s * _STEP:
+            return self.now.slowest
+        return component, wait_s
+
+
+def apply(
+    conditions: Conditions,
+    plan: Plan,
+    spouts: Iterable[SpoutTask],
+    supervisions: Iterable[Supervision],
+    now: float,
+) -> None:
+    """Apply the conditions to the tasks of a worker and to the deadlines of its spouts."""
+    for care in supervisions:
+        care.proven |= care.task.component in conditions.proven
+        care.others_succeed = care.task.component in conditions.succeeding
+    component, wait_s = conditions.slowest
+    slowest = (
+        f"tuples wait longest before {component!r}, about {wait_s:.0f} s: give it more tasks, "
+        "make it faster, or raise message_timeout_s"
+    )
+    for spout in spouts:
+        reached = plan.graph.downstream(spout.task.component)
+        spout.deadlines.hold(not reached.isdisjoint(conditions.waiting), now)
+        spout.deadlines.slowest = slowest if component in reached else ""
+
+
+_DOUBT = WaitKind.DOUBT

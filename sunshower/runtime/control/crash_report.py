@@ -1,0 +1,48 @@
+"""The crash report of a worker's process: what it was executing when it died."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sunshower.failures import Cause, Failure
+from sunshower.runtime.plan import Plan
+from sunshower.runtime.tracking.ids import U64
+
+
+@dataclass(frozen=True, slots=True)
+class CrashReport:
+    """Found by the worker's next process; the master passes it on to all workers."""
+
+    worker: int
+    life: int  # the one that ended
+    task: int | None = None  # whose user code was running; None: none was
+    roots: bytes = b""  # of the records passed to it: uint64, little endian
+    stack: str = ""  # of the call, if the watchdog ended it because it did not return
+    numbers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # of its own spouts, whose
+    # `Pending` is lost: spout task → the messages of these roots
+    drawn: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # of its own spouts: task →
+    # records drawn, and the number from which on no life drew any; the master may know fewer
+
+    @property
+    def suspects(self) -> U64:
+        """The roots of the records that were being executed."""
+        return np.frombuffer(self.roots, np.uint64)
+
+    def failure(self, plan: Plan) -> Failure:
+        """The failure of these trees; the process probably died of one of their records."""
+        task = next(task for task in plan.tasks if task.id == self.task)
+        cause, reason = Cause.ACTOR_DIED, "its process died while executing it"
+        if self.stack:
+            limit_s = plan.graph.config.block_max_s
+            cause, reason = Cause.BLOCKED, f"it did not return within {limit_s:g} s"
+        return Failure(
+            cause,
+            task.component,
+            task.index,
+            reason,
+            traceback=self.stack,
+            worker=self.worker,
+        )

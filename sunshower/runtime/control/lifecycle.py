@@ -1,0 +1,159 @@
+"""The states of one topology, and the commands that are possible in each state.
+
+                      ┌──deactivate──▶ INACTIVE ──┐ rebalance
+    STARTING ──▶ ACTIVE ◀──activate──────┘  ▲     ▼
+                   │  └──────rebalance──────┼─▶ REBALANCING ──▶ ACTIVE or INACTIVE, as before
+                   │                        └──────┘
+                   ├──drain, kill──▶ DRAINING ──all is done──▶ FINISHED ──kill──▶ KILLED
+                   │                    └──killed, and the wait is over───────────▲
+                   └──the spouts are exhausted──▶ FINISHED      a task failed: FAILED
+
+`kill`, and the failure of a task, are possible in every state; `drain` in every state before the
+end. The requests are in the MasterState, so a restarted master continues; a running wait restarts.
+Storm: org.apache.storm.daemon.nimbus.Nimbus (TOPO_STATE_TRANSITIONS). There, too, activating an
+active topology is no error, a second kill begins a new wait, and a new leader restarts the waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sunshower.errors import LifecycleError
+from sunshower.runtime.control.master_state import MasterState
+from sunshower.runtime.events.metrics import Counts
+
+
+class State(StrEnum):
+    """Where a topology stands."""
+
+    STARTING = "starting"  # not all workers have said hello
+    ACTIVE = "active"
+    INACTIVE = "inactive"  # spouts emit nothing; acks, failures and timeouts go on
+    REBALANCING = "rebalancing"  # as inactive, while tasks move
+    DRAINING = "draining"  # spouts emit replays only
+    FINISHED = "finished"
+    KILLED = "killed"
+    FAILED = "failed"
+
+
+class Command(StrEnum):
+    """The commands for a topology."""
+
+    ACTIVATE = "activate"
+    DEACTIVATE = "deactivate"
+    REBALANCE = "rebalance"
+    DRAIN = "drain"
+    KILL = "kill"
+
+
+_BEFORE_THE_END = frozenset(State) - {State.KILLED, State.FAILED}
+POSSIBLE: Mapping[Command, frozenset[State]] = {
+    Command.ACTIVATE: frozenset({State.STARTING, State.ACTIVE, State.INACTIVE}),
+    Command.DEACTIVATE: frozenset({State.STARTING, State.ACTIVE, State.INACTIVE}),
+    Command.REBALANCE: frozenset({State.ACTIVE, State.INACTIVE}),
+    Command.DRAIN: _BEFORE_THE_END,  # also just after it finished: the caller cannot know
+    Command.KILL: frozenset(State),
+}
+
+
+@dataclass(frozen=True)
+class KillReport:
+    """What a topology had done when it was killed."""
+
+    spouts: Mapping[str, Counts]  # component id → counters over all lives of its tasks
+    unsettled: int  # records emitted, and neither acked nor given up: lost with the kill
+    seconds: float  # from the kill to the end
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The master's observations that the state depends on."""
+
+    joined: bool  # every worker has said hello since the last move
+    arrived: bool  # and its latest life has sent statistics
+    quiet: bool  # spouts are paused, nothing is pending or in flight
+    done: bool  # spouts are exhausted, nothing is pending or in flight
+
+
+class Lifecycle:
+    """Records the commands for one topology in its MasterState, and tracks the waits they start.
+
+    All times are in seconds on a monotonic clock of the caller.
+    """
+
+    def __init__(self, topology: str, book: MasterState, now: float) -> None:
+        self._topology = topology
+        self._book = book
+        self._since_s = now  # of the kill or the rebalance that is under way
+
+    def state(self, facts: Facts) -> State:
+        """The state of the topology. A failure takes precedence over everything but the kill."""
+        book = self._book
+        if book.killed:
+            return State.KILLED
+        if book.error is not None:
+            return State.FAILED
+        if book.draining:
+            return State.FINISHED if facts.done and not book.killing else State.DRAINING
+        if book.next_places or (book.moves and not facts.joined):
+            return State.REBALANCING
+        if not facts.joined:
+            return State.STARTING
+        if facts.done:
+            return State.FINISHED
+        return State.ACTIVE if book.active else State.INACTIVE
+
+    def allow(self, command: Command, state: State) -> None:
+        """Raise LifecycleError, which lists the possible commands, if this one is not."""
+        if state in POSSIBLE[command]:
+            return
+        others = [str(other) for other, states in POSSIBLE.items() if state in states]
+        reason = f" ({self._book.error.splitlines()[0]})" if self._book.error else ""
+        raise LifecycleError(
+            f"topology {self._topology!r} is {state}{reason}, and {command} is not possible then; "
+            f"possible are: {', '.join(others)}"
+        )
+
+    def activate(self, active: bool) -> None:
+        """Activate or deactivate the spouts."""
+        self._book.active = active
+
+    def drain(self) -> None:
+        """Emit no new records from now on. A rebalance that is not packing yet is cancelled."""
+        self._book.draining = True
+        if not self._book.packing:
+            self._book.next_places = None
+
+    def kill(self, wait_s: float, now: float) -> None:
+        """Drain for `wait_s` at most, then end. A second kill begins a new wait."""
+        self.drain()
+        self._book.killing = True
+        self._book.wait_s, self._since_s = wait_s, now
+
+    def rebalance(self, places: list[int], wait_s: float, now: float) -> None:
+        """Wait up to `wait_s` for pending trees, then put task i on worker `places[i]`."""
+        self._book.next_places = places
+        self._book.wait_s, self._since_s = wait_s, now
+
+    def look(self, facts: Facts, now: float) -> None:
+        """Continue if a wait is over or no longer needed."""
+        book = self._book
+        waited = now >= self._since_s + book.wait_s
+        if book.killing and (waited or facts.done or book.error is not None):
+            book.killed = True
+        elif book.next_places and facts.arrived and (waited or facts.quiet):
+            book.packing = True
+
+    def move(self) -> None:
+        """Apply the new places, once all workers have packed; all workers begin new lives."""
+        book = self._book
+        assert book.next_places
+        book.places, book.next_places, book.packing = book.next_places, None, False
+        book.floor = max(book.lives.values())
+        book.moves += 1
+
+    def waited_s(self, now: float) -> float:
+        """How long the kill or the rebalance has been under way."""
+        return now - self._since_s

@@ -1,0 +1,386 @@
+"""The master of one topology: tracks workers and their lives, places tasks, runs the lifecycle.
+
+The states are drawn in lifecycle.py. A rebalance has these phases:
+
+    spouts pause ──nothing pending, or wait over──▶ workers pack ──all have──▶ move ──▶ new lives
+
+Packing ends the life of every worker: the TaskTransfer of each task is in the store, or stays in
+the process. The move is one write of the MasterState: new places, and a floor below all new lives.
+Then every worker says hello as if it had just started. So the stored state of a master that dies
+shows how far the rebalance is, and a worker that dies simply starts.
+
+No tuple passes through the master: workers talk to each other directly, and continue when it dies.
+The next master reads the stored state and gets the rest from the workers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from sunshower.runtime.control.component_conditions import Conditions, ConditionTracker
+from sunshower.runtime.control.crash_report import CrashReport
+from sunshower.runtime.control.lifecycle import Command, Facts, KillReport, Lifecycle, State
+from sunshower.runtime.control.master_state import MasterState
+from sunshower.runtime.control.placement import placed, places_of, replan
+from sunshower.runtime.control.probations import Probations, Quarantine
+from sunshower.runtime.control.restart_tracker import RestartTracker
+from sunshower.runtime.events.injected_faults import InjectedFaults, check_places
+from sunshower.runtime.events.metrics import Counts, Snapshot, StuckCall, TaskStats, WorkerStats
+from sunshower.runtime.plan import Layout, Plan
+from sunshower.runtime.tasks.supervision import Standing
+
+_SETTLE_S = 1.0  # untracked records may be in flight: wait until nothing changes
+
+
+@dataclass(frozen=True)
+class DesiredState:
+    """What the spouts shall do, which faults to inject, and the conditions of the components."""
+
+    active: bool = True  # spouts emit
+    draining: bool = False  # spouts emit replays only
+    injected: InjectedFaults = field(default_factory=InjectedFaults)
+    conditions: Conditions = field(default_factory=Conditions)
+
+
+@dataclass(frozen=True)
+class Welcome:
+    """The master's answer to the hello of a worker."""
+
+    life: int
+    lives: dict[int, int]  # all known workers, and the life of each
+    desired_state: DesiredState = DesiredState()
+    places: list[int] | None = None  # the worker of each task, if not as in the plan
+    move: int = 0  # the rebalance whose TaskTransfers may be stored; 0: none
+    delay_s: float = 0.0  # before its tasks may open
+    quarantined: dict[int, Quarantine] = field(default_factory=dict)  # tasks that are not run yet
+    positions: dict[int, tuple[int, int]] = field(default_factory=dict)  # its spout tasks →
+    # records settled, and records drawn
+    owed: dict[int, int] = field(default_factory=dict)  # its spout tasks → no record from this one
+    # on was drawn; only tasks in a crash report
+    suspects: dict[int, dict[int, int]] = field(default_factory=dict)  # its spout tasks → message →
+    # crashes of their own process
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What the adapter shall do; repeated until it is done."""
+
+    pack: dict[int, list[int]] = field(default_factory=dict)  # worker → tasks that leave it
+    again: list[int] = field(default_factory=list)  # workers that begin a new life in their process
+    create: list[int] = field(default_factory=list)  # workers that need a process
+    end: list[int] = field(default_factory=list)  # workers whose process is no longer needed
+    unload: bool = False  # whether to remove the stored TaskTransfers
+
+
+class Master:
+    """Decides; its adapter writes `book` to a store after each call that changes it.
+
+    The adapter also calls `look` while `restless`, and carries out the `orders`.
+    """
+
+    def __init__(self, plan: Plan, book: MasterState | None = None, now: float = 0.0) -> None:
+        self.book = book or MasterState()
+        self._submitted = plan
+        self.plan = placed(plan, self.book.places)
+        self._lifecycle = Lifecycle(plan.graph.id, self.book, now)
+        self.crash_reports: dict[int, CrashReport] = {}  # worker → of its previous process
+        self._lives = RestartTracker(self.plan)
+        self._probations = Probations()
+        self._stats: dict[int, WorkerStats] = {}
+        self._stuck: dict[int, tuple[StuckCall, int, float]] = {}  # worker → call, task, start time
+        self._packed: set[int] = set()
+        self._unloaded = False
+        self._flow: tuple[int, int] = (0, 0)
+        self._flow_since_s = 0.0
+        self._conditions = ConditionTracker(self.plan, self.book)
+        self._ticks = any(c.tick_s is not None for c in plan.graph.components.values())
+        self._done_since_s: float | None = None  # since when all reporting spouts are done
+        self._done_lives: dict[int, int] = {}  # in which all was done; later reports are late
+
+    # ---- queries ---------------------------------------------------------------------------
+
+    def state(self, now: float) -> State:
+        """The state of the topology."""
+        facts, book = self._facts(now), self.book
+        gone = [book.quarantined[s.id] for s in self.plan.spouts if s.id in book.quarantined]
+        if gone and facts.done and not book.draining:  # it has records left and does not run
+            self.broken(gone[0].story)
+        return self._lifecycle.state(facts)
+
+    @property
+    def error(self) -> str | None:
+        """Why the topology failed, as of the last `state`."""
+        return self.book.error
+
+    @property
+    def lives(self) -> dict[int, int]:
+        """All workers that have said hello since the last move, with their lives."""
+        return {worker: life for worker, life in self.book.lives.items() if life > self.book.floor}
+
+    @property
+    def desired_state(self) -> DesiredState:
+        """What the workers shall do now. The adapter sends every change to all workers."""
+        book = self.book
+        active = book.active and not book.next_places
+        return DesiredState(active, book.draining, book.injected, self._conditions.now)
+
+    def snapshot(self, now: float) -> Snapshot:
+        """The current statistics of the topology."""
+        book, stats = self.book, dict(self._stats)
+        self._end_probations(now)
+        state = self.state(now)
+        return Snapshot(
+            self.plan.graph.id,
+            stats,
+            book.restarts,
+            dict(book.retired),
+            state,
+            dict(book.quarantined),
+            book.untracked,
+            {
+                task: replace(call, for_s=now - since_s)
+                for call, task, since_s in self._stuck.values()
+            },
+        )
+
+    def report(self, now: float) -> KillReport:
+        """The report after a kill."""
+        snapshot = self.snapshot(now)
+        spouts = {spout.id: snapshot.component(spout.id) for spout in self.plan.graph.spouts}
+        unsettled = sum(task.unsettled for task in snapshot.tasks())
+        return KillReport(spouts, unsettled, self._lifecycle.waited_s(now))
+
+    # ---- reports of workers ----------------------------------------------------------------
+
+    def hello(self, worker: int, now: float, crash_report: CrashReport | None = None) -> Welcome:
+        """A worker begins a life, with the crash report of its former life if it found one. The
+        adapter sends `lives` and `crash_reports` to all workers."""
+        book = self.book
+        owed = self._bury(worker, crash_report)
+        mine = [task.id for task in self.plan.tasks_on(worker)]
+        if worker in self.lives:
+            book.restarts += 1
+            self._probations.died([id for id in mine if id in book.quarantined], crash_report)
+            book.quarantined |= self._lives.died(worker, now, self._stats.get(worker), crash_report)
+        book.lives[worker] = max(book.lives.get(worker, 0), book.floor) + 1
+        self._packed.discard(worker)
+        self._retire(worker)
+        return Welcome(
+            book.lives[worker],
+            self.lives,
+            self.desired_state,
+            book.places,
+            book.moves,
+            self._lives.began(worker, now),
+            {
+                id: self._probations.of(id, why)
+                for id, why in book.quarantined.items()
+                if id in mine
+            },
+            {id: (book.positions.get(id, 0), book.drawn.get(id, 0)) for id in mine},
+            {id: owed[id] for id in mine if id in owed},
+            {id: dict(book.suspects[id]) for id in mine if id in book.suspects},
+        )
+
+    def hear(self, stats: WorkerStats, now: float) -> None:
+        """Process the statistics of a worker. Those of a former life are ignored."""
+        if stats.incarnation != self.lives.get(stats.worker):  # nor from before the last move
+            return
+        self._stats[stats.worker] = stats
+        self._stuck.pop(stats.worker, None)  # its call has returned
+        for task in stats.tasks:
+            if task.health.standing is Standing.QUARANTINED and task.health.last:
+                self.book.quarantined.setdefault(task.task, task.health.last[-1])
+            self._keep_position(task)
+        self._conditions.look(self._stats)
+        self._end_probations(now)
+        tasks = [task for worker in self._stats.values() for task in worker.tasks]
+        flow = (sum(t.counts.transferred for t in tasks), sum(t.counts.executed for t in tasks))
+        if flow != self._flow:
+            self._flow, self._flow_since_s = flow, now
+        if not self._spouts_done():
+            self._done_since_s = None
+        elif self._done_since_s is None:
+            self._done_since_s = now
+        if self.restless:
+            self.look(now)
+
+    def stuck(self, worker: int, task: int, for_s: float, where: str, now: float) -> None:
+        """Note that a call of user code in a worker has not returned for `for_s`. Cleared when the
+        worker sends statistics or starts again."""
+        found = next((t for t in self.plan.tasks_on(worker) if t.id == task), None)
+        if found is not None:
+            call = StuckCall(found.component, found.index, worker, for_s, where)
+            self._stuck[worker] = (call, task, now - for_s)
+
+    def packed(self, stats: WorkerStats, now: float) -> None:
+        """A worker has ended its life for a rebalance; `stats`: its last statistics."""
+        self.hear(stats, now)
+        if self.book.packing and stats.incarnation == self.lives.get(stats.worker):
+            self._packed.add(stats.worker)
+        self.look(now)
+
+    def broken(self, text: str) -> None:
+        """A task failed, and so the topology fails. The first reason is kept."""
+        self.book.error = self.book.error or text
+
+    # ---- commands; each raises LifecycleError in a state that does not allow it --------------
+
+    def activate(self, active: bool, now: float) -> None:
+        """Activate or deactivate the spouts."""
+        self._lifecycle.allow(Command.ACTIVATE if active else Command.DEACTIVATE, self.state(now))
+        self._lifecycle.activate(active)
+
+    def drain(self, now: float) -> None:
+        """Let no spout emit new records from now on, in this life or a later one."""
+        self._lifecycle.allow(Command.DRAIN, self.state(now))
+        self._lifecycle.drain()
+
+    def kill(self, wait_s: float | None, now: float) -> None:
+        """Drain for `wait_s` at most (None: the message timeout), then end."""
+        self._lifecycle.kill(self._wait_s(wait_s), now)
+        self.look(now)
+
+    def rebalance(
+        self, workers: int | None, layout: Layout | None, wait_s: float | None, now: float
+    ) -> None:
+        """Distribute the tasks over so many workers. `replan` says what is refused."""
+        self._lifecycle.allow(Command.REBALANCE, self.state(now))
+        places = replan(self.plan, workers, layout)
+        if places != places_of(self.plan):
+            self._lifecycle.rebalance(places, self._wait_s(wait_s), now)
+
+    def disturb(self, injected: InjectedFaults) -> None:
+        """Inject these faults instead of the former ones; `InjectedFaults()` ends them.
+
+        Raises ExperimentError for a place that the topology does not have.
+        """
+        check_places(injected, self.plan)
+        self.book.injected = injected
+
+    # ---- progress of kills and rebalances ---------------------------------------------------
+
+    @property
+    def restless(self) -> bool:
+        """Whether a kill or rebalance is under way, which needs `look` and `orders`."""
+        book = self.book
+        kills = book.killing and not book.killed
+        moves = book.moves and (self.lives != book.lives or not self._unloaded)
+        return bool(kills or book.next_places or moves)
+
+    def look(self, now: float) -> None:
+        """Continue if a wait is over, or if all workers have packed."""
+        self._lifecycle.look(self._facts(now), now)
+        if self.book.packing and self._packed >= set(self.plan.workers):
+            self._lifecycle.move()
+            self._packed, self._unloaded = set(), False
+            self.plan = placed(self._submitted, self.book.places)
+            self._lives = RestartTracker(self.plan)
+            self._conditions = ConditionTracker(self.plan, self.book)
+            for worker in list(self._stats):  # into the stored state, for a next master
+                self._retire(worker)
+
+    def orders(self) -> Orders:
+        """What the adapter shall do now for a rebalance."""
+        book = self.book
+        if book.packing and book.next_places:
+            moving = zip(self.plan.tasks, book.next_places, strict=True)
+            leaving = [task for task, place in moving if task.worker != place]
+            unpacked = [worker for worker in self.plan.workers if worker not in self._packed]
+            return Orders({w: [t.id for t in leaving if t.worker == w] for w in unpacked})
+        if not book.moves:
+            return Orders()
+        unjoined = [worker for worker in self.plan.workers if worker not in self.lives]
+        return Orders(
+            again=[worker for worker in unjoined if worker in book.lives],
+            create=[worker for worker in unjoined if worker not in book.lives],
+            end=[worker for worker in book.lives if worker not in self.plan.workers],
+            unload=self._arrived and not self._unloaded,
+        )
+
+    def ended(self, worker: int) -> None:
+        """The process of a worker that is no longer needed has ended."""
+        self.book.lives.pop(worker, None)
+        self._retire(worker)
+
+    def unloaded(self) -> None:
+        """The stored TaskTransfers were removed."""
+        self._unloaded = True
+
+    # ---- helpers ----------------------------------------------------------------------------
+
+    @property
+    def _arrived(self) -> bool:
+        return self._stats.keys() == set(self.plan.workers) <= self.lives.keys()
+
+    def _facts(self, now: float) -> Facts:
+        workers = self._stats.values()
+        tasks = [task for worker in workers for task in worker.tasks]
+        sent, executed = self._flow
+        since_s = self._flow_since_s
+        if self._ticks:  # outputs of ticks never end
+            since_s = now if self._done_since_s is None else self._done_since_s
+        still, arrived = sent == executed or now - since_s >= _SETTLE_S, self._arrived
+        empty = arrived and still and all(worker.idle for worker in workers)
+        at_rest = all(worker.at_rest for worker in workers)
+        done = empty and self._spouts_done()
+        if done and (self.plan.graph.config.tracked or now - since_s >= _SETTLE_S):
+            self._done_lives = self.lives  # else untracked records may be in flight
+        return Facts(
+            joined=arrived or set(self.plan.workers) <= self.lives.keys(),
+            arrived=arrived,
+            quiet=empty and at_rest and not any(task.counts.pending for task in tasks),
+            done=done or (bool(self._done_lives) and self._done_lives == self.lives),
+        )
+
+    def _spouts_done(self) -> bool:
+        spouts = {spout.id for spout in self.plan.spouts}
+        tasks = [task for worker in self._stats.values() for task in worker.tasks]
+        return all(task.done for task in tasks if task.task in spouts)
+
+    def _keep_position(self, task: TaskStats) -> None:
+        """Keep the maximum: a new life may report less than a former one for a while."""
+        for kept, told in ((self.book.positions, task.committed), (self.book.drawn, task.drawn)):
+            if told > kept.get(task.task, 0):
+                kept[task.task] = told
+        suspects = self.book.suspects.get(task.task, {})
+        for number in [number for number in suspects if number < task.committed]:
+            del suspects[number]
+
+    def _bury(self, worker: int, crash_report: CrashReport | None) -> dict[int, int]:
+        """Charge messages of the dead process's own spouts, whose `Pending` is lost. Returns, per
+        spout task, the bound below which records may have been drawn; {} for a stale report."""
+        self.crash_reports.pop(worker, None)
+        if crash_report is None or crash_report.life != self.book.lives.get(worker):
+            return {}
+        for task, (drawn, _) in crash_report.drawn.items():
+            self.book.drawn[task] = max(drawn, self.book.drawn.get(task, 0))
+        owed = {task: max(found) for task, found in crash_report.drawn.items()}
+        if not crash_report.roots:
+            return owed
+        self.crash_reports[worker] = crash_report
+        named = {s.id for s in self.plan.spouts if self.plan.component(s).level.keeps_numbers}
+        for task, numbers in ((t, n) for t, n in crash_report.numbers.items() if t in named):
+            counts = self.book.suspects.setdefault(task, {})
+            for number in numbers:
+                counts[number] = counts.get(number, 0) + 1
+        return owed
+
+    def _end_probations(self, now: float) -> None:
+        """End the quarantine of tasks that have recovered."""
+        quarantined = self.book.quarantined
+        for task in [t for w in self._stats.values() for t in w.tasks if t.task in quarantined]:
+            if self._probations.has_recovered(task, now):
+                del quarantined[task.task]
+
+    def _retire(self, worker: int) -> None:
+        """Add the counters of a life that is over to the retired ones."""
+        last = self._stats.pop(worker, None)
+        self._stuck.pop(worker, None)
+        self.book.untracked = self.book.untracked or (last.untracked if last else None)
+        for task in last.tasks if last else ():
+            retired = self.book.retired.get(task.component, Counts())
+            self.book.retired[task.component] = retired + task.counts.closed()
+
+    def _wait_s(self, wait_s: float | None) -> float:
+        return self.plan.graph.config.message_timeout_s if wait_s is None else wait_s

@@ -1,0 +1,184 @@
+"""Computes task placements for a rebalance: as even as at submit, with few moves.
+
+The tasks, their ids and the number of acker shards stay; only the workers change. Storm:
+org.apache.storm.scheduler.EvenScheduler, which assigns all executors again and moves most of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from sunshower.errors import LifecycleError
+from sunshower.runtime.plan import ACKER, Layout, Plan, Task
+from sunshower.topologies.components import BatchBolt, Bolt, Spout
+from sunshower.topologies.graph import Component, Level
+
+# These need only a position; LOG spouts keep it themselves.
+_STATELESS = {Level.FUNCTION, Level.RECORDS, Level.TABLES, Level.LOG}
+
+
+def placed(plan: Plan, places: Sequence[int] | None) -> Plan:
+    """The plan with task i on worker `places[i]`; None: unchanged."""
+    if places is None:
+        return plan
+    tasks = zip(plan.tasks, places, strict=True)
+    layout = Layout.ISOLATE if len(set(places)) == len(places) else Layout.PACK
+    moved = tuple(replace(task, worker=worker) for task, worker in tasks)
+    return replace(plan, layout=layout, tasks=moved)
+
+
+def places_of(plan: Plan) -> list[int]:
+    """The worker of each task, in the form that `placed` takes."""
+    return [task.worker for task in plan.tasks]
+
+
+def can_move(component: Component) -> bool:
+    """Whether a task of it can continue in another process without losing state.
+
+    Functions, and the positions of records() and tables(), can move; other state in memory can if
+    the class implements `snapshot` and `restore`.
+    """
+    code = component.implementation
+    if component.level in _STATELESS or hasattr(code, "__sunshower_batch__"):
+        return True
+    kind = code if isinstance(code, type) else type(code)
+    bases = (Bolt, BatchBolt, Spout)
+    base = next((base for base in bases if issubclass(kind, base)), None)
+    hooks = ("snapshot", "restore")
+    return base is not None and all(getattr(kind, h) is not getattr(base, h) for h in hooks)
+
+
+def replan(plan: Plan, workers: int | None = None, layout: Layout | None = None) -> list[int]:
+    """Places for all tasks on so many `workers`; by default as many as now.
+
+    In the layout `isolate` every task has a worker of its own, however many that are. Raises
+    LifecycleError if a worker would end whose tasks can neither stay nor move.
+    """
+    pinned = {t.id for t in plan.tasks if t.component != ACKER and not can_move(plan.component(t))}
+    layout = layout or plan.layout
+    if layout is Layout.ISOLATE:
+        if workers not in (None, len(plan.tasks)):
+            raise LifecycleError(
+                f"in the layout isolate each of the {len(plan.tasks)} tasks has a worker of its "
+                f"own, so there cannot be {workers} workers: leave the number away, or ask for the "
+                "layout pack"
+            )
+        return _isolated(plan, pinned)
+    return _packed(plan, workers or len(plan.workers), pinned)
+
+
+def _isolated(plan: Plan, pinned: set[int]) -> list[int]:
+    places: dict[int, int] = {}
+    for task in sorted(plan.tasks, key=lambda task: task.id not in pinned):
+        if task.worker not in places.values():
+            places[task.id] = task.worker
+        elif task.id in pinned:
+            raise _stuck(plan, [task], "they share a worker with another one of that kind")
+    unused = iter(_unused(places.values(), len(plan.tasks)))
+    return [places[t.id] if t.id in places else next(unused) for t in plan.tasks]
+
+
+def _packed(plan: Plan, count: int, pinned: set[int]) -> list[int]:
+    held = Counter(task.worker for task in plan.tasks if task.id in pinned)
+    by_need = sorted(plan.workers, key=lambda worker: (-held[worker], worker))
+    lost = [task for task in plan.tasks if task.id in pinned and task.worker in by_need[count:]]
+    if lost:
+        raise _stuck(plan, lost, f"{len(held)} workers have such tasks")
+    kept = by_need[:count]
+    workers = sorted([*kept, *_unused(kept, count - len(kept))])
+    spread = _Spread(workers, pinned)
+    spouts = {spout.id for spout in plan.graph.spouts}
+    for component in plan.graph.components:
+        spread.share_out(plan.tasks_of(component))
+    spread.even_out()
+    near = sorted({spread.places[task.id] for task in plan.tasks if task.component in spouts})
+    ackers = _Spread(near, set())  # beside the spouts, as at submit
+    ackers.share_out(plan.tasks_of(ACKER))
+    places = spread.places | ackers.places
+    return [places[task.id] for task in plan.tasks]
+
+
+class _Spread:
+    """Spreads tasks over workers: per component and in total, the counts differ by at most one.
+
+    Pinned tasks stay where they are, which may make an even spread impossible.
+    """
+
+    def __init__(self, workers: Sequence[int], pinned: set[int]) -> None:
+        self.places: dict[int, int] = {}
+        self._workers = workers
+        self._pinned = pinned
+        self._tasks: list[Task] = []
+        self._load = Counter(dict.fromkeys(workers, 0))
+        self._own: dict[str, Counter[int]] = {}  # component → worker → how many of its tasks
+
+    def share_out(self, tasks: Sequence[Task]) -> None:
+        """Place the tasks of one component."""
+        self._tasks += tasks
+        homeless = [task for task in tasks if task.worker not in self._load]
+        for task in tasks:
+            if task not in homeless:
+                self._put(task, task.worker)
+        for task in homeless:
+            self._put(task, self._emptiest(task.component))
+        while moves := [move for task in tasks if (move := self._better(task))]:
+            self._put(*moves[0])
+
+    def even_out(self) -> None:
+        """Move single tasks from full to empty workers, without making a component less even."""
+        while move := self._next_even():
+            self._put(*move)
+
+    def _better(self, task: Task) -> tuple[Task, int] | None:
+        """A move from the fullest worker that makes the task's component more even, or None."""
+        own, here = self._own[task.component], self.places[task.id]
+        there = self._emptiest(task.component)
+        fullest = max(self._workers, key=lambda worker: (own[worker], self._load[worker]))
+        movable = task.id not in self._pinned and own[here] == own[fullest]
+        return (task, there) if movable and own[here] - own[there] >= 2 else None
+
+    def _next_even(self) -> tuple[Task, int] | None:
+        by_load = sorted(self._workers, key=lambda worker: (self._load[worker], worker))
+        for there in by_load:
+            for here in reversed(by_load):
+                if self._load[here] - self._load[there] < 2:
+                    break
+                for task in self._tasks:
+                    own = self._own[task.component]
+                    if (
+                        self.places[task.id] == here
+                        and task.id not in self._pinned
+                        and own[here] > own[there]
+                    ):
+                        return task, there
+        return None
+
+    def _emptiest(self, component: str) -> int:
+        own = self._own.setdefault(component, Counter())
+        return min(self._workers, key=lambda worker: (own[worker], self._load[worker], worker))
+
+    def _put(self, task: Task, worker: int) -> None:
+        own = self._own.setdefault(task.component, Counter())
+        if task.id in self.places:
+            own[self.places[task.id]] -= 1
+            self._load[self.places[task.id]] -= 1
+        self.places[task.id] = worker
+        own[worker] += 1
+        self._load[worker] += 1
+
+
+def _unused(taken: Iterable[int], count: int) -> list[int]:
+    """The lowest worker ids that are not taken."""
+    taken = set(taken)
+    return [worker for worker in range(len(taken) + count) if worker not in taken][:count]
+
+
+def _stuck(plan: Plan, tasks: Sequence[Task], why: str) -> LifecycleError:
+    names = ", ".join(f"{task.component}[{task.index}] on worker {task.worker}" for task in tasks)
+    return LifecycleError(
+        f"topology {plan.graph.id!r} cannot be rebalanced so: the state of {names} is in memory "
+        f"and can neither stay nor move, for {why}. Write snapshot() and restore(state) for "
+        f"{tasks[0].component!r}, or ask for more workers; nothing has been changed"
+    )

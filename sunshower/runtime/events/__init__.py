@@ -1,0 +1,1 @@
+"""The event log, metrics, logging limits and fault injection."""

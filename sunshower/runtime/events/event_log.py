@@ -1,0 +1,105 @@
+"""The event log: the entry types that experiments are checked against, and their writer.
+
+An entry describes one event of n tuples of one task, as columns; a line of `history.jsonl` is one
+entry. An event log exists only if a run is submitted with one: then each worker has an
+`EventWriter`; user code adds entries with `Context.wrote` and `Context.noted`.
+
+    what        task      roots   values        attempts  detail
+    EMITTED     spout     (n,)    numbers (n,)  (n,)      None, or the message ids where they are
+                                                          not the numbers (next_tuple spouts)
+    COMPLETED   spout     (n,)    numbers (n,)  (n,)      None
+    FAILED      spout     (n,)    numbers (n,)  (n,)      the causes, n of them
+    BURIED      spout     none    numbers (n,)  none      None: dead letters from now on
+    SENT        any       (n,)    edges (n,)    none      the target task
+    DELIVERED   bolt      (n,)    edges (n,)    none      None: passed to user code next
+    ACKED       bolt      (n,)    edges (n,)    none      None: all made from them is sent
+    REFUSED     bolt      (n,)    edges (n,)    none      the cause
+    WROTE       bolt      none    none          none      (key, value) from user code
+    NOTED       any       none    none          none      (event, {fact: value}) from user code
+    BORN        –         none    spouts (n,)   none      (worker, life); the ids of its spout tasks
+    BEGUN       –         none    none          none      description of a fault that begins
+    ENDED       –         none    none          none      description of a fault that ends
+
+A record with several anchors has one row for each; an untracked one has none. A SENT record may be
+lost in transit, or refused by a full cycle: then it is never DELIVERED. An input of a manual bolt
+is also REFUSED when a grouping raises for one of its outputs; it may still be acked later, but its
+tree has failed. `number`: a message's number within its spout task, as in `Pending`; (task, number)
+identifies a message of a `records` spout across restarts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sunshower.clock import Clock
+from sunshower.runtime.tracking.ids import I64, NO_IDS, U64, slots_of
+
+NO_TASK = 0  # task ids start at 1
+NOTHING: I64 = np.zeros(0, np.int64)
+
+
+class What(IntEnum):
+    """The type of an event; see the table above."""
+
+    EMITTED = 1
+    COMPLETED = 2
+    FAILED = 3
+    BURIED = 4
+    SENT = 5
+    DELIVERED = 6
+    ACKED = 7
+    REFUSED = 8
+    WROTE = 9
+    BORN = 10
+    BEGUN = 11
+    ENDED = 12
+    NOTED = 13
+
+
+class Entry(NamedTuple):
+    """See the table above; a frozen dataclass is three times as slow to construct."""
+
+    at_s: float  # on the cluster's clock; in the simulator on its own clock, not the worker's
+    what: What
+    task: int = NO_TASK
+    roots: U64 = NO_IDS
+    values: U64 | I64 = NOTHING
+    attempts: I64 = NOTHING
+    detail: Any = None
+
+
+class EventWriter:
+    """Writes the entries of one worker.
+
+    `sample`: of SENT, DELIVERED, ACKED and REFUSED keep only the trees whose slot is a multiple of
+    it (1: all). So all workers keep the same trees, each completely. Other entries are always kept.
+    """
+
+    def __init__(self, clock: Clock, put: Callable[[Entry], None], sample: int = 1) -> None:
+        self._clock = clock
+        self._put = put
+        self._sample = sample
+
+    def note(
+        self,
+        what: What,
+        task: int = NO_TASK,
+        roots: U64 = NO_IDS,
+        values: U64 | I64 = NOTHING,
+        attempts: I64 = NOTHING,
+        detail: Any = None,
+    ) -> None:
+        """Write an entry with the current time. The arrays must not be changed afterwards."""
+        self._put(Entry(self._clock.now(), what, task, roots, values, attempts, detail))
+
+    def note_edges(self, what: What, task: int, roots: U64, edges: U64, detail: Any = None) -> None:
+        """Write an entry for edges of trees, of which only a sample may be kept."""
+        if self._sample > 1:
+            kept = slots_of(roots) % self._sample == 0
+            roots, edges = roots[kept], edges[kept]
+        if len(roots):
+            self.note(what, task, roots, edges, detail=detail)

@@ -1,0 +1,184 @@
+"""The faults that an experiment injects in workers: errors, delays and network faults.
+
+The master keeps the current `InjectedFaults` in its state and sends them to every worker, also to
+one that starts later, until they are replaced. `InjectedFaults()` injects nothing. Crashes and
+pauses are injected through the `Cluster` port instead.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+import numpy as np
+
+from sunshower.errors import ExperimentError
+from sunshower.runtime.plan import ACKER, Plan
+
+ANY = "*"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Raise:
+    """User code of a component raises InjectedError, for some of its records.
+
+    With `unavailable` it raises InjectedOutage, as if a dependency of the component were away.
+
+    In a spout the source raises when it is asked for the next record; task_faults.py says what that
+    means for `next_tuple`.
+    """
+
+    component: str
+    probability: float = 1.0  # of each record
+    where: Mapping[str, Any] | None = None  # only records with these field values; None: all
+    index: int | None = None  # of one task; None: all of the component
+    unavailable: bool = False
+
+    def __post_init__(self) -> None:
+        check_ratio("the probability of an error", self.probability)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slow:
+    """Each record takes the component's tasks `seconds` longer; each report, for an acker."""
+
+    component: str
+    seconds: float
+    index: int | None = None  # of one task; None: all of the component
+
+    def __post_init__(self) -> None:
+        check_seconds("the slowness of a task", self.seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """Network faults of packets from workers with a `source` task to workers with a `target` task
+    (component ids, or ACKER, or ANY). In the `pack` layout several edges share a packet, and so its
+    faults.
+
+    All are probabilities per packet. Later packets overtake a delayed one, which its receiver then
+    refuses, because peer links are ordered: that is the effect of reordering.
+    """
+
+    source: str = ANY
+    target: str = ANY
+    drop: float = 0.0  # does not arrive; the sender sees a failed call
+    forget: float = 0.0  # arrives, but the sender sees a failed call
+    repeat: float = 0.0  # arrives twice
+    corrupt: float = 0.0  # arrives with a bit flipped
+    delay: float = 0.0  # arrives `delay_s` later, on average
+    delay_s: float = 0.05
+
+    def __post_init__(self) -> None:
+        for name in ("drop", "forget", "repeat", "corrupt", "delay"):
+            check_ratio(f"the probability {name!r} of a link", getattr(self, name))
+        check_seconds("the delay of a link", self.delay_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What a link does to one packet."""
+
+    delays_s: tuple[float, ...] = (0.0,)  # of each copy that arrives
+    corrupt: bool = False
+    heard: bool = True  # whether the sender receives the answer
+
+
+WELL = Fate()
+
+
+@dataclass(frozen=True)
+class InjectedFaults:
+    """All faults that are injected into a topology at one time."""
+
+    raises: tuple[Raise, ...] = ()
+    slows: tuple[Slow, ...] = ()
+    links: tuple[Link, ...] = ()
+    expirations: int = 0  # how many times so far all pending trees were made to time out
+
+    def __bool__(self) -> bool:
+        return bool(self.raises or self.slows or self.links)
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return plain values, for MessagePack and JSON."""
+        return {  # asdict() takes twenty times as long
+            "raises": [dict(vars(one)) for one in self.raises],
+            "slows": [dict(vars(one)) for one in self.slows],
+            "links": [dict(vars(one)) for one in self.links],
+            "expirations": self.expirations,
+        }
+
+    @staticmethod
+    def from_fields(found: Mapping[str, Any]) -> InjectedFaults:
+        """Build the value from the result of `to_fields`."""
+        return InjectedFaults(
+            tuple(Raise(**one) for one in found["raises"]),
+            tuple(Slow(**one) for one in found["slows"]),
+            tuple(Link(**one) for one in found["links"]),
+            found["expirations"],
+        )
+
+
+def fate(links: tuple[Link, ...], generator: np.random.Generator) -> Fate:
+    """Draw what happens to one packet that passes all these links."""
+    delay_s, copies, corrupt, heard = 0.0, 1, False, True
+    for link in links:
+        drop, forget, repeat, flip, late = generator.random(5)
+        if drop < link.drop:
+            return Fate((), heard=False)
+        heard = heard and forget >= link.forget
+        copies += repeat < link.repeat
+        corrupt = corrupt or flip < link.corrupt
+        delay_s += float(generator.exponential(link.delay_s)) if late < link.delay else 0.0
+    return Fate((delay_s,) * copies, corrupt, heard)
+
+
+def flipped(data: bytes, generator: np.random.Generator) -> bytes:
+    """Return a copy with one bit flipped."""
+    bit = int(generator.integers(len(data) * 8))
+    changed = bytearray(data)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def check_places(injected: InjectedFaults, plan: Plan) -> None:
+    """Raise ExperimentError for faults of unknown components or tasks, or not encodable ones."""
+    tasks = Counter(task.component for task in plan.tasks)
+    names = [one.component for one in injected.raises] + [one.component for one in injected.slows]
+    names += [end for link in injected.links for end in (link.source, link.target) if end != ANY]
+    for name in names:
+        if name not in tasks:
+            raise ExperimentError(
+                f"topology {plan.graph.id!r} has no {name!r} to disturb; it has: "
+                + ", ".join(sorted(tasks))
+            )
+    if any(one.component == ACKER for one in injected.raises):
+        raise ExperimentError("an acker runs no user code that could raise: slow or kill it")
+    places = [(one.component, one.index) for one in injected.raises]
+    for name, index in places + [(one.component, one.index) for one in injected.slows]:
+        if index is not None and not 0 <= index < tasks[name]:
+            raise ExperimentError(
+                f"there is no task {index} of {name!r} to disturb: its tasks are "
+                f"0 … {tasks[name] - 1}"
+            )
+    try:
+        msgpack.packb(injected.to_fields())
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ExperimentError(
+            f"the `where` of an error must be plain values, by which to compare fields ({error})"
+        ) from error
+
+
+def check_ratio(what: str, value: float) -> None:
+    """Raise ExperimentError unless `value` is a probability."""
+    if not 0 <= value <= 1:
+        raise ExperimentError(f"{what} is {value}; a probability is between 0 and 1")
+
+
+def check_seconds(what: str, value: float) -> None:
+    """Raise ExperimentError unless `value` is a duration."""
+    if not 0 <= value < float("inf"):
+        raise ExperimentError(f"{what} is {value}; it must be a number of seconds, 0 or more")

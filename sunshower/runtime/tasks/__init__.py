@@ -1,0 +1,1 @@
+"""Runs tasks: scheduling, calls of user code, supervision, ticks."""

@@ -1,0 +1,1 @@
+"""Bolt tasks: automatic, manual and columnar bolts, dead letters."""

@@ -1,0 +1,314 @@
+"""The common part of all bolt tasks, from prepare() to the ack or fail report of each input.
+
+A report needs only the XOR of the edges that an input made; see edges.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from sunshower.clock import Clock, SystemClock
+from sunshower.failures import Cause, Failure
+from sunshower.runtime.control.task_transfer import TaskTransfer
+from sunshower.runtime.events import task_events as chronicle
+from sunshower.runtime.events.event_log import What
+from sunshower.runtime.events.metrics import Counts, TaskStats
+from sunshower.runtime.plan import Stream
+from sunshower.runtime.tasks.bolts.return_values import check_returned
+from sunshower.runtime.tasks.input_errors import InputErrors
+from sunshower.runtime.tasks.supervision import Supervised, Supervision
+from sunshower.runtime.tasks.user_code import TaskError, failure_of, guard, no_way
+from sunshower.runtime.tracking.ids import U64
+from sunshower.runtime.tracking.reports import Reports
+from sunshower.runtime.transport.batch import Anchors, Batch
+from sunshower.runtime.transport.credits import ServiceTime
+from sunshower.runtime.transport.output_streams import NotSent, OutputStreams
+from sunshower.topologies.components import DEFAULT, Bolt, Context, OnStream
+
+Note = Callable[[U64], None]
+_JUDGED_MAX = 16  # inputs judged one by one if a whole batch fails
+
+
+def untracked(failure: Failure) -> str:
+    """The message for a failed record that is untracked and so cannot be replayed."""
+    tail = f"\n{failure.traceback.rstrip()}" if failure.traceback else ""
+    return (
+        f"a record that nobody follows failed: {failure}. It cannot be replayed (ackers=0, or an "
+        f"emit without anchors or message id): catch what may go wrong, or track it.{tail}"
+    )
+
+
+def noting(note: Note, call: Callable[[Any], Any], batch: Batch) -> Callable[[Any], Any]:
+    """A wrapper of `call` for the records of `batch` in order; it calls `note` before each."""
+    anchors = Anchors(batch.roots, batch.offsets)
+    indices = count()
+
+    def noted(record: Any) -> Any:
+        at = next(indices)
+        note(anchors.select(slice(at, at + 1)).roots)
+        return call(record)
+
+    return noted
+
+
+def _record_at(records: Any, index: int) -> Any:
+    """The record at `index`, used to compare records; for a table, the whole table."""
+    return records[index] if isinstance(records, Sequence) else records
+
+
+class BoltTask(Supervised):
+    """The base of all bolt tasks; subclasses differ in how they process a batch."""
+
+    joins = False  # whether batches of several senders may be processed as one
+
+    def __init__(
+        self,
+        supervision: Supervision,
+        make: Callable[[], Any],
+        output_streams: OutputStreams,
+        reports: Reports,
+        service: ServiceTime,
+        streams: Sequence[Stream],
+    ) -> None:
+        super().__init__(supervision)
+        self.bolt: Any = None  # None until it is prepared
+        self._call: Callable[[Any], Any] = self._not_prepared
+        self._make = make
+        self.output_streams = output_streams
+        self.service = service
+        self._reports = reports
+        self._streams = streams  # of the plan; a batch's stream index refers to them
+        self._flushes = False
+        self._executed = self._acked = self._failed = 0
+        self.expired = 0  # inputs dropped because their trees had failed already
+        self.errors = InputErrors(supervision)
+        self.clock: Clock = SystemClock()  # the worker's clock, once its tasks are wired
+        self.flush_s = 0.0  # duration of flush() in this slice
+        self.on_trial = False  # trial object (bolt_renewal.py): its successes are replayed
+        self._next_failure = 0  # index after the last failed input of this batch
+        self.note: Note | None = None  # called with the roots of each record before its execution
+
+    def prepare(self, context: Context) -> None:
+        """Create the bolt and prepare it, before the first batch. Raises Raised if user code does;
+        a further call creates a new bolt."""
+        bolt = guard(self.task, "the constructor", self._make)
+        guard(self.task, "prepare of a custom grouping", self.output_streams.prepare)
+        if hasattr(bolt, "prepare"):
+            guard(self.task, "prepare", partial(bolt.prepare, context))
+        self._adopt(bolt)
+
+    def _adopt(self, bolt: Any) -> None:
+        self.bolt = bolt
+        self._call = getattr(bolt, "process", bolt)
+        self._flushes = getattr(type(bolt), "flush", Bolt.flush) is not Bolt.flush
+
+    def adopt(self, bolt: Any) -> None:
+        """Continue with `bolt`, which is prepared already."""
+        self._adopt(bolt)
+
+    @property
+    def last_failed(self) -> bool:
+        """Whether an input of the last batch failed."""
+        return self._next_failure > 0
+
+    def resume(self, context: Context) -> None:
+        self.prepare(context)
+
+    def pack(self, *, stays: bool, now: float) -> TaskTransfer:
+        """The state to move in a rebalance; `stays`: the task remains in this process."""
+        if stays:
+            return TaskTransfer(instance=self.bolt)
+        return TaskTransfer(state=self.bolt.snapshot() if hasattr(self.bolt, "snapshot") else None)
+
+    def unpack(self, transfer: TaskTransfer, context: Context) -> None:
+        """Continue from `transfer`, instead of `prepare`."""
+        if transfer.instance is not None:
+            guard(self.task, "prepare of a custom grouping", self.output_streams.prepare)
+            self._adopt(transfer.instance)
+            return
+        self.prepare(context)
+        if hasattr(self.bolt, "restore"):
+            guard(self.task, "restore", partial(self.bolt.restore, transfer.state))
+
+    def process(self, batch: Batch) -> Batch | None:
+        """Process a batch of at least one record. Returns the inputs not started, or None."""
+        raise NotImplementedError
+
+    @property
+    def unfinished(self) -> Batch | None:
+        """The input whose generator continues when there is credit; see `go_on`."""
+        return None
+
+    def go_on(self) -> None:
+        """Continue with the unfinished input."""
+
+    def drop_unfinished(self) -> None:
+        """Drop the unfinished input, because its tree has failed."""
+
+    @property
+    def inputs_max(self) -> int:
+        """How many inputs to take at once: one slice of work, or one input during a pause."""
+        return 1 if self.supervision.wait is not None else self.service.slice_records
+
+    def tick(self) -> None:
+        """Call the bolt's tick and its `flush`, and send the outputs of the tick."""
+        raise NotImplementedError
+
+    def refuse(self, batch: Batch, failure: Failure) -> None:
+        """Fail a batch without calling the bolt."""
+        self._executed += len(batch)
+        self._failed += len(batch)
+        if not len(batch.roots):
+            self.note_untracked(failure)
+        if self.event_writer is not None:
+            refused = (self.task.id, batch.roots, batch.edges, failure.cause)
+            self.event_writer.note_edges(What.REFUSED, *refused)
+        self._reports.fail(batch.roots, failure)
+
+    def close(self) -> TaskError | None:
+        return self.hear("cleanup", self.bolt.cleanup) if hasattr(self.bolt, "cleanup") else None
+
+    def stats(self) -> TaskStats:
+        """The task's current statistics."""
+        counts = Counts(
+            emitted=self.output_streams.emitted,
+            transferred=self.output_streams.transferred,
+            executed=self._executed,
+            acked=self._acked,
+            failed=self._failed,
+            expired=self.expired,
+        )
+        figures, health = self.figures_of(self.bolt), self.supervision.health
+        return TaskStats(self.task.id, self.task.component, counts, health=health, figures=figures)
+
+    def pulse(self) -> tuple[object, ...]:
+        sent = (self.output_streams.emitted, self.output_streams.transferred)
+        return (*sent, self._executed, self._acked, self._failed, *self.supervision.pulse)
+
+    def note_untracked(self, failure: Failure) -> None:
+        """Keep the first failure of an untracked input, for the report at the end of the run."""
+        self.untracked = self.untracked or untracked(failure)
+
+    def failure(self, error: BaseException) -> Failure:
+        """The failure for an exception of user code, with component, task and worker."""
+        return failure_of(self.task, error, self.supervision.unavailable)
+
+    @property
+    def _tried(self) -> Failure:
+        """The failure of an input that a trial object has processed; see bolt_renewal.py."""
+        reason = "a new object of the bolt has tried it after an outage"
+        place = (self.task.component, self.task.index, reason)
+        return Failure(Cause.UNAVAILABLE, *place, worker=self.task.worker)
+
+    def _call_flush(self) -> None:
+        """Call the bolt's `flush` and measure it. Raises what user code raises."""
+        before = self.clock.now()
+        try:
+            self.bolt.flush()
+        finally:
+            self.flush_s += self.clock.now() - before
+
+    def _begin_batch(self) -> None:
+        self._next_failure, self.errors.stops = 0, False
+
+    def _end_batch(self, inputs: int) -> None:
+        """End a batch with `inputs` started inputs; if the last one did not fail, it succeeded."""
+        if inputs > self._next_failure:
+            self.errors.succeed()
+
+    def _judge(self, index: int, error: BaseException, records: Any) -> Failure:
+        """The failure of the input at `index`; the inputs since the last failure succeeded."""
+        if index > self._next_failure:
+            self.errors.succeed()
+        self._next_failure = index + 1
+        return self.errors.judge(self.failure(error), _record_at(records, index), error)
+
+    def _judge_all(self, error: BaseException, batch: Batch) -> dict[int, Failure]:
+        """The failure of each input of a batch that failed as a whole, by index."""
+        failure = self.failure(error)
+        judged = failure
+        for index in range(min(len(batch), _JUDGED_MAX)):
+            judged = self.errors.judge(failure, _record_at(batch.records, index), error)
+        self._next_failure = len(batch)
+        return dict.fromkeys(range(len(batch)), judged)
+
+    def _not_prepared(self, _: Any) -> Any:
+        raise RuntimeError(f"{self.task.component}[{self.task.index}] is not prepared")
+
+    def _made_by_tick(self) -> list[Any]:
+        """The outputs of the bolt's tick. Raises BadEmit if one does not fit."""
+        made = self.bolt.tick()
+        if made is None:
+            return []
+        check_returned(made, self.output_streams.default_schema)
+        outputs = list(made)
+        for output in outputs:
+            self._check_one(output)
+        return outputs
+
+    def _check_one(self, output: Any) -> None:
+        stream, record = DEFAULT, output
+        if type(output) is OnStream:
+            stream, record = output.stream, output.record
+        if self.output_streams.check(stream, [record]) is not None:
+            raise self.output_streams.misfit_error(stream, record)
+
+    def _send_by_stream(self, outputs: list[Any], anchors: Anchors | None) -> U64 | None:
+        made = np.zeros(len(outputs), np.uint64)
+        errors: dict[int, BaseException] = {}
+        named = [o if type(o) is OnStream else OnStream(DEFAULT, o) for o in outputs]
+        for stream in dict.fromkeys(output.stream for output in named):
+            which = np.array([i for i, output in enumerate(named) if output.stream == stream])
+            records = [named[index].record for index in which.tolist()]
+            try:
+                part = self.output_streams.send(stream, records, anchors and anchors.select(which))
+            except NotSent as refused:
+                part = refused.made
+                errors |= {int(which[at]): error for at, error in refused.errors.items()}
+            if part is not None:
+                made[which] = part
+        found = None if anchors is None else made
+        if errors:
+            raise NotSent(found, errors)
+        return found
+
+    def _send_of_tick(self, send: Callable[[], Any]) -> None:
+        """Send outputs of a tick, which are untracked: routing errors are reported at the end."""
+        try:
+            send()
+        except NotSent as refused:
+            for error in refused.errors.values():
+                self.note_untracked(no_way(self.task, error))
+
+    def settle(self, batch: Batch, made: U64 | None, failures: dict[int, Failure]) -> None:
+        """Report a batch to the ackers; `made`: per input, the XOR of the edges made from it."""
+        if self.on_trial:
+            failures = dict.fromkeys(range(len(batch)), self._tried) | failures
+        self._executed += len(batch)
+        self._acked += len(batch) - len(failures)
+        self._failed += len(failures)
+        anchors = batch.anchors
+        if anchors is None or made is None:
+            for failure in failures.values():
+                self.note_untracked(failure)
+            return
+        if self.event_writer is not None:
+            chronicle.settled(self.event_writer, self.task.id, batch, failures)
+        for index, failure in failures.items():
+            roots = anchors.select(np.array([index])).roots
+            if len(roots):
+                self._reports.fail(roots, failure)
+            else:
+                self.note_untracked(failure)
+        if not failures:
+            roots, mades, _ = anchors.with_edges(made)
+            self._reports.ack(roots, batch.edges ^ mades)
+            return
+        good = np.delete(np.arange(len(batch)), list(failures))
+        roots, mades, _ = anchors.select(good).with_edges(made[good])
+        self._reports.ack(roots, Anchors(batch.edges, batch.offsets).select(good).roots ^ mades)

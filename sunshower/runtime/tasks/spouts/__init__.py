@@ -1,0 +1,1 @@
+"""Spout tasks: records, tables, logs and nextTuple; replay and positions."""

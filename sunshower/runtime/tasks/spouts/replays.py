@@ -1,0 +1,209 @@
+"""Replays the failed messages of one spout task, or turns them into dead letters.
+
+failed ──▶ queued (retry_queue.py) ──▶ within the budget (replay_budget.py) ──▶ emitted again
+                              └──── attempts used up ──▶ emitted as a dead letter, or halt
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sunshower.errors import TopologyFailed
+from sunshower.failures import Cause, Failure
+from sunshower.runtime.events.event_log import EventWriter, What
+from sunshower.runtime.events.log_limit import RateLimitedLog
+from sunshower.runtime.plan import Task
+from sunshower.runtime.tasks.bolts.dead_letters import dead_letter, in_a_line, told
+from sunshower.runtime.tasks.spouts.replay_budget import ReplayBudget
+from sunshower.runtime.tasks.spouts.retry_queue import Blame, Replay, RetryQueue
+from sunshower.runtime.tracking.ids import I64, U64
+from sunshower.runtime.tracking.pending import Released
+from sunshower.runtime.tracking.recent_failures import RecentFailures
+from sunshower.topologies.retry import DeadLetter
+
+
+class Keeper(Protocol):
+    """The spout task, which keeps the records."""
+
+    def message_id(self, replay: Replay) -> Any:
+        """The message id of a queued message."""
+
+    def values(self, replay: Replay) -> dict[str, Any]:
+        """The record of a message that is no dead letter yet, as field → value."""
+
+    def letter_payload(self, replay: Replay, letter: DeadLetter) -> Any:
+        """The payload to keep for a message once it is a dead letter."""
+
+
+class Replays:
+    """The retry queue of one spout task with its budget, counters and log messages."""
+
+    def __init__(self, task: Task, retries: RetryQueue, share: float, keeper: Keeper) -> None:
+        self.keeps = True  # whether the framework replays; else only the spout's `fail` is called
+        self.line = retries
+        self.notices = RateLimitedLog(f"failures of spout {task.component!r}")
+        self.causes: Counter[Cause] = Counter()  # failed trees
+        self.replayed = self.dead = 0
+        self._task = task
+        self._budget = ReplayBudget(share)
+        self._keeper = keeper
+        self._lately = RecentFailures()
+        self.event_writer: EventWriter | None = None  # records dead letters, in an experiment
+        self._former: dict[int, int] = {}  # message not drawn yet → its attempts in former lives
+
+    def fail(
+        self,
+        released: Released,
+        message_ids: Sequence[Any],
+        failures: Sequence[Failure],
+        now: float,
+        *,
+        accused: bool = False,
+        held: bool = False,
+    ) -> None:
+        """Handle failed messages. `accused`: charge an attempt, whatever the cause; `held`: a
+        component downstream waits for a dependency."""
+        counted: list[bool] = []
+        for payload, number, attempt, message_id, failure in zip(
+            released.payloads,
+            released.numbers.tolist(),
+            released.attempts.tolist(),
+            message_ids,
+            failures,
+            strict=True,
+        ):
+            counts = accused or self.line.is_charged(number, failure, now, held=held)
+            counted.append(counts)
+            self.causes[failure.cause] += 1
+            if self.keeps:
+                self.line.put(Replay(number, payload, attempt + 1), failure, now, counts=counts)
+            if self.notices.admits(failure.component, now):
+                self.notices.say(self._notice(number, message_id, failure))
+        if self.keeps and not all(counted):
+            innocent = ~np.array(counted)
+            self._lately.note(released.roots[innocent], released.numbers[innocent], now)
+
+    def accuse(self, roots: U64, failure: Failure) -> None:
+        """Charge an attempt to those of these messages that the runtime failed a moment ago."""
+        for number in self._lately.take(roots):
+            if self.line.failed_by_machinery(number):
+                self.line.blame(number, failure)
+
+    def remember(self, times: Mapping[int, int], failure: Failure) -> None:
+        """Charge messages for attempts in former lives: message number → failed attempts."""
+        for number, count in times.items():
+            blame = self.line.blame(number, failure)
+            blame.times = count
+            self._former[number] = count
+
+    def inherit(self, blames: Mapping[int, Blame]) -> None:
+        """Take over the failures that a former life counted for messages that are drawn again."""
+        for number, blame in blames.items():
+            times = self.line.retry.attempts if blame.dead else blame.times
+            self.remember({number: times}, blame.failure)
+
+    @property
+    def haunted(self) -> bool:
+        """Whether any message not drawn yet has failed in a former life."""
+        return bool(self._former)
+
+    def recognise(
+        self, numbers: I64, payloads: Sequence[Any]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """For new messages: which to emit, and which attempt of each it is.
+
+        Messages that have used up their attempts are queued, to become dead letters or to halt.
+        """
+        emit, attempts = np.ones(len(numbers), np.bool_), np.ones(len(numbers), np.int64)
+        for index in np.flatnonzero(np.isin(numbers, list(self._former))).tolist():
+            number = int(numbers[index])
+            attempts[index] += self._former.pop(number)
+            blame = self.line.blame_of(number)
+            if blame is not None and self.line.exhausted(blame):
+                emit[index] = False
+                self.line.put_last(Replay(number, payloads[index], int(attempts[index])))
+        return emit, attempts
+
+    def forget(self, first: int, end: int) -> None:
+        """Forget the messages of [first, end), which another task owns from now on."""
+        self.line.forget(first, end)
+        for number in [number for number in self._former if first <= number < end]:
+            del self._former[number]
+
+    def settle(self, numbers: Sequence[int]) -> None:
+        """Settle messages: they, or their dead letters, are complete."""
+        self.dead += sum(map(self.line.settle, numbers))
+
+    def share_out(self, now: float, limit: int, room: int) -> tuple[int, int]:
+        """Of `limit` records, how many replays to emit and how many new records to request.
+
+        `room`: how many new records may be emitted.
+        """
+        due = self.line.due(now)
+        replays = self._budget.replays(due, limit, room) if due else 0
+        return replays, max(0, min(limit - replays, room))
+
+    def take(self, limit: int, fresh: int) -> tuple[list[Replay], list[Replay]]:
+        """Take up to `limit` due messages, beside `fresh` new records. Returns those to emit again
+        and those to emit as dead letters.
+
+        Raises TopologyFailed for a message that has used up its attempts and cannot become one.
+        """
+        replays = self.line.take(limit)
+        self._budget.spend(len(replays), fresh)
+        self.replayed += len(replays)
+        again: list[Replay] = []
+        letters: list[Replay] = []
+        for replay in replays:
+            blame = self.line.blame_of(replay.number)
+            if blame is None:
+                again.append(replay)
+            elif self.line.exhausted(blame):
+                letters.append(self._bury(replay, blame))
+            else:
+                (letters if blame.dead else again).append(replay)
+        return again, letters
+
+    def _bury(self, replay: Replay, blame: Blame) -> Replay:
+        """Turn a message that has used up its attempts into its dead letter, or halt."""
+        message_id = self._keeper.message_id(replay)
+        spout, failure, times = self._task.component, blame.failure, blame.times
+        if blame.dead or not self.line.retry.has_dead_letters:
+            tail = f"\n{failure.traceback.rstrip()}" if failure.traceback else ""
+            advice = (
+                "Mend the bolt that reads the dead letters"
+                if blame.dead
+                else "Mend the bolt or the record, allow more attempts, or put such records aside: "
+                'retry=Retry(dead_letters="dead.jsonl")'
+            )
+            often = f" {times} times, the last time" if times > 1 else ":"
+            raise TopologyFailed(
+                f"{_what(blame)} {told(message_id)} of spout {spout!r} failed{often} {failure}. "
+                f"{advice}.{tail}"
+            )
+        record = self._keeper.values(replay)
+        letter = dead_letter(spout, message_id, record, failure, times)
+        blame.dead, blame.hopeless, blame.times = True, False, 0
+        if self.event_writer is not None:
+            self.event_writer.note(What.BURIED, self._task.id, values=np.array([replay.number]))
+        return replay._replace(payload=self._keeper.letter_payload(replay, letter))
+
+    def _notice(self, number: int, message_id: Any, failure: Failure) -> str:
+        """One line for the log; the traceback is in the dead letter, or in the error of the run."""
+        blame = self.line.blame_of(number)
+        outcome = ""
+        if blame is not None and blame.failure is failure:
+            outcome = f", attempt {blame.times} of {self.line.retry.attempts}"
+        elif self.keeps:
+            outcome = ", and is emitted again"
+        who = f"{_what(blame)} {in_a_line(told(message_id))} of spout {self._task.component!r}"
+        return f"{who} failed{outcome}: {in_a_line(str(failure))}"
+
+
+def _what(blame: Blame | None) -> str:
+    return "the dead letter of message" if blame is not None and blame.dead else "message"

@@ -1,0 +1,235 @@
+"""The retry queue of one spout task: failed messages that wait to be emitted again.
+
+    user code failed it        attempt 1, 2, … of Retry.attempts; a back-off before each next one
+    dependency is unavailable  not charged, for `unavailable_max_s` while other messages succeed;
+                               back-off of 0.1 to 10 s. Likewise if the cause is in doubt
+    the runtime failed it      not charged; replayed at once, and from the second time in a row
+                               after a wait drawn from [0, initial_s · factor^(n−1)], at most 2 s:
+                               separates a record that kills its process from those beside it
+
+A message that has used up its attempts does not wait; the caller of `take` checks `exhausted`.
+Insertion and removal are O(log n) (Storm's KafkaSpoutRetryExponentialBackoff scans all scheduled
+retries for each polled record); O(1) for a message that does not wait.
+Memory: one Replay for each queued message, and a number or the last Failure for each failed message
+that is not settled. Queued messages count against `spout_pending`, which bounds all of this.
+Where records are not kept (ABSENT), a due message is `absent` until its record is `found`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from heapq import heapify, heappop, heappush
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from sunshower.failures import Cause, Failure
+from sunshower.topologies.retry import Retry
+
+_MACHINERY_MAX_S = 2.0
+_OUTAGE_FIRST_S, _OUTAGE_MAX_S = 0.1, 10.0
+
+
+class Unkept(Enum):
+    """The placeholder for a record that is not kept."""
+
+    ABSENT = "read it again"
+
+
+ABSENT: Final = Unkept.ABSENT
+
+
+class Replay(NamedTuple):
+    """A queued message."""
+
+    number: int  # of the message, within its task
+    payload: Any
+    attempt: int  # the number of its next emit
+
+
+@dataclass(slots=True)
+class Blame:
+    """The charged failures of one message."""
+
+    failure: Failure  # the last charged one
+    times: int = 0
+    dead: bool = False  # it is a dead letter now; `times` counts the failures of that
+    hopeless: bool = False  # no attempt can help
+
+
+class RetryQueue:
+    """Decides when each failed message is emitted again. `generator`: for the jitter."""
+
+    def __init__(
+        self, retry: Retry, generator: np.random.Generator, unavailable_max_s: float = math.inf
+    ) -> None:
+        self.retry = retry
+        self._unavailable_max_s = unavailable_max_s
+        self._unavailable_since: dict[int, float] = {}  # number → its first UNAVAILABLE
+        self._generator = generator
+        self._ready: deque[Replay] = deque()
+        self.absent: dict[int, Replay] = {}  # number → a due message without its record
+        self._waiting: list[tuple[float, int, Replay]] = []  # a heap: due, a tie-breaker
+        self._put = 0
+        self._blames: dict[int, Blame] = {}
+        self._machinery: dict[int, int] = {}  # number → failures by the runtime in a row
+
+    def __len__(self) -> int:
+        return len(self._ready) + len(self._waiting) + len(self.absent)
+
+    @property
+    def next_s(self) -> float:
+        """When the next message is due: −∞ for now, ∞ if none waits."""
+        if self._ready:
+            return -math.inf
+        return self._waiting[0][0] if self._waiting else math.inf
+
+    @property
+    def remembers(self) -> bool:
+        """Whether any message has failed and is not settled."""
+        return bool(self._blames or self._machinery)
+
+    @property
+    def lowest(self) -> float:
+        """The lowest queued message number; ∞ if there is none."""
+        return min(self.numbers, default=math.inf) if self else math.inf
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of the queued messages, in no order."""
+        waiting = (replay.number for _, _, replay in self._waiting)
+        return [*(replay.number for replay in self._ready), *waiting, *self.absent]
+
+    def put_last(self, replay: Replay) -> None:
+        """Queue a message that has used up its attempts before its first emit in this life."""
+        self._ready.append(replay)
+
+    def condemn(self, replay: Replay, failure: Failure) -> None:
+        """Queue a message that no attempt can help, to become a dead letter or to halt."""
+        self.blame(replay.number, failure).hopeless = True
+        self.put_last(replay)
+
+    def is_charged(self, number: int, failure: Failure, now: float, *, held: bool) -> bool:
+        """Whether a failure is charged to its message. An outage is if it has affected this message
+        for too long while others succeed; `held`: the component waits, so others do not."""
+        if failure.cause is not Cause.UNAVAILABLE:
+            return failure.is_charged
+        since_s = self._unavailable_since.setdefault(number, now)
+        if held:
+            self._unavailable_since[number] = now
+        return not held and now - since_s >= self._unavailable_max_s
+
+    def put(self, replay: Replay, failure: Failure, now: float, *, counts: bool) -> None:
+        """Queue a failed message; `counts`: charge it. Else the runtime or a dependency failed."""
+        if not counts and (failure.cause is Cause.UNAVAILABLE or failure.in_doubt):
+            self._wait(replay, now, self._unavailable(replay))
+            return
+        wait_s = self._counted(replay, failure) if counts else self._uncounted(replay)
+        self._wait(replay, now, wait_s)
+
+    def due(self, now: float) -> int:
+        """How many messages can be taken now."""
+        while self._waiting and self._waiting[0][0] <= now:
+            self._let_go(heappop(self._waiting)[2])
+        return len(self._ready)
+
+    def take(self, limit: int) -> list[Replay]:
+        """Take up to `limit` of the messages that `due` has counted."""
+        return [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
+
+    def found(self, number: int, payload: Any) -> None:
+        """Add the record of an absent message, which makes it due."""
+        if (replay := self.absent.pop(number, None)) is not None:
+            self._ready.append(replay._replace(payload=payload))
+
+    def blame(self, number: int, failure: Failure) -> Blame:
+        """Charge a failure to a message."""
+        blame = self._blames.get(number)
+        if blame is None:
+            blame = self._blames[number] = Blame(failure)
+        blame.failure = failure
+        blame.times += 1
+        return blame
+
+    def blame_of(self, number: int) -> Blame | None:
+        """The charged failures of a message; None if it has none."""
+        return self._blames.get(number)
+
+    def exhausted(self, blame: Blame) -> bool:
+        """Whether a message has used up its attempts."""
+        return blame.hopeless or blame.times >= self.retry.attempts
+
+    def failed_by_machinery(self, number: int) -> bool:
+        """Whether the runtime has failed this message, and it is not settled."""
+        return number in self._machinery
+
+    @property
+    def waiting(self) -> list[Replay]:
+        """All queued messages, in the order in which they are due."""
+        waiting = (replay for _, _, replay in sorted(self._waiting))
+        return [*self._ready, *self.absent.values(), *waiting]
+
+    @property
+    def blames(self) -> dict[int, Blame]:
+        """Message number → its charged failures."""
+        return self._blames
+
+    def adopt(self, waiting: Iterable[Replay], blames: Mapping[int, Blame]) -> None:
+        """Take over the queue of a former life; no message waits any longer."""
+        for replay in waiting:
+            self._let_go(replay)
+        self._blames.update(blames)
+
+    def forget(self, first: int, end: int) -> None:
+        """Forget the messages of [first, end), which another task owns from now on."""
+        self._ready = deque(r for r in self._ready if not first <= r.number < end)
+        self._waiting = [one for one in self._waiting if not first <= one[2].number < end]
+        heapify(self._waiting)
+        for memory in (self._blames, self._machinery, self.absent, self._unavailable_since):
+            for number in [number for number in memory if first <= number < end]:
+                del memory[number]
+
+    def settle(self, number: int) -> bool:
+        """Forget a completed message. Returns whether it was a dead letter."""
+        self._machinery.pop(number, None)
+        self._unavailable_since.pop(number, None)
+        blame = self._blames.pop(number, None)
+        return blame is not None and blame.dead
+
+    def _wait(self, replay: Replay, now: float, wait_s: float) -> None:
+        if wait_s:
+            self._put += 1
+            heappush(self._waiting, (now + wait_s, self._put, replay))
+        else:
+            self._let_go(replay)
+
+    def _let_go(self, replay: Replay) -> None:
+        """Make a message due, or absent if its record is not kept."""
+        if replay.payload is ABSENT:
+            self.absent[replay.number] = replay
+        else:
+            self._ready.append(replay)
+
+    def _counted(self, replay: Replay, failure: Failure) -> float:
+        if replay.number in self._machinery:
+            self._machinery[replay.number] = 0  # no longer in a row
+        blame = self.blame(replay.number, failure)
+        if self.exhausted(blame):
+            return 0.0
+        return self.retry.wait_s(blame.times, self._generator.random())
+
+    def _unavailable(self, replay: Replay) -> float:
+        in_a_row = self._machinery[replay.number] = self._machinery.get(replay.number, 0) + 1
+        longest_s = min(_OUTAGE_FIRST_S * 2.0 ** min(in_a_row - 1, 60), _OUTAGE_MAX_S)
+        return longest_s * (1 - 0.5 * self._generator.random())
+
+    def _uncounted(self, replay: Replay) -> float:
+        in_a_row = self._machinery[replay.number] = self._machinery.get(replay.number, 0) + 1
+        if in_a_row == 1:
+            return 0.0
+        longest_s = min(self.retry.wait_s(in_a_row), _MACHINERY_MAX_S)
+        return longest_s * self._generator.random()

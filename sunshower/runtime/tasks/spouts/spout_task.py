@@ -1,0 +1,400 @@
+"""The common part of all spout tasks: emits, tracks pending trees, replays failed messages.
+
+    source ──▶ emitted ──complete──▶ acked
+                 ▲   └──failed, timed out, swept──▶ failed ──▶ queued for replay ────┐
+                 ├──────────────────────── after its back-off ───────────────────────┤
+                 └── as a dead letter ── attempts used up, or else the run halts ────┘
+
+Pending trees and messages that wait for a replay share the `spout_pending` limit.
+Storm: org.apache.storm.executor.spout.SpoutExecutor. There the spout itself must replay a failed
+tuple; here the framework keeps the record and emits it again, unless `replay` is False.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from sunshower.config import Config
+from sunshower.failures import Cause, Failure
+from sunshower.runtime.control.task_transfer import TaskTransfer
+from sunshower.runtime.events import task_events as chronicle
+from sunshower.runtime.events.metrics import Counts, Latencies, TaskStats
+from sunshower.runtime.tasks.bolts.bolt_task import untracked
+from sunshower.runtime.tasks.spouts.poll_backoff import PollBackoff
+from sunshower.runtime.tasks.spouts.replays import Replays
+from sunshower.runtime.tasks.spouts.retry_queue import Replay, RetryQueue
+from sunshower.runtime.tasks.supervision import Supervised, Supervision
+from sunshower.runtime.tasks.user_code import RAISED, TaskError, blame, guard, no_way
+from sunshower.runtime.tracking.deadlines import Deadlines
+from sunshower.runtime.tracking.ids import I64, U64
+from sunshower.runtime.tracking.pending import F64, Pending, Released
+from sunshower.runtime.tracking.pending_limit import PendingLimit
+from sunshower.runtime.tracking.reports import Reports
+from sunshower.runtime.transport.credits import ServiceTime
+from sunshower.runtime.transport.output_streams import OutputStreams
+from sunshower.topologies.components import Context, Spout
+from sunshower.topologies.retry import DeadLetter
+
+_NO_LIMIT = 1 << 62
+
+
+class SpoutTask(Supervised):
+    """The base of all spout tasks; subclasses differ only in how they emit."""
+
+    def __init__(
+        self,
+        supervision: Supervision,
+        make: Callable[[], Spout[Any]],
+        pending: Pending,
+        output_streams: OutputStreams,
+        reports: Reports,
+        config: Config,
+        retries: RetryQueue,
+    ) -> None:
+        super().__init__(supervision)
+        self.spout: Any = None  # None until it is open
+        self._make = make
+        self.pending = pending
+        self.output_streams = output_streams
+        self.exhausted = False
+        self.active = True  # whether it may emit at all
+        self.latencies = Latencies()
+        self.service = ServiceTime(config)
+        self.replays = Replays(self.task, retries, config.replay_share, self)
+        self._reports = reports
+        self._config = config
+        self.deadlines = Deadlines(config, pending, reports)
+        self._acked = self._failed = 0
+        self._first_replay_s: float | None = None
+        self._done_s: float | None = None
+        self.rest = PollBackoff(config.idle_poll_s)  # of the source
+        self.limit = PendingLimit(config, pending)
+        self._hears_ack = self._hears_fail = False
+
+    def open(self, context: Context) -> None:
+        """Create and open the spout, before the first emit. Raises Raised if user code does; a
+        further call creates a new spout."""
+        spout = guard(self.task, "the constructor", self._make)
+        guard(self.task, "prepare of a custom grouping", self.output_streams.prepare)
+        guard(self.task, "open", partial(spout.open, context))
+        self._adopt(spout)
+
+    def _adopt(self, spout: Spout[Any]) -> None:
+        self.spout = spout
+        self.replays.keeps = spout.replay
+        if not spout.replay:
+            self.limit.lift()
+        self._hears_ack = type(spout).ack is not Spout.ack
+        self._hears_fail = type(spout).fail is not Spout.fail
+
+    def begin_at(self, position: int, drawn: int = 0, owed: int | None = None) -> None:
+        """Continue after the first `position` records, which are settled; a former life drew the
+        first `drawn`, and none from `owed` on (None: unknown). Called before `open`. A spout with
+        `next_tuple` decides by itself where to begin."""
+
+    @property
+    def committed(self) -> int:
+        """The lowest message number that is not settled: pending, queued, or not drawn."""
+        return 0
+
+    @property
+    def drawn(self) -> int:
+        """The number of the next record to draw."""
+        return 0
+
+    @property
+    def behind(self) -> int:
+        """How many settled records the source still repeats; they are skipped."""
+        return 0
+
+    def resume(self, context: Context) -> None:
+        if self.spout is None:
+            self.open(context)
+
+    def skip(self) -> int:
+        """Skip some of the settled records. Returns how many: 0 if none is available now."""
+        raise NotImplementedError
+
+    def pack(self, *, stays: bool, now: float) -> TaskTransfer:
+        """The state to move in a rebalance. Pending messages are queued for replay."""
+        reason = "tasks changed places before it was processed"
+        self.failed(self.pending.all_roots(), Failure(Cause.REBALANCED, reason=reason), now)
+        transfer = TaskTransfer(self.committed, self.drawn, blames=self.replays.line.blames)
+        if stays:
+            transfer.waiting, transfer.instance = self.replays.line.waiting, self.spout
+            transfer.exhausted = self.exhausted
+        return transfer
+
+    def unpack(self, transfer: TaskTransfer, context: Context) -> None:
+        """Continue from `transfer`, instead of `open`."""
+        if transfer.instance is None:
+            self.open(context)
+            self._restore(transfer.state)  # may raise: then all of this is done again
+        else:
+            guard(self.task, "prepare of a custom grouping", self.output_streams.prepare)
+            self._adopt(transfer.instance)
+        self.exhausted |= transfer.exhausted
+        self.replays.line.adopt(transfer.waiting, transfer.blames)
+
+    def _restore(self, state: Any) -> None:
+        """Restore a new spout from the `snapshot` of the former one."""
+
+    def activate(self) -> None:
+        """Emit from now on. Storm: ISpout.activate."""
+        self.active = True
+        self.rest.end()
+        if self.spout is not None:
+            self.hear("activate", self.spout.activate)
+
+    def deactivate(self) -> None:
+        """Emit nothing from now on, not even replays: in Storm both come from nextTuple."""
+        self.active = False
+        if self.spout is not None:
+            self.hear("deactivate", self.spout.deactivate)
+
+    def emit(self, now: float, limit: int) -> int:
+        """Emit up to `limit` records, replays first. Returns how many.
+
+        Raises Raised if the source raised, after emitting the records it had returned before.
+        """
+        raise NotImplementedError
+
+    @property
+    def next_emit_s(self) -> float:
+        """When to call `emit` next: a replay is due, or there is room and the source may be polled;
+        ∞ if that depends on acks. Called several times in each slice."""
+        asks = True
+        if self._reports.tracked:
+            if not self.pending.room:
+                return math.inf
+            asks = self.pending.free > len(self.replays.line) or self.behind > 0
+        return min(self.rest.until_s if asks else math.inf, self.replays.line.next_s)
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to emit, and nothing is pending."""
+        return self.exhausted and not len(self.pending) and not len(self.replays.line)
+
+    @property
+    def next_look_s(self) -> float:
+        """When the next deadline or sweep is due, or the next check of the pending limit."""
+        return min(self.deadlines.next_s, self.limit.stalls_s(is_blocked=self.output_streams.full))
+
+    def look(self, now: float) -> None:
+        """Fail trees that are overdue, and those that a crash affected and that are incomplete."""
+        self.limit.look(now, is_blocked=self.output_streams.full)
+        self._time_out(self.deadlines.overdue(now), now)
+        for sweep in self.deadlines.ripe(now):
+            self.failed(sweep.roots, sweep.failure, now)
+
+    def heard_of(self, roots: U64, ages_s: F64, now: float) -> None:
+        """An acker's answer: how long ago each tree made progress. See progress_deadlines.py."""
+        self._time_out(self.deadlines.heard_of(roots, ages_s, now), now)
+
+    def expire(self, now: float) -> None:
+        """Time out all pending trees, for an experiment."""
+        failure = Failure(Cause.TIMEOUT, reason="an experiment let all deadlines pass")
+        self._time_out(self.pending.all_roots(), now, failure)
+
+    def sweep(self, now: float, failure: Failure, residues: set[int] | None, stride: int) -> None:
+        """A process that may have held a part of these trees died: fail them after a grace period.
+
+        `residues`: only slots with slot % stride in it (a dead acker shard's); None: all.
+        """
+        self.deadlines.sweep(now, failure, residues, stride)
+
+    def complete(self, roots: U64, now: float) -> None:
+        """Handle the ackers' report that these trees are complete."""
+        reached = self.limit.adapts and self._fresh_room <= 0
+        released = self.pending.release(roots)
+        self._acked += len(released.roots)
+        if self.event_writer is not None and len(released.roots):
+            chronicle.completed(self.event_writer, self.task.id, released)
+        latencies_s = now - released.emitted_s
+        self.latencies.add(latencies_s)
+        self.limit.completed(now, latencies_s, reached=reached)
+        self._done_s = now if self.done else None
+        if self.replays.replayed and self._first_replay_s is None and (released.attempts > 1).any():
+            self._first_replay_s = now
+        if self.replays.line.remembers:
+            self.replays.settle(released.numbers[released.attempts > 1].tolist())
+        if self._hears_ack:
+            self._tell_completed(released)
+
+    def failed(self, roots: U64, why: Failure | Mapping[int, Failure], now: float) -> None:
+        """Fail these trees; those still pending are queued for replay.
+
+        `why`: the failure of all of them, or root → its own.
+        """
+        self._fail(self.pending.release(roots), why, now)
+
+    def suspect(self, roots: U64, failure: Failure, now: float) -> None:
+        """A process died while it was executing these: charge an attempt of each.
+
+        Trees still pending fail. Messages that the runtime failed a moment ago, by a sweep or for a
+        lost frame, are charged afterwards; this takes effect when they leave the retry queue.
+        """
+        self._fail(self.pending.release(roots), failure, now, accused=True)
+        self.replays.accuse(roots, failure)
+
+    def accuse(self, times: Mapping[int, int], failure: Failure) -> None:
+        """Charge messages: number → how often this task's own process died while executing its
+        record. Called before `open`."""
+        self.replays.remember(times, failure)
+
+    def postpone(self, roots: U64, now: float) -> None:
+        """Reset the timeout of these trees. Storm: OutputCollector.resetTimeout."""
+        self.deadlines.postpone(roots, now)
+
+    def tick(self) -> None:
+        """Call the spout's tick. It cannot emit, so it does not wait for credit."""
+        self.spout.tick()
+
+    def abandon(self) -> None:
+        """Stop reading the source, whatever it still has."""
+        self.exhausted = True
+
+    def drain(self) -> None:
+        """Emit no new records from now on; failed ones are still replayed."""
+        self.exhausted = self.active = True
+
+    def close(self) -> TaskError | None:
+        return None if self.spout is None else self.hear("close", self.spout.close)
+
+    def stats(self) -> TaskStats:
+        """The task's current statistics."""
+        counts = Counts(
+            emitted=self.output_streams.emitted,
+            transferred=self.output_streams.transferred,
+            acked=self._acked,
+            failed=self._failed,
+            replayed=self.replays.replayed,
+            pending=len(self.pending),
+            dead=self.replays.dead,
+            causes={cause.value: count for cause, count in self.replays.causes.items()},
+        )
+        return TaskStats(
+            self.task.id,
+            self.task.component,
+            counts,
+            Latencies(self.latencies.counts.copy()),
+            self.done,
+            self._first_replay_s,
+            self._done_s,
+            self.supervision.health,
+            self.committed,
+            self.drawn,
+            unsettled=len(self.pending) + len(self.replays.line),
+            figures=self.figures_of(self.spout),
+        )
+
+    def pulse(self) -> tuple[object, ...]:
+        sent = (self.output_streams.emitted, self.output_streams.transferred, self.replays.replayed)
+        ended = (self._acked, self._failed, self.replays.dead, len(self.pending), self.done)
+        return *sent, *ended, *self.supervision.pulse
+
+    def message_id(self, replay: Replay) -> Any:
+        raise NotImplementedError
+
+    def values(self, replay: Replay) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def letter_payload(self, replay: Replay, letter: DeadLetter) -> Any:
+        """The payload to keep for a message once it is a dead letter."""
+        return letter
+
+    @property
+    def _fresh_room(self) -> int:
+        """How many new records may be emitted. A queued message keeps its slot, but does not count
+        against an adaptive limit: one message that keeps failing must not block the others."""
+        if not self._reports.tracked:
+            return _NO_LIMIT
+        return min(self.pending.room, self.pending.free - len(self.replays.line))
+
+    def _message_ids(self, released: Released) -> list[Any]:
+        raise NotImplementedError
+
+    def _tell_completed(self, released: Released) -> None:
+        self._tell_acked(self._message_ids(released))
+
+    def _tell_acked(self, message_ids: list[Any]) -> None:
+        """Call the spout's `ack` for each; an error of it is only recorded."""
+        waiting = iter(message_ids)
+        while True:
+            try:
+                for message_id in waiting:
+                    self.spout.ack(message_id)
+                return
+            except RAISED as error:
+                self.supervision.note(blame(self.task, "ack", error))
+
+    def _take(
+        self,
+        payloads: Sequence[Any],
+        numbers: Sequence[int] | I64,
+        attempts: Any,
+        now: float,
+        message_ids: list[Any] | None = None,
+    ) -> U64:
+        """Draw roots for records to send; `message_ids`: if they differ from the numbers."""
+        self.limit.opened(now)
+        roots = self.pending.take(payloads, numbers, attempts, now, self._config.message_timeout_s)
+        if self.event_writer is not None and len(roots):
+            emitted = (roots, numbers, attempts, message_ids)
+            chronicle.emitted(self.event_writer, self.task.id, *emitted)
+        return roots
+
+    def _start(self, roots: U64, made: U64, errors: dict[int, BaseException], now: float) -> None:
+        """Report the starts to the ackers, except of records that a grouping raised for (`errors`,
+        by index): those were not sent, and fail at once."""
+        if not errors:
+            self._reports.start(roots, made)
+            return
+        bad = list(errors)
+        self._reports.start(np.delete(roots, bad), np.delete(made, bad))
+        why = {int(roots[index]): no_way(self.task, errors[index]) for index in bad}
+        self.failed(roots[bad], why, now)
+
+    def _note_untracked(self, errors: Iterable[BaseException]) -> None:
+        """Keep the first routing error of an untracked record, for the report at the end."""
+        for error in errors:
+            self.untracked = self.untracked or untracked(no_way(self.task, error))
+
+    def _time_out(self, roots: U64, now: float, failure: Failure | None = None) -> None:
+        if len(roots):
+            self.limit.timed_out(now)
+            self.failed(roots, failure or self.deadlines.missed, now)
+
+    def _fail(
+        self,
+        released: Released,
+        why: Failure | Mapping[int, Failure],
+        now: float,
+        *,
+        accused: bool = False,
+    ) -> None:
+        count = len(released.roots)
+        self._failed += count
+        failures = (
+            [why] * count
+            if isinstance(why, Failure)
+            else [why[root] for root in released.roots.tolist()]
+        )
+        if self.event_writer is not None and count:
+            chronicle.failed(self.event_writer, self.task.id, released, failures)
+        message_ids = self._message_ids(released)
+        held = self.deadlines.held
+        self.replays.fail(released, message_ids, failures, now, accused=accused, held=held)
+        if self.replays.keeps and count:
+            self._reports.failed.append(released.roots)
+        if self._hears_fail:
+            attempts = released.attempts.tolist()
+            for message_id, attempt, failure in zip(message_ids, attempts, failures, strict=True):
+                heard = replace(failure, attempt=attempt)
+                self.hear("fail", partial(self.spout.fail, message_id, heard))

@@ -1,0 +1,106 @@
+"""Wraps exceptions of user code in errors that name the component, task and worker."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from sunshower.errors import ProtocolError, SunshowerError, TopologyFailed
+from sunshower.failures import Cause, Failure
+from sunshower.outages import is_unavailable
+from sunshower.runtime.plan import Task
+
+T = TypeVar("T")
+
+RAISED = (Exception, SystemExit)  # errors of user code; `sys.exit()` is one
+
+
+@dataclass(frozen=True, slots=True)
+class TaskError:
+    """One error of one task, with component, task and worker."""
+
+    component: str
+    index: int  # among the tasks of its component
+    worker: int
+    text: str  # such as: open of numbers[0] raised OSError: gone
+    exception: str = ""  # the exception's type
+    traceback: str = ""  # empty if the text is sufficient
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def line(self) -> str:
+        """The first line of the text."""
+        return self.text.partition("\n")[0]
+
+    @property
+    def story(self) -> str:
+        """The text with advice and traceback."""
+        if not self.traceback:
+            return self.text
+        return f"{self.text}. Mend it and run again.\n{self.traceback}"
+
+
+class Raised(Exception):
+    """User code raised; its exception is the `__cause__`."""
+
+    def __init__(self, error: TaskError) -> None:
+        super().__init__(error.text)
+        self.error = error
+
+
+def blame(task: Task, what: str, error: BaseException) -> Raised:
+    """The Raised to raise, or to note, for `error`.
+
+    Sunshower's own errors explain themselves; a ProtocolError also gets its component and task.
+    Raises TopologyFailed for MemoryError, which affects every task of the process.
+    """
+    if isinstance(error, SunshowerError):
+        place = f"{task.component}[{task.index}]: " if isinstance(error, ProtocolError) else ""
+        text, trace = f"{place}{error}", ""
+    else:
+        text = f"{what} of {task.component}[{task.index}] raised {type(error).__name__}: {error}"
+        trace = "".join(traceback.format_exception(error)).rstrip()
+    kind = type(error).__qualname__
+    raised = Raised(TaskError(task.component, task.index, task.worker, text, kind, trace))
+    raised.__cause__ = error
+    if isinstance(error, MemoryError):
+        raise TopologyFailed(raised.error.story) from error
+    return raised
+
+
+def guard(task: Task, what: str, call: Callable[[], T]) -> T:
+    """Return the result of `call`. Raises Raised for errors of user code; passes TopologyFailed."""
+    try:
+        return call()
+    except (Raised, TopologyFailed):
+        raise
+    except RAISED as error:
+        raise blame(task, what, error) from error
+
+
+def failure_of(
+    task: Task, error: BaseException, unavailable: Sequence[type[BaseException]] = ()
+) -> Failure:
+    """The failure of a tuple, or a batch, for an exception of user code.
+
+    `unavailable`: types that count as an outage besides those of outages.py."""
+    told = traceback.TracebackException.from_exception(error)  # only once: the costliest part
+    return Failure(
+        Cause.UNAVAILABLE if is_unavailable(error, unavailable) else Cause.EXCEPTION,
+        task.component,
+        task.index,
+        "".join(told.format_exception_only()).strip(),
+        type(error).__qualname__,
+        "".join(told.format()),
+        task.worker,
+    )
+
+
+def no_way(task: Task, error: BaseException) -> Failure:
+    """The failure of a tuple for whose output a grouping raised `error`."""
+    found = failure_of(task, error)
+    return replace(found, reason=f"a grouping of its output raised {found.reason}")

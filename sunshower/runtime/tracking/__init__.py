@@ -1,0 +1,1 @@
+"""Tracks tuple trees: ids, the ackers' ledger, pending trees, deadlines and losses."""

@@ -1,0 +1,77 @@
+"""Runs one acker shard: applies reports to its ledger and returns verdicts for the spout tasks.
+
+Ackers send verdicts to spouts only, never to bolts (many drawings of Storm show this wrongly).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sunshower.failures import Cause, Failure
+from sunshower.runtime.tracking.ids import U64, incarnations_of
+from sunshower.runtime.tracking.ledger import F64, Ledger, Settled
+from sunshower.runtime.tracking.reports import ShardReport
+
+_REASONS_MAX = 1 << 17  # 20 MB; a crash may fail all that two spout tasks have pending
+
+
+@dataclass(slots=True)
+class Verdicts:
+    """Verdicts for one spout task: completed trees, failed trees with reasons, requested ages."""
+
+    complete: list[U64] = field(default_factory=list)
+    failed: list[tuple[int, Failure]] = field(default_factory=list)
+    ages: list[tuple[U64, F64]] = field(default_factory=list)  # seconds since the last report
+
+
+class AckerTask:
+    """A ledger, and the reasons of failures that arrived before the start of their tree."""
+
+    def __init__(self, task: int, strides: Sequence[int], *, timed: bool = False) -> None:
+        self.task = task
+        self._spouts = len(strides)
+        self.ledger = Ledger(strides, timed=timed)
+        self.slow_s = 0.0  # the delay that an experiment adds to each report
+        self._reasons: dict[int, Failure] = {}
+
+    def hear(self, report: ShardReport, now: float) -> dict[int, Verdicts]:
+        """Apply a report received at `now`. Returns spout index (see Plan.spouts) → verdicts."""
+        self.ledger.now_s = now
+        verdicts: dict[int, Verdicts] = {}
+        for roots, xors in report.starts:
+            self._tell(self.ledger.start(roots, xors), verdicts)
+        for roots, xors in report.acks:
+            self._tell(self.ledger.ack(roots, xors), verdicts)
+        if report.fails:
+            for root, failure in report.fails:
+                self._reasons.setdefault(root, failure)
+            failed = np.array([root for root, _ in report.fails], np.uint64)
+            self._tell(self.ledger.fail(failed), verdicts)
+            while len(self._reasons) > _REASONS_MAX:  # late failures of trees that never start
+                self._reasons.pop(next(iter(self._reasons)))
+        for asked in report.asks:
+            self._answer(asked, verdicts)
+        return verdicts
+
+    def _answer(self, asked: U64, verdicts: dict[int, Verdicts]) -> None:
+        incarnations = incarnations_of(asked)
+        for incarnation in np.unique(incarnations).tolist():
+            roots = asked[incarnations == incarnation]
+            answer = (roots, self.ledger.ages(roots))
+            verdicts.setdefault(incarnation % self._spouts, Verdicts()).ages.append(answer)
+
+    def _tell(self, settled: Settled, verdicts: dict[int, Verdicts]) -> None:
+        if len(settled.complete) and self._spouts == 1:
+            verdicts.setdefault(0, Verdicts()).complete.append(settled.complete)
+        elif len(settled.complete):
+            spouts = incarnations_of(settled.complete) % self._spouts
+            for spout in {int(spouts[0])} if (spouts == spouts[0]).all() else set(spouts.tolist()):
+                mine = settled.complete[spouts == spout]
+                verdicts.setdefault(spout, Verdicts()).complete.append(mine)
+        for root in settled.failed.tolist():
+            reason = self._reasons.pop(root, Failure(Cause.FAILED))
+            spout = (root >> 48) % self._spouts
+            verdicts.setdefault(spout, Verdicts()).failed.append((root, reason))

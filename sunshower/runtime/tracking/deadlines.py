@@ -1,0 +1,103 @@
+"""The deadlines of one spout task: overdue trees, and trees that a crash may have affected.
+
+A tree has `message_timeout_s`. With progress deadlines the acker is asked about overdue trees first
+(progress_deadlines.py). Trees that a crash may have affected have a grace period
+(grace_periods.py). Deadlines stop while a downstream component waits for a dependency: an outage of
+ten minutes must not count as a timeout.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+
+from sunshower.config import Config
+from sunshower.failures import Cause, Failure
+from sunshower.runtime.tracking.grace_periods import GracePeriods, Sweep
+from sunshower.runtime.tracking.ids import NO_IDS, U64, slots_of
+from sunshower.runtime.tracking.pending import F64, Pending
+from sunshower.runtime.tracking.progress_deadlines import ProgressDeadline
+from sunshower.runtime.tracking.reports import Reports
+
+
+class Deadlines:
+    """Finds overdue trees in `pending`; the caller releases them."""
+
+    def __init__(self, config: Config, pending: Pending, reports: Reports) -> None:
+        longest_s = config.message_timeout_max_s
+        self._config = config
+        self._pending = pending
+        self._reports = reports
+        self._sweeps = GracePeriods(config.sweep_grace_s)
+        self._held_s: float | None = None  # the time at which deadlines stopped
+        self.slowest = ""  # the master's description of where tuples wait longest
+        self._progress = None if longest_s is None else ProgressDeadline(config, longest_s)
+
+    @property
+    def next_s(self) -> float:
+        """The time of the next deadline or sweep."""
+        due_s = inf if self.held else self._pending.next_deadline_s
+        return min(due_s, self._sweeps.due_s)
+
+    @property
+    def held(self) -> bool:
+        """Whether deadlines are stopped."""
+        return self._held_s is not None
+
+    def hold(self, held: bool, now: float) -> None:
+        """Stop the deadlines, or resume them."""
+        if held and self._held_s is None:
+            self._held_s = now
+        elif not held and self._held_s is not None:
+            self._pending.shift(now - self._held_s)
+            if self._progress is not None:
+                self._progress.held(self._held_s, now)
+            self._held_s = None
+
+    def overdue(self, now: float) -> U64:
+        """Return the trees that have timed out by `now`; ask the ackers about others."""
+        if self.held:
+            return NO_IDS
+        due = self._pending.expired(now)
+        if len(due) and self._progress is not None:
+            due, asking = self._progress.overdue(self._pending, due, now)
+            self._reports.ask(asking)
+        return due
+
+    def heard_of(self, roots: U64, ages_s: F64, now: float) -> U64:
+        """Apply an acker's answer about ages; return the trees that have failed."""
+        if self._progress is None:
+            return NO_IDS
+        return self._progress.heard(self._pending, roots, ages_s, now)
+
+    def postpone(self, roots: U64, now: float) -> None:
+        """Give these trees a full timeout again."""
+        self._pending.postpone(roots, now + self._config.message_timeout_s)
+        if self._progress is not None:
+            self._progress.postponed(roots)
+
+    def sweep(self, now: float, failure: Failure, residues: set[int] | None, stride: int) -> None:
+        """Start a grace period for the trees pending now; see SpoutTask.sweep."""
+        roots = self._pending.all_roots()
+        if residues is not None:
+            roots = roots[np.isin(slots_of(roots) % stride, sorted(residues))]
+        self._sweeps.mark(now, roots, failure)
+
+    def ripe(self, now: float) -> list[Sweep]:
+        """Return each sweep whose grace period is over, once."""
+        return self._sweeps.ripe(now)
+
+    @property
+    def missed(self) -> Failure:
+        """The failure of overdue trees."""
+        config = self._config
+        reason = f"no verdict within {config.message_timeout_s:g} s"
+        if config.message_timeout_max_s is not None:
+            reason = (
+                f"no progress within {config.message_timeout_s:g} s, or no verdict within "
+                f"{config.message_timeout_max_s:g} s"
+            )
+        if self.slowest:
+            reason = f"{reason}; {self.slowest}"
+        return Failure(Cause.TIMEOUT, reason=reason)

@@ -1,0 +1,232 @@
+"""A spout task's pending table: one slot per root with its deadline, attempt and record.
+
+The oldest free slot is used first: last-in-first-out would run one slot through its 2²⁴ generations
+within hours, and a late report could then match a newer root. Deadlines are exact: a root fails at
+the first check after its deadline (Storm's two rotating buckets fail it between one and two
+timeouts: org.apache.storm.executor.spout.SpoutExecutor).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sunshower.runtime.tracking.ids import (
+    GENERATION_MASK,
+    I64,
+    NO_IDS,
+    U64,
+    first_of_each,
+    generations_of,
+    incarnations_of,
+    make_roots,
+    slots_of,
+)
+
+F64 = NDArray[np.float64]
+Tables: TypeAlias = tuple[NDArray[np.uint32], I64]  # generations and numbers, by slot
+_NEVER = np.inf
+_FIRST_SLOTS = 1024
+
+
+class Released(NamedTuple):
+    """Roots that were released; every array has shape (n,)."""
+
+    roots: U64
+    payloads: NDArray[np.object_]  # what `take` received for each: records, or emissions
+    numbers: I64  # likewise: the position of each in its source
+    attempts: NDArray[np.uint32]  # 1 = emitted for the first time
+    emitted_s: F64
+
+
+class Pending:
+    """The pending table of one incarnation of one spout task: 52 bytes a slot, and the records."""
+
+    def __init__(self, incarnation: int, slots: int, tables: Tables | None = None) -> None:
+        """The table grows up to `slots` as needed. `tables`: zeroed arrays of that size for the
+        generations and numbers (see flight_recorder.py)."""
+        self.incarnation = incarnation
+        self.limit = slots  # how many may be pending: at most `slots`
+        self._slots_max, slots = slots, min(slots, _FIRST_SLOTS)
+        self._free = np.arange(slots, dtype=np.int64)  # a ring: `_head` is the oldest free slot
+        self._head = 0
+        self._slots = self._free_count = slots
+        self._all_tables = tables
+        tables = tables or (np.zeros(slots, np.uint32), np.zeros(slots, np.int64))
+        self._generation, self._number = tables[0][:slots], tables[1][:slots]
+        self._deadline_s = np.full(slots, _NEVER)
+        self._emitted_s = np.zeros(slots)
+        self._attempt = np.zeros(slots, np.uint32)
+        self._payload = np.empty(slots, np.object_)
+        self._seen = np.zeros(slots, np.int32)
+        self.next_deadline_s = _NEVER  # no root fails before; may be too early, never too late
+
+    def __len__(self) -> int:
+        return self._slots - self._free_count
+
+    @property
+    def room(self) -> int:
+        """How many more roots may be taken under the limit."""
+        return max(0, self.limit - self._slots + self._free_count)
+
+    @property
+    def free(self) -> int:
+        """How many slots are free, whatever the limit."""
+        return self._slots_max - len(self)
+
+    def take(
+        self,
+        payloads: Sequence[Any],
+        numbers: Sequence[int] | I64,
+        attempts: Sequence[int] | int,
+        now: float,
+        timeout_s: float,
+    ) -> U64:
+        """Return new roots for `payloads`, at most `room` of them, due `timeout_s` after `now`."""
+        count = len(payloads)
+        assert count <= self.free, f"{count} roots taken, but {self.free} are free"
+        if count > self._free_count:
+            self._grow(len(self) + count)
+        slots = self._free.take(np.arange(self._head, self._head + count), mode="wrap")
+        self._head = (self._head + count) % self._slots
+        self._free_count -= count
+        generations = self._generation.take(slots)
+        generations += 1
+        generations &= GENERATION_MASK
+        self._generation[slots] = generations
+        self._deadline_s[slots] = now + timeout_s
+        self._emitted_s[slots] = now
+        self._attempt[slots] = attempts
+        self._number[slots] = numbers
+        self._payload[slots] = np.fromiter(payloads, np.object_, count)
+        self.next_deadline_s = min(self.next_deadline_s, now + timeout_s)
+        return make_roots(self.incarnation, generations, slots)
+
+    def _grow(self, needed: int) -> None:
+        """Grow the table for `needed` roots; free slots keep their order."""
+        old, size = self._slots, self._slots
+        while size < needed:
+            size *= 2
+        size = min(size, self._slots_max)
+        ring = np.arange(self._head, self._head + self._free_count)
+        free = np.concatenate((self._free.take(ring, mode="wrap"), np.arange(old, size)))
+        self._free = np.zeros(size, np.int64)
+        self._free[: len(free)] = free
+        self._head, self._free_count, self._slots = 0, len(free), size
+        if self._all_tables is not None:
+            generations, numbers = self._all_tables
+            self._generation, self._number = generations[:size], numbers[:size]
+        else:
+            self._generation = _grown(self._generation, size, 0)
+            self._number = _grown(self._number, size, 0)
+        self._deadline_s = _grown(self._deadline_s, size, _NEVER)
+        self._emitted_s = _grown(self._emitted_s, size, 0.0)
+        self._attempt = _grown(self._attempt, size, 0)
+        self._payload = _grown(self._payload, size, None)
+        self._seen = _grown(self._seen, size, 0)
+
+    def release(self, roots: U64) -> Released:
+        """Release those of `roots` that are pending; ignore late, foreign and repeated ones."""
+        roots = self._still_pending(roots)
+        slots = slots_of(roots)
+        count = len(slots)
+        payloads = self._payload.take(slots)
+        released = Released(
+            roots,
+            payloads,
+            self._number.take(slots),
+            self._attempt.take(slots),
+            self._emitted_s.take(slots),
+        )
+        self._payload[slots] = None
+        self._deadline_s[slots] = _NEVER
+        tail = self._head + self._free_count
+        self._free.put(np.arange(tail, tail + count), slots, mode="wrap")
+        self._free_count += count
+        return released
+
+    def expired(self, now: float) -> U64:
+        """Return the roots whose deadline has come. They stay pending until released."""
+        if now < self.next_deadline_s:
+            return NO_IDS
+        due = np.flatnonzero(self._deadline_s <= now)
+        later = self._deadline_s[self._deadline_s > now]
+        self.next_deadline_s = float(later.min()) if len(later) else _NEVER
+        return make_roots(self.incarnation, self._generation[due], due)
+
+    def postpone(self, roots: U64, deadline_s: float | F64) -> None:
+        """Set the deadline of those of `roots` that are pending: one for all, or one for each.
+
+        With one for each, all of `roots` must be pending.
+        """
+        roots = self._still_pending(roots)
+        if len(roots):
+            self._deadline_s[slots_of(roots)] = deadline_s
+            self.next_deadline_s = min(self.next_deadline_s, float(np.min(deadline_s)))
+
+    def shift(self, seconds: float) -> None:
+        """Move every deadline by `seconds`."""
+        self._deadline_s += seconds  # those of free slots stay infinite
+        self.next_deadline_s += seconds
+
+    def emitted_s(self, roots: U64) -> F64:
+        """Return the emit time of each of `roots`, all of which must be pending."""
+        return self._emitted_s.take(slots_of(roots))
+
+    def live(self, roots: U64) -> U64:
+        """Return those of `roots` that are pending, each once."""
+        return self._still_pending(roots)
+
+    def all_roots(self) -> U64:
+        """Return every pending root."""
+        slots = np.flatnonzero(self._deadline_s < _NEVER)
+        return make_roots(self.incarnation, self._generation[slots], slots)
+
+    def within(self, first: int, end: int) -> U64:
+        """Return every pending root with a number in [first, end). Scans every slot."""
+        mine = (self._number >= first) & (self._number < end) & (self._deadline_s < _NEVER)
+        slots = np.flatnonzero(mine)
+        return make_roots(self.incarnation, self._generation[slots], slots)
+
+    def lowest_number(self, otherwise: int) -> int:
+        """Return the lowest pending number. Scans every slot: call it only a few times a second."""
+        if not len(self):
+            return otherwise
+        numbers = self._number[self._deadline_s < _NEVER]
+        return int(numbers.min(initial=otherwise))
+
+    def _still_pending(self, roots: U64) -> U64:
+        mine = incarnations_of(roots) == self.incarnation
+        if np.count_nonzero(mine) < len(roots):
+            roots = roots[mine]
+        slots = slots_of(roots)
+        live = self._generation.take(slots) == generations_of(roots)
+        live &= self._deadline_s.take(slots) < _NEVER
+        if np.count_nonzero(live) < len(roots):
+            roots, slots = roots[live], slots[live]
+        once = first_of_each(slots, self._seen)
+        return roots if np.count_nonzero(once) == len(roots) else roots[once]
+
+    def bytes_per_slot(self) -> float:
+        """Return the memory of the table divided by its slots, without the records."""
+        arrays = (value for value in vars(self).values() if isinstance(value, np.ndarray))
+        return sum(array.nbytes for array in arrays) / self._slots
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError if the table is corrupt. Tests call it after every step."""
+        ring = np.arange(self._head, self._head + self._free_count)
+        free = self._free.take(ring, mode="wrap")
+        assert len(np.unique(free)) == self._free_count, "a slot is free twice"
+        assert (self._deadline_s[free] == _NEVER).all(), "a free slot has a deadline"
+        assert np.count_nonzero(self._deadline_s < _NEVER) == len(self), "a pending slot is free"
+        assert all(payload is None for payload in self._payload[free]), "a free slot holds a record"
+
+
+def _grown(old: NDArray[Any], size: int, fill: Any) -> NDArray[Any]:
+    """Return a copy extended to `size`."""
+    new = np.full(size, fill, old.dtype)
+    new[: len(old)] = old
+    return new

@@ -1,0 +1,81 @@
+"""Progress deadlines: a tree stays pending while reports on it arrive, up to a hard maximum.
+
+Enabled by `message_timeout_max_s`. Ackers do not report the progress of young trees to spouts: that
+would cost a message for each report. When a deadline comes, the spout asks the acker shard for the
+tree's age (the time since the last report on it), and moves the deadline:
+
+    due ──asked──▶ waiting for the answer ──an age──▶ now − age + timeout, at most emit + max
+             ▲            │                              └── is over: TIMEOUT
+             │            ├── none within sweep_grace_s (a packet was lost): asked again
+             └────────────┘
+                          └── emit + max is over: TIMEOUT
+
+So a tree without progress fails one round trip after its deadline. A lost question or answer costs
+sweep_grace_s; only an answer, or emit + max, fails a tree. A sweep fails the trees of a crashed
+shard (grace_periods.py). Packets carry ages, not times, because the clocks of two machines differ.
+Storm only has resetTimeout, which here too gives a full timeout again, whatever the maximum.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sunshower.config import Config
+from sunshower.runtime.tracking.ids import NO_IDS, U64
+from sunshower.runtime.tracking.pending import F64, Pending
+
+
+class ProgressDeadline:
+    """The spout's side: chooses the overdue trees to ask about, and applies the answers."""
+
+    def __init__(self, config: Config, max_s: float) -> None:
+        self._timeout_s = config.message_timeout_s
+        self._grace_s = config.sweep_grace_s
+        self._max_s = max_s
+        self._asked = NO_IDS
+        self._hold_s = (0.0, 0.0)  # the last period in which deadlines were stopped
+
+    def held(self, from_s: float, to_s: float) -> None:
+        """Deadlines were stopped: that period does not count for any tree."""
+        self._hold_s = (from_s, to_s)
+
+    def _after(self, since_s: F64, seconds: float) -> F64:
+        """`seconds` after `since_s`, not counting the period in which deadlines were stopped."""
+        from_s, to_s = self._hold_s
+        return since_s + seconds + np.maximum(0.0, to_s - np.maximum(from_s, since_s))
+
+    def overdue(self, pending: Pending, due: U64, now: float) -> tuple[U64, U64]:
+        """Split the trees whose deadline has come into (failed, to ask about).
+
+        A tree whose question was not answered is asked about again.
+        """
+        ends_s = self._after(pending.emitted_s(due), self._max_s)
+        over = ends_s <= now
+        asking = due[~over]
+        self._forget(due)
+        self._asked = np.concatenate((pending.live(self._asked), asking))
+        pending.postpone(asking, np.minimum(now + self._grace_s, ends_s[~over]))
+        return due[over], asking
+
+    def heard(self, pending: Pending, roots: U64, ages_s: F64, now: float) -> U64:
+        """Apply an acker's answer (∞: an unknown tree). Returns the trees that have failed.
+
+        Answers that are no longer expected are ignored.
+        """
+        waiting = np.isin(roots, pending.live(self._asked))
+        roots, ages_s = roots[waiting], ages_s[waiting]
+        self._forget(roots)
+        deadlines_s = np.minimum(
+            self._after(now - ages_s, self._timeout_s),
+            self._after(pending.emitted_s(roots), self._max_s),
+        )
+        lives = deadlines_s > now
+        pending.postpone(roots[lives], deadlines_s[lives])
+        return roots[~lives]
+
+    def postponed(self, roots: U64) -> None:
+        """Ignore answers for these trees, which were given more time."""
+        self._forget(roots)
+
+    def _forget(self, roots: U64) -> None:
+        self._asked = self._asked[~np.isin(self._asked, roots)]

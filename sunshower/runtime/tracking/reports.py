@@ -1,0 +1,100 @@
+"""Collects the reports of tasks by acker shard, and maps roots to shards."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sunshower.failures import Failure
+from sunshower.runtime.tracking.edges import fold
+from sunshower.runtime.tracking.ids import I64, U64, incarnations_of, slots_of
+
+
+@dataclass(slots=True)
+class ShardReport:
+    """The reports for one acker shard since the last `take`."""
+
+    starts: list[tuple[U64, U64]] = field(default_factory=list)
+    acks: list[tuple[U64, U64]] = field(default_factory=list)
+    fails: list[tuple[int, Failure]] = field(default_factory=list)
+    asks: list[U64] = field(
+        default_factory=list
+    )  # request the ages of these; see progress_deadlines.py
+
+    def roots(self) -> list[U64]:
+        """Return the roots of all starts and acks."""
+        return [roots for roots, _ in (*self.starts, *self.acks)]
+
+
+class Shards:
+    """Root → acker task: depends on incarnation and slot, never on the generation.
+
+    `shards[k]` lists the acker tasks that share the slots of spout task k (see Plan.shards).
+    """
+
+    def __init__(self, shards: Sequence[Sequence[int]]) -> None:
+        self._shards = shards
+        self._only = shards[0][0] if {tuple(s) for s in shards} == {(shards[0][0],)} else None
+
+    def split(self, roots: U64) -> Iterator[tuple[int, slice | I64]]:
+        """Yield (acker task, indices into `roots`) for every acker that follows some of them."""
+        if self._only is not None:
+            yield self._only, slice(None)
+            return
+        spouts = incarnations_of(roots) % len(self._shards)
+        first = int(spouts[0])
+        if len(self._shards[first]) == 1 and (spouts == first).all():
+            yield self._shards[first][0], slice(None)
+            return
+        slots = slots_of(roots)
+        for spout in np.unique(spouts).tolist():
+            tasks = self._shards[spout]
+            for residue, task in enumerate(tasks):
+                which = np.flatnonzero((spouts == spout) & (slots % len(tasks) == residue))
+                if len(which):
+                    yield task, which
+
+
+class Reports:
+    """One worker's reports that wait for dispatch. Without ackers, reports are dropped."""
+
+    def __init__(self, shards: Shards | None) -> None:
+        self._shards = shards
+        self.tracked = shards is not None  # whether there are ackers
+        self.waiting: defaultdict[int, ShardReport] = defaultdict(ShardReport)  # by acker task
+        self.failed: list[U64] = []  # trees whose messages the spouts here will emit again
+
+    def start(self, roots: U64, xors: U64) -> None:
+        """A spout task emitted these roots, each with edges that XOR to `xors`."""
+        if self._shards is not None and len(roots):
+            for task, which in self._shards.split(roots):
+                self.waiting[task].starts.append((roots[which], xors[which]))
+
+    def ack(self, roots: U64, xors: U64) -> None:
+        """A bolt acked inputs of these roots; see edges.py for `xors`."""
+        if self._shards is not None and len(roots):
+            roots, xors = fold(roots, xors)
+            for task, which in self._shards.split(roots):
+                self.waiting[task].acks.append((roots[which], xors[which]))
+
+    def fail(self, roots: U64, failure: Failure) -> None:
+        """A part of each of these trees cannot be processed."""
+        if self._shards is not None and len(roots):
+            for task, which in self._shards.split(roots):
+                self.waiting[task].fails.extend((root, failure) for root in roots[which].tolist())
+
+    def ask(self, roots: U64) -> None:
+        """A spout task requests the time since the last report on each of these trees."""
+        if self._shards is not None and len(roots):
+            for task, which in self._shards.split(roots):
+                self.waiting[task].asks.append(roots[which])
+
+    def take(self) -> dict[int, ShardReport]:
+        """Remove and return all waiting reports: acker task → report."""
+        waiting = self.waiting
+        if waiting:
+            self.waiting = defaultdict(ShardReport)
+        return waiting

@@ -1,0 +1,1 @@
+"""Moves batches between tasks: routing, channels, credits, frames, packets and peer links."""

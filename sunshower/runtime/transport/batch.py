@@ -1,0 +1,154 @@
+"""A batch: records of one stream from one task to one task, with their roots and edges.
+
+tracked        roots and edges have shape (n,): record i has one anchor
+untracked      offsets is None and roots is empty: no acker follows these records
+many anchors   record i has anchors offsets[i]:offsets[i+1] of roots and edges; offsets (n+1,)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sunshower.records import Schema
+from sunshower.runtime.tracking.ids import I64, NO_IDS, U64
+
+
+@dataclass(slots=True)
+class Anchors:
+    """The trees that n records belong to: one root each, or roots[offsets[i]:offsets[i+1]]."""
+
+    roots: U64
+    offsets: I64 | None = None
+
+    def select(self, which: slice | I64) -> Anchors:
+        """Return the anchors of the records at `which`."""
+        if self.offsets is None:
+            return Anchors(self.roots[which])
+        counts = np.diff(self.offsets)[which]
+        offsets = np.concatenate(([0], np.cumsum(counts)))
+        places = np.repeat(self.offsets[:-1][which] - offsets[:-1], counts)
+        return Anchors(self.roots[places + np.arange(len(places))], offsets)
+
+    def with_edges(self, edges: U64) -> tuple[U64, U64, I64 | None]:
+        """Return (roots, edges, offsets) of a batch; the trees of one record share its edge."""
+        if self.offsets is None:
+            return self.roots, edges, None
+        return self.roots, np.repeat(edges, np.diff(self.offsets)), self.offsets
+
+
+@dataclass(slots=True)
+class Batch:
+    """Records (a sequence of n, or an Arrow table of n rows) for one task."""
+
+    stream: int  # the index of the (source component, stream) in the plan
+    source: int  # the task that sent them
+    records: Any
+    roots: U64 = field(default_factory=lambda: NO_IDS)
+    edges: U64 = field(default_factory=lambda: NO_IDS)
+    offsets: I64 | None = None
+    is_recorded: bool = False  # whether an event log has its DELIVERED entry
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @property
+    def tracked(self) -> bool:
+        """Whether any record has an anchor."""
+        return bool(len(self.roots))
+
+    @property
+    def anchors(self) -> Anchors | None:
+        """The trees of the records, or None when all are untracked."""
+        return Anchors(self.roots, self.offsets) if len(self.roots) else None
+
+    @property
+    def is_table(self) -> bool:
+        """Whether `records` is an Arrow table."""
+        return not isinstance(self.records, Sequence)
+
+    def rows(self, schema: Schema) -> Sequence[Any]:
+        """Return the records as rows."""
+        if not self.is_table:
+            rows: Sequence[Any] = self.records
+            return rows
+        return schema.build(zip(*(c.to_pylist() for c in self.records.columns), strict=True))
+
+    def table(self, schema: Schema) -> pa.Table:
+        """Return the records as an Arrow table with the schema's fields as columns."""
+        if self.is_table:
+            return self.records
+        columns = (map(schema.key([field]), self.records) for field in schema.fields)
+        return pa.table([pa.array(list(c)) for c in columns], names=list(schema.fields))
+
+    def split(self, count: int) -> tuple[Batch, Batch]:
+        """Split into the first `count` records and the rest."""
+        return self._cut(0, count), self._cut(count, len(self))
+
+    def select(self, which: I64) -> Batch:
+        """Return the records at the positions `which`, ascending."""
+        records = (
+            self.records.take(which)
+            if self.is_table
+            else [self.records[index] for index in which.tolist()]
+        )
+        selected = Batch(self.stream, self.source, records, is_recorded=self.is_recorded)
+        if self.tracked:
+            own = Anchors(self.roots, self.offsets).select(which)
+            edges = Anchors(self.edges, self.offsets).select(which)
+            selected.roots, selected.edges, selected.offsets = own.roots, edges.roots, own.offsets
+        return selected
+
+    def only(self, index: int) -> Batch:
+        """Return one record of the batch, as a batch."""
+        return self._cut(index, index + 1)
+
+    def _cut(self, start: int, end: int) -> Batch:
+        records = (
+            self.records.slice(start, end - start) if self.is_table else self.records[start:end]
+        )
+        if self.offsets is not None:
+            offsets = self.offsets[start : end + 1]
+            first, last = int(offsets[0]), int(offsets[-1])
+            return Batch(
+                self.stream,
+                self.source,
+                records,
+                self.roots[first:last],
+                self.edges[first:last],
+                offsets - first,
+                self.is_recorded,
+            )
+        ids = (self.roots[start:end], self.edges[start:end])
+        return Batch(self.stream, self.source, records, *ids, None, self.is_recorded)
+
+
+def can_join(first: Batch, second: Batch) -> bool:
+    """Whether two batches have one stream and shape: rows or columns, one anchor each or none."""
+    return (
+        first.stream == second.stream
+        and first.is_table == second.is_table
+        and first.offsets is None
+        and second.offsets is None
+        and bool(len(first.roots)) == bool(len(second.roots))
+        and (not first.is_table or first.records.schema == second.records.schema)
+    )
+
+
+def join(batches: Sequence[Batch]) -> Batch:
+    """Join batches that `can_join` the first, as one batch from the first's source."""
+    if len(batches) == 1:
+        return batches[0]
+    parts = [batch.records for batch in batches]
+    return Batch(
+        batches[0].stream,
+        batches[0].source,
+        pa.concat_tables(parts) if batches[0].is_table else list(chain.from_iterable(parts)),
+        np.concatenate([batch.roots for batch in batches]),
+        np.concatenate([batch.edges for batch in batches]),
+    )

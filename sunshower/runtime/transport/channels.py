@@ -1,0 +1,252 @@
+"""A channel: the unprocessed records from one task to another, and their flow control.
+
+Its load is what was pushed and is not processed yet, wherever it is; its window is the load that
+the receiver allows (credits.py). A task with a full channel does not run, so backpressure reaches
+the spouts, which stop emitting. A channel that closes a cycle has no window, because it would
+deadlock under full load. It has a hard limit instead, `window_records_max`: records beyond it are
+refused, and their trees fail with the cause OVERLOAD. So a bolt in a cycle that emits more than it
+takes in fails its own trees, and neither blocks nor grows without bound.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from sunshower.runtime.tracking.ids import NO_IDS, U64
+from sunshower.runtime.transport.batch import Batch, can_join, join
+
+
+class Origin(Protocol):
+    """The sender of a batch in an inbox; notified when records are processed."""
+
+    source: int
+
+    def processed(self, records: int, seq: int | None, window: int) -> None: ...
+
+
+Entry = tuple[Batch, Origin, int | None]
+
+
+@dataclass(slots=True)
+class Inbox:
+    """Batches waiting for one task, in order of arrival."""
+
+    entries: deque[Entry] = field(default_factory=deque)
+
+    def put(self, batch: Batch, origin: Origin, seq: int | None = None) -> None:
+        """`seq` is the frame's number when the batch came from another worker."""
+        self.entries.append((batch, origin, seq))
+
+    def take(self, records_max: int) -> Entry:
+        """Return the next batch, cut to `records_max`; its frame number only with its last part."""
+        batch, origin, seq = self.entries.popleft()
+        if len(batch) <= records_max:
+            return batch, origin, seq
+        first, rest = batch.split(records_max)
+        self.entries.appendleft((rest, origin, seq))
+        return first, origin, None
+
+    def put_back(self, batch: Batch, origin: Origin, seq: int | None) -> None:
+        """Put back at the front what `take` returned, or the end of it."""
+        self.entries.appendleft((batch, origin, seq))
+
+    def __len__(self) -> int:
+        return sum(len(batch) for batch, _, _ in self.entries)
+
+    def take_several(self, records_max: int) -> list[Entry]:
+        """Return batches of one stream that can be joined, up to `records_max` together."""
+        taken = [self.take(records_max)]
+        count = len(taken[0][0])
+        while (
+            self.entries
+            and can_join(taken[0][0], self.entries[0][0])
+            and count + len(self.entries[0][0]) <= records_max
+        ):
+            taken.append(self.entries.popleft())
+            count += len(taken[-1][0])
+        return taken
+
+
+@dataclass(slots=True, eq=False)
+class Channel:
+    """The sender's end; subclasses say how batches reach the receiver."""
+
+    source: int
+    target: int
+    window: int
+    credited: bool = True
+    records_max: int = 1 << 62  # a hard limit: see `overfull`
+    refuse: Callable[[int, Batch], None] | None = None  # called with refused (target, batch)
+    load: int = 0
+    used: bool = False  # whether anything was ever pushed
+
+    @property
+    def full(self) -> bool:
+        """Whether the load has reached the receiver's window."""
+        return self.credited and self.load >= self.window
+
+    @property
+    def overfull(self) -> bool:
+        """Whether the load has reached the hard limit, which also holds without a window."""
+        return self.load >= self.records_max
+
+    def push(self, batch: Batch) -> None:
+        """Send a batch, or refuse it at the hard limit of a cycle."""
+        if self.refuse is not None and self.load >= self.records_max:
+            self.refuse(self.target, batch)
+            return
+        self.load += len(batch)
+        self.used = True
+        self._put(batch)
+
+    def _put(self, batch: Batch) -> None:
+        raise NotImplementedError
+
+
+@dataclass(slots=True, eq=False)
+class LocalChannel(Channel):
+    """A channel to a task in the same worker: batches are passed by reference."""
+
+    inbox: Inbox = field(default_factory=Inbox)
+
+    def _put(self, batch: Batch) -> None:
+        self.inbox.put(batch, self)
+
+    def processed(self, records: int, seq: int | None, window: int) -> None:
+        """The receiver has processed `records` more."""
+        self.load -= records
+        self.window = window
+
+
+@dataclass(slots=True)
+class SentFrame:
+    """A frame that the receiver is not known to have processed."""
+
+    seq: int
+    records: int
+    roots: U64
+
+
+@dataclass(slots=True, eq=False)
+class RemoteChannel(Channel):
+    """A channel to a task in another worker: batches wait in `queue` for a packet."""
+
+    ready: dict[RemoteChannel, None] = field(default_factory=dict)  # the peer link's queues
+    queue: deque[Batch] = field(default_factory=deque)
+    queued: int = 0  # records in the queue
+    record_bytes: int = 24  # of a record on the wire, as in the last frame
+    bytes_max: int = 1 << 26  # unprocessed bytes allowed, whatever the window
+    unsettled: deque[SentFrame] = field(default_factory=deque)
+    next_seq: int = 0
+
+    @property
+    def full(self) -> bool:
+        """As Channel.full; large records also count by their bytes."""
+        over = self.load >= self.window or self.load * self.record_bytes >= self.bytes_max
+        return self.credited and over
+
+    def _put(self, batch: Batch) -> None:
+        self.queued += len(batch)
+        self.queue.append(batch)
+        self.ready[self] = None
+
+    def take(self, records_max: int) -> Batch:
+        """Return up to `records_max` queued records, adjacent batches of one shape joined."""
+        parts = [self.queue.popleft()]
+        count = len(parts[0])
+        while (
+            self.queue
+            and can_join(parts[-1], self.queue[0])
+            and count + len(self.queue[0]) <= records_max
+        ):
+            parts.append(self.queue.popleft())
+            count += len(parts[-1])
+        batch = join(parts)
+        if count > records_max:
+            batch, rest = batch.split(records_max)
+            self.queue.appendleft(rest)
+        self.queued -= len(batch)
+        return batch
+
+    def put_back(self, batch: Batch) -> None:
+        """Put back at the front what `take` returned, or a part of it."""
+        if len(batch):
+            self.queued += len(batch)
+            self.queue.appendleft(batch)
+
+    def drop(self, records: int) -> None:
+        """`records` that were taken will never be sent."""
+        self.load -= records
+
+    def sent(self, batch: Batch) -> int:
+        """Note that a taken batch is sent. Returns the frame's sequence number, from 1."""
+        self.next_seq += 1
+        self.unsettled.append(SentFrame(self.next_seq, len(batch), batch.roots))
+        return self.next_seq
+
+    def granted(self, seq: int, window: int) -> None:
+        """The receiver in another worker has processed all frames up to `seq`."""
+        while self.unsettled and self.unsettled[0].seq <= seq:
+            self.load -= self.unsettled.popleft().records
+        self.window = window
+
+    def lose(self, seqs: set[int] | None = None) -> U64:
+        """Frames `seq` (None: all unsettled ones) are lost. Returns their roots."""
+        lost = [f for f in self.unsettled if seqs is None or f.seq in seqs]
+        if not lost:
+            return NO_IDS
+        self.unsettled = deque(f for f in self.unsettled if f not in lost)
+        self.load -= sum(frame.records for frame in lost)
+        return np.concatenate([frame.roots for frame in lost])
+
+
+@dataclass(slots=True, eq=False)
+class Inflow:
+    """The receiver's end of a channel from another worker: what it has to grant."""
+
+    source: int
+    target: int
+    worker: int  # the sender's
+    window: int  # as the sender knows it
+    next_window: int = 0  # for the next grant
+    records: int = 0  # processed and not granted yet
+    seq: int = 0  # of the last frame processed
+    arrived: int = 0  # of the last frame put into the inbox
+    unreadable: deque[tuple[int, int]] = field(default_factory=deque)  # frames never put into the
+    # inbox: number, and that of the last frame before it that was
+
+    def processed(self, records: int, seq: int | None, window: int) -> None:
+        """`records` more are processed; `seq` is the frame's number if that was its last part."""
+        self.records += records
+        self.next_window = window
+        if seq is not None:
+            self.seq = seq
+            self._pass_unreadable()
+
+    def put_aside(self, seq: int) -> None:
+        """Frame `seq` cannot be processed. It is granted after the frames before it in the inbox:
+        if this process crashes now, they were not processed."""
+        self.next_window = self.next_window or self.window
+        self.unreadable.append((seq, self.arrived))
+        self._pass_unreadable()
+
+    def _pass_unreadable(self) -> None:
+        while self.unreadable and self.unreadable[0][1] <= self.seq:
+            self.seq = self.unreadable.popleft()[0]
+            self.records += 1
+
+    @property
+    def due(self) -> bool:
+        """Whether to send a grant before the sender runs out of credit."""
+        return self.records * 2 >= min(self.window, self.next_window)
+
+    def grant(self) -> tuple[int, int, int, int]:
+        """Return (source, target, seq, window), to be sent to the sender."""
+        self.records = 0
+        self.window = self.next_window
+        return (self.source, self.target, self.seq, self.window)

@@ -1,0 +1,60 @@
+"""Credits: limits a task's queue to what it processes in a quarter of a second (`window_s`).
+
+Two estimates are kept, because they differ as soon as a task waits for other tasks:
+
+    work     seconds of its own code for each input: how many inputs make a slice of `slice_s`
+    pace     seconds between two inputs that leave its inbox, while there are any: its own work, the
+             time it is blocked because its receivers have no credit, and the time its worker
+             spends on other tasks. The window, `window_s` at that pace, follows it.
+
+Neither includes flush(): it costs the same per batch, however large it is. (Otherwise a sink whose
+commit takes longer than a slice would get one record at a time.) So backpressure from a slow bolt
+reaches the spouts after windows of a quarter of a second for each bolt on the path, however fast
+the bolts in between are, and long before any timeout.
+"""
+
+from __future__ import annotations
+
+from sunshower.config import Config
+
+_FIRST_SLICE = 1  # a bolt that takes 5 s a record must not look stuck
+FIRST_WINDOW = 2  # before anything is measured: a record may take seconds
+_GROWTH_MAX = 4  # of a slice each time; of a window for each window of processed inputs
+# (several fast bolts delay the effect of a slow bolt behind them)
+_WINDOW_MIN, _SMALL_WINDOW, _WINDOW_MIN_S = 2, 4, 2.0
+_MEMORY = 0.75  # the weight of the old estimate against a new measurement
+
+
+class ServiceTime:
+    """The smoothed seconds per record of a task, and the limits that follow."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._work_s: float | None = None
+        self.pace_s: float | None = None  # None: nothing was measured yet
+        self.records_max = config.window_records_max  # the hard limit of a window
+        self._measured = 0  # records since the window last grew
+        self.slice_records = _FIRST_SLICE  # records in one slice of work
+        self.window = FIRST_WINDOW  # records that each sender may have unprocessed at the task
+
+    def measure(self, records: int, seconds: float, waited_s: float = 0.0) -> None:
+        """`records` (≥ 1) took `seconds`, without flush(), after waiting `waited_s` for credit of
+        the receivers or for the task's turn."""
+        self._work_s = _smoothed(self._work_s, seconds / records)
+        self.pace_s = _smoothed(self.pace_s, (seconds + waited_s) / records)
+        config = self._config
+        slice_records = min(int(config.slice_s / self._work_s), self.slice_records * _GROWTH_MAX)
+        self.slice_records = max(1, slice_records)
+        window = min(int(config.window_s / self.pace_s), self.window * _GROWTH_MAX)
+        least = max(_WINDOW_MIN, min(int(_WINDOW_MIN_S / self.pace_s), _SMALL_WINDOW))
+        window = max(least, min(window, self.records_max))
+        self._measured += records
+        if window <= self.window:
+            self.window = window
+        elif self._measured >= self.window:  # the first inputs say little about the pace
+            self.window, self._measured = window, 0
+
+
+def _smoothed(old_s: float | None, new_s: float) -> float:
+    new_s = max(new_s, 1e-7)
+    return new_s if old_s is None else _MEMORY * old_s + (1 - _MEMORY) * new_s

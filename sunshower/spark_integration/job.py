@@ -1,0 +1,165 @@
+"""Runs one job in a Spark session: input tables, the user's transform, output rows."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from sunshower.errors import ResultMismatch, SparkError, SparkUnavailable, WriteFailed
+from sunshower.spark_integration.error_report import is_outage, not_written
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, Static, Step, Writer
+from sunshower.spark_integration.tables.arrow_types import normalise
+from sunshower.spark_integration.tables.schema import Columns, arrow_schema, spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+HandOver = Callable[[Any, pa.Table], Any]  # (session, a normalised table) → DataFrame
+_CHUNK_ROWS = 65_536  # rows of a table per Spark task
+_STEPS_MAX = 16  # number of steps whose static tables are kept
+
+
+def hand_over(session: SparkSession, table: pa.Table) -> DataFrame:
+    """Convert a normalised table to a DataFrame the way pyspark converts pandas data. Spark's own
+    code reads the Arrow columns in tasks, nested ones included, and keeps NaN and null."""
+    from pyspark.sql import DataFrame
+
+    with tempfile.NamedTemporaryFile(suffix=".arrow") as file:
+        with pa.ipc.new_stream(file, table.schema) as stream:
+            stream.write_table(table, max_chunksize=_CHUNK_ROWS)
+        file.flush()
+        arrow = session._jvm.PythonSQLUtils.readArrowStreamFromFile(file.name)  # in memory now
+    made = session._jvm.PythonSQLUtils.toDataFrame(
+        arrow, spark_schema(table.schema).json(), session._jsparkSession
+    )
+    return DataFrame(made, session)
+
+
+def collect(result: DataFrame) -> pa.Table:
+    """All rows of a DataFrame. Raises ResultMismatch for types that Arrow does not have."""
+    schema = arrow_schema(result.schema)
+    batches = result._collect_as_arrow()
+    return pa.Table.from_batches(batches) if batches else schema.empty_table()
+
+
+def to_bytes(table: pa.Table) -> bytes:
+    """A table as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
+
+
+def from_bytes(packed: bytes) -> pa.Table:
+    """The table in an Arrow IPC stream."""
+    with pa.ipc.open_stream(pa.py_buffer(packed)) as stream:
+        return stream.read_all()
+
+
+class Runner:
+    """Runs jobs in its own session, so that view names of different runners do not collide."""
+
+    def __init__(self, session: SparkSession, hand_over: HandOver) -> None:
+        self._session = session.newSession()
+        self._hand_over = hand_over
+        self._static: dict[int, tuple[Step, dict[str, Any]]] = {}  # by id; last used at the end
+        self.hand_over_s = 0.0  # of the last job
+
+    def run(
+        self,
+        step: Step,
+        tables: Sequence[pa.Table],
+        batch: BatchInfo,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> pa.Table | None:
+        """Return the result of a step. `is_over` is checked before Spark starts and before each
+        writer, because Spark can cancel only its own tasks; then this raises SparkError. Raises
+        ResultMismatch, and what the transform raises."""
+        began_s = time.perf_counter()
+        frames = [self._frame(step, place, table) for place, table in enumerate(tables)]
+        self.hand_over_s = time.perf_counter() - began_s
+        batch = replace(batch, tables=self._tables(step))
+        self._is_over = is_over
+        self._go_on(step, batch)
+        return self._finish(step, step.transform(*frames, batch), batch)
+
+    def _go_on(self, step: Step, batch: BatchInfo) -> None:
+        if self._is_over():
+            raise SparkError(f"{step}: batch {batch.id} was given up")
+
+    def _frame(self, step: Step, place: int, table: pa.Table) -> Any:
+        if step.reads is not None and not place:
+            return step.reads(self._session, table)
+        return self._hand_over(self._session, table)
+
+    def _finish(self, step: Step, result: Any, batch: BatchInfo) -> pa.Table | None:
+        wanted = (step.out is not None) + len(step.writers)
+        if not wanted:
+            return None
+        from pyspark.sql import DataFrame
+
+        if not isinstance(result, DataFrame):
+            raise ResultMismatch(
+                f"{step} returned {type(result).__name__}; it must return a DataFrame, which "
+                "Spark computes when its rows are asked for"
+            )
+        columns = Columns.of(step.out) if step.out is not None else None
+        if columns is not None:
+            columns.check(arrow_schema(result.schema))
+        if wanted > 1:
+            result.persist()
+        try:
+            for writer in step.writers:
+                self._write(step, writer, result, batch)
+            if columns is None:
+                return None
+            self._go_on(step, batch)
+            return columns.conform(collect(result))
+        finally:
+            if wanted > 1:
+                result.unpersist()
+
+    def _write(self, step: Step, writer: Writer, result: DataFrame, batch: BatchInfo) -> None:
+        self._go_on(step, batch)
+        try:
+            writer(result, batch)
+        except Exception as error:
+            why = not_written(error)
+            if not why:
+                raise
+            name = getattr(writer, "__name__", None) or str(writer)
+            if is_outage(error):
+                raise SparkUnavailable(
+                    f"{step}: batch {batch.id} waits until {name} can write it: {why}"
+                ) from None
+            raise WriteFailed(
+                f"{step}: batch {batch.id} could not be written by {name}: {why}. See whether the "
+                "place is there, may be written, and has room; or whether what Spark reads for it "
+                "has gone: it computes when it writes"
+            ) from None
+
+    def _tables(self, step: Step) -> dict[str, Any]:
+        """The static tables of a step, created once per session and kept for the 16 last steps."""
+        if not step.tables:
+            return {}
+        kept = self._static.pop(id(step), None)
+        if kept is None:
+            kept = step, {name: self._made(table) for name, table in step.tables.items()}
+        self._static[id(step)] = kept
+        if len(self._static) > _STEPS_MAX:
+            del self._static[next(iter(self._static))]
+        return {**kept[1]}
+
+    def _made(self, table: Static) -> Any:
+        if isinstance(table, (str, PurePath)):
+            return self._session.read.parquet(str(table))
+        if isinstance(table, pa.Table):
+            return self._hand_over(self._session, normalise(table))
+        return table(self._session)

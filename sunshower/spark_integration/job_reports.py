@@ -1,0 +1,98 @@
+"""Reports of finished Spark jobs: Spark's own metrics per job, and sums per task."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from typing import Any
+
+from sunshower.spark_integration.sessions.spark_port import JobReport
+
+_KEPT = 100  # reports of one task
+_LOOKED_AT = 64  # recent executions that are searched; fewer run concurrently in a session
+_BUS_MS = 1000  # Spark's listeners count asynchronously; they are up to date within this time
+
+
+class Seen:
+    """The finished batches of one task."""
+
+    def __init__(self) -> None:
+        self._last: deque[JobReport] = deque(maxlen=_KEPT)
+        self._sums = dict.fromkeys(("batches", "rows in", "rows out", "bytes in", "spilled"), 0.0)
+        self._job_s = 0.0
+
+    @property
+    def last(self) -> list[JobReport]:
+        """The last reports, oldest first."""
+        return list(self._last)
+
+    def add(self, report: JobReport | None) -> None:
+        """Add the report of a finished batch; None if there is none."""
+        if report is None:
+            return
+        self._last.append(report)
+        self._job_s += report.job_s
+        amounts = (1, report.rows_in, report.rows_out, report.bytes_in, report.spilled_bytes)
+        for name, amount in zip(self._sums, amounts, strict=True):
+            self._sums[name] += amount
+
+    def figures(self) -> dict[str, float]:
+        """Sums over all batches, and the seconds of the last one."""
+        found = {f"spark {name}": amount for name, amount in self._sums.items()}
+        if self._last:
+            last = self._last[-1]
+            found["spark wait seconds"] = last.wait_s
+            found["spark hand-over seconds"] = last.hand_over_s
+            found["spark job seconds"] = last.job_s
+            found["spark mean job seconds"] = self._job_s / self._sums["batches"]
+        return found
+
+
+def spark_said(context: Any, group: str) -> dict[str, Any]:
+    """Job ids, spilled bytes and UI address of a finished job group. They come from Spark's status
+    store, which exists without the UI too. What cannot be read is left out: it does not fail the
+    batch."""
+    found: dict[str, Any] = {}
+    with suppress(Exception):
+        found["ui"] = context.uiWebUrl
+        found["jobs"] = tuple(sorted(context.statusTracker().getJobIdsForGroup(group)))
+        spark = context._jsc.sc()
+        spark.listenerBus().waitUntilEmpty(_BUS_MS)
+        store = spark.statusStore()
+        found["spilled_bytes"] = sum(_spilled(store, job) for job in found["jobs"])
+    return found
+
+
+def files_written(session: Any, jobs: Collection[int]) -> int | None:
+    """How many files the tasks of these jobs have written, or None if that cannot be read. Spark's
+    metric counts only the successful attempt of each task."""
+    with suppress(Exception):
+        session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_BUS_MS)
+        store = session._jsparkSession.sharedState().statusStore()
+        first = max(store.executionsCount() - _LOOKED_AT, 0)
+        done = list(_items(store.executionsList(first, _LOOKED_AT)))
+        for one in reversed(done):
+            if any(one.jobs().contains(job) for job in jobs):
+                values = store.executionMetrics(one.executionId())
+                known = [values.get(id) for id in {*_counters(one)}]  # adaptive plans repeat them
+                told = [int(value.get().replace(",", "")) for value in known if value.isDefined()]
+                return sum(told) if told else None
+    return None
+
+
+def _counters(execution: Any) -> Iterator[int]:
+    for one in _items(execution.metrics()):
+        if one.name() == "number of written files":
+            yield one.accumulatorId()
+
+
+def _spilled(store: Any, job: int) -> int:
+    stages = list(_items(store.job(job).stageIds()))
+    return sum(int(store.lastStageAttempt(one).diskBytesSpilled()) for one in stages)
+
+
+def _items(sequence: Any) -> Iterator[Any]:
+    """Iterate over a Scala sequence."""
+    for index in range(sequence.size()):
+        yield sequence.apply(index)

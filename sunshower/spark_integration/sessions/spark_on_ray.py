@@ -1,0 +1,294 @@
+"""Spark on the Ray cluster through RayDP: a detached actor owns the session and runs the batches.
+
+bolts ──submit──▶ gateway actor ──▶ driver's JVM ──▶ executors: JVMs on the cluster
+                  (no processor)        │ dies: the actor exits, Ray restarts it
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import ray
+from ray import cloudpickle
+from ray.exceptions import RayError, RayTaskError
+
+from sunshower import errors
+from sunshower.arguments import COUNT
+from sunshower.errors import ConfigError, SparkError, SparkLost, TransformFailed
+from sunshower.spark_integration.error_report import said
+from sunshower.spark_integration.job import from_bytes, to_bytes
+from sunshower.spark_integration.sessions.environment import (
+    java_for_executors,
+    memory_bytes,
+    prepare,
+)
+from sunshower.spark_integration.sessions.running_jobs import UnderWay
+from sunshower.spark_integration.sessions.session_host import Host, Job
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport, Step, Ticket
+
+_NAMESPACE = "sunshower"
+_STOP_S = 20.0
+_ANOTHER = (
+    "all that share a session give it the same settings and jars; give this one a name of its own, "
+    "or end the other with its stop()"
+)
+_STEPS_MAX = 64  # steps that an actor keeps unpickled
+_WAITING_MAX = 16  # jobs that may wait at the actor besides those that run
+_WORDS = 4  # threads for all other calls
+
+
+@dataclass(frozen=True)
+class RayDPSpark:
+    """A session on this process's Ray cluster; it opens with the first batch.
+
+    Bolts that give the same `name` share one session, whose JVM ends after `idle_s` without a job.
+    With None each task has its own session, which ends with the task.
+
+    The session takes `executors` × `cores` CPUs and `executors` × `memory` of Ray's resources; the
+    driver additionally uses `driver_memory`. `in_flight` batches run concurrently. `jars` are paths
+    on the driver's node, which sends them to the executors.
+    """
+
+    name: str | None = "spark"
+    executors: int = 1
+    cores: int = 1
+    memory: str = "1g"
+    driver_memory: str = "1g"
+    in_flight: int = 2
+    idle_s: float = 600.0
+    settings: Mapping[str, str] = field(default_factory=dict)
+    jars: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("executors", "cores", "in_flight"):
+            COUNT.check(f"RayDPSpark({name})", getattr(self, name))
+        memory_bytes(self.memory)
+        memory_bytes(self.driver_memory)
+        java_for_executors()  # before the topology starts Ray
+
+    def open(self) -> RayGateway:
+        """A gateway to the session. Raises ConfigError if Ray is not initialised."""
+        return RayGateway(self)
+
+    def stop(self) -> None:
+        """End the session of this name and all its JVMs, for every user."""
+        with suppress(ValueError):  # no session has this name
+            _end(ray.get_actor(f"spark/{self.name}", namespace=_NAMESPACE))
+
+
+class RayGateway:
+    """A client of the gateway actor, for one task in one of its lives."""
+
+    def __init__(self, place: RayDPSpark) -> None:
+        if not ray.is_initialized():
+            raise ConfigError(
+                "RayDPSpark is for topologies that run on Ray, and there is no Ray in this "
+                "process: use LocalSpark(…)"
+            )
+        found = prepare("raydp", "pyspark")
+        found["PATH"] = f"{found['JAVA_HOME']}/bin{os.pathsep}${{PATH}}"  # on the actor's node
+        shared = {"name": f"spark/{place.name}", "lifetime": "detached", "get_if_exists": True}
+        self._place, self._private = place, place.name is None
+        self._life = uuid.uuid4().hex
+        jobs = {"jobs": place.in_flight + _WAITING_MAX}  # jobs that wait for a slot are calls too
+        self._make: Callable[[], Any] = partial(
+            ray.remote(concurrency_groups=jobs)(GatewayActor)
+            .options(
+                num_cpus=0,
+                max_restarts=-1,
+                max_concurrency=_WORDS,
+                namespace=_NAMESPACE,
+                runtime_env={"env_vars": found},
+                **({} if self._private else shared),
+            )
+            .remote,
+            place,
+        )
+        self._actor = self._make()
+        self._steps: dict[int, tuple[Step, Packed]] = {}
+
+    def start(self) -> None:
+        self._actor.start.remote()
+
+    def submit(self, step: Step, tables: Sequence[pa.Table], batch: BatchInfo) -> Ticket:
+        if id(step) not in self._steps:
+            packed = Packed(uuid.uuid4().hex, ray.put(cloudpickle.dumps(step)))
+            self._steps[id(step)] = step, packed
+        rows = [to_bytes(table) for table in tables]
+        # A call fails while the actor restarts. `run` depends on this one, which Ray retries.
+        there = self._actor.there.options(max_task_retries=-1).remote()
+        number = uuid.uuid4().hex
+        job = self._actor.run.options(concurrency_group="jobs").remote(
+            self._steps[id(step)][1], rows, batch, (number, self._life), self._place, there
+        )
+        return RayTicket(job, partial(self._actor.cancel.remote, number), self._find)
+
+    def _find(self) -> None:
+        """Look the actor up again: a dead one may have been stopped and replaced."""
+        if self._place.name is not None:
+            self._actor = self._make()
+
+    def close(self) -> None:
+        if self._private:
+            self._private = False
+            _end(self._actor)
+
+
+class RayTicket:
+    """A running call of the gateway actor."""
+
+    def __init__(self, reference: Any, cancel: Callable[[], Any], died: Callable[[], Any]) -> None:
+        self._reference, self._cancel, self._died = reference, cancel, died
+        self._report: JobReport | None = None
+
+    def done(self) -> bool:
+        ready, _ = ray.wait([self._reference], timeout=0)
+        return bool(ready)
+
+    def result(self) -> pa.Table | None:
+        try:
+            kind, value, self._report = ray.get(self._reference)
+        except RayTaskError as error:
+            raise SparkError(f"the gateway to Spark could not run a job: {error}") from error
+        except RayError as error:
+            with suppress(Exception):  # Ray may have shut down
+                self._died()
+            raise SparkLost(
+                f"the gateway to Spark died ({type(error).__name__}); Ray starts another"
+            ) from error
+        if kind:
+            raise getattr(errors, kind)(value)
+        return None if value is None else from_bytes(value)
+
+    def report(self) -> JobReport | None:
+        return self._report
+
+    def cancel(self) -> None:
+        self._cancel()
+
+
+def _loaded(packed: bytes) -> Step:
+    try:
+        step: Step = pickle.loads(packed)  # noqa: S301
+    except Exception as error:
+        raise TransformFailed(
+            f"a transform cannot be unpacked on the node of its session: {said(error)}. What it "
+            "needs must be there: install it, or keep it in the topology's file"
+        ) from error
+    return step
+
+
+def _kind(error: SparkError) -> str:
+    """The name of the error's class, or of its nearest base class in `errors`."""
+    return next(one.__name__ for one in type(error).__mro__ if one.__module__ == errors.__name__)
+
+
+def _end(actor: Any) -> None:
+    with suppress(RayError):
+        ray.get(actor.stop.remote(), timeout=_STOP_S)
+    ray.kill(actor)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A pickled step in the object store with its static tables; jobs refer to it by name."""
+
+    name: str
+    kept: Any  # the object reference to its bytes
+
+
+class GatewayActor:
+    """The actor that runs the driver of a session."""
+
+    def __init__(self, place: RayDPSpark) -> None:
+        from sunshower.spark_integration.sessions.raydp_session import RayDPSession
+
+        self._place = place
+        self._host = Host(lambda: RayDPSession(place), place.in_flight)
+        self._steps: dict[str, Step] = {}
+        self._under_way = UnderWay()
+        self._lock, self._unpacking = threading.Lock(), threading.Lock()
+        self._busy = 0
+        self._idle = self._timer()
+
+    def start(self) -> None:
+        """Open the session in the background, if it is not open."""
+        self._host.start()
+
+    def there(self) -> None:
+        """Return when the actor is alive."""
+
+    def cancel(self, number: str) -> None:
+        """Cancel a job."""
+        self._under_way.cancel(number)
+
+    def run(
+        self,
+        step: Packed,
+        tables: Sequence[bytes],
+        batch: BatchInfo,
+        asked: tuple[str, str],
+        place: RayDPSpark,
+        _: None,
+    ) -> tuple[str, bytes | str | None, JobReport | None]:
+        """Run a job to its end: ("", rows, report), or (name of a SparkError, its message, None).
+        `asked` is the number of the job and the life of the task that submitted it."""
+        if place != self._place:
+            said = f"{self._place} is there, and {place} has its name: {_ANOTHER}"
+            return "SparkError", said, None
+        with self._lock:
+            self._busy += 1
+            self._idle.cancel()
+        try:
+            job = Job(self._unpacked(step), [from_bytes(table) for table in tables], batch)
+            self._under_way.add(asked[0], job, asked[1])
+            result = self._host.submit(job).result()
+            return "", None if result is None else to_bytes(result), job.report()
+        except SparkLost:
+            os._exit(1)  # RayDP's actors end too; Ray restarts this one; callers get a RayError
+        except SparkError as error:
+            return _kind(error), str(error), None
+        finally:
+            self._under_way.remove(asked[0])
+            with self._lock:
+                self._busy -= 1
+                if not self._busy:
+                    self._idle = self._timer()
+
+    def stop(self) -> None:
+        """End the session and its JVMs."""
+        self._host.stop()
+
+    def _unpacked(self, step: Packed) -> Step:
+        with self._unpacking:
+            if step.name not in self._steps:
+                if len(self._steps) >= _STEPS_MAX:
+                    self._steps.clear()
+                self._steps[step.name] = _loaded(ray.get(step.kept))
+            return self._steps[step.name]
+
+    def _timer(self) -> threading.Timer:
+        timer = threading.Timer(self._place.idle_s, self._rest)
+        timer.daemon = True
+        timer.start()
+        return timer
+
+    def _rest(self) -> None:
+        """Exit after `idle_s` without a job; Ray restarts the actor without a session."""
+        with self._lock:
+            if self._busy:
+                return
+            if not self._host.opened:
+                self._idle = self._timer()
+                return
+        self._host.stop()
+        os._exit(1)

@@ -1,0 +1,1 @@
+"""Records as Arrow and Spark tables, and folders of committed batches."""

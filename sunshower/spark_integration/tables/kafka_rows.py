@@ -1,0 +1,129 @@
+"""Lets Spark read ranges of Kafka offsets itself, so that the records never pass through Python.
+
+    KafkaRanges ──(topic, partition, first, end)──▶ a batch ──KafkaRows──▶ DataFrame of its records
+
+The columns are those of Spark's Kafka source: key, value, topic, partition, offset, timestamp …
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from sunshower.errors import ConfigError, RecordMismatch, SparkMissing
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_RANGE = pa.schema({"topic": "string", "partition": "int64", "first": "int64", "end": "int64"})
+_OURS = {  # the ranges define these; other values would lose records without an error
+    *("subscribe", "subscribepattern", "assign", "startingoffsets", "endingoffsets"),
+    *("startingtimestamp", "endingtimestamp", "startingoffsetsbytimestamp"),
+    *("endingoffsetsbytimestamp", "failondataloss", "kafka.bootstrap.servers"),
+}
+_CLIENT = {
+    "kafka.isolation.level": "read_committed",
+    # After each poll Spark asks for the bounds of the partition, which discards what was
+    # prefetched. So one poll returns a whole fetch, and a fetch is large.
+    "kafka.max.poll.records": "200000",
+    "kafka.max.partition.fetch.bytes": str(16 << 20),
+}
+_NONE = (  # the columns of Spark's Kafka source, for a batch without ranges
+    "cast(null as binary) key, cast(null as binary) value, '' topic, 0 partition, 0L offset, "
+    "timestamp'1970-01-01' timestamp, 0 timestampType"
+)
+_HEADERS = ", cast(null as array<struct<key: string, value: binary>>) headers"
+
+
+@dataclass(frozen=True)
+class KafkaRows:
+    """`spark(…, reads=KafkaRows("host:9092"))`: the transform gets the records of its ranges.
+
+    `options` are further options of Spark's source: `minPartitions` for more tasks than partitions,
+    `includeHeaders`, and client settings with the prefix `kafka.`, as `kafka.security.protocol`.
+    Only committed records are read, as KafkaRanges counts them. Spark needs jars:
+    `LocalSpark(jars=spark_kafka())`. Raises ConfigError for a reserved option; the job raises
+    RangeGone for records that Kafka has removed.
+    """
+
+    servers: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in self.options:
+            if name.lower() in _OURS:
+                raise ConfigError(
+                    f"KafkaRows: {name} is not to be set, the ranges say what is read, and all of "
+                    "it must be there"
+                )
+
+    def check(self, columns: pa.Schema) -> None:
+        """Raise RecordMismatch for an input that has no ranges of offsets."""
+        missing = [
+            one.name for one in _RANGE if one.name not in columns.names or one not in [*columns]
+        ]
+        if missing:
+            raise RecordMismatch(
+                f"KafkaRows reads ranges of offsets, and the input has no {missing[0]} of type "
+                f"{_RANGE.field(missing[0]).type}; its columns are: {', '.join(columns.names)}. "
+                "KafkaRanges(…) emits them"
+            )
+
+    def __call__(self, session: SparkSession, table: pa.Table) -> DataFrame:
+        """The records of a table of ranges. Raises SparkMissing without the jars."""
+        from pyspark.errors import AnalysisException
+        from pyspark.sql import DataFrame
+
+        try:
+            frames = [self._read(session, one) for one in reads(table.to_pylist())]
+        except AnalysisException as error:
+            if "find data source: kafka" not in str(error):
+                raise
+            raise SparkMissing(
+                "Spark has no way to Kafka: give its place jars=spark_kafka(), from "
+                "sunshower.dev.jars, or the setting spark.jars.packages="
+                "org.apache.spark:spark-sql-kafka-0-10_2.12:<the version of pyspark>"
+            ) from error
+        return reduce(DataFrame.unionAll, frames) if frames else self._none(session)
+
+    def _read(self, session: SparkSession, ranges: Mapping[str, str]) -> DataFrame:
+        ours = {"kafka.bootstrap.servers": self.servers, "failOnDataLoss": "true"}
+        options = {**_CLIENT, **self.options, **ours, **ranges}
+        return session.read.format("kafka").options(**options).load()
+
+    def _none(self, session: SparkSession) -> DataFrame:
+        with_headers = str(self.options.get("includeHeaders", "")).lower() == "true"
+        columns = _NONE + _HEADERS if with_headers else _NONE
+        return session.sql(f"select {columns} where false")
+
+
+def reads(ranges: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Options of Spark's source for each read that is needed. A read takes one range per partition,
+    so several ranges of a partition need several reads."""
+    found: list[dict[tuple[str, int], Mapping[str, Any]]] = []
+    for one in ranges:
+        place = one["topic"], one["partition"]
+        free = next((read for read in found if place not in read), None)
+        if free is None:
+            found.append(free := {})
+        free[place] = one
+    return [_options(read.values()) for read in found]
+
+
+def _options(ranges: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    first: dict[str, dict[str, int]] = {}
+    end: dict[str, dict[str, int]] = {}
+    for one in ranges:
+        first.setdefault(one["topic"], {})[str(one["partition"])] = one["first"]
+        end.setdefault(one["topic"], {})[str(one["partition"])] = one["end"]
+    partitions = {topic: [*map(int, numbers)] for topic, numbers in first.items()}
+    return {
+        "assign": json.dumps(partitions),
+        "startingOffsets": json.dumps(first),
+        "endingOffsets": json.dumps(end),
+    }

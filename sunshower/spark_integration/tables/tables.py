@@ -1,0 +1,134 @@
+"""Tables that show whole, committed batches: `spark(…).write(table("out/totals"))`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any
+
+from pyarrow import parquet
+
+from sunshower.errors import ConfigError, ResultMismatch, Unavailable, WriteFailed
+from sunshower.spark_integration.job_reports import files_written
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, Writer
+from sunshower.spark_integration.tables.table_folder import TableFolder, Written, stage, staging
+from sunshower.trident.states.counted import CountedIn
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# Prevents a `_SUCCESS` file in each batch.
+_NO_MARK = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+
+
+def table(folder: str | PurePath) -> Table:
+    """Write each batch as Parquet files to `folder`/txid=N, which appears once batch N is
+    committed.
+
+    For Trident programs with transactional and opaque spouts: readers never see an uncommitted
+    attempt and see each committed batch as a whole, once. Readers get `txid` as a column. All
+    processes and Spark's executors must share the folder. Raises ConfigError.
+    """
+    if "://" in str(folder):
+        raise ConfigError(
+            f"table({str(folder)!r}): a batch is committed by renaming its folder, which must be "
+            "one of this machine, or of a file system that all machines share; give its path"
+        )
+    return Table(Path(folder).absolute())  # workers have another working directory
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What Spark reports of a write."""
+
+    application: str
+    jobs: tuple[int, ...]  # of the batch
+    files: int | None  # None: unknown
+
+
+@dataclass(frozen=True)
+class Table:
+    """A writer that stages attempts; Tables publishes the committed ones."""
+
+    folder: Path
+
+    def __str__(self) -> str:
+        return f"table({str(self.folder)!r})"
+
+    def __call__(self, result: DataFrame, batch: BatchInfo) -> None:
+        """Write an attempt to the staging folder."""
+        assert batch.txid is not None, "bolts outside of a program of batches refuse tables"
+        where = staging(self.folder, batch.txid, batch.attempt, batch.run)
+        began = time.monotonic()
+        saved = self.save(result, where)
+        files = sorted(where.glob("*.parquet"))
+        if len(files) < (saved.files or 1):  # Spark writes one file even for no rows
+            raise WriteFailed(
+                f"{self}: Spark has written {saved.files or 'the'} files of batch {batch.txid}, "
+                f"and {len(files)} of them are here: its executors must write to the same folder, "
+                "on a file system that all share"
+            )
+        stage(
+            where,
+            Written(
+                batch.txid,
+                batch.attempt,
+                sum(parquet.read_metadata(file).num_rows for file in files),
+                len(files),
+                sum(file.stat().st_size for file in files),
+                round(time.monotonic() - began, 3),
+                saved.application,
+                saved.jobs,
+            ),
+        )
+
+    def save(self, result: DataFrame, where: Path) -> Staged:
+        """Write the rows as Parquet files to a new folder."""
+        if taken := [name for name in result.columns if name.casefold() == "txid"]:
+            raise ResultMismatch(
+                f"{self}: there is a column {taken[0]!r}, and txid is the batch's number in this "
+                "table: rename it"
+            )
+        context = result.sparkSession.sparkContext
+        before = _jobs(context)
+        result.write.options(**_NO_MARK).parquet(f"file:{where}")
+        jobs = _jobs(context)
+        files = files_written(result.sparkSession, jobs - before)
+        return Staged(str(context.applicationId), tuple(sorted(jobs)), files)
+
+
+def _jobs(context: Any) -> set[int]:
+    """The ids of the batch's jobs so far."""
+    group = context.getLocalProperty("spark.jobGroup.id")
+    return set(context.statusTracker().getJobIdsForGroup(group)) if group else set()
+
+
+class Tables:
+    """The tables of an operator, in its task."""
+
+    def __init__(self, writers: Sequence[Writer]) -> None:
+        self.tables = [one for one in writers if isinstance(one, Table)]
+        self._counted: CountedIn | None = None
+        self._folders: list[TableFolder] = []
+
+    def open(self, topology: str, counted: CountedIn | None) -> None:
+        """Publish what was committed while no task ran. Raises like TableFolder."""
+        if not self.tables:
+            return
+        assert counted is not None, "a table is part of a program of batches"
+        self._counted, about = counted, (topology, counted.incarnation(), counted.current())
+        self._folders = [TableFolder(one.folder, *about) for one in self.tables]
+
+    def publish(self, txid: int) -> None:
+        """Publish the batches up to `txid`. Raises like TableFolder.publish."""
+        for folder in self._folders:
+            folder.publish(txid)
+
+    def close(self) -> None:
+        """Publish the last batch: no later `$success` announces it."""
+        if self._counted is not None:
+            with suppress(Unavailable):  # the next start publishes it
+                self.publish(self._counted.current() - 1)

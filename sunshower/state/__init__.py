@@ -1,0 +1,1 @@
+"""Storage that outlives processes: the ports for trees, states and bytes, with their adapters."""

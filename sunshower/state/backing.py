@@ -1,0 +1,77 @@
+"""The port for the storage of states: texts under keys, written atomically batch by batch.
+
+A home is the part of a store that one task of one state uses: its values and a mark, which
+identifies the last write. A put names the mark it expects and writes a new one with the values
+(compare and set): a late write of a process that was replaced therefore changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from sunshower.errors import ConfigError, WrongVersion
+
+# The default time limit of a call. Several in a row still end before the tuple tree that depends
+# on them times out, so that the failure is attributed to the store, not to the tuple.
+ANSWER_WITHIN_S = 10.0
+
+
+class Home(NamedTuple):
+    """One task's part of a state."""
+
+    state: str
+    task: int  # its index, from 0
+
+    def __str__(self) -> str:
+        return f"{self.state}/{self.task}"
+
+
+class Mark(NamedTuple):
+    """Identifies the last write and its keys, for a task that has to repeat it."""
+
+    word: str  # compared; unique to each write
+    journal: str
+
+
+class Backing(Protocol):
+    """A client of the store, for one home. Every call may raise StoreUnreachable."""
+
+    def mark(self) -> Mark | None:
+        """The mark of the last batch; None if there was none."""
+
+    def get(self, keys: Sequence[str]) -> list[str | None]:
+        """The values of these keys, in their order; None for a missing one."""
+
+    def put(self, changes: Mapping[str, str | None], mark: Mark, seen: str | None) -> None:
+        """Write these values (None: delete) if the stored mark's word is still `seen`.
+
+        Atomic. Raises WrongVersion if another client has written since. If `mark` is stored
+        already, an earlier try of this call succeeded and its answer was lost: it does nothing.
+        When it raises StoreUnreachable, the write may have happened, or happen later.
+        """
+
+    def items(self) -> Iterator[tuple[str, str]]:
+        """All keys and values, in no order."""
+
+    def close(self) -> None:
+        """Close connections."""
+
+
+def table_of(home: Home) -> str:
+    """The quoted table name of a state. Raises ConfigError for reserved names."""
+    if home.state.lower().startswith(("sqlite_", "pg_", "sunshower_")) or "\0" in home.state:
+        raise ConfigError(
+            f"{home.state!r} is no name for a state, which is a table's name: it begins with a "
+            "word that the database needs itself; give the state another one with `name`"
+        )
+    return '"' + home.state.replace('"', '""') + '"'
+
+
+def is_there(home: Home, found: str | None, mark: Mark, seen: str | None) -> bool:
+    """Whether a put was applied already. Raises WrongVersion if it must not be applied."""
+    if found == mark.word:
+        return True
+    if found != seen:
+        raise WrongVersion(f"{home} was written by somebody else: {found}")
+    return False

@@ -1,0 +1,187 @@
+"""Storage of states in PostgreSQL: a table for each state.
+
+    SELECT key, value::json -> 1 FROM "counts"      values are JSON, as text
+
+One batch of one task is one transaction.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from sunshower.errors import ConfigError, StoreError, StoreForbidden, StoreUnreachable
+from sunshower.outages import is_unavailable
+from sunshower.state.backing import ANSWER_WITHIN_S, Home, Mark, is_there, table_of
+
+_MARKS = """CREATE TABLE IF NOT EXISTS sunshower_marks (
+    state text, task integer, word text NOT NULL, journal text NOT NULL, PRIMARY KEY (state, task)
+)"""
+_VALUES = """CREATE TABLE IF NOT EXISTS {} (
+    key text, task integer, value text NOT NULL, PRIMARY KEY (key, task)
+)"""
+# Concurrent CREATE TABLE statements collide, in spite of IF NOT EXISTS.
+_ALONE = "SELECT pg_advisory_xact_lock(7357013)"
+_GRACE_S = 1.0  # lets the server's own statement timeout act first
+_NAME_BYTES_MAX = 63  # PostgreSQL truncates longer names, so two states could share a table
+
+
+def connect(dsn: str, answer_within_s: float) -> Any:
+    """A connection with autocommit. Raises StoreUnreachable, ConfigError, and StoreError without
+    psycopg."""
+    if not importlib.util.find_spec("psycopg"):
+        raise StoreError("psycopg, its client, is missing: make setup EXTRAS=postgres")
+    import psycopg
+
+    try:
+        db = psycopg.connect(dsn, autocommit=True, connect_timeout=max(2, int(answer_within_s)))
+        with bounded(db, answer_within_s):
+            db.execute(f"SET statement_timeout = {int(answer_within_s * 1000)}".encode())
+        return db
+    except psycopg.ProgrammingError as error:
+        raise ConfigError(
+            f"that is no address of a PostgreSQL, such as postgresql://host/database: {error}"
+        ) from error
+
+
+@contextmanager
+def bounded(db: Any, answer_within_s: float) -> Iterator[None]:
+    """Shut the connection down if the body takes longer than `answer_within_s` + 1 s; psycopg then
+    raises OperationalError. The server's own limit does not help if it hangs or is cut off."""
+    timer = threading.Timer(answer_within_s + _GRACE_S, _cut, [db])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _cut(db: Any) -> None:
+    with suppress(Exception), socket.socket(fileno=os.dup(db.fileno())) as wire:
+        wire.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def errors(what: object) -> Iterator[None]:
+    """Convert the client's errors: StoreUnreachable for an outage (outages.py) and for a statement
+    timeout; else StoreForbidden or StoreError."""
+    import psycopg
+    from psycopg import errors as they
+
+    try:
+        yield
+    except psycopg.Error as error:
+        if is_unavailable(error) or isinstance(error, they.QueryCanceled):
+            raise StoreUnreachable(f"the PostgreSQL with {what} cannot be used: {error}") from error
+        forbidden = (they.InsufficientPrivilege, they.InvalidAuthorizationSpecification)
+        if isinstance(error, forbidden) or type(error) is psycopg.OperationalError:
+            raise StoreForbidden(f"the PostgreSQL with {what} forbids that: {error}") from error
+        raise StoreError(f"the PostgreSQL with {what} refuses that: {error}") from error
+
+
+class PostgresBacking:
+    """Implements the port `Backing`. It reconnects after an outage; a call to a server that hangs
+    ends 1 s after `answer_within_s`."""
+
+    def __init__(self, dsn: str, home: Home, *, answer_within_s: float = ANSWER_WITHIN_S) -> None:
+        self._dsn = dsn
+        self._answer_within_s = answer_within_s
+        self._home = home
+        if len(home.state.encode()) > _NAME_BYTES_MAX:
+            raise ConfigError(
+                f"{home.state!r} is no name for a table of PostgreSQL, which has {_NAME_BYTES_MAX} "
+                "bytes at most: give the state another one with `name`"
+            )
+        self._table = table_of(home)
+        self._connection: Any = None
+        with self._db() as db, db.transaction():
+            db.execute(_ALONE)
+            db.execute(_MARKS)
+            db.execute(_VALUES.format(self._table).encode())
+
+    def mark(self) -> Mark | None:
+        sql = "SELECT word, journal FROM sunshower_marks WHERE state = %s AND task = %s"
+        with self._db() as db:
+            row = db.execute(sql, self._home).fetchone()
+        return Mark(*row) if row else None
+
+    def get(self, keys: Sequence[str]) -> list[str | None]:
+        chosen = "WHERE task = %s AND key = ANY(%s)"
+        sql = f"SELECT key, value FROM {self._table} {chosen}"  # noqa: S608
+        with self._db() as db:
+            found = dict(db.execute(sql.encode(), (self._home.task, list(keys))).fetchall())
+        return [found.get(key) for key in keys]
+
+    def put(self, changes: Mapping[str, str | None], mark: Mark, seen: str | None) -> None:
+        with self._db() as db, db.transaction():
+            if self._compare_and_set(db, mark, seen):
+                self._write(db, changes)
+
+    def items(self) -> Iterator[tuple[str, str]]:
+        sql = f"SELECT key, value FROM {self._table} WHERE task = %s"  # noqa: S608
+        with self._db() as db:
+            found = db.execute(sql.encode(), (self._home.task,)).fetchall()
+        yield from found
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    @contextmanager
+    def _db(self) -> Iterator[Any]:
+        try:
+            with errors(self._home):
+                if self._connection is None or self._connection.closed:
+                    self._connection = connect(self._dsn, self._answer_within_s)
+                with bounded(self._connection, self._answer_within_s):
+                    yield self._connection
+        except StoreUnreachable:
+            self.close()  # the next call reconnects: after a fail-over, to another server
+            raise
+
+    def _compare_and_set(self, db: Any, mark: Mark, seen: str | None) -> bool:
+        """Write the mark; False if it is stored already. Raises WrongVersion."""
+        if seen is None:
+            sql = "INSERT INTO sunshower_marks VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING"
+            done = db.execute(sql, (*self._home, *mark))
+        else:
+            sql = (
+                "UPDATE sunshower_marks SET word = %s, journal = %s"
+                " WHERE state = %s AND task = %s AND word = %s"
+            )
+            done = db.execute(sql, (*mark, *self._home, seen))
+        if done.rowcount:
+            return True
+        sql = "SELECT word FROM sunshower_marks WHERE state = %s AND task = %s"
+        row = db.execute(sql, self._home).fetchone()
+        return not is_there(self._home, row and row[0], mark, seen)
+
+    def _write(self, db: Any, changes: Mapping[str, str | None]) -> None:
+        task = self._home.task
+        new = [(key, value) for key, value in changes.items() if value is not None]
+        gone = [key for key, value in changes.items() if value is None]
+        if new:
+            sql = (
+                f"INSERT INTO {self._table} SELECT key, %s, value"  # noqa: S608
+                " FROM unnest(%s::text[], %s::text[]) AS new (key, value)"
+                " ON CONFLICT (key, task) DO UPDATE SET value = excluded.value"
+            )
+            keys, values = zip(*new, strict=True)
+            db.execute(sql.encode(), (task, list(keys), list(values)))
+        if gone:
+            sql = f"DELETE FROM {self._table} WHERE task = %s AND key = ANY(%s)"  # noqa: S608
+            db.execute(sql.encode(), (task, gone))
+
+
+def homes(dsn: str, answer_within_s: float = ANSWER_WITHIN_S) -> list[Home]:
+    """All homes with a mark, in order."""
+    with errors("all states"), connect(dsn, answer_within_s) as db, bounded(db, answer_within_s):
+        db.execute(_MARKS)
+        rows = db.execute("SELECT state, task FROM sunshower_marks ORDER BY state, task")
+        return sorted(Home(*row) for row in rows)

@@ -1,0 +1,150 @@
+"""Storage of states in Redis: for each task a hash of values, and a hash for its mark.
+
+    HGETALL "sunshower:{counts/0}:values"      "storm" → [7,3,2]      values are JSON
+
+The braces keep both hashes on one cluster node. A batch is one MULTI … EXEC under a WATCH of the
+mark. Redis loses no acknowledged write in a crash only with appendonly yes and appendfsync always.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+from sunshower.errors import ConfigError, StoreError, StoreForbidden, StoreUnreachable
+from sunshower.outages import is_unavailable
+from sunshower.state.backing import ANSWER_WITHIN_S, Home, Mark, is_there
+
+_AT_ONCE = 5_000  # fields in one command
+_HOME = re.compile(r"\{(.*)/(\d+)\}:mark", re.DOTALL)
+
+
+def connect(url: str, answer_within_s: float) -> Any:
+    """A client; it connects at its first use. Raises ConfigError; StoreError without redis."""
+    if not importlib.util.find_spec("redis"):
+        raise StoreError("redis, its client, is missing: make setup EXTRAS=redis")
+    from redis import Redis
+
+    try:
+        return Redis.from_url(
+            url,
+            decode_responses=True,
+            socket_timeout=answer_within_s,
+            socket_connect_timeout=answer_within_s,
+        )
+    except ValueError as error:
+        raise ConfigError(
+            f"{url!r} is no address of a Redis, such as redis://host:6379/0: {error}"
+        ) from error
+
+
+@contextmanager
+def errors(where: str) -> Iterator[None]:
+    """Convert the client's errors: StoreUnreachable for an outage (outages.py), else StoreForbidden
+    or StoreError."""
+    from redis import exceptions as they
+
+    try:
+        yield
+    except they.RedisError as error:
+        if is_unavailable(error):
+            raise StoreUnreachable(f"the Redis at {where} cannot be used: {error}") from error
+        if isinstance(error, they.AuthenticationError | they.NoPermissionError):
+            raise StoreForbidden(
+                f"the Redis at {where} does not let this client in: {error}"
+            ) from error
+        raise StoreError(f"the Redis at {where} refuses that: {error}") from error
+
+
+def shown(url: str) -> str:
+    """The URL without its password."""
+    return re.sub(r"(//[^/@]*:)[^/@]*@", r"\1…@", url)
+
+
+class RedisBacking:
+    """Implements the port `Backing`."""
+
+    def __init__(
+        self,
+        url: str,
+        home: Home,
+        *,
+        prefix: str = "sunshower",
+        answer_within_s: float = ANSWER_WITHIN_S,
+    ) -> None:
+        self._where = shown(url)
+        self._home = home
+        self._mark = f"{prefix}:{{{home}}}:mark"
+        self._values = f"{prefix}:{{{home}}}:values"
+        self._redis = connect(url, answer_within_s)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            with errors(self._where):
+                yield
+        except StoreUnreachable:
+            # The next call reconnects: after a fail-over, to another server.
+            self._redis.connection_pool.disconnect()
+            raise
+
+    def mark(self) -> Mark | None:
+        with self._errors():
+            word, journal = self._redis.hmget(self._mark, ["word", "journal"])
+        return None if word is None else Mark(word, journal or "")
+
+    def get(self, keys: Sequence[str]) -> list[str | None]:
+        found: list[str | None] = []
+        with self._errors():
+            for start in range(0, len(keys), _AT_ONCE):
+                found += self._redis.hmget(self._values, keys[start : start + _AT_ONCE])
+        return found
+
+    def put(self, changes: Mapping[str, str | None], mark: Mark, seen: str | None) -> None:
+        from redis import WatchError
+
+        with self._errors(), self._redis.pipeline(transaction=True) as pipe:
+            while True:
+                pipe.watch(self._mark)
+                if is_there(self._home, pipe.hget(self._mark, "word"), mark, seen):
+                    return
+                pipe.multi()
+                pipe.hset(self._mark, mapping=mark._asdict())
+                _write(pipe, self._values, changes)
+                try:
+                    pipe.execute()
+                except WatchError:
+                    continue  # the mark may have changed: compare it again
+                return
+
+    def items(self) -> Iterator[tuple[str, str]]:
+        with self._errors():
+            yield from self._redis.hscan_iter(self._values, count=_AT_ONCE)
+
+    def close(self) -> None:
+        self._redis.close()
+
+
+def _write(pipe: Any, values: str, changes: Mapping[str, str | None]) -> None:
+    new = iter([(key, value) for key, value in changes.items() if value is not None])
+    gone = iter([key for key, value in changes.items() if value is None])
+    while some := dict(islice(new, _AT_ONCE)):
+        pipe.hset(values, mapping=some)
+    while names := list(islice(gone, _AT_ONCE)):
+        pipe.hdel(values, *names)
+
+
+def homes(url: str, prefix: str, answer_within_s: float = ANSWER_WITHIN_S) -> list[Home]:
+    """All homes with a mark, in order."""
+    client = connect(url, answer_within_s)
+    try:
+        with errors(shown(url)):
+            keys = client.scan_iter(match=f"{prefix}:{{*}}:mark", count=_AT_ONCE)
+            found = [_HOME.search(key) for key in keys]
+    finally:
+        client.close()
+    return sorted(Home(one[1], int(one[2])) for one in found if one)

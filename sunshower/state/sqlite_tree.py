@@ -1,0 +1,258 @@
+"""A tree in a SQLite file, for the processes of one machine, without a server."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+
+from sunshower.errors import NodeExists, NoNode, StoreError, WrongVersion
+from sunshower.state.backing import ANSWER_WITHIN_S
+from sunshower.state.listeners import Listener, Listeners, Told
+from sunshower.state.sqlite import errors, transaction, write_ahead
+from sunshower.state.tree import Node, Session, above, check, parent
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS nodes (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, -- another one when a node is made again
+    path TEXT NOT NULL UNIQUE, parent TEXT NOT NULL, value BLOB NOT NULL, version INTEGER NOT NULL,
+    owner TEXT -- the session of an ephemeral node
+);
+CREATE INDEX IF NOT EXISTS children ON nodes (parent);
+CREATE TABLE IF NOT EXISTS sessions (id TEXT PRIMARY KEY, until REAL NOT NULL);
+"""
+_LOOK_EVERY_S = 0.05
+_BEATS = 4  # heartbeats within a session timeout
+
+
+class _Watch:
+    def __init__(self, path: str, changed: Callable[[], None], among: list[_Watch]) -> None:
+        self.path = path
+        self.changed = changed
+        self.seen: object = None
+        self._among = among
+
+    def cancel(self) -> None:
+        with suppress(ValueError):
+            self._among.remove(self)
+
+
+class SqliteTree:
+    """Implements the port `Tree`. A thread sends the session's heartbeats, and looks for changes
+    every 50 ms if there are watches.
+    A session ends when its process has sent no heartbeat for `session_timeout_s`.
+    """
+
+    def __init__(
+        self,
+        file: Path | str,
+        *,
+        session_timeout_s: float = 10.0,
+        answer_within_s: float = ANSWER_WITHIN_S,
+    ) -> None:
+        self._file = Path(file)
+        self._session_timeout_s = session_timeout_s
+        self._answer_within_s = answer_within_s
+        self._lock = threading.Lock()
+        self._watches: list[_Watch] = []
+        self._listeners = Listeners()
+        self._wake = threading.Event()
+        self._closed = self._lost = False
+        self.session = ""
+        with self._errors():
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._db = self._open()
+            write_ahead(self._db, answer_within_s)
+            self._db.executescript(_SCHEMA)
+        with self._writing() as db:
+            self._beat(db)
+        self._lost = False  # this was the first session
+        self._thread = threading.Thread(target=self._look_after, name="sqlite-tree", daemon=True)
+        self._thread.start()
+
+    def get(self, path: str) -> Node | None:
+        sql = "SELECT value, version, owner IS NOT NULL FROM nodes WHERE path = ?"
+        with self._reading() as db:
+            row = db.execute(sql, (check(path),)).fetchone()
+        return row and Node(row[0], row[1], bool(row[2]))
+
+    def children(self, path: str) -> list[str]:
+        with self._reading() as db:
+            rows = _children(db, path if path == "/" else check(path))
+        return sorted(child.rpartition("/")[2] for _, child in rows)
+
+    def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False) -> None:
+        with self._writing() as db:
+            _make_above(db, check(path))
+            if ephemeral:
+                self._beat(db)  # nodes of an expired session would never be removed
+            try:
+                _insert(db, path, value, self.session if ephemeral else None)
+            except sqlite3.IntegrityError as error:
+                raise NodeExists(f"{path} is there already") from error
+
+    def set(self, path: str, value: bytes, version: int | None = None) -> int:
+        with self._writing() as db:
+            new = _version(db, path, version) + 1
+            db.execute("UPDATE nodes SET value = ?, version = ? WHERE path = ?", (value, new, path))
+        return new
+
+    def put(self, path: str, value: bytes, beside: str | None = None) -> None:
+        sql = "UPDATE nodes SET value = ?, version = version + 1 WHERE path = ?"
+        with self._writing() as db:
+            if beside is not None:
+                _version(db, beside, None)
+            if not db.execute(sql, (value, check(path))).rowcount:
+                _make_above(db, path)
+                _insert(db, path, value, None)
+
+    def delete(self, path: str, version: int | None = None) -> None:
+        with self._writing() as db:
+            _version(db, path, version)
+            if _children(db, path):
+                raise StoreError(f"{path} has children, so it cannot be removed")
+            db.execute("DELETE FROM nodes WHERE path = ?", (path,))
+
+    def withdraw(self, path: str, beside: str | None = None) -> None:
+        sql = "DELETE FROM nodes WHERE path = ? AND owner = ?"
+        with suppress(NoNode), self._writing() as db:
+            if beside is not None:
+                _version(db, beside, None)
+            db.execute(sql, (check(path), self.session))
+
+    def watch(self, path: str, changed: Callable[[], None]) -> _Watch:
+        watch = _Watch(check(path), changed, self._watches)
+        with self._reading() as db:
+            watch.seen = _look(db, path)
+        self._watches.append(watch)
+        self._wake.set()
+        return watch
+
+    def listen(self, told: Told) -> Listener:
+        return self._listeners.add(told)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._wake.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+        with self._writing() as db:
+            _end(db, [self.session])
+        self._db.close()
+
+    # ---- the thread -----------------------------------------------------------------------------
+
+    def _look_after(self) -> None:
+        """Send heartbeats, end expired sessions, and call watches and listeners."""
+        with self._errors():
+            mine = self._open()
+        beat_s = self._session_timeout_s / _BEATS
+        due_s, seen = time.monotonic() + beat_s, -1
+        while True:
+            wait_s = max(due_s - time.monotonic(), 0.0)
+            self._wake.wait(min(wait_s, _LOOK_EVERY_S) if self._watches else wait_s)
+            self._wake.clear()
+            if self._closed:
+                break
+            with suppress(StoreError), self._errors():
+                if time.monotonic() >= due_s:
+                    due_s = time.monotonic() + beat_s
+                    with self._writing() as db:
+                        self._beat(db)
+                self._tell_of_session()
+                if (now := mine.execute("PRAGMA data_version").fetchone()[0]) != seen:
+                    self._tell_of_changes(mine)
+                    seen = now
+        mine.close()
+
+    def _beat(self, db: sqlite3.Connection) -> None:
+        """Renew the session, or begin a new one, and end expired sessions."""
+        now = time.time()
+        sql = "SELECT id FROM sessions WHERE until < ?"
+        _end(db, [row[0] for row in db.execute(sql, (now,))])
+        until = now + self._session_timeout_s
+        sql = "UPDATE sessions SET until = ? WHERE id = ?"
+        if not db.execute(sql, (until, self.session)).rowcount:
+            self._lost, self.session = True, uuid.uuid4().hex
+            self._wake.set()
+            db.execute("INSERT INTO sessions VALUES (?, ?)", (self.session, until))
+
+    def _tell_of_session(self) -> None:
+        if self._lost:
+            self._lost = False
+            self._listeners.tell(Session.LOST, Session.CONNECTED)
+
+    def _tell_of_changes(self, db: sqlite3.Connection) -> None:
+        for watch in [*self._watches]:
+            if (found := _look(db, watch.path)) != watch.seen:
+                watch.seen = found
+                watch.changed()
+
+    # ---- the file -------------------------------------------------------------------------------
+
+    def _open(self) -> sqlite3.Connection:
+        return sqlite3.connect(
+            self._file, self._answer_within_s, isolation_level=None, check_same_thread=False
+        )
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with self._errors(), self._lock:
+            yield self._db
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """Run the body in one transaction."""
+        with self._errors(), self._lock, transaction(self._db):
+            yield self._db
+
+    def _errors(self) -> AbstractContextManager[None]:
+        return errors(self._file)
+
+
+def _make_above(db: sqlite3.Connection, path: str) -> None:
+    """Create the missing nodes above a path."""
+    for one in above(path):
+        found = db.execute("SELECT owner FROM nodes WHERE path = ?", (one,)).fetchone()
+        if found is None:
+            _insert(db, one, b"", None)
+        elif found[0]:
+            raise StoreError(f"{path} would be below an ephemeral node, which has no children")
+
+
+def _insert(db: sqlite3.Connection, path: str, value: bytes, owner: str | None) -> None:
+    sql = "INSERT INTO nodes (path, parent, value, version, owner) VALUES (?, ?, ?, 0, ?)"
+    db.execute(sql, (path, parent(path), value, owner))
+
+
+def _version(db: sqlite3.Connection, path: str, wanted: int | None) -> int:
+    """The version of a node. Raises NoNode, and WrongVersion if it is not `wanted`."""
+    row = db.execute("SELECT version FROM nodes WHERE path = ?", (check(path),)).fetchone()
+    if row is None:
+        raise NoNode(f"{path} is not there")
+    if wanted not in {None, row[0]}:
+        raise WrongVersion(f"{path} has version {row[0]}, not {wanted}")
+    return int(row[0])
+
+
+def _children(db: sqlite3.Connection, path: str) -> list[tuple[int, str]]:
+    sql = "SELECT id, path FROM nodes WHERE parent = ? ORDER BY path"
+    return db.execute(sql, (path,)).fetchall()
+
+
+def _look(db: sqlite3.Connection, path: str) -> object:
+    """A value that changes when the node or the list of its children changes."""
+    own = db.execute("SELECT id, version FROM nodes WHERE path = ?", (path,)).fetchone()
+    return own, _children(db, path)
+
+
+def _end(db: sqlite3.Connection, sessions: list[str]) -> None:
+    for session in sessions:
+        db.execute("DELETE FROM nodes WHERE owner = ?", (session,))
+        db.execute("DELETE FROM sessions WHERE id = ?", (session,))

@@ -1,0 +1,111 @@
+"""The port for data that several processes share: a tree of small versioned values, with sessions.
+
+The model and the paths are ZooKeeper's. A path is `/a/b`; each node has a value, a version that
+counts the writes since its creation, and children. An ephemeral node is owned by the session that
+created it, and removed with it. A session lives as long as its client sends heartbeats.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from sunshower.errors import StoreError
+
+_PATH = re.compile(r"(/[^/\0]+)+")
+
+
+class Session(StrEnum):
+    """The states of a client's session."""
+
+    CONNECTED = "connected"  # the initial state, which is not reported
+    SUSPENDED = "suspended"  # the store does not answer; our ephemeral nodes may be gone
+    LOST = "lost"  # our ephemeral nodes are gone; CONNECTED follows, with a new session
+
+
+@dataclass(frozen=True)
+class Node:
+    """The content of a node."""
+
+    value: bytes
+    version: int  # 0 at its creation, plus one for each write
+    ephemeral: bool = False
+
+
+class Watch(Protocol):
+    """A registered callback."""
+
+    def cancel(self) -> None:
+        """Stop the calls. One that has begun may still arrive."""
+
+
+class Tree(Protocol):
+    """A client of the store, with its own session. Several threads may use it.
+
+    Every call raises StoreUnreachable when the store does not answer in time.
+    """
+
+    def get(self, path: str) -> Node | None:
+        """A node; None if it does not exist."""
+
+    def children(self, path: str) -> list[str]:
+        """The names of the node's children, sorted; empty if it does not exist."""
+
+    def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False) -> None:
+        """Create a node and its missing parents. Raises NodeExists."""
+
+    def set(self, path: str, value: bytes, version: int | None = None) -> int:
+        """Write a node if it has this version; returns the new one.
+
+        Raises NoNode, and WrongVersion if another client wrote first. None: any version.
+        """
+
+    def put(self, path: str, value: bytes, beside: str | None = None) -> None:
+        """Write a node, or create it as `create` does. If `beside` is given, atomically check that
+        this other node exists: raises NoNode, and writes nothing, if it does not."""
+
+    def delete(self, path: str, version: int | None = None) -> None:
+        """Remove a node. Raises NoNode, WrongVersion, and StoreError if it has children."""
+
+    def withdraw(self, path: str, beside: str | None = None) -> None:
+        """Remove an ephemeral node if the current session owns it; else leave it.
+
+        So a client that has lost its session unnoticed cannot remove a successor's node.
+        A store may check the owner first, and the session may end before the removal. `beside`,
+        another node of this session, whose name no other session uses, makes both one step: if it
+        does not exist, nothing is removed.
+        """
+
+    def watch(self, path: str, changed: Callable[[], None]) -> Watch:
+        """Call `changed` after the node, or the list of its children, may have changed.
+
+        Several changes may cause one call, and a call may come without a change: read again. The
+        node need not exist. A thread of the store makes the calls; do not block it.
+        """
+
+    def listen(self, told: Callable[[Session], None]) -> Watch:
+        """Call `told` with each change of the session's state, from a thread of the store."""
+
+    def close(self) -> None:
+        """End the session, which removes its ephemeral nodes at once."""
+
+
+def check(path: str) -> str:
+    """The path, if it is valid. Raises StoreError."""
+    if not _PATH.fullmatch(path):
+        raise StoreError(f"{path!r} is no path of a node: it must look like /one or /one/other")
+    return path
+
+
+def above(path: str) -> list[str]:
+    """The ancestors of a node, the highest first: `/a/b/c` → `/a`, `/a/b`."""
+    parts = path.split("/")[1:-1]
+    return ["/" + "/".join(parts[: length + 1]) for length in range(len(parts))]
+
+
+def parent(path: str) -> str:
+    """The parent of a node; `/` is the root."""
+    return path.rpartition("/")[0] or "/"

@@ -1,0 +1,149 @@
+"""Connects to ZooKeeper and disconnects, in bounded time; errors contain kazoo's reason."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import math
+import ssl
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sunshower.errors import ConfigError, StoreError, StoreUnreachable
+
+# Retry after 0.05 s, doubled each time up to 2 s, each with up to 40 % jitter.
+_RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.4, "max_delay": 2.0}
+# A server that is starting may accept a connection and never answer on it. kazoo waits for that
+# as long as the session timeout, and then the session has expired.
+ATTEMPT_S = 4.0
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Certificates for a ZooKeeper with TLS. All files are PEM."""
+
+    authority: Path  # the CA certificate that signed the server's
+    holder: Path | None = None  # the client's key and certificate, if the server requires them
+    check_host: bool = True  # whether the server's certificate must match its host name
+
+
+@dataclass(frozen=True)
+class Access:
+    """The address, time limits and credentials of a ZooKeeper."""
+
+    hosts: str
+    session_timeout_s: float
+    answer_within_s: float
+    digest: tuple[str, str] | None
+    tls: Tls | None
+
+
+class LastWord(logging.Handler):
+    """Keeps kazoo's last log message: kazoo reports the reason of a failed connection only there.
+
+    kazoo logs a line per attempt; this passes on errors only.
+    """
+
+    said = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said = record.getMessage()
+        if record.levelno >= logging.ERROR:
+            logging.getLogger(__name__).handle(record)
+
+
+def connect(access: Access) -> tuple[Any, LastWord]:
+    """A connected kazoo client. Raises StoreUnreachable, StoreError without kazoo, and ConfigError
+    for an invalid address or certificate."""
+    if not importlib.util.find_spec("kazoo"):
+        raise StoreError("kazoo, the client of ZooKeeper, is missing: make setup EXTRAS=zookeeper")
+    last = LastWord()
+    log = logging.Logger("kazoo", logging.WARNING)  # noqa: LOG001 (of this client alone)
+    log.addHandler(last)
+    client = _client(access, log)
+    connected = client.start_async()  # `start` may wait for the session timeout in addition
+    connected.wait(access.answer_within_s)
+    if not client.connected:
+        threading.Thread(target=_stop, args=[client], daemon=True).start()
+        raise StoreUnreachable(
+            f"no ZooKeeper has answered at {access.hosts} for {access.answer_within_s:g} s"
+            f"{' (' + last.said + ')' if last.said else ''}. Is it running, and is that its "
+            f"address{'' if access.tls else ', and does it want no TLS'}?"
+        )
+    return client, last
+
+
+def disconnect(client: Any, within_s: float) -> None:
+    """End the session. A server that does not answer ends it after the session timeout."""
+    ending = threading.Thread(target=_stop, args=[client], daemon=True)
+    ending.start()
+    ending.join(within_s)
+
+
+def _stop(client: Any) -> None:
+    from kazoo.exceptions import KazooException
+
+    with suppress(KazooException, OSError):
+        client.stop()  # waits for 10 s or the session timeout, the longer one, without an answer
+        client.close()
+
+
+def _client(access: Access, log: logging.Logger) -> Any:
+    from kazoo.client import KazooClient
+    from kazoo.handlers.threading import SequentialThreadingHandler
+    from kazoo.retry import KazooRetry
+    from kazoo.security import make_digest_acl
+
+    class Handler(SequentialThreadingHandler):  # type: ignore[misc]
+        def create_connection(self, *arguments: object, timeout: float, **named: object) -> Any:
+            return super().create_connection(*arguments, timeout=min(timeout, ATTEMPT_S), **named)
+
+    digest, tls = access.digest, access.tls
+    try:
+        return KazooClient(
+            _often(access),
+            handler=Handler(),
+            logger=log,
+            timeout=access.session_timeout_s,
+            connection_retry=KazooRetry(**_RETRY),
+            command_retry=KazooRetry(**_RETRY, deadline=access.answer_within_s),
+            auth_data=[("digest", ":".join(digest))] if digest else None,
+            default_acl=[make_digest_acl(*digest, all=True)] if digest else None,
+            **(_encrypted(tls) if tls else {}),
+        )
+    except ValueError as error:
+        raise ConfigError(
+            f"{access.hosts!r} is no address of a ZooKeeper, such as host:2181,other:2181/path: "
+            f"{error}"
+        ) from error
+
+
+def _often(access: Access) -> str:
+    """The hosts, repeated so that an attempt takes `ATTEMPT_S` at most: kazoo divides the session
+    timeout equally among the listed hosts."""
+    hosts, slash, path = access.hosts.partition("/")
+    times = math.ceil(access.session_timeout_s / ATTEMPT_S / (hosts.count(",") + 1))
+    return ",".join([hosts] * max(1, times)) + slash + path
+
+
+def _encrypted(tls: Tls) -> dict[str, object]:
+    """The TLS options for kazoo. Checks the files here: kazoo would fail in its own thread."""
+    file = tls.authority
+    try:
+        context = ssl.create_default_context(cafile=file)
+        if tls.holder:
+            file = tls.holder
+            context.load_cert_chain(file, file)
+    except OSError as error:  # includes ssl.SSLError
+        raise ConfigError(f"{file} is no certificate for TLS: {error}") from error
+    mine = str(tls.holder) if tls.holder else None
+    return {
+        "use_ssl": True,
+        "ca": str(tls.authority),
+        "certfile": mine,
+        "keyfile": mine,
+        "check_hostname": tls.check_host,
+    }

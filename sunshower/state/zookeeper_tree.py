@@ -1,0 +1,314 @@
+"""A tree in ZooKeeper, through kazoo: its nodes are ZooKeeper nodes at the same paths."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+from sunshower.errors import (
+    NodeExists,
+    NoNode,
+    StoreError,
+    StoreForbidden,
+    StoreUnreachable,
+    WrongVersion,
+)
+from sunshower.state.listeners import Listener, Listeners, Told
+from sunshower.state.tree import Node, Session, check, parent
+from sunshower.state.zookeeper_client import Access, Tls, connect, disconnect
+
+_ANY_VERSION = -1
+# The server disconnects at requests of 1 MiB or more, which would look like an outage.
+_VALUE_BYTES_MAX = 1_000_000
+
+
+class _Watch:
+    """Watches a node and its children; renews ZooKeeper's watches, which fire only once."""
+
+    def __init__(self, tree: ZooKeeperTree, path: str, changed: Callable[[], None]) -> None:
+        self._tree = tree
+        self._path = path
+        self._changed = changed
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._tree.watches.discard(self)
+
+    def arm(self, ask: Callable[..., Any]) -> None:
+        """Set ZooKeeper's watches; `ask` calls kazoo."""
+        from kazoo.exceptions import NoNodeError
+
+        client = self._tree.client
+        if ask(client.exists_async, self._path, watch=self._hear):
+            with suppress(NoNodeError):
+                ask(client.get_children_async, self._path, watch=self._hear)
+
+    def again(self) -> None:
+        """Renew the watches, then report the change. Reconnecting calls this, too."""
+        from kazoo.handlers.threading import KazooTimeoutError
+
+        if not self._cancelled and self._tree.client.connected:
+            try:
+                self.arm(self._tree.ask_once)
+            except KazooTimeoutError:  # still connected, so no reconnect will call this: retry
+                self._tree.soon(self.again)
+            else:
+                self._changed()
+
+    def _hear(self, event: Any) -> None:
+        if event.type != "NONE":  # NONE: connection lost; after a reconnect `again` runs for all
+            self._tree.soon(self.again)
+
+
+class _Attempts:
+    """A kazoo call that counts its attempts."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+        self.count = 0
+
+    def __call__(self, *arguments: object, **named: object) -> Any:
+        self.count += 1
+        return self._call(*arguments, **named)
+
+
+class ZooKeeperTree:
+    """Implements the port `Tree`.
+
+    `hosts` is a connect string; a path at its end is the root of this tree. With `digest`, a name
+    and a password, only clients with these credentials can read and write the nodes that this
+    client creates. With `tls` all traffic is encrypted.
+    A call answers or raises within `answer_within_s`.
+    """
+
+    def __init__(
+        self,
+        hosts: str,
+        *,
+        session_timeout_s: float = 10.0,
+        answer_within_s: float = 8.0,
+        digest: tuple[str, str] | None = None,
+        tls: Tls | None = None,
+    ) -> None:
+        self._hosts = hosts
+        self._answer_within_s = answer_within_s
+        self.watches: set[_Watch] = set()
+        self._listeners = Listeners()
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        access = Access(hosts, session_timeout_s, answer_within_s, digest, tls)
+        self.client, self._last = connect(access)
+        self.client.add_listener(self._told)
+        threading.Thread(target=self._call_all, name="zookeeper-calls", daemon=True).start()
+
+    def get(self, path: str) -> Node | None:
+        try:
+            with self.errors(check(path)):
+                value, stat = self.ask(self.client.get_async, path)
+        except NoNode:
+            return None
+        return Node(value, stat.version, stat.ephemeralOwner != 0)
+
+    def children(self, path: str) -> list[str]:
+        try:
+            with self.errors(path if path == "/" else check(path)):
+                return sorted(self.ask(self.client.get_children_async, path))
+        except NoNode:
+            return []
+
+    def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False) -> None:
+        self._check_size(path, value)
+        attempts = _Attempts(self.client.create_async)
+        try:
+            with self.errors(check(path)):
+                self.ask(attempts, path, value, ephemeral=ephemeral, makepath=True)
+        except NodeExists:
+            if attempts.count == 1 or not self._is_mine(path, value, ephemeral):
+                raise  # else an earlier attempt of this call created it, and its answer was lost
+
+    def set(self, path: str, value: bytes, version: int | None = None) -> int:
+        self._check_size(path, value)
+        attempts = _Attempts(self.client.set_async)
+        try:
+            with self.errors(check(path)):
+                wanted = -1 if version is None else version
+                return int(self.ask(attempts, path, value, wanted).version)
+        except WrongVersion:
+            found = self.get(path) if attempts.count > 1 and version is not None else None
+            if version is None or found != Node(
+                value, version + 1, bool(found and found.ephemeral)
+            ):
+                raise
+            return version + 1
+
+    def put(self, path: str, value: bytes, beside: str | None = None) -> None:
+        self._check_size(path, value)
+        with self.errors(check(path)):
+            while not self._done(beside, lambda step: step.set_data(path, value)):
+                self.ask(self.client.ensure_path_async, parent(path))
+                if self._done(beside, lambda step: step.create(path, value)):
+                    break  # else another client created it meanwhile: write it
+
+    def delete(self, path: str, version: int | None = None) -> None:
+        attempts = _Attempts(self.client.delete_async)
+        try:
+            with self.errors(check(path)):
+                self.ask(attempts, path, -1 if version is None else version)
+        except NoNode:
+            if attempts.count == 1:
+                raise
+
+    def withdraw(self, path: str, beside: str | None = None) -> None:
+        with self.errors(check(path)):
+            until_s = time.monotonic() + self._answer_within_s
+            self.client.retry(self._withdraw, path, beside, until_s)
+
+    def watch(self, path: str, changed: Callable[[], None]) -> _Watch:
+        watch = _Watch(self, check(path), changed)
+        self.watches.add(watch)
+        with self.errors(path):
+            watch.arm(self.ask)
+        return watch
+
+    def listen(self, told: Told) -> Listener:
+        return self._listeners.add(told)
+
+    def close(self) -> None:
+        for watch in [*self.watches]:
+            watch.cancel()
+        self._listeners.clear()
+        disconnect(self.client, self._answer_within_s)
+        self._calls.put(None)
+
+    def ask(self, call: Callable[..., Any], *arguments: object, **named: object) -> Any:
+        """Call kazoo, retrying after a lost connection; `call` returns a promise."""
+        until_s = time.monotonic() + self._answer_within_s
+        return self.client.retry(self.ask_once, call, *arguments, **named, until_s=until_s)
+
+    def ask_once(
+        self,
+        call: Callable[..., Any],
+        *arguments: object,
+        until_s: float | None = None,
+        **named: object,
+    ) -> Any:
+        """Call kazoo once and raise its errors, with a timeout: disconnected, kazoo would wait."""
+        left_s = until_s - time.monotonic() if until_s else self._answer_within_s
+        return call(*arguments, **named).get(timeout=max(0.0, left_s))
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Run `call` in order in a thread of this tree, not in one of kazoo's."""
+        self._calls.put(call)
+
+    def _call_all(self) -> None:
+        from kazoo.exceptions import ConnectionClosedError, KazooException
+        from kazoo.handlers.threading import KazooTimeoutError
+
+        while call := self._calls.get():
+            with suppress(ConnectionClosedError, KazooException, KazooTimeoutError):
+                call()
+
+    def _told(self, state: str) -> None:
+        session = Session(state.lower())
+        self.soon(partial(self._listeners.tell, session))
+        if session is Session.CONNECTED:
+            for watch in [*self.watches]:
+                self.soon(watch.again)
+
+    def _withdraw(self, path: str, beside: str | None, until_s: float) -> None:
+        from kazoo.exceptions import ConnectionLoss
+
+        found = self.ask_once(self.client.exists_async, path, until_s=until_s)
+        session = self.client.client_id
+        if session is None:
+            raise ConnectionLoss  # the session ended meanwhile: `retry` calls this again
+        if found and found.ephemeralOwner == session[0]:
+            step = self.client.transaction()
+            if beside is not None:
+                step.check(beside, _ANY_VERSION)
+            step.delete(path, found.version)
+            for answer in self.ask_once(step.commit_async, until_s=until_s):
+                _raise_failure(answer)
+
+    def _done(self, beside: str | None, add: Callable[[Any], None]) -> bool:
+        """Whether a write was done; False if its node is missing, or exists already."""
+        from kazoo.exceptions import NodeExistsError, NoNodeError
+
+        def commit() -> Any:
+            step = self.client.transaction()
+            if beside is not None:
+                step.check(beside, _ANY_VERSION)
+            add(step)
+            return step.commit_async()
+
+        *checked, written = self.ask(commit)
+        if any(isinstance(answer, NoNodeError) for answer in checked):
+            raise NoNode(f"{beside} is not there")
+        for answer in (*checked, written):
+            _raise_failure(answer)
+        return not isinstance(written, NodeExistsError | NoNodeError)
+
+    def _check_size(self, path: str, value: bytes) -> None:
+        if len(value) > _VALUE_BYTES_MAX:
+            raise StoreError(
+                f"{path} would have {len(value):,} bytes, and ZooKeeper takes "
+                f"{_VALUE_BYTES_MAX:,} at once: keep less there, or keep it in another store"
+            )
+
+    def _is_mine(self, path: str, value: bytes, ephemeral: bool) -> bool:
+        if ephemeral:
+            found = self.ask(self.client.exists_async, path)
+            return bool(found and found.ephemeralOwner == self.client.client_id[0])
+        return self.get(path) == Node(value, 0)
+
+    @contextmanager
+    def errors(self, path: str) -> Iterator[None]:
+        """Convert kazoo's errors."""
+        from kazoo import exceptions as they
+        from kazoo.handlers.threading import KazooTimeoutError
+        from kazoo.retry import RetryFailedError
+
+        try:
+            yield
+        except they.NodeExistsError as error:
+            raise NodeExists(f"{path} is there already") from error
+        except they.NoNodeError as error:
+            raise NoNode(f"{path} is not there") from error
+        except they.BadVersionError as error:
+            raise WrongVersion(f"{path} has another version by now") from error
+        except they.NotEmptyError as error:
+            raise StoreError(f"{path} has children, so it cannot be removed") from error
+        except they.NoChildrenForEphemeralsError as error:
+            what = f"{path} would be below an ephemeral node, which has no children"
+            raise StoreError(what) from error
+        except (they.NoAuthError, they.AuthFailedError, they.InvalidACLError) as error:
+            raise StoreForbidden(
+                f"the ZooKeeper at {self._hosts} lets this client not do that to {path}: another "
+                "name and password (`digest`) are wanted"
+            ) from error
+        except (they.KazooException, RetryFailedError, KazooTimeoutError) as error:
+            raise StoreUnreachable(
+                f"the ZooKeeper at {self._hosts} does not answer "
+                f"({self._last.said or type(error).__name__})"
+            ) from error
+
+
+def _raise_failure(answer: object) -> None:
+    """Raise the error of one operation of a transaction. A missing or existing node is not raised,
+    nor are operations that were rolled back because of another one."""
+    from kazoo.exceptions import (
+        KazooException,
+        NodeExistsError,
+        NoNodeError,
+        RolledBackError,
+        RuntimeInconsistency,
+    )
+
+    harmless = (NodeExistsError, NoNodeError, RolledBackError, RuntimeInconsistency)
+    if isinstance(answer, KazooException) and not isinstance(answer, harmless):
+        raise answer

@@ -1,0 +1,1 @@
+"""Decides which batch begins, commits or is retried, and stores the decision."""

@@ -1,0 +1,94 @@
+"""The tuples that the components of a batch group exchange: attempts, and parts of batches.
+
+    $mastercoord-G   ──$batch──▶   $spoutcoord-S   ──$batch──▶   emitters  ──parts──▶   stages
+                     ──$commit──▶  all that commit                         ──$coord-G──▶
+                     ──$success─▶  $spoutcoord-S, emitters, stages that publish
+
+A batch is a list of rows. It is sent in parts: a part is one tuple with many rows for one task.
+`$coord-G` carries the number of parts sent to each receiving task, so that it knows when it has
+all. Storm: org.apache.storm.trident.topology.TransactionAttempt (there every row is a tuple).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+BATCH, COMMIT, SUCCESS = "$batch", "$commit", "$success"
+
+
+def master_id(group: str) -> str:
+    """The id of the spout that coordinates a batch group."""
+    return f"$mastercoord-{group}"
+
+
+def group_of(component: str) -> str | None:
+    """The batch group that a component coordinates; None for other components."""
+    start = master_id("")
+    return component.removeprefix(start) if component.startswith(start) else None
+
+
+def letters_id(group: str) -> str:
+    """The id of the bolt that writes the rows of skipped batches to a file."""
+    return f"{group}-dead-letters"
+
+
+def coordinator_id(spout: str) -> str:
+    """The id of the bolt that decides what each batch of a spout consists of."""
+    return f"$spoutcoord-{spout}"
+
+
+def counts_stream(group: str) -> str:
+    """The direct stream that carries the number of parts sent."""
+    return f"$coord-{group}"
+
+
+class Attempt(NamedTuple):
+    """One attempt at a batch, and the message id of its tree. Attempt numbers of a txid only grow,
+    also over restarts. The epoch grows with each life of the coordinator. So a later attempt has
+    the greater (epoch, txid, attempt), and a store can refuse writes of an earlier one."""
+
+    txid: int  # of the batch: 1, 2, 3 …, committed in this order
+    attempt: int  # 0, 1, 2 …
+    epoch: int  # of the coordinator's life: 1, 2, 3 …
+
+
+class Word(NamedTuple):
+    """The record of the master's `$batch`, of `$commit` and of `$success`."""
+
+    txid: int
+    attempt: int
+    epoch: int
+    skip: bool  # the rows are dead letters, and the batch is empty for all other components
+    why: Any = None  # with `skip`: the last failure, see batch_letters.py
+    current: int = 0  # the lowest txid that was not committed when this was emitted
+
+
+class Order(NamedTuple):
+    """The record of a spout coordinator's `$batch`: an attempt and the metadata of its batch."""
+
+    txid: int
+    attempt: int
+    epoch: int
+    skip: bool
+    metadata: Any  # plain values, as MessagePack carries them
+    why: Any = None  # as in Word
+    current: int = 0  # as in Word
+
+
+class Part(NamedTuple):
+    """Some rows of a batch for one task: tuples of values, in the order of the fields."""
+
+    txid: int
+    attempt: int
+    epoch: int
+    rows: list[Any]
+
+
+class Count(NamedTuple):
+    """The number of parts of an attempt that the sender sent to this task, on all its streams."""
+
+    txid: int
+    attempt: int
+    epoch: int
+    parts: int
+    late: bool = False  # sent in the commit phase

@@ -1,0 +1,248 @@
+"""The spout of a batch group: it emits when a batch begins, is committed, and is done.
+
+    next_tuple, ack, fail ──▶ MasterCoordinator ──▶ a step: first the store, then the tuple
+    $batch    tracked by its attempt; acked: the batch is processed everywhere
+    $commit   tracked by its attempt; acked: all its states are written
+    $success  untracked; emitted when the store says that the next batch is current
+
+Storm: org.apache.storm.trident.topology.MasterBatchCoordinator
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from sunshower.errors import ReportedFailedBatch, TopologyFailed, Unavailable
+from sunshower.failures import Cause, Failure
+from sunshower.state.tree import Tree
+from sunshower.topologies.components import Context, Spout, SpoutCollector
+from sunshower.trident.coordination.attempts import BATCH, COMMIT, SUCCESS, Attempt, Word
+from sunshower.trident.coordination.coordinator import (
+    Advance,
+    Begin,
+    Commit,
+    MasterCoordinator,
+    Step,
+)
+from sunshower.trident.coordination.stored_progress import (
+    CoordinatorMemory,
+    coordinator_path,
+    meta_path,
+)
+from sunshower.trident.coordination.txid_nodes import decode
+from sunshower.trident.declaration.timing import Timing
+from sunshower.trident.spouts.port import Coordinator, TridentSpout
+from sunshower.trident.stages.plan import Skip
+from sunshower.trident.tasks.batch_letters import packed
+from sunshower.trident.tasks.idle_backoff import Rest
+
+_TOLD_AGAIN_S = 6.0  # interval between reports that batches fail because of an outage
+
+
+def is_to_blame(failure: Failure, own: Collection[str]) -> bool:
+    """Whether a failure counts as an attempt of the batch, as it would for a tuple (failures.py).
+    Tuples that the group's `own` bolts fail without an exception do not count: they are late, or
+    incomplete after a crash. Outages do not count either."""
+    if failure.cause is Cause.FAILED and (not failure.component or failure.component in own):
+        return False
+    return failure.is_charged
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the master needs to know of its group."""
+
+    group: str
+    spouts: Mapping[str, TridentSpout]
+    store: Callable[[], Tree]
+    root: str
+    max_batches: int
+    interval_s: float
+    skip: Skip
+    bolts: frozenset[str]  # its own; the tree of a batch may contain others
+
+
+class MasterSpout(Spout[Any]):
+    """Emits the steps of a MasterCoordinator. `ack` and `fail` emit too, but only `next_tuple`
+    begins new batches."""
+
+    streams = {BATCH: Word, COMMIT: Word, SUCCESS: Word}  # noqa: RUF012
+    replay = False
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._out: SpoutCollector[Any] | None = None
+        self._causes: dict[int, Failure] = {}  # txid → the last failure that counted
+        self._quiet_until_s = 0.0
+
+    def open(self, context: Context) -> None:
+        """Open the stores and start a new epoch. Raises Unavailable during an outage."""
+        plan, self._context, self._clock = self._plan, context, context.clock
+        self._tree = plan.store()
+        try:
+            about = (plan.root, list(plan.spouts), context.topology)
+            self._memory = CoordinatorMemory(self._tree, *about)
+            self._coordinators: dict[str, Coordinator] = {
+                id: spout.coordinator(self._tree, coordinator_path(plan.root, id), context)
+                for id, spout in plan.spouts.items()
+            }
+        except BaseException:
+            self._tree.close()
+            raise
+        self._machine = MasterCoordinator(
+            self._memory.current,
+            self._memory.attempts,
+            max_batches=plan.max_batches,
+            interval_s=plan.interval_s,
+            attempts_max=plan.skip.attempts,
+            can_skip=plan.skip.dead_letters is not None,
+            skipped=self._memory.skipped,
+            failures=self._memory.failures,
+        )
+        self._rest = Rest(self._tree, plan.root, {id: len(context.tasks[id]) for id in plan.spouts})
+        self._timing = Timing(context.noted)
+
+    def next_tuple(self, out: SpoutCollector[Any]) -> None:
+        self._out = out
+        self._go_on(out, self._is_ready)
+
+    def ack(self, message_id: Any) -> None:
+        attempt: Attempt = message_id
+        if attempt.epoch == self._memory.epoch and self._machine.acked(*attempt[:2]):
+            self._timing.acked(attempt, self._clock.now())
+            self._answer()
+
+    def fail(self, message_id: Any, failure: Failure) -> None:
+        attempt: Attempt = message_id
+        counts = is_to_blame(failure, self._plan.bolts)
+        if attempt.epoch != self._memory.epoch or not self._machine.failed(
+            *attempt[:2], self._clock.now(), counts=counts
+        ):
+            return
+        self._timing.failed(attempt, failure, self._clock.now())
+        machine = self._machine
+        if counts:
+            self._causes[attempt.txid] = failure
+            # After an outage, the next attempt stores it; giving up raises anyway.
+            with suppress(Exception if machine.gave_up else Unavailable):
+                self._keep_failures(attempt.txid)
+        if machine.gave_up:
+            raise TopologyFailed(self._end(attempt, failure))
+        self._answer()
+        reported = failure.exception == ReportedFailedBatch.__name__
+        is_outage = failure.cause is Cause.UNAVAILABLE
+        if reported or (is_outage and self._may_tell()):  # recorded as an error of this task
+            raise ReportedFailedBatch(f"batch {attempt.txid}, attempt {attempt.attempt}: {failure}")
+
+    def deactivate(self) -> None:
+        self._out = None  # after a rebalance there is another collector
+
+    def snapshot(self) -> None:
+        """Return nothing: all state is in the store."""
+
+    def restore(self, state: Any) -> None:
+        """Do nothing: there is no state."""
+
+    def figures(self) -> Mapping[str, float]:
+        found = self._timing.figures(self._machine, self._clock.now())
+        return found | {
+            f"spout {id}/tasks": len(self._context.tasks[id]) for id in self._plan.spouts
+        }
+
+    def close(self) -> None:
+        for coordinator in self._coordinators.values():
+            coordinator.close()
+        self._tree.close()
+
+    def _may_tell(self) -> bool:
+        """Whether the interval since the last report of an outage has passed."""
+        now = self._clock.now()
+        if now < self._quiet_until_s:
+            return False
+        self._quiet_until_s = now + _TOLD_AGAIN_S
+        return True
+
+    def _is_ready(self, txid: int) -> bool:
+        return any(one.is_ready(txid) for one in self._coordinators.values())
+
+    def _answer(self) -> None:
+        """Emit what follows from an ack or a failure at once. New batches, and steps whose store is
+        unavailable, wait for `next_tuple`, which is not called while the topology drains."""
+        if self._out is None:
+            return
+        try:
+            self._go_on(self._out, lambda _: False)
+        except Unavailable:
+            return  # next_tuple retries
+
+    def _go_on(self, out: SpoutCollector[Any], may_begin: Callable[[int], bool]) -> None:
+        now = self._clock.now()
+        while (step := self._machine.next_step(now, may_begin)) is not None:
+            self._carry_out(step, out)
+
+    def _carry_out(self, step: Step, out: SpoutCollector[Any]) -> None:
+        machine, now = self._machine, self._clock.now()
+        id = Attempt(step.txid, step.attempt, self._memory.epoch)
+        match step:
+            case Begin(txid, attempt, skip):
+                why = self._why(txid) if skip else None
+                self._memory.begin({**machine.attempts, txid: attempt}, machine.failures)
+                machine.done(step, now)
+                self._timing.begun(id, now, skip=skip)
+                out.emit(Word(*id, skip, why, machine.current), id, stream=BATCH)
+            case Commit():
+                machine.done(step, now)
+                out.emit(Word(*id, machine.active[step.txid].skip), id, stream=COMMIT)
+            case Advance(txid, _):
+                skipped = machine.active[txid].skip
+                self._memory.committed(txid)
+                now = self._clock.now()  # the write took time
+                machine.done(step, now)
+                self._causes.pop(txid, None)
+                self._timing.committed(id, now, skipped=skipped)
+                out.emit(Word(*id, skipped), stream=SUCCESS)
+                if self._was_last(txid):
+                    machine.finish()
+                    out.finish()
+                else:
+                    machine.rest(self._rest.seconds(), now)
+
+    def _was_last(self, txid: int) -> bool:
+        """Whether no spout will have rows after a committed batch."""
+        for id, coordinator in self._coordinators.items():
+            path = meta_path(self._plan.root, id, txid)
+            node = self._tree.get(path)
+            if node is None or not coordinator.is_last(decode(node, path)):
+                return False
+        return True
+
+    def _keep_failures(self, txid: int) -> None:
+        """Store the failures for a later life of this task. After giving up, none are stored, so
+        that a new run has all attempts again."""
+        machine = self._machine
+        if machine.skips(txid):
+            self._why(txid)
+        self._memory.begin(machine.attempts, {} if machine.gave_up else machine.failures)
+
+    def _why(self, txid: int) -> list[Any]:
+        """Why a batch is skipped; stored before it is sent."""
+        if txid not in self._memory.skipped:
+            self._memory.skip(txid, packed(self._causes[txid], self._plan.skip.attempts))
+        return self._memory.skipped[txid]
+
+    def _end(self, attempt: Attempt, failure: Failure) -> str:
+        times, skip = self._plan.skip.attempts, self._plan.skip.dead_letters
+        advice = (
+            "Mend what raises, allow more attempts (Skip(attempts=…)), or put such batches aside: "
+            'skip=Skip(dead_letters="dead.jsonl")'
+            if skip is None
+            else "Its rows were to be put aside, and that failed as well: mend that"
+        )
+        trace = f"\n{failure.traceback.rstrip()}" if failure.traceback else ""
+        return (
+            f"batch {attempt.txid} of group {self._plan.group!r} failed {times} times, the last "
+            f"time, in attempt {attempt.attempt}, {failure}. {advice}.{trace}"
+        )

@@ -1,0 +1,94 @@
+"""The bolt `$spoutcoord-<spout>`: it decides and stores what each batch of a spout consists of.
+
+It stores metadata before it emits them. Storm:
+org.apache.storm.trident.spout.TridentSpoutCoordinator
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from sunshower.errors import Unavailable
+from sunshower.state.tree import Tree
+from sunshower.topologies.components import Bolt, Collector, Context, Tuple
+from sunshower.trident.coordination.attempts import BATCH, SUCCESS, Order, Word
+from sunshower.trident.coordination.rotating_log import RotatingState
+from sunshower.trident.coordination.stored_progress import coordinator_path, meta_path
+from sunshower.trident.spouts.port import TridentSpout
+
+
+class SpoutCoordinatorBolt(Bolt[Word, Any]):
+    """One task, which reads `$batch` and `$success` of the master."""
+
+    streams = {BATCH: Order}  # noqa: RUF012
+
+    def __init__(self, id: str, spout: TridentSpout, store: Callable[[], Tree], root: str) -> None:
+        self._id = id
+        self._spout = spout
+        self._store = store
+        self._root = root
+
+    def prepare(self, context: Context) -> None:
+        """Open store and coordinator. Raises Unavailable during an outage of either."""
+        self._tree = self._store()
+        try:
+            self._state = RotatingState(self._tree, meta_path(self._root, self._id))
+            path = coordinator_path(self._root, self._id)
+            self._coordinator = self._spout.coordinator(self._tree, path, context)
+        except BaseException:
+            self._tree.close()
+            raise
+        self._last = (0, 0)  # epoch and txid of the last `$success`
+
+    def execute(self, tuple: Tuple[Word], out: Collector[Any]) -> None:
+        word = tuple.record
+        if tuple.stream == SUCCESS:
+            self._succeeded(word)
+        elif why := self._late(word):
+            out.fail(tuple, f"attempt {word.attempt} of batch {word.txid} is void: {why}")
+            return
+        else:
+            metadata = self._metadata(word.txid)
+            order = Order(*word[:4], metadata, word.why, word.current)
+            out.emit(order, tuple, stream=BATCH)
+        out.ack(tuple)
+
+    def snapshot(self) -> None:
+        """Return nothing: all state is in the store."""
+
+    def restore(self, state: Any) -> None:
+        """Do nothing: there is no state."""
+
+    def cleanup(self) -> None:
+        self._coordinator.close()
+        self._tree.close()
+
+    def _metadata(self, txid: int) -> Any:
+        state = self._state
+        made = self._coordinator.initialize(txid, state.previous(txid), state.get(txid))
+        state.override(txid, made)
+        return state.get(txid)
+
+    def _late(self, word: Word) -> str:
+        """Why a batch cannot begin; empty if it can. Metadata are created in txid order: if a
+        former life of this task lost the preceding `$batch`, they would be based on the wrong
+        predecessor."""
+        epoch, succeeded = self._last
+        if word.epoch < epoch:
+            return "the coordinator has a new life"
+        if word.epoch == epoch and word.txid <= succeeded:
+            return "it is committed already"
+        self._last = max(self._last, (word.epoch, 0))
+        if word.txid > word.current and word.txid - 1 not in self._state:
+            return "the one before it has not begun"
+        return ""
+
+    def _succeeded(self, word: Word) -> None:
+        """Remove metadata from before this batch; its own are needed for the next one. After an
+        outage the next batch removes them."""
+        self._last = max(self._last, (word.epoch, word.txid))
+        with suppress(Unavailable):
+            self._state.cleanup_before(word.txid)
+        self._coordinator.success(word.txid)

@@ -1,0 +1,266 @@
+"""The stored progress of a batch group: next batch, attempts, epoch and skipped batches.
+
+    <root>/<spout id>/coordinator/currtx         7              the batch to be committed next
+    <root>/<spout id>/coordinator/currattempts   {"7": 2}       the attempt begun last, by txid
+    <root>/<spout id>/coordinator/epoch          3              the lives of the coordinator
+    <root>/<spout id>/coordinator/skipped        {"7": [why]}   skipped batches, and why;
+                                                 {"8": 3}       counted failures of others
+    <root>/<spout id>/coordinator/topology       "words"        the topology that owns all this
+
+Paths and values are Storm's, except the last three. Each life of the master rewrites all nodes but
+`topology`. Every write names the version that it replaces, so a former life that still runs cannot
+write any more. Each spout of a group has the same nodes; where they differ, the highest value
+counts. Storm: org.apache.storm.trident.topology.MasterBatchCoordinator, TransactionalState
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, TypeVar
+
+from sunshower.errors import (
+    NodeExists,
+    NoNode,
+    StaleAttempt,
+    StateMismatch,
+    StoreUnreachable,
+    WrongVersion,
+)
+from sunshower.state.tree import Tree
+from sunshower.trident.coordination.txid_nodes import decode, encode, mismatch
+from sunshower.trident.tasks.batch_letters import is_packed
+
+_CURRENT, _ATTEMPTS, _EPOCH, _SKIPPED = "currtx", "currattempts", "epoch", "skipped"
+_NAMES = (_EPOCH, _ATTEMPTS, _SKIPPED, _CURRENT)  # in the order in which a new life writes them
+_TOPOLOGY = "topology"
+_NONE: Mapping[int, int] = {}
+_ROUNDS_MAX = 20  # how often another writer may interfere while a life begins
+
+T = TypeVar("T")
+
+
+@dataclass
+class _Kept:
+    """A node as last read or written."""
+
+    version: int | None  # None: it does not exist
+    # Writes without an answer: one of them may have replaced the node, or still may.
+    tried: list[bytes] = field(default_factory=list)
+
+
+class CoordinatorMemory:
+    """The nodes of one group, opened for one life of its master. Raises StoreUnreachable, after
+    which a call may be repeated; StateMismatch for invalid nodes and for those of another topology;
+    StaleAttempt once a later life has begun."""
+
+    def __init__(self, tree: Tree, root: str, spouts: Sequence[str], topology: str) -> None:
+        self._tree = tree
+        self._folders = [coordinator_path(root, spout) for spout in spouts]
+        self._nodes: dict[str, _Kept] = {}
+        self.current = 1  # the txid to be committed next
+        self.attempts: dict[int, int] = {}  # of `current` and later ones: txid → attempt begun last
+        self.skipped: dict[int, list[Any]] = {}  # likewise: txid → why, see batch_letters.packed
+        self.failures: dict[int, int] = {}  # likewise: txid → counted failures
+        self.epoch = 1
+        self._check_owner(topology)
+        self._claim(topology)
+        self._begin_life()
+
+    def skip(self, txid: int, why: list[Any]) -> None:
+        """Store that a batch is skipped, and why. From now on any attempt may emit its dead
+        letters, so no later life may count its rows."""
+        skipped = {one: told for one, told in self.skipped.items() if one >= self.current}
+        skipped[txid] = why
+        failures = {one: times for one, times in self.failures.items() if one != txid}
+        self._keep_troubles(skipped, failures)
+
+    def begin(self, attempts: Mapping[int, int], failures: Mapping[int, int] = _NONE) -> None:
+        """Store the attempts that have begun and the counted failures. Call it before the first
+        tuple of a new attempt."""
+        if failures != self.failures:
+            self._keep_troubles(self.skipped, failures)
+        self._write_all(_ATTEMPTS, _named(attempts))
+        self.attempts = dict(attempts)
+
+    def committed(self, txid: int) -> None:
+        """Store that a batch is committed and the next one is current."""
+        self._write_all(_CURRENT, txid + 1)
+        self.current = txid + 1
+
+    def _keep_troubles(self, skipped: dict[int, list[Any]], failures: Mapping[int, int]) -> None:
+        self._write_all(_SKIPPED, _named({**failures, **skipped}))
+        self.skipped, self.failures = skipped, dict(failures)
+
+    def _check_owner(self, topology: str) -> None:
+        for folder in self._folders:
+            path = f"{folder}/{_TOPOLOGY}"
+            node = self._tree.get(path)
+            owner = topology if node is None else decode(node, path)
+            if not isinstance(owner, str):
+                raise mismatch(path, owner, "the id of a topology")
+            if owner != topology:
+                raise StateMismatch(
+                    f"{folder} is of topology {owner!r}, and here is {topology!r}, which would go "
+                    "on where that one is: give this one's spout another id, or its batches "
+                    f"another store or root; if it was only renamed, remove {path}"
+                )
+
+    def _claim(self, topology: str) -> None:
+        for folder in self._folders:
+            path = f"{folder}/{_TOPOLOGY}"
+            if self._tree.get(path) is None:
+                with suppress(NodeExists):  # a late write of a former life
+                    self._tree.create(path, encode(topology, path))
+
+    def _begin_life(self) -> None:
+        for _ in range(_ROUNDS_MAX):
+            self._read_all()
+            try:
+                self._write_all(_EPOCH, self.epoch)
+                self._write_all(_ATTEMPTS, _named(self.attempts))
+                self._write_all(_SKIPPED, _named({**self.failures, **self.skipped}))
+                self._write_all(_CURRENT, self.current)
+                return
+            except StaleAttempt:
+                continue  # another writer interfered: retry with a higher epoch
+        raise StaleAttempt(
+            f"another coordinator keeps writing below {self._folders[0]}: is the same topology "
+            "running twice with one store? Stop one, or give it another root"
+        )
+
+    def _read_all(self) -> None:
+        found: dict[str, list[Any]] = {name: [] for name in _NAMES}
+        for folder in self._folders:
+            for name in _NAMES:
+                path = f"{folder}/{name}"
+                node = self._tree.get(path)
+                self._nodes[path] = _Kept(None if node is None else node.version)
+                if node is not None:
+                    found[name].append(_CHECKS[name](decode(node, path), path))
+        self.current = max(found[_CURRENT], default=1)
+        self.epoch = max(found[_EPOCH], default=0) + 1
+        self.attempts = {}
+        for one in found[_ATTEMPTS]:
+            for txid, attempt in one.items():
+                if txid >= self.current:
+                    self.attempts[txid] = max(attempt, self.attempts.get(txid, attempt))
+        told = [*chain.from_iterable(one.items() for one in found[_SKIPPED])]
+        troubles = {txid: said for txid, said in told if txid >= self.current}
+        self.skipped = {txid: said for txid, said in troubles.items() if is_packed(said)}
+        self.failures = {txid: n for txid, n in troubles.items() if txid not in self.skipped}
+
+    def _write_all(self, name: str, value: Any) -> None:
+        for folder in self._folders:
+            self._write(folder, name, value)
+
+    def _write(self, folder: str, name: str, value: Any) -> None:
+        path = f"{folder}/{name}"
+        kept, written = self._nodes[path], encode(value, path)
+        while True:
+            try:
+                kept.version = self._replace(path, kept.version, written)
+            except StoreUnreachable:
+                kept.tried.append(written)
+                raise
+            except (WrongVersion, NodeExists, NoNode) as error:
+                if not self._was_ours(folder, path, kept):
+                    raise _stale(path, error) from error
+            else:
+                kept.tried.clear()  # the new version makes late writes fail
+                return
+
+    def _replace(self, path: str, version: int | None, value: bytes) -> int:
+        if version is not None:
+            return self._tree.set(path, value, version)
+        self._tree.create(path, value)
+        return 0
+
+    def _was_ours(self, folder: str, path: str, kept: _Kept) -> bool:
+        """Whether a node was changed by a write of ours that had no answer; the next write replaces
+        it. A later life may have written the same value, but it would have written the epoch
+        before."""
+        node = self._tree.get(path) if kept.tried else None
+        ours = 0 if kept.version is None else kept.version + 1
+        if node is None or node.version != ours or node.value not in kept.tried:
+            return False
+        epoch = f"{folder}/{_EPOCH}"
+        now = self._tree.get(epoch)
+        if now is None or now.version != self._nodes[epoch].version:
+            return False
+        kept.version = ours
+        kept.tried.clear()
+        return True
+
+
+def coordinator_path(root: str, spout: str) -> str:
+    """The node below which the coordinator of a spout stores its progress."""
+    return f"{root.rstrip('/')}/{spout}/coordinator"
+
+
+def current_batch(tree: Tree, folders: Sequence[str]) -> int:
+    """The txid to be committed next, from the coordinator nodes of a group."""
+    paths = [f"{folder}/{_CURRENT}" for folder in folders]
+    nodes = {path: tree.get(path) for path in paths}
+    found = [_txid(decode(node, path), path) for path, node in nodes.items() if node is not None]
+    return max(found, default=1)
+
+
+def meta_path(root: str, spout: str, txid: int | None = None) -> str:
+    """The node with the metadata of a spout's batches, or of one batch."""
+    folder = f"{coordinator_path(root, spout)}/meta"
+    return folder if txid is None else f"{folder}/{txid}"
+
+
+def _stale(path: str, why: object) -> StaleAttempt:
+    return StaleAttempt(
+        f"{path} is of a later coordinator ({why}): this one stops. If no task was started anew, "
+        "the same topology runs twice with one store: stop one, or give it another root"
+    )
+
+
+def _named(values: Mapping[int, T]) -> dict[str, T]:
+    return {str(txid): value for txid, value in sorted(values.items())}
+
+
+def _is_count(value: Any, least: int) -> bool:
+    return type(value) is int and value >= least
+
+
+def _txid(value: Any, path: str) -> int:
+    if not _is_count(value, 1):
+        raise mismatch(path, value, "the number of a batch, from 1 on")
+    return int(value)
+
+
+def _epoch(value: Any, path: str) -> int:
+    if not _is_count(value, 1):
+        raise mismatch(path, value, "the number of a coordinator's life, from 1 on")
+    return int(value)
+
+
+def _attempts(value: Any, path: str) -> dict[int, int]:
+    if not _is_by_txid(value) or not all(_is_count(attempt, 0) for attempt in value.values()):
+        raise mismatch(path, value, 'numbers of attempts by batch, such as {"7": 2}')
+    return {int(name): attempt for name, attempt in value.items()}
+
+
+def _skipped(value: Any, path: str) -> dict[int, Any]:
+    good = _is_by_txid(value) and all(is_packed(one) or _is_count(one, 1) for one in value.values())
+    if not good:
+        raise mismatch(path, value, "failures by batch")
+    return {int(name): one for name, one in value.items()}
+
+
+def _is_by_txid(value: Any) -> bool:
+    return isinstance(value, dict) and all(name.isascii() and name.isdecimal() for name in value)
+
+
+_CHECKS: dict[str, Callable[[Any, str], Any]] = {
+    _CURRENT: _txid,
+    _ATTEMPTS: _attempts,
+    _EPOCH: _epoch,
+    _SKIPPED: _skipped,
+}

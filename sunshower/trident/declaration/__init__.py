@@ -1,0 +1,1 @@
+"""Turns what a user declares into the stages of a batch topology."""

@@ -1,0 +1,115 @@
+"""Assembles a batch group from ordinary components: one spout, and bolts.
+
+    $mastercoord-G ─$batch▶ $spoutcoord-S ─$batch▶ the stage of S ─parts, $coord-G▶ further stages
+                   ─$commit▶ stages that commit    ─$success▶ stages of spouts, and that publish
+
+Storm: org.apache.storm.trident.topology.TridentTopologyBuilder
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sunshower.errors import TopologyError
+from sunshower.topologies.outputs import DirectStream, Streams
+from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter
+from sunshower.topologies.sinks import JsonLines
+from sunshower.topologies.streams import Stream
+from sunshower.topologies.topology import Topology
+from sunshower.trident.coordination.attempts import (
+    BATCH,
+    COMMIT,
+    SUCCESS,
+    Count,
+    Part,
+    coordinator_id,
+    counts_stream,
+    letters_id,
+    master_id,
+)
+from sunshower.trident.coordination.batch_master import MasterSpout, Plan
+from sunshower.trident.coordination.phases import phases
+from sunshower.trident.coordination.spout_coordinator import SpoutCoordinatorBolt
+from sunshower.trident.stages.plan import Group, Source, Stage
+from sunshower.trident.tasks.batch_bolt import BatchBolt
+from sunshower.trident.tasks.emitting import Emitting
+from sunshower.trident.tasks.waiting_bolt import WaitingBatchBolt
+
+
+def assemble(topology: Topology, group: Group) -> None:
+    """Declare the components of a group. Raises TopologyError for a group without a spout, for
+    stages that form a cycle, for more emitters than the spout allows, and for an untracked
+    topology."""
+    sources = [stage.source for stage in group.stages if stage.source is not None]
+    where = f"topology {topology.id!r}, batch group {group.id!r}"
+    if not sources:
+        raise TopologyError(f"{where}: it has no spout; begin a stream with one")
+    if not topology.config.tracked:
+        raise TopologyError(
+            f"{where}: with ackers=0 nobody knows when a batch is done; leave the ackers in"
+        )
+    spouts = {source.id: source.spout for source in sources}
+    timing = (group.max_batches, group.interval_s, group.skip)
+    own = {coordinator_id(id) for id in spouts} | {one.id for one in group.stages if not one.leaves}
+    plan = Plan(group.id, spouts, group.store, group.root, *timing, frozenset(own))
+    master = topology.spout(master_id(group.id), MasterSpout(plan), fields=())
+    for source in sources:
+        bolt = SpoutCoordinatorBolt(source.id, source.spout, group.store, group.root)
+        words = [master.stream(BATCH).global_(), master.stream(SUCCESS).global_()]
+        topology.bolt(coordinator_id(source.id), bolt, words, fields=())
+    found = phases(group.stages)
+    for stage in group.stages:
+        if stage.leaves:
+            continue
+        emitting = _emitting(group, stage, where)
+        kind = WaitingBatchBolt if stage.waits else BatchBolt
+        executor = kind(group.id, stage, found[stage.id], group.max_batches, emitting)
+        topology.bolt(
+            stage.id, executor, (), stage.parallelism, fields=(), streams=_streams(group, stage)
+        )
+    for stage in group.stages:
+        _connect(topology, group, stage, master)
+    if group.skip.dead_letters is not None:
+        letters = [Stream[Any](topology, one.id, DEAD_LETTERS).shuffle() for one in sources]
+        topology.bolt(letters_id(group.id), JsonLines(group.skip.dead_letters), letters)
+
+
+def _emitting(group: Group, stage: Stage, where: str) -> Emitting | None:
+    source = stage.source
+    if source is None:
+        return None
+    most = source.spout.parallelism_max
+    if most is not None and stage.parallelism > most:
+        raise TopologyError(
+            f"{where}, spout {source.id!r}: it can have {most} tasks at most, not "
+            f"{stage.parallelism}; lower its parallelism"
+        )
+    return Emitting(source, group.store, group.root)
+
+
+def _streams(group: Group, stage: Stage) -> Streams:
+    found: dict[str, Any] = {one.stream: DirectStream(Part) for one in stage.outputs}
+    if any(one.counted for one in stage.outputs):
+        found[counts_stream(group.id)] = DirectStream(Count)
+    if stage.source is not None and group.skip.dead_letters is not None:
+        found[DEAD_LETTERS] = DeadLetter
+    return found
+
+
+def _connect(topology: Topology, group: Group, stage: Stage, master: Stream[Any]) -> None:
+    if stage.source is not None:
+        _orders(topology, stage.source).all().into(stage.id)
+    if stage.hears_of_success:
+        master.stream(SUCCESS).all().into(stage.id)
+    if stage.commits:
+        master.stream(COMMIT).all().into(stage.id)
+    for one in stage.inputs:
+        Stream[Any](topology, one.stage, one.stream).direct().into(stage.id)
+    if stage.leaves:
+        return
+    for feeder in dict.fromkeys(one.stage for one in stage.inputs):
+        Stream[Any](topology, feeder, counts_stream(group.id)).direct().into(stage.id)
+
+
+def _orders(topology: Topology, source: Source) -> Stream[Any]:
+    return Stream[Any](topology, coordinator_id(source.id), BATCH)

@@ -1,0 +1,152 @@
+"""The entry point of stream programs: `batches` adds a batch spout to a topology."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import Any, TypeAlias, TypedDict, Unpack, overload
+
+from sunshower.arguments import COUNT, Instance
+from sunshower.errors import ConfigError, DuplicateComponent, TopologyError
+from sunshower.state.tree import Tree
+from sunshower.topologies.components import Out, Spout
+from sunshower.topologies.outputs import check_id
+from sunshower.topologies.signatures import name_of
+from sunshower.topologies.topology import Topology
+from sunshower.trident.declaration.assemble import assemble
+from sunshower.trident.declaration.declaring import columns_schema
+from sunshower.trident.declaration.drafts import GroupDraft, Program, Spring, StageDraft
+from sunshower.trident.declaration.planner import plan_group
+from sunshower.trident.declaration.streams import BatchStream
+from sunshower.trident.spouts.adapting import as_trident_spout
+from sunshower.trident.spouts.batch_spout import BatchSpout
+from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout, PartitionedSpout
+from sunshower.trident.spouts.port import SpoutKind, TridentSpout
+from sunshower.trident.stages.plan import Skip
+
+BatchSource: TypeAlias = TridentSpout | BatchSpout | PartitionedSpout | OpaquePartitionedSpout
+
+
+_TOPOLOGY = Instance((Topology,), 'the Topology that they are of: batches(topology, "lines", …)')
+
+
+class StreamProgram(Program):
+    """The extension of a topology that declares the spouts and bolts of all groups."""
+
+    def finish(self) -> None:
+        """Build the components of all groups; called by the topology."""
+        self.built = True
+        for group in self.groups.values():
+            assemble(self.topology, plan_group(group))
+
+
+class Options(TypedDict, total=False):
+    """The options of a batch spout's stream and of its group."""
+
+    parallelism: int
+    store: Callable[[], Tree] | None
+    max_batches: int | None
+    interval_s: float | None
+    skip: Skip | None
+    group: str | None
+
+
+@overload
+def batches(
+    topology: Topology, id: str, spout: Spout[Out], **options: Unpack[Options]
+) -> BatchStream[Out]: ...
+@overload
+def batches(
+    topology: Topology, id: str, spout: BatchSource, **options: Unpack[Options]
+) -> BatchStream[Any]: ...
+def batches(
+    topology: Topology,
+    id: str,
+    spout: Any,
+    parallelism: int = 1,
+    store: Callable[[], Tree] | None = None,
+    max_batches: int | None = None,
+    interval_s: float | None = None,
+    skip: Skip | None = None,
+    group: str | None = None,
+) -> BatchStream[Any]:
+    """The stream of a batch spout, or of a source that `spouts/adapting.py` can adapt to one.
+
+    `id` names the spout in the store; a later run with the same id continues. Streams of the same
+    `group` share their batches and can be merged and joined; by default each stream is its own
+    group. Give the options of a group once:
+
+    - `store`: where its progress is stored (default: SQLite file `<topology>.batches.db` in the
+      working directory)
+    - `max_batches`: how many may be in progress (1)
+    - `interval_s`: least time between two batches (0)
+    - `skip`: what to do with a batch that keeps failing
+
+    Raises TopologyError or a subclass. Storm: org.apache.storm.trident.TridentTopology.newStream.
+    """
+    _TOPOLOGY.check("batches: topology", topology, TopologyError)
+    where = f"topology {topology.id!r}, batches {id!r}"
+    COUNT.check(f"{where}: parallelism", parallelism, TopologyError)
+    check_id(id, where)
+    try:
+        source = as_trident_spout(spout)
+    except TopologyError as error:
+        raise TopologyError(f"{where}: {error}") from None
+    if not isinstance(source.kind, SpoutKind):
+        raise TopologyError(f"{where}: kind is {source.kind!r}; give one of SpoutKind")
+    most = source.parallelism_max
+    if most is not None and parallelism > most:
+        raise TopologyError(
+            f"{where}: parallelism is {parallelism}, but {name_of(type(spout))} has at most {most}"
+        )
+    program = topology.guest(StreamProgram)
+    program.check_open(where)
+    drafts = [stage for one in program.groups.values() for stage in one.stages]
+    if any(stage.spout is not None and stage.root == id for stage in drafts):
+        raise DuplicateComponent(f"{where}: there is one of that id already")
+    if source.emits is None:
+        raise TopologyError(
+            f"{where}: nothing says which fields its records have; give {name_of(type(spout))} "
+            'type=Word, or fields=("word",)'
+        )
+    schema = columns_schema(source.emits, where)
+    check_id(group or id, where)
+    draft = program.groups.setdefault(group or id, GroupDraft(program, group or id))
+    _settings(draft, where, store=store, max_batches=max_batches, interval_s=interval_s, skip=skip)
+    return BatchStream(Spring(schema, StageDraft(draft, id, parallelism, source, schema)))
+
+
+def _settings(draft: GroupDraft, where: str, **given: Any) -> None:
+    """Set the options of a group. Raises ConfigError for invalid or contradictory values."""
+    _check_settings(where, **given)
+    for name, value in given.items():
+        if value is None:
+            continue
+        known = getattr(draft, name)
+        if known is not None and known != value:
+            raise ConfigError(
+                f"{where}: group {draft.id!r} has {name}={known!r} already; say it once"
+            )
+        setattr(draft, name, value)
+
+
+def _check_settings(where: str, store: Any, max_batches: Any, interval_s: Any, skip: Any) -> None:
+    said = ""
+    if store is not None and not callable(store):
+        said = f'store is {store!r}; give a place such as InSqlite("batches.db")'
+    elif max_batches is not None and not _is_positive(max_batches):
+        said = f"max_batches is {max_batches!r}; it must be a whole number of at least 1"
+    elif interval_s is not None and not (
+        isinstance(interval_s, (int, float)) and 0 <= interval_s < inf
+    ):
+        said = f"interval_s is {interval_s!r}; it must be a number of seconds of at least 0"
+    elif skip is not None and not isinstance(skip, Skip):
+        said = f'skip is {skip!r}; give Skip(dead_letters="dead.jsonl"), or Skip(attempts=10)'
+    elif skip is not None and not _is_positive(skip.attempts):
+        said = f"skip: attempts is {skip.attempts!r}; it must be a whole number of at least 1"
+    if said:
+        raise ConfigError(f"{where}: {said}")
+
+
+def _is_positive(value: Any) -> bool:
+    return type(value) is int and value >= 1

@@ -1,0 +1,191 @@
+"""Derives the record types that user functions read and emit from annotations and `fields=`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from types import NoneType
+from typing import Any, get_args, get_origin
+
+from sunshower.arguments import Instance
+from sunshower.errors import RecordMismatch, TopologyError
+from sunshower.records import Schema
+from sunshower.topologies.components import DEFAULT
+from sunshower.topologies.graph import Level
+from sunshower.topologies.outputs import Columns, output_streams
+from sunshower.topologies.signatures import (
+    Signature,
+    annotations_of,
+    bolt_signature,
+    element_of,
+    fits,
+    name_of,
+    record_type,
+)
+from sunshower.trident.declaration.aggregators import Aggregating
+
+_KEYS = Instance((str, Iterable), "a field, or a list of fields")
+
+
+def each_schema(function: Any, reads: Schema, fields: Columns | None, where: str) -> Schema:
+    """The records that a generator or batch function emits for records of `reads`."""
+    if not callable(function) or isinstance(function, type):
+        raise TopologyError(f"{where}: {name_of(function)} is not a function of one record")
+    signature = bolt_signature(function, where)
+    _check_reads(signature.reads, reads, where)
+    emits = Any if signature.level is Level.BATCH else signature.emits
+    return _made(emits, function, fields, where, "yield its records, or use .peek")
+
+
+def map_schema(function: Any, reads: Schema, fields: Columns | None, where: str) -> Schema:
+    """The records that a function returns, one for each of `reads`."""
+    (first, *_), returns = _one_record(function, where)
+    _check_reads(first, reads, where)
+    if get_origin(returns) is not tuple and isinstance(get_origin(returns), type):
+        raise RecordMismatch(
+            f"{where}: {name_of(function)} returns {name_of(returns)}; map makes one record of "
+            "one, -> Word; what makes several is for .each"
+        )
+    return _made(returns, function, fields, where, "return a record, or use .peek")
+
+
+def check_predicate(function: Any, reads: Schema, where: str) -> None:
+    """Raise RecordMismatch unless the function maps records of `reads` to a bool."""
+    (first, *_), returns = _one_record(function, where)
+    _check_reads(first, reads, where)
+    if returns not in (bool, Any):
+        raise RecordMismatch(
+            f"{where}: {name_of(function)} returns {name_of(returns)}; a filter says True for the "
+            "records to keep: -> bool"
+        )
+
+
+def check_reader(function: Any, reads: Schema, where: str) -> None:
+    """Raise RecordMismatch unless the function takes a record of `reads`."""
+    (first, *_), _ = _one_record(function, where)
+    _check_reads(first, reads, where)
+
+
+def state_code_returns(function: Any, reads: Schema, where: str) -> Any:
+    """The element type that a function of (state, records) is annotated to return; Any if it is
+    not."""
+    name = name_of(function)
+    if not callable(function) or isinstance(function, type):
+        raise TopologyError(f"{where}: {name} is not a function of a state and records")
+    parameters, returns = annotations_of(function, where)
+    if len(parameters) < 2:
+        raise TopologyError(
+            f"{where}: {name} must take a state and the records of a batch, as in "
+            f"`def {name}(state: MapState, words: Sequence[Word]) -> Iterator[Total]`"
+        )
+    records = parameters[1]
+    if records is not Any:
+        origin = get_origin(records) or records
+        series = isinstance(origin, type) and issubclass(origin, Iterable)
+        if not series or (fits(records, reads) and get_origin(records) is None):
+            raise RecordMismatch(
+                f"{where}: {name} reads {name_of(records)}; it is handed all records of a batch "
+                f"at once: Sequence[{name_of(reads.type)}]"
+            )
+        _check_reads(next(iter(get_args(records)), Any), reads, where)
+    return element_of(returns, name, where)
+
+
+def persisted_schema(emits: Any, updater: Any, fields: Columns | None, where: str) -> Schema | None:
+    """The new values that an updater emits; None if it emits none."""
+    made = record_type(emits, where)
+    if fields is None and made in (NoneType, Any):
+        return None
+    return _made(made, updater, fields, where, "drop fields=")
+
+
+def declared_schema(
+    names: Sequence[str], by: Sequence[str], fields: Columns | None, where: str
+) -> Schema:
+    """Records of `names`; `fields` may give a record type or other names, as many and in that
+    order. The first fields are those that rows are grouped `by`; they keep their names."""
+    if fields is None:
+        if len(set(names)) < len(names):
+            raise RecordMismatch(
+                f"{where}: two fields would have one name: {', '.join(names)}; give fields= with "
+                "different ones"
+            )
+        return Schema(tuple(names))
+    schema = columns_schema(fields, where)
+    if len(schema.fields) != len(names) or schema.fields[: len(by)] != tuple(by):
+        raise RecordMismatch(
+            f"{where}: fields= is {schema.name}, but what comes out is ({', '.join(names)}); give "
+            f"{len(names)} fields in that order"
+            + (f", the first called {', '.join(by)}" if by else "")
+        )
+    return schema
+
+
+def join_keys(
+    on: str | Sequence[str], other_on: str | Sequence[str] | None, how: str, where: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The key fields of either side. Raises TopologyError for invalid ones."""
+    _KEYS.check(f"{where}: on", on, TopologyError)
+    if other_on is not None:
+        _KEYS.check(f"{where}: other_on", other_on, TopologyError)
+    ours = (on,) if isinstance(on, str) else tuple(on)
+    theirs = ours if other_on is None else other_on
+    theirs = (theirs,) if isinstance(theirs, str) else tuple(theirs)
+    if how not in ("inner", "left"):
+        raise TopologyError(f'{where}: how is {how!r}; it is "inner" or "left"')
+    if len(ours) != len(theirs) or not ours:
+        raise TopologyError(f"{where}: on {ours} and {theirs} are not the same number of fields")
+    return ours, theirs
+
+
+def columns_schema(fields: Any, where: str) -> Schema:
+    """A record type or field names as a schema."""
+    return output_streams(Signature(Level.FUNCTION, Any, Any), None, fields, None, where)[
+        DEFAULT
+    ].schema
+
+
+def code_name(code: Any) -> str:
+    """The name of a function, or the class name of a callable object."""
+    return str(getattr(code, "__name__", type(code).__name__)).strip("<>")
+
+
+def check_aggregators(given: Sequence[Any], where: str) -> None:
+    """Raise TopologyError for anything that is not an aggregator."""
+    for one in given:
+        if not isinstance(one, Aggregating):
+            hint = f"{one.__name__}()" if isinstance(one, type) else "count()"
+            raise TopologyError(
+                f"{where}: {name_of(one)} is no aggregator; give an instance of a "
+                f"CombinerAggregator, ReducerAggregator or Aggregator, as in {hint}"
+            )
+    if not given:
+        raise TopologyError(f"{where}: it needs an aggregator, as in count()")
+
+
+def _one_record(function: Any, where: str) -> tuple[tuple[Any, ...], Any]:
+    if not callable(function) or isinstance(function, type):
+        raise TopologyError(f"{where}: {name_of(function)} is not a function of one record")
+    try:
+        parameters, returns = annotations_of(function, where)
+    except (TypeError, ValueError):  # a builtin without a readable signature
+        return (Any,), Any
+    if not parameters:
+        raise TopologyError(f"{where}: {name_of(function)} must take exactly one record")
+    return parameters, returns
+
+
+def _check_reads(reads: Any, schema: Schema, where: str) -> None:
+    if not fits(reads, schema):
+        raise RecordMismatch(
+            f"{where}: it reads {name_of(reads)}, but the stream carries {schema.name}; annotate "
+            "it so, or make other records first with .map"
+        )
+
+
+def _made(
+    emits: Any, function: Callable[..., Any], fields: Columns | None, where: str, hint: str
+) -> Schema:
+    if emits is NoneType:
+        raise RecordMismatch(f"{where}: {name_of(function)} makes nothing; {hint}")
+    signature = Signature(Level.FUNCTION, Any, emits)
+    return output_streams(signature, None, fields, None, where)[DEFAULT].schema

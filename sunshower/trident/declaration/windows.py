@@ -1,0 +1,89 @@
+"""Tumbling and sliding windows over the batches of a stream, by row count or by time.
+
+A window slides by whole panes: `sliding(seconds=60, every=10)` has six panes of ten seconds. Storm:
+org.apache.storm.trident.windowing.config.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sunshower.arguments import Values, check_all
+from sunshower.errors import ConfigError
+
+_LENGTH = Values(float)
+_LATE = Values(float, least=0)
+
+
+@dataclass(frozen=True)
+class Window:
+    """The length of windows, the distance between their starts, and the time that assigns rows.
+
+    With `by_count`, lengths are numbers of rows of each group. Otherwise they are times: in the
+    unit of `field`, which holds the event time of each row, or in seconds of the topology's clock
+    at the commit of the batch. A window of event time ends when its task gets a row `late` after
+    the window's end. Rows that arrive later are counted in the state and belong to no window.
+    """
+
+    length: float
+    every: float
+    by_count: bool
+    field: str | None = None
+    late: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_all(self, {"length": _LENGTH, "every": _LENGTH, "late": _LATE}, "window: ")
+        unit = "count" if self.by_count else "seconds"
+        whole = not self.by_count or (type(self.length) is int and type(self.every) is int)
+        if not whole or not 0 < self.every <= self.length:
+            raise ConfigError(
+                f"window: {unit}={self.length!r}, every={self.every!r}; give positive "
+                f"{'whole ' if self.by_count else ''}numbers, `every` the smaller one"
+            )
+        if abs(self.panes * self.every - self.length) > 1e-9 * self.length:
+            raise ConfigError(
+                f"window: {unit}={self.length!r} is not a multiple of every={self.every!r}; "
+                "a window slides by whole parts of itself"
+            )
+
+    @property
+    def panes(self) -> int:
+        """The number of panes of a window."""
+        return round(self.length / self.every)
+
+
+def tumbling(
+    *,
+    count: int | None = None,
+    seconds: float | None = None,
+    field: str | None = None,
+    late: float = 0.0,
+) -> Window:
+    """Consecutive windows of `count` rows or `seconds`. Raises ConfigError."""
+    length = _length(count, seconds, field, late)
+    return Window(length, length, count is not None, field, late)
+
+
+def sliding(
+    *,
+    count: int | None = None,
+    seconds: float | None = None,
+    every: float,
+    field: str | None = None,
+    late: float = 0.0,
+) -> Window:
+    """Overlapping windows that start `every` rows or seconds. Raises ConfigError. As in Storm, the
+    first windows start before the first row and have fewer rows."""
+    return Window(_length(count, seconds, field, late), every, count is not None, field, late)
+
+
+def _length(count: int | None, seconds: float | None, field: str | None, late: float) -> float:
+    _LATE.check("window: late", late)
+    given = [value for value in (count, seconds) if value is not None]
+    if len(given) != 1:
+        raise ConfigError("window: give either count=… rows or seconds=…")
+    if count is not None and (field is not None or late):
+        raise ConfigError("window: field= and late= are for windows of time, not of count=… rows")
+    if late and field is None:
+        raise ConfigError("window: late= needs field=, the one that holds the time of each row")
+    return given[0]

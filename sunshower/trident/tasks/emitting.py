@@ -1,0 +1,112 @@
+"""The first step of a spout's stage: its emitter, which emits this task's share of each batch.
+
+Storm: org.apache.storm.trident.spout.TridentSpoutExecutor
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from sunshower.errors import IncompleteBatch, Unavailable
+from sunshower.state.tree import Tree
+from sunshower.topologies.components import Collector, Context, Tuple
+from sunshower.topologies.retry import DEAD_LETTERS
+from sunshower.trident.coordination.attempts import Attempt, Order
+from sunshower.trident.spouts.port import Emitter
+from sunshower.trident.stages.plan import Source
+from sunshower.trident.tasks.batch_letters import gone, letters
+from sunshower.trident.tasks.idle_backoff import IdleNote, idle_path
+
+
+class _Rows:
+    """The Rows that an emitter gets."""
+
+    def __init__(self, takers: Sequence[Callable[[Sequence[Any]], None]]) -> None:
+        self._takers = takers
+        self.count = 0
+
+    def emit(self, rows: Sequence[Any]) -> None:
+        if rows:
+            self.count += len(rows)
+            for take in self._takers:
+                take(rows)
+
+
+class Emitting:
+    """The emitter of one task."""
+
+    def __init__(self, source: Source, store: Callable[[], Tree], root: str) -> None:
+        self._source = source
+        self._store = store
+        self._root = root
+
+    def prepare(self, context: Context) -> None:
+        self._tree = self._store()
+        path = f"{self._root.rstrip('/')}/{self._source.id}/user"
+        try:
+            self._emitter: Emitter = self._source.spout.emitter(self._tree, path, context)
+            idle = f"{idle_path(self._root, self._source.id)}/{context.index}"
+            self._idle = IdleNote(self._tree, idle)
+        except BaseException:
+            self._tree.close()
+            raise
+        self._rows = 0
+        self._active: dict[int, int] = {}  # txid → rows, of batches not known to be committed
+        self._context = context
+
+    def emit(
+        self,
+        order: Order,
+        takers: Sequence[Callable[[Sequence[Any]], None]],
+        anchor: Tuple[Any],
+        out: Collector[Any],
+    ) -> None:
+        """Emit a batch to `takers`. The rows of a skipped batch become dead letters instead; if
+        they cannot all be emitted any more, a further letter says so."""
+        put_aside: list[Any] = []
+        rows = _Rows([put_aside.extend] if order.skip else takers)
+        try:
+            self._emitter.emit_batch(Attempt(*order[:3]), order.metadata, rows)
+        except IncompleteBatch as error:
+            if not order.skip:
+                raise
+            rows.emit(error.rows)
+            out.emit(
+                gone(self._source.id, order.txid, error, order.why), anchor, stream=DEAD_LETTERS
+            )
+        self._rows += rows.count
+        self._active[order.txid] = rows.count
+        which = {"txid": order.txid, "attempt": order.attempt, "epoch": order.epoch}
+        self._context.noted("batch emitted", **which, rows=rows.count)
+        self._idle.emitted(rows.count)
+        if put_aside:
+            about = (self._source.id, order.txid, self._source.schema, put_aside, order.why)
+            for letter in letters(*about):
+                out.emit(letter, anchor, stream=DEAD_LETTERS)
+
+    def commit(self, attempt: Attempt) -> None:
+        """Call the emitter in the commit phase, if the spout commits."""
+        if self._source.spout.commits:
+            self._emitter.commit(attempt)
+
+    def succeeded(self, attempt: Attempt) -> None:
+        """A batch is committed. After an outage the next call cleans up."""
+        last = max((txid for txid in self._active if txid <= attempt.txid), default=0)
+        self._active = {txid: rows for txid, rows in self._active.items() if txid >= last}
+        with suppress(Unavailable):
+            self._emitter.success(attempt)
+
+    def figures(self) -> Mapping[str, float]:
+        """The emitter's figures, the rows emitted, those of the last batch, and those of each batch
+        not yet known to be committed."""
+        own = {f"batch {txid}/rows": float(rows) for txid, rows in self._active.items()}
+        last = self._active.get(max(self._active, default=0), 0)
+        sums = {"rows emitted": float(self._rows), "rows of the last batch": float(last)}
+        return {**sums, **own, **self._emitter.figures()}
+
+    def close(self) -> None:
+        """Close the emitter and the store."""
+        self._emitter.close()
+        self._tree.close()

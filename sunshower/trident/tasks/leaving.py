@@ -1,0 +1,50 @@
+"""Takes rows out of their batches: an ordinary bolt whose stream any bolt may read.
+
+    stage ──parts──▶ Leaving ──a tuple for each row──▶ ordinary bolts
+
+Each row is anchored to its part, so the batch waits until all rows are acked. There are no Counts,
+because nothing finishes batches there. Storm:
+org.apache.storm.trident.topology.TridentBoltExecutor, streams outside of batch groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from sunshower.records import Schema
+from sunshower.topologies.components import Bolt
+from sunshower.topologies.streams import Stream
+from sunshower.trident.coordination.attempts import Part
+from sunshower.trident.declaration.drafts import Made, StageDraft, Tip, send
+from sunshower.trident.stages.sharing import Even
+from sunshower.trident.stages.steps import Step
+
+
+class Leaving(Bolt[Part, Any]):
+    """Emits the rows of parts."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+
+    def process(self, record: Part) -> Iterable[Any]:
+        rows, schema = record.rows, self._schema
+        return rows if not rows or type(rows[0]) is schema.type else schema.build(rows)
+
+    def snapshot(self) -> None:
+        """Return nothing: there is no state."""
+
+    def restore(self, state: Any) -> None:
+        """Do nothing: there is no state."""
+
+
+def leave(tip: Tip, id: str, parallelism: int, where: str) -> Stream[Any]:
+    """Send rows to an ordinary bolt with this id. Raises like Topology.bolt."""
+    group, schema = tip.stage.group, tip.schema
+    group.program.check_open(where)
+    fields = schema.fields if schema.type is tuple else schema.type
+    topology = group.program.topology
+    stream = topology.bolt(id, Leaving(schema), parallelism=parallelism, fields=fields)
+    stage = StageDraft(group, tip.stage.root, parallelism, name=id, leaves=True)
+    Made(schema, stage, Step(), ((send(tip, Even(), stage),),))
+    return stream

@@ -1,0 +1,117 @@
+"""A topology that keeps a history and writes files, and what the two must say of each other."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sunshower import Bolt, Context, Counter, Number, Topology
+from sunshower.actors.cluster import RayCluster
+from sunshower.actors.flight_recorder import folder_of
+from sunshower.actors.run import RayRun
+from sunshower.runtime.events.event_log import Entry, What
+from sunshower.runtime.plan import Layout
+from tests.guarantee.deaths import until
+
+TOTAL = 10_000
+
+
+def work(number: Number) -> Iterator[Number]:
+    yield number
+
+
+class Store(Bolt[Number, None]):
+    """Says of each record that it is written, and then writes it: a kill in between costs the
+    file, not the history."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def prepare(self, context: Context) -> None:
+        self._context = context
+        path = self._folder / f"stored-{os.urandom(8).hex()}"
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def process(self, record: Number) -> None:
+        self._context.wrote(record.value, self._context.index)
+        os.write(self._file, f"{json.dumps(record.value)}\n".encode())
+
+
+def stored(folder: Path) -> list[int]:
+    """All that the sinks have written, in all their lives."""
+    files = sorted(folder.glob("stored-*"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def topology(folder: Path, total: int = TOTAL, **settings: Any) -> Topology:
+    """Numbers ──▶ work ──▶ store, two tasks of `work`; few are pending at a time,
+    so that there is always something to hurt."""
+    limits = {"ackers": 1, "spout_pending": 256, "peer_link_retry_s": 0.1, **settings}
+    topology = Topology("evident", **limits)
+    worked = topology.spout("numbers", Counter(total)).shuffle().bolt("work", work, parallelism=2)
+    worked.fields("value").bolt("store", Store(folder))
+    return topology
+
+
+@contextmanager
+def submitted(cluster: RayCluster, topology: Topology, **how: Any) -> Iterator[RayRun]:
+    """A run that leaves nothing behind, whatever becomes of it."""
+    run = cluster.submit(topology.graph(), **{"layout": Layout.ISOLATE, **how})
+    try:
+        yield run
+    finally:
+        run.stop()
+    assert not folder_of(run.id).exists()
+
+
+def finish(run: RayRun) -> None:
+    """Wait for the end: long, as the machine may be busy, and what is lost would never come."""
+    assert run.wait(150), run.snapshot()
+
+
+def acked(run: RayRun) -> int:
+    return run.snapshot().component("numbers").acked
+
+
+def until_acked(run: RayRun, count: int) -> None:
+    until(lambda: acked(run) >= count)
+
+
+def worker_of(run: RayRun, component: str, index: int = 0) -> int:
+    """Where a task of a component lives."""
+    return run.plan.tasks_of(component)[index].worker
+
+
+def rows(entries: Iterable[Entry], what: What) -> dict[tuple[int, int], float]:
+    """(root, value) of all entries of a kind → when it was noted first."""
+    found: dict[tuple[int, int], float] = {}
+    for entry in entries:
+        if entry.what is what:
+            for row in zip(entry.roots.tolist(), entry.values.tolist(), strict=True):
+                found.setdefault(row, entry.at_s)
+    return found
+
+
+def wrote(entries: Iterable[Entry]) -> list[int]:
+    """The keys that sinks say they have written."""
+    return [entry.detail[0] for entry in entries if entry.what is What.WROTE]
+
+
+def check_no_ack_came_too_soon(entries: list[Entry], sample: int = 1) -> int:
+    """Every edge of a completed tree was acked before. Returns how many trees were looked at."""
+    edges: dict[int, list[int]] = defaultdict(list)
+    for root, edge in rows(entries, What.SENT):
+        edges[root].append(edge)
+    processed = rows(entries, What.ACKED)
+    completed = rows(entries, What.COMPLETED)
+    assert completed
+    for (root, _), at_s in completed.items():
+        assert edges[root] or sample > 1, f"tree {root:x} has no edges"
+        for edge in edges[root]:
+            assert processed[root, edge] <= at_s
+    return sum(bool(edges[root]) for root, _ in completed)

@@ -1,0 +1,324 @@
+"""Tests of the lines about waiting components, errors and dead letters."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from sunshower.cli.display import Display, RunResult, summary
+from sunshower.cli.health import (
+    WaitNews,
+    current_problems,
+    dead_letter_lines,
+    elapsed,
+    error_text,
+    expired_lines,
+    is_opened,
+    problems,
+    unreached,
+    wait_lines,
+)
+from sunshower.cli.screen import Screen
+from sunshower.cli.status import _as_json
+from sunshower.runtime.control.overview import Overview
+from sunshower.runtime.events.metrics import Counts, Snapshot, TaskStats, WorkerStats
+from sunshower.runtime.plan import make_plan
+from sunshower.runtime.tasks.supervision import WELL, Health, Standing, Wait, WaitKind
+from sunshower.runtime.tasks.user_code import TaskError
+from sunshower.topologies.graph import Graph
+from sunshower.topologies.retry import Retry
+from sunshower.topologies.sources import Counter, Number
+from sunshower.topologies.topology import Topology
+from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, Skip, batches, count
+
+REFUSED = "ConnectionRefusedError: no database answers at db:5432"
+TRACEBACK = """Traceback (most recent call last):
+  File "words.py", line 7, in store
+    raise ValueError("odd")
+ValueError: odd"""
+
+
+def store(number: Number) -> None: ...
+
+
+def graph(retry: Retry | None = None) -> Graph:
+    topology = Topology("outages")
+    topology.spout("numbers", Counter(3), retry=retry).shuffle().bolt("store", store, 3)
+    return topology.graph()
+
+
+def error(index: int = 0, text: str = REFUSED, traceback: str = "") -> TaskError:
+    line = f"store[{index}] raised {text}"
+    return TaskError("store", index, 0, line, text.partition(":")[0], traceback)
+
+
+def wait(
+    index: int = 0,
+    for_s: float = 130.0,
+    tries: int = 14,
+    *,
+    kind: WaitKind = WaitKind.UNAVAILABLE,
+    text: str = REFUSED,
+    reached: bool = True,
+    traceback: str = "",
+) -> TaskStats:
+    found = Wait(kind, for_s, tries, error(index, text, traceback), reached)
+    health = Health(Standing.WAITING, tries, (found.error,), found)
+    return TaskStats(10 + index, "store", Counts(), health=health)
+
+
+def well(index: int = 0, health: Health = WELL) -> TaskStats:
+    return TaskStats(10 + index, "store", Counts(), health=health)
+
+
+def snapshot(*tasks: TaskStats) -> Snapshot:
+    return Snapshot("outages", {0: WorkerStats(0, 1, tasks)})
+
+
+# ---- lines --------------------------------------------------------------------------------------
+
+
+def test_a_line_says_what_is_waited_for_since_when_how_often_and_the_last_error() -> None:
+    assert list(wait_lines([wait(1)])) == [
+        f"store[1] waits for a dependency: 2 min 10 s, 14 tries, last error: {REFUSED}"
+    ]
+
+
+def test_tasks_of_one_component_with_the_same_error_share_a_line() -> None:
+    lines = wait_lines([wait(0, 8, 1), wait(1, 130, 14), wait(2, text="OSError: disk full")])
+    assert list(lines) == [
+        f"2 tasks of store wait for a dependency: 2 min 10 s, 15 tries, last error: {REFUSED}",
+        "store[2] waits for a dependency: 2 min 10 s, 14 tries, last error: OSError: disk full",
+    ]
+
+
+def test_a_line_says_that_the_dependency_was_never_reached() -> None:
+    (line,) = wait_lines([wait(0, 1, 1, reached=False)])
+    assert line.startswith("store[0] waits for a dependency that store has never reached: 1 s, 1 t")
+
+
+def test_doubt_has_other_words_than_an_outage() -> None:
+    (line,) = wait_lines([wait(kind=WaitKind.DOUBT, text="ValueError: odd")])
+    assert line == (
+        "store[0] keeps failing after it had succeeded (doubt): 2 min 10 s, 14 tries, "
+        "last error: ValueError: odd"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("prepare of store[0] raised OSError: full\nof lines", "OSError: full"),
+        ("store[0] raised ValueError: odd", "ValueError: odd"),
+        ("store[0]: a second ack", "a second ack"),
+        ("no broker answers at kafka:9092", "no broker answers at kafka:9092"),
+        ("open of other[0] raised OSError: x", "open of other[0] raised OSError: x"),
+    ],
+)
+def test_the_text_of_an_error_is_its_first_line_without_the_place(text: str, shown: str) -> None:
+    assert error_text(TaskError("store", 0, 0, text)) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "0 s"), (42, "42 s"), (59.7, "1 min"), (130, "2 min 10 s"), (3_600, "1 h"),
+     (18_181, "5 h 3 min"), (90_000, "1 d 1 h")],
+)  # fmt: skip
+def test_elapsed_time_has_two_units(seconds: float, text: str) -> None:
+    assert elapsed(seconds) == text
+
+
+def test_problems_name_a_waiting_task_once() -> None:
+    (line,) = problems(snapshot(wait()))
+    assert "waits for a dependency" in line
+    probation = Snapshot("outages", snapshot(wait()).workers, degraded={10: error()})
+    (line,) = problems(probation)
+    assert "on probation" in line
+
+
+def test_workers_that_cannot_write_crash_reports_share_a_line() -> None:
+    why = "OSError: [Errno 28] No space left on device"
+    workers = {n: WorkerStats(n, 1, crash_reports=why) for n in range(2)}
+    (line,) = current_problems(Snapshot("outages", {**workers, 2: WorkerStats(2, 1)}))
+    assert line.startswith("no crash reports from workers 0, 1")
+    assert line.endswith(why)
+
+
+def test_the_display_on_a_terminal_shows_what_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    console = Console(force_terminal=True, width=120, record=True, quiet=True)
+    with Screen(console=console) as screen:
+        drawn: list[object] = []
+        monkeypatch.setattr(screen, "_draw", drawn.append)
+        screen.show(Display(graph()), snapshot(wait(1)), "outages")
+    plain = Console(width=120)
+    with plain.capture() as capture:
+        plain.print(drawn[0])
+    assert "store[1] waits for a dependency: 2 min 10 s, 14 tries" in capture.get()
+
+
+def test_json_has_each_waiting_task_and_what_was_expired() -> None:
+    task = replace(wait(1, reached=False), counts=Counts(expired=7))
+    planned = make_plan(graph())
+    found = _as_json(Overview(planned, snapshot(task), None, 0.0, {}), 1.0)
+    assert json.loads(json.dumps(found))["waiting"] == [
+        {
+            "component": "store", "task": 1, "worker": 0, "kind": "unavailable", "for_s": 130.0,
+            "tries": 14, "error": REFUSED, "reached": False,
+        }
+    ]  # fmt: skip
+    assert found["components"]["store"]["expired"] == 7
+
+
+# ---- news ---------------------------------------------------------------------------------------
+
+
+def test_a_wait_is_reported_when_it_begins_and_when_it_ends() -> None:
+    news = WaitNews()
+    assert list(news.see(snapshot(well()), 0.0)) == []
+    (line,) = news.see(snapshot(wait(0, 0.5, 3)), 10.0)
+    assert line == f"store[0] waits for a dependency: 0 s, 3 tries, last error: {REFUSED}"
+    assert list(news.see(snapshot(wait(0, 60, 9)), 69.5)) == []
+    assert list(news.see(snapshot(well()), 139.5)) == ["store goes on, after 2 min 10 s"]
+    assert list(news.see(snapshot(well()), 140.0)) == []
+
+
+def test_a_component_continues_when_its_last_task_does() -> None:
+    news = WaitNews()
+    assert len(list(news.see(snapshot(wait(0, 1), wait(1, 1)), 1.0))) == 1
+    assert list(news.see(snapshot(well(0), wait(1, 5)), 5.0)) == []
+    assert list(news.see(snapshot(well(0), well(1)), 6.0)) == ["store goes on, after 6 s"]
+
+
+def test_a_worker_that_dies_during_a_wait_does_not_end_it() -> None:
+    news = WaitNews()
+    assert len(list(news.see(snapshot(wait(0, 1)), 1.0))) == 1
+    assert list(news.see(snapshot(), 2.0)) == []
+    assert list(news.see(snapshot(well(health=Health(Standing.WAITING))), 3.0)) == []
+    assert list(news.see(snapshot(wait(0, 1)), 4.0)) == []
+    assert list(news.see(snapshot(well()), 5.0)) == ["store goes on, after 5 s"]
+
+
+def test_a_dependency_that_comes_and_goes_is_reported_once_in_ten_seconds() -> None:
+    news = WaitNews()
+    lines: list[str] = []
+    for tenth in range(200):
+        now = tenth / 10
+        lines += news.see(snapshot(wait(0, 0.1) if tenth % 2 else well()), now)
+    assert [line.partition(",")[0] for line in lines] == [
+        "store[0] waits for a dependency: 0 s",
+        "store goes on",
+    ] * 2
+
+
+def test_a_quarantined_task_does_not_end_the_wait() -> None:
+    news = WaitNews()
+    assert len(list(news.see(snapshot(wait()), 1.0))) == 1
+    quarantined = well(health=Health(Standing.QUARANTINED, 5, (error(),)))
+    given_up = replace(snapshot(quarantined), degraded={10: error()})
+    assert list(news.see(given_up, 2.0)) == []
+
+
+def test_doubt_is_reported_at_once_with_the_frames_of_user_code() -> None:
+    news = WaitNews()
+    doubt = wait(0, 0, 1, kind=WaitKind.DOUBT, text="ValueError: odd", traceback=TRACEBACK)
+    line, *frames = news.see(snapshot(doubt), 1.0)
+    assert line.startswith("store[0] keeps failing after it had succeeded")
+    assert frames == ['  File "words.py", line 7, in store', '    raise ValueError("odd")']
+
+
+# ---- the first start ----------------------------------------------------------------------------
+
+
+def test_a_dependency_that_was_never_reached_ends_a_run_after_ten_seconds() -> None:
+    assert unreached(snapshot(wait(0, 9.9, reached=False))) is None
+    why = unreached(snapshot(wait(0, 10.0, 12, reached=False, traceback=TRACEBACK))) or ""
+    assert why.startswith(
+        "store has never reached a dependency that it needs, in 10 s and 12 tries; the last "
+        f"error: store[0] raised {REFUSED}. Start the dependency, or correct its address"
+    )
+    assert why.endswith(f"\n{TRACEBACK}")
+
+
+def test_an_outage_of_a_dependency_that_was_reached_never_ends_a_run() -> None:
+    assert unreached(snapshot(wait(0, 86_400, reached=True))) is None
+
+
+def test_doubt_is_left_to_the_runtime() -> None:
+    assert unreached(snapshot(wait(0, 60, kind=WaitKind.DOUBT, reached=False))) is None
+
+
+def test_submit_looks_until_every_task_was_opened_or_waits() -> None:
+    planned = make_plan(graph())
+    ids = {(task.component, task.index): task.id for task in planned.tasks}
+    spout = TaskStats(ids["numbers", 0], "numbers", Counts())
+    bolts = [replace(wait(n), task=ids["store", n]) for n in range(3)]
+    assert is_opened(snapshot(spout, *bolts), planned)
+    assert not is_opened(snapshot(spout, *bolts[:2]), planned)
+    opening = replace(bolts[2], health=Health(Standing.WAITING))
+    assert not is_opened(snapshot(spout, *bolts[:2], opening), planned)
+
+
+# ---- what was put aside -------------------------------------------------------------------------
+
+
+def aside(retry: Retry) -> str:
+    declared = graph(retry)
+    found = snapshot(TaskStats(1, "numbers", Counts(emitted=9, acked=9, dead=2)))
+    console = Console(width=300)
+    with console.capture() as capture:
+        console.print(summary(declared, RunResult(found, 1.0, drained=False)))
+    return capture.get()
+
+
+def test_the_summary_says_how_many_dead_letters_there_are_and_in_which_file(tmp_path: Path) -> None:
+    path = tmp_path / "dead.jsonl"
+    assert f"\n  2 dead letters of numbers, in {path}\n" in aside(Retry(dead_letters=path))
+
+
+def test_the_summary_names_the_stream_of_dead_letters() -> None:
+    topology = Topology("outages")
+    numbers = topology.spout("numbers", Counter(3), retry=Retry(dead_letters=True))
+    numbers.stream("dead_letters").shuffle().bolt("bury", print, fields=())
+    found = snapshot(TaskStats(1, "numbers", Counts(dead=1)))
+    assert list(dead_letter_lines(topology.graph(), found)) == [
+        '1 dead letter of numbers, on its stream "dead_letters"'
+    ]
+
+
+def test_the_summary_counts_what_was_expired() -> None:
+    found = snapshot(TaskStats(10, "store", Counts(expired=1_200)))
+    assert list(expired_lines(graph(), found)) == [
+        "store: 1,200 expired inputs dropped, whose trees had failed already"
+    ]
+    assert list(expired_lines(graph(), snapshot(well()))) == []
+
+
+@pytest.mark.parametrize(
+    ("skipped", "rows", "line"),
+    [
+        (0, 0, ""),
+        (1, 20_000, "1 batch of words skipped, all attempts failed; 20,000 rows in "),
+        (2, 1, "2 batches of words skipped, all attempts failed; 1 row in "),
+    ],
+)
+def test_the_summary_counts_skipped_batches_and_says_where_their_rows_are(
+    skipped: int, rows: int, line: str, tmp_path: Path
+) -> None:
+    topology, path = Topology("outages"), tmp_path / "rows.jsonl"
+    spout = FixedBatchSpout([("a",)], 1, fields=("word",))
+    skip = Skip(dead_letters=path)
+    state = MemoryState()
+    words = batches(topology, "words", spout, store=InMemory(), skip=skip).group_by("word")
+    words.persistent_aggregate(state, count())
+    tasks = (
+        TaskStats(1, "$mastercoord-words", Counts(), figures={"batches skipped": float(skipped)}),
+        TaskStats(2, "words-dead-letters", Counts(executed=rows, acked=rows)),
+    )
+    wanted = [f"{line}{path}"] if line else []
+    assert list(dead_letter_lines(topology.graph(), snapshot(*tasks))) == wanted

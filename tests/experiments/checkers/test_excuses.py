@@ -1,0 +1,116 @@
+"""Tests of excused messages: restarted spouts, drains, repeated ids."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sunshower.experiments.checkers.checker import Checker, judge
+from sunshower.experiments.checkers.delivery import AtLeastOnce, AtMostOnce, ExactlyOnce
+from sunshower.experiments.checkers.edge_checks import NoPrematureAck
+from sunshower.experiments.checkers.recovery import NoneTimedOut, Recovers
+from sunshower.experiments.evidence.facts import Facts, Model
+from sunshower.experiments.evidence.outcome import Finding, Verdict
+from sunshower.runtime.events.event_log import What
+from tests.experiments.scripts import FACTS, SPOUT, TASKS, Script, root
+
+HOLDS, BROKEN, UNKNOWN = Verdict.HOLDS, Verdict.BROKEN, Verdict.UNKNOWN
+
+
+def ask(checker: Checker, script: Script, facts: Facts = FACTS) -> Finding:
+    (finding,) = judge([checker], script.history(), facts)
+    return finding
+
+
+def hurt() -> Script:
+    return Script().whole(0).hurt()
+
+
+def test_what_a_next_tuple_spout_had_open_when_it_died_is_excused() -> None:
+    manual = replace(FACTS, counted=frozenset())
+    script = hurt().emitted(1)
+    assert ask(AtLeastOnce(), script, manual).verdict is BROKEN
+    script.add(What.BORN, values=[SPOUT], detail=(0, 2))
+    finding = ask(AtLeastOnce(), script.emitted(0, 1, 2).completed(0, 1, 2), manual)
+    assert finding.verdict is HOLDS
+    assert finding.figures["left_behind"] == 1
+    script.emitted(5, incarnation=2)
+    assert ask(AtLeastOnce(), script, manual).verdict is BROKEN
+
+
+def test_the_death_of_a_worker_that_a_spout_has_left_excuses_nothing() -> None:
+    manual = replace(FACTS, counted=frozenset())
+    script = Script().add(What.BORN, values=[SPOUT], detail=(0, 1)).whole(0).hurt("rebalance")
+    script.add(What.BORN, detail=(0, 2)).add(What.BORN, values=[SPOUT], detail=(1, 2))
+    script.emitted(1, incarnation=2).hurt("kill relay[0]").add(What.BORN, detail=(0, 3))
+    assert ask(AtLeastOnce(), script, manual).verdict is BROKEN
+    script.add(What.BORN, values=[SPOUT], detail=(1, 3)).completed(0)
+    finding = ask(AtLeastOnce(), script, manual)
+    assert (finding.verdict, finding.figures["left_behind"]) == (HOLDS, 1)
+
+
+def test_what_a_log_spout_had_open_when_it_died_is_in_the_log_and_not_excused() -> None:
+    log = replace(FACTS, counted=frozenset(), logs=frozenset({SPOUT}))
+    script = hurt().emitted(1).add(What.BORN, detail=(0, 2))
+    script.emitted(2, 1, 2).completed(2, 1, 2)  # one too far
+    assert ask(AtLeastOnce(), script, log).verdict is BROKEN
+    drained = ask(AtLeastOnce(), script, replace(log, drained=True))
+    assert (drained.verdict, drained.figures["left_behind"]) == (HOLDS, 1)
+    assert ask(AtLeastOnce(), script.emitted(1, 1, 2).completed(1, 1, 2), log).verdict is HOLDS
+
+
+def test_a_message_of_a_partition_that_moves_may_be_completed_by_another_task() -> None:
+    other, number = 4, 1 << 48 | 7
+    tasks = {**TASKS, other: "numbers[1]"}
+    log = replace(
+        FACTS, tasks=tasks, spouts=(SPOUT, other), counted=frozenset(), logs=frozenset({1, other})
+    )
+    script = hurt().add(What.EMITTED, SPOUT, [root(1)], [number], [1])
+    script.add(What.FAILED, SPOUT, [root(1)], [number], [1], ["rebalanced"])
+    script.add(What.EMITTED, other, [root(2)], [number], [1])
+    assert ask(AtLeastOnce(), script, log).verdict is BROKEN
+    script.add(What.COMPLETED, other, [root(2)], [number], [1])
+    assert ask(AtLeastOnce(), script, log).verdict is HOLDS
+    elsewhere = replace(log, tasks={**tasks, other: "others[0]"})
+    assert ask(AtLeastOnce(), script, elsewhere).verdict is BROKEN
+
+
+def test_failures_of_a_spout_that_replays_by_itself_are_excused() -> None:
+    script = hurt().emitted(1).failed(1).whole(2)
+    assert ask(AtLeastOnce(), script).verdict is BROKEN
+    facts = replace(FACTS, self_replaying=frozenset({SPOUT}))
+    assert ask(AtLeastOnce(), script, facts).verdict is HOLDS
+
+
+@pytest.mark.parametrize("checker", [NoPrematureAck(), NoneTimedOut(), Recovers()])
+def test_where_nothing_is_tracked_trees_prove_nothing(checker: Checker) -> None:
+    script = hurt().emitted(1).wrote(1)
+    finding = ask(checker, script.completed(1).wrote(1), replace(FACTS, tracked=False))
+    assert finding.verdict is UNKNOWN
+    assert "nothing is tracked (ackers=0): no tree was ever followed" in finding.reasons
+
+
+def test_recovery_does_not_wait_for_messages_lost_with_their_spout() -> None:
+    manual = replace(FACTS, counted=frozenset())
+    script = Script().emitted(1).hurt("kill numbers[0]")
+    script.add(What.BORN, values=[SPOUT], detail=(0, 2)).emitted(2, 1, 2).completed(2, 1, 2)
+    assert ask(Recovers(), script, manual).verdict is HOLDS
+    assert ask(Recovers(), script, FACTS).verdict is BROKEN
+
+
+def test_of_a_source_that_was_drained_only_what_was_emitted_must_be_there_once() -> None:
+    drained = replace(FACTS, total=3, model=Model(3, 1, written=True), drained=True)
+    script = hurt().whole(1)
+    assert ask(ExactlyOnce(), script, drained).verdict is HOLDS
+    assert ask(ExactlyOnce(), script, replace(drained, drained=False)).verdict is BROKEN
+    assert ask(ExactlyOnce(), script.emitted(2).completed(2), drained).verdict is BROKEN
+
+
+def test_a_message_id_that_a_spout_emits_anew_was_emitted_twice() -> None:
+    script = hurt().add(What.EMITTED, SPOUT, [5, 6], [2, 3], [1, 1], detail=[("a", 1), "b"])
+    script.add(What.EMITTED, SPOUT, [7], [4], [1], detail=["c"]).whole(5)
+    assert ask(AtMostOnce(), script).verdict is HOLDS
+    script.add(What.EMITTED, SPOUT, [8], [6], [1], detail=[("a", 1)])
+    finding = ask(AtMostOnce(), script)
+    assert finding.reasons == ("2 messages were emitted more than once",)

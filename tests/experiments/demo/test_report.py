@@ -1,0 +1,125 @@
+"""The demo's report, of its topology run in this process."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from sunshower.cli.demo import render
+from sunshower.experiments.demo.corpus import Corpus
+from sunshower.experiments.demo.nemesis import Nemesis
+from sunshower.experiments.demo.topology import LineResults, Lines, make_topology
+from sunshower.experiments.demo.verdict import Report, TaskResults, make_report
+from sunshower.experiments.evidence.outcome import Verdict
+from sunshower.failures import Cause, Failure
+from sunshower.runtime.events.metrics import Snapshot
+from sunshower.runtime.inline import run_inline
+from sunshower.topologies.components import Context
+
+TEXT = ["to be or\nnot to be\n\nthat is\n", "the question\n"]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    for number, text in enumerate(TEXT):
+        (tmp_path / f"{number}.txt").write_text(text)
+    return Corpus.of([f"{tmp_path}/*.txt"])
+
+
+def run(corpus: Corpus) -> tuple[TaskResults, Snapshot]:
+    finished = run_inline(make_topology(corpus.files, corpus.lines).graph())
+    results = TaskResults()
+    results.lines = list(finished.results["lines"])
+    for counts in finished.results["count"]:
+        results.counted.update(counts)
+    return results, finished.snapshot
+
+
+def report(corpus: Corpus, results: TaskResults, snapshot: Snapshot) -> Report:
+    nemesis = Nemesis(corpus.lines, print)
+    return make_report(corpus, results, snapshot, 1.0, nemesis, fault_wanted=False)[0]
+
+
+def test_an_undisturbed_run_holds(corpus: Corpus) -> None:
+    results, snapshot = run(corpus)
+    assert results.counted == corpus.words
+    found = report(corpus, results, snapshot)
+    assert (found.lines, found.acked, found.lost, found.undercounted) == (5, 5, 0, 0)
+    assert found.verdict is Verdict.HOLDS
+
+
+def test_the_report_has_the_promised_keys(corpus: Corpus) -> None:
+    assert " ".join(report(corpus, *run(corpus)).as_dict()) == (
+        "lines acked failed replayed lost undercounted killed_pid seconds_to_replay seconds verdict"
+    )
+
+
+def test_a_missing_line_breaks_it(corpus: Corpus) -> None:
+    results, snapshot = run(corpus)
+    results.lines[0] = replace(results.lines[0], acks=bytes([1, 1, 0, 1]))
+    found = report(corpus, results, snapshot)
+    assert (found.lost, found.verdict) == (1, Verdict.BROKEN)
+
+
+def test_an_under_count_breaks_it(corpus: Corpus) -> None:
+    results, snapshot = run(corpus)
+    results.counted["question"] -= 1
+    found = report(corpus, results, snapshot)
+    assert (found.undercounted, found.verdict) == (1, Verdict.BROKEN)
+
+
+def test_an_over_count_breaks_it_unless_a_replay_explains_it(corpus: Corpus) -> None:
+    results, snapshot = run(corpus)
+    results.counted["to"] += 2
+    assert report(corpus, results, snapshot).verdict is Verdict.BROKEN
+    once = LineResults(
+        results.lines[0].acks, Counter({0: 1})
+    )  # "to be or" failed once, and no more
+    results.lines[0] = once
+    assert report(corpus, results, snapshot).verdict is Verdict.BROKEN
+    results.lines[0] = replace(once, failures=Counter({0: 1, 1: 1}))
+    assert report(corpus, results, snapshot).verdict is Verdict.HOLDS
+
+
+def test_replays_are_looked_up_in_the_share_of_their_task(corpus: Corpus) -> None:
+    results, snapshot = run(corpus)
+    results.counted["question"] += 1
+    results.lines[1] = replace(results.lines[1], failures=Counter({0: 1}))
+    assert report(corpus, results, snapshot).verdict is Verdict.HOLDS
+
+
+def test_the_spout_records_each_line(corpus: Corpus) -> None:
+    spout = Lines(*corpus.files)
+    spout.open(Context("demo", "lines", 1, 0, 1))
+    failure = Failure(Cause.ACTOR_DIED)
+    for position in (2, 0):
+        spout.ack(position)
+    spout.fail(1, failure)
+    spout.fail(1, failure)
+    spout.ack(1)
+    assert spout.result() == LineResults(bytes([1, 1, 1]), Counter({1: 2}))
+
+
+def test_lines_settled_before_a_restart_count_as_acked(corpus: Corpus) -> None:
+    spout = Lines(*corpus.files)
+    spout.open(Context("demo", "lines", 1, 0, 1, committed=2))
+    spout.ack(2)
+    assert spout.result().acks == bytes([1, 1, 1])
+
+
+def test_the_closing_page_shows_words_and_verdict(corpus: Corpus) -> None:
+    results, snapshot = run(corpus)
+    found, finding = make_report(
+        corpus, results, snapshot, 1.0, Nemesis(5, print), fault_wanted=False
+    )
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(render(found, finding, results.counted, corpus.words, 5))
+    text = capture.get()
+    assert "to " in text
+    assert "lost" in text
+    assert "HOLDS: every line was processed" in text

@@ -1,0 +1,105 @@
+"""Tests of the evidence: the description of a message's tree."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from sunshower.experiments.checkers.checker import judge
+from sunshower.experiments.checkers.delivery import AtLeastOnce
+from sunshower.experiments.evidence.event_history import message_keys, tasks_of
+from sunshower.experiments.evidence.facts import Model
+from sunshower.experiments.evidence.figures import figures_of
+from sunshower.experiments.evidence.tuple_evidence import tree, trees
+from sunshower.runtime.events.event_log import What
+from tests.experiments.scripts import FACTS, RELAY, SINK, SPOUT, Script, root
+
+
+def key(number: int) -> int:
+    return (SPOUT << 44) + number
+
+
+def test_every_attempt_every_edge_and_who_had_it_last() -> None:
+    script = Script().emitted(1).sent(1, 7, SPOUT, RELAY).delivered(1, 7, RELAY)
+    script.sent(1, 8, RELAY, SINK).acked(1, 7, RELAY).failed(1)
+    script.emitted(1, 2).sent(1, 9, SPOUT, RELAY, 2)
+    assert tree(script.history(), key(1)) == [
+        "numbers[0], message 1",
+        f"  attempt 1, root {root(1):016x}: emitted 0.0010 s, failed 0.0060 s: actor died",
+        "    0000000000000007 numbers[0] → relay[0]: sent 0.0020, delivered 0.0030, acked 0.0050",
+        "      0000000000000008 relay[0] → sink[0]: sent 0.0040",
+        "    last: on the way to sink[0], sent 0.0040 s",
+        f"  attempt 2, root {root(1, 2):016x}: emitted 0.0070 s, neither completed nor failed",
+        "    0000000000000009 numbers[0] → relay[0]: sent 0.0080",
+        "    last: on the way to relay[0], sent 0.0080 s",
+    ]
+
+
+def test_a_refusing_task_is_named() -> None:
+    script = (
+        Script().emitted(1).sent(1, 7, SPOUT, RELAY).delivered(1, 7, RELAY).refused(1, 7, RELAY)
+    )
+    assert tree(script.history(), key(1))[-1] == "    last: relay[0], refused 0.0040 s"
+
+
+def test_events_after_the_completion_are_marked() -> None:
+    script = Script().emitted(1).sent(1, 7, SPOUT, RELAY).completed(1).acked(1, 7, RELAY)
+    assert tree(script.history(), key(1))[2].endswith("sent 0.0020, acked 0.0040, too late")
+
+
+def test_a_tree_outside_the_sample_and_one_that_is_not_there() -> None:
+    script = Script().emitted(1).completed(1)
+    assert tree(script.history(), key(1))[-1].strip().startswith("nothing is known of its edges")
+    assert tree(script.history(), key(5))[-1] == "  it was never emitted"
+
+
+def test_only_the_first_few_messages_are_described() -> None:
+    script = Script()
+    for number in range(5):
+        script.emitted(number)
+    lines = trees(script.history(), [key(number) for number in range(5)])
+    assert sum("message" in line for line in lines) == 3
+    assert lines[-1] == "… and 2 more"
+
+
+def test_a_tree_of_many_edges_is_cut_short() -> None:
+    script = Script().emitted(1)
+    for edge in range(1, 200):
+        script.sent(1, edge, SPOUT, RELAY)
+    lines = tree(script.history(), key(1))
+    assert len(lines) == 61
+    assert lines[-1] == "  … and 142 more lines"
+
+
+def test_an_item_that_no_sink_has_written_has_its_tree_told() -> None:
+    script = Script().whole(0).hurt().emitted(1).completed(1)
+    facts = replace(FACTS, total=2, model=Model(2, 1, written=True))
+    (finding,) = judge([AtLeastOnce()], script.history(), facts)
+    assert finding.evidence[0] == "numbers[0], message 1"
+
+
+def test_figures_are_counted() -> None:
+    script = Script().whole(0).emitted(1).failed(1, cause="timeout").wait(1).whole(1, attempt=2)
+    script.wrote(1).add(What.BURIED, SPOUT, values=[9])
+    figures = figures_of(script.history())
+    assert {name: figures[name] for name in ("emitted", "messages", "completed", "replays")} == {
+        "emitted": 3,
+        "messages": 2,
+        "completed": 2,
+        "replays": 1,
+    }
+    assert (figures["failed"], figures["failed: timeout"]) == (1, 1)
+    assert (figures["buried"], figures["written"], figures["duplicates"]) == (1, 3, 1)
+    assert round(figures["throughput"], 2) == 1.96
+    assert figures["latency_p50_s"] == 0.008
+    assert "throughput" not in figures_of(Script().emitted(1).history())
+    assert message_keys(script.history().rows(What.EMITTED).tasks, 1).tolist() == [key(1)] * 3
+
+
+def test_messages_of_a_log_keep_apart_by_task_slot_and_offset() -> None:
+    slots, offsets = np.meshgrid([0, 1, 5, (1 << 15) - 1], [0, 70_000, 1 << 25, (1 << 25) + 1])
+    numbers = (slots.ravel() << 48) | offsets.ravel()
+    found = [message_keys(np.full(len(numbers), task), numbers) for task in (1, 2)]
+    assert len(np.unique(found)) == 2 * len(numbers)
+    assert set(tasks_of(found[1]).tolist()) == {2}

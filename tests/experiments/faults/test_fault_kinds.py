@@ -1,0 +1,249 @@
+"""Tests of fault kinds and targets: their effects, descriptions and errors."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from sunshower.errors import ExperimentError
+from sunshower.experiments.faults.commands import drain, rebalance
+from sunshower.experiments.faults.fault_kinds import (
+    Fault,
+    away,
+    cut,
+    errors,
+    expire,
+    kill,
+    lossy,
+    pause,
+    slow,
+)
+from sunshower.experiments.faults.targets import (
+    Target,
+    acker,
+    anybody,
+    component,
+    master,
+    node,
+    spout,
+    task,
+    worker,
+)
+from sunshower.experiments.workload import relayed
+from sunshower.runtime.events.injected_faults import InjectedFaults, Link, Raise, Slow
+from sunshower.runtime.plan import Layout, make_plan
+from tests.experiments.fakes import FakeRun
+
+DICE = np.random.default_rng(7)
+
+
+def words(fault: Fault, run: FakeRun | None = None) -> str:
+    run = run or FakeRun()
+    return fault.begin(run, run.plan, DICE).words
+
+
+@pytest.mark.parametrize(
+    ("target", "does"),
+    [
+        (task("relay", 1), "kill worker 3"),
+        (acker(0), "kill worker 6"),
+        (worker(5), "kill worker 5"),
+        (master(), "kill the master"),
+        (node("far"), "kill node far"),
+    ],
+)
+def test_kill_ends_the_process_of_its_target(target: Target, does: str) -> None:
+    run = FakeRun()
+    kill(target).check(run.plan)
+    kill(target).begin(run, run.plan, DICE)
+    assert run.done == [(0, does)]
+
+
+@pytest.mark.parametrize(
+    ("target", "names"),
+    [
+        (component("relay"), {"relay[0]", "relay[1]"}),
+        (acker(), {"__acker[0]", "__acker[1]"}),
+        (spout(), {"numbers[0]", "numbers[1]"}),
+        (spout("numbers"), {"numbers[0]", "numbers[1]"}),
+        (worker(), {f"worker {number}" for number in range(8)}),
+        (node(), {"node far", "node near"}),
+    ],
+)
+def test_an_unnamed_target_is_drawn(target: Target, names: set[str]) -> None:
+    target.check(FakeRun().plan)
+    assert {words(kill(target)) for _ in range(100)} == {f"kill {name}" for name in names}
+
+
+def test_anybody_draws_each_kind_alike() -> None:
+    drawn = [words(kill(anybody())) for _ in range(400)]
+    assert {"kill the master", "kill relay[1]", "kill __acker[0]", "kill numbers[1]"} < {*drawn}
+    assert 50 < drawn.count("kill the master") < 150
+
+
+def test_other_tasks_of_the_process_are_named() -> None:
+    graph = relayed(workers=1, ackers=1).graph()
+    run = FakeRun(make_plan(graph, Layout.PACK))
+    assert (
+        words(kill(task("relay", 0)), run) == "kill relay[0] with numbers[0], sink[0], __acker[0]"
+    )
+
+
+def test_the_same_seed_draws_the_same_target() -> None:
+    drawn = {
+        words_with(np.random.default_rng([3, lot]))
+        for lot in range(20)
+        for _ in range(3)
+    }  # fmt: skip
+    assert len(drawn) > 1
+    assert words_with(np.random.default_rng([3, 1])) == words_with(np.random.default_rng([3, 1]))
+
+
+def words_with(generator: np.random.Generator) -> str:
+    run = FakeRun()
+    return kill(anybody()).begin(run, run.plan, generator).words
+
+
+def test_a_pause_ends() -> None:
+    run = FakeRun()
+    for target in (task("sink", 0), master()):
+        hurt = pause(target, 2).begin(run, run.plan, DICE)
+        assert hurt.end is not None
+        hurt.end(run)
+    assert [does for _, does in run.done] == [
+        "pause worker 4",
+        "resume worker 4",
+        "pause the master",
+        "resume the master",
+    ]
+
+
+def test_faults_inside_workers_are_a_injected() -> None:
+    run = FakeRun()
+    faults: list[tuple[Fault, InjectedFaults]] = [
+        (
+            slow(task("relay", 1), 0.01, 5),
+            InjectedFaults(slows=(Slow(component="relay", index=1, seconds=0.01),)),
+        ),
+        (
+            slow(worker(6), 0.01, 5),
+            InjectedFaults(slows=(Slow(component="__acker", index=0, seconds=0.01),)),
+        ),
+        (
+            errors("relay", for_s=5, probability=0.1),
+            InjectedFaults(raises=(Raise(component="relay", probability=0.1),)),
+        ),
+        (
+            away("relay", for_s=5, index=1),
+            InjectedFaults(raises=(Raise(component="relay", index=1, unavailable=True),)),
+        ),
+        (
+            lossy("relay", "sink", for_s=5, drop=0.5),
+            InjectedFaults(links=(Link(source="relay", target="sink", drop=0.5),)),
+        ),
+        (
+            cut("relay", "sink", 5),
+            InjectedFaults(
+                links=(
+                    Link(source="relay", target="sink", drop=1.0),
+                    Link(source="sink", target="relay", drop=1.0),
+                )
+            ),
+        ),
+        (expire(), InjectedFaults(expirations=1)),
+    ]
+    for fault, injected in faults:
+        fault.check(run.plan)
+        assert fault.begin(run, run.plan, DICE).injected == injected
+    assert not run.done  # the nemesis disturbs, for it knows what else is on
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (kill(component("relay")), "kill any relay"),
+        (pause(master(), 2), "pause the master for 2 s"),
+        (slow(acker(), 0.01, 5), "slow any __acker by 0.01 s a record for 5 s"),
+        (errors("relay", for_s=5), "errors in relay for 5 s"),
+        (away("relay", for_s=5), "away: what relay depends on for 5 s"),
+        (away("relay", for_s=5, index=1), "away: what relay[1] depends on for 5 s"),
+        (errors("relay", for_s=5, probability=0.1), "errors in relay, 0.1 of its records for 5 s"),
+        (errors("relay", for_s=5, where={"key": 3}), "errors in relay, where key=3 for 5 s"),
+        (
+            lossy("relay", for_s=5, drop=0.1, delay=0.2, delay_s=0.3),
+            "lossy relay → *: drop 0.1, delay 0.2 by 0.3 s for 5 s",
+        ),
+        (cut("relay", "sink", 5), "cut relay ↔ sink for 5 s"),
+        (expire(), "expire all that is pending"),
+        (rebalance(1, wait_s=2), "rebalance to 1 worker"),
+        (rebalance(3, Layout.PACK), "rebalance to 3 workers, pack"),
+        (rebalance(layout=Layout.ISOLATE), "rebalance to isolate"),
+        (drain(), "drain"),
+    ],
+)
+def test_faults_describe_themselves(fault: Fault, said: str) -> None:
+    assert str(fault) == said
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (kill(task("rely", 0)), "no component 'rely'; there are: numbers, relay, sink"),
+        (kill(task("relay", 2)), r"no task relay\[2\]; there are: relay\[0\], relay\[1\]"),
+        (kill(acker(2)), r"no task __acker\[2\]; there are: __acker\[0\], __acker\[1\]"),
+        (kill(spout("relay")), "no spout 'relay'; there are: numbers"),
+        (kill(worker(8)), "no worker 8; there are: 0, 1, 2"),
+        (errors("rely", for_s=1), "no component 'rely'"),
+        (away("relay", for_s=1, index=2), r"no task relay\[2\]"),
+        (errors("__acker", for_s=1), "ackers run no user code"),
+        (lossy("rely", for_s=1, drop=1), "no component 'rely'"),
+        (rebalance(0), "at least one worker"),
+        (rebalance(3), "rebalance to 3 workers: in the layout isolate"),
+        (cut("relay", "snik", 1), "no component 'snik'"),
+    ],
+)
+def test_an_unknown_target_is_refused_with_the_known_ones(fault: Fault, said: str) -> None:
+    with pytest.raises(ExperimentError, match=said):
+        fault.check(FakeRun().plan)
+
+
+def test_without_ackers_an_acker_is_refused() -> None:
+    plan = make_plan(relayed(ackers=0).graph(), Layout.ISOLATE)
+    for fault in (kill(acker()), expire()):
+        with pytest.raises(ExperimentError, match="ackers=0"):
+            fault.check(plan)
+
+
+def test_wrong_arguments_are_refused() -> None:
+    with pytest.raises(ExperimentError, match="probability of an error is 2"):
+        errors("relay", for_s=1, probability=2)
+    with pytest.raises(ExperimentError, match="'drop' of a link is 2"):
+        lossy(for_s=1, drop=2)
+    with pytest.raises(ExperimentError, match="give a probability, such as drop"):
+        lossy("relay", for_s=1)
+    with pytest.raises(ExperimentError, match="slowness of a task is -1"):
+        slow(task("relay", 0), -1, 1)
+    with pytest.raises(ExperimentError, match="pause its workers"):
+        pause(node(), 1)
+    with pytest.raises(ExperimentError, match="slow is a task"):
+        slow(master(), 1, 1)
+
+
+@pytest.mark.parametrize("for_s", [0, -1, math.inf, math.nan])
+def test_a_fault_without_end_is_refused(for_s: float) -> None:
+    for make in (
+        lambda: pause(master(), for_s),
+        lambda: slow(task("relay", 0), 0.1, for_s),
+        lambda: errors("relay", for_s=for_s),
+        lambda: cut("relay", "sink", for_s),
+    ):
+        with pytest.raises(ExperimentError, match="never heals proves nothing"):
+            make()
+
+
+def test_equal_probabilities_are_shown_once() -> None:
+    alike, unlike = {"drop": 0.1, "forget": 0.1}, {"drop": 0.1, "forget": 0.2}
+    assert str(lossy(for_s=1, **alike)) == "lossy * → *: drop, forget 0.1 each for 1 s"
+    assert str(lossy(for_s=1, **unlike)) == "lossy * → *: drop 0.1, forget 0.2 for 1 s"

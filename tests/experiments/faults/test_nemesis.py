@@ -1,0 +1,270 @@
+"""Tests of the nemesis on a fake run: the order of its actions, and that faults always end."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from sunshower.errors import ClusterError, TopologyFailed
+from sunshower.experiments.faults.commands import drain, rebalance
+from sunshower.experiments.faults.fault_kinds import (
+    cut,
+    errors,
+    expire,
+    kill,
+    pause,
+    slow,
+    throttle,
+)
+from sunshower.experiments.faults.fault_plan import Step, every, settle, until
+from sunshower.experiments.faults.nemesis import Nemesis
+from sunshower.experiments.faults.targets import Target, anybody, master, task
+from sunshower.runtime.events.event_log import What
+from tests.experiments.fakes import FakeRun
+
+RELAY = task("relay", 0)
+
+
+def told(nemesis: Nemesis) -> list[tuple[float, str, str]]:
+    return [
+        (round(e.at_s - nemesis.begun_s, 6), e.what.name.lower(), e.detail) for e in nemesis.entries
+    ]
+
+
+def test_steps_are_done_at_their_times() -> None:
+    run = FakeRun()
+    nemesis = Nemesis(run, 1)
+    assert not nemesis.carry_out(settle(until(5, every(2, kill(RELAY))), 20))
+    assert run.done == [(2, "kill worker 2"), (4, "kill worker 2")]
+    assert told(nemesis) == [
+        (2, "begun", "kill relay[0]"),
+        (2, "ended", "kill relay[0]"),
+        (4, "begun", "kill relay[0]"),
+        (4, "ended", "kill relay[0]"),
+    ]
+    assert nemesis.undone == []
+
+
+def test_only_throttles_begin_before_the_source_is_activated() -> None:
+    run = FakeRun()
+    nemesis = Nemesis(run, 1)
+    steps = [
+        Step(0, throttle(task("numbers", 0), 0.01, 2)),
+        Step(0, slow(RELAY, 0.01, 1)),
+        Step(0, drain()),
+    ]
+    assert nemesis.begin_ahead(steps) == steps[1:]
+    run.activate()
+    nemesis.carry_out(steps[1:])
+    assert [words for _, words in run.done] == [
+        *("disturb", "activate", "disturb", "drain", "disturb", "heal")
+    ]
+    assert [step.fault for step in nemesis.done] == [step.fault for step in steps]
+    assert told(nemesis)[-1] == (2, "ended", "throttle numbers[0] by 0.01 s a record for 2 s")
+
+
+def test_a_fault_with_a_duration_ends_in_time_and_the_plan_waits_for_it() -> None:
+    run = FakeRun()
+    nemesis = Nemesis(run, 1)
+    nemesis.carry_out([Step(1, pause(RELAY, 3)), Step(2, pause(master(), 1))])
+    assert run.done == [
+        (1, "pause worker 2"),
+        (2, "pause the master"),
+        (3, "resume the master"),
+        (4, "resume worker 2"),
+    ]
+    assert [what for _, what, _ in told(nemesis)] == ["begun", "begun", "ended", "ended"]
+
+
+@pytest.mark.parametrize("who", [RELAY, master()])
+def test_a_process_paused_twice_is_resumed_when_both_pauses_are_over(who: Target) -> None:
+    run = FakeRun()
+    nemesis = Nemesis(run, 1)
+    nemesis.carry_out([Step(1, pause(who, 3)), Step(2, pause(who, 1)), Step(3.5, pause(who, 2))])
+    assert [(at_s, words.split()[0]) for at_s, words in run.done] == [
+        *((1, "pause"), (2, "pause"), (3.5, "pause"), (5.5, "resume"))
+    ]
+    assert [at_s for at_s, what, _ in told(nemesis) if what == "ended"] == [3, 4, 5.5]
+
+
+def test_active_faults_are_combined_into_one_injected() -> None:
+    run = FakeRun()
+    Nemesis(run, 1).carry_out(
+        [
+            Step(1, slow(RELAY, 0.01, 3)),
+            Step(2, errors("sink", for_s=1)),
+            Step(2.5, expire()),
+            Step(5, cut("relay", "sink", 1)),
+            Step(5.5, expire()),
+        ]
+    )
+    on = [(len(h.slows), len(h.raises), len(h.links), h.expirations) for h in run.injected_list]
+    assert on == [
+        (1, 0, 0, 0),
+        (1, 1, 0, 0),
+        (1, 1, 0, 1),
+        (1, 0, 0, 1),
+        (0, 0, 0, 1),
+        (0, 0, 2, 1),
+        (0, 0, 2, 2),
+        (0, 0, 0, 2),
+    ]
+    assert not run.injected_list[-1]
+
+
+def test_injected_waits_while_the_master_is_paused() -> None:
+    run = FakeRun()
+    nemesis = Nemesis(run, 1)
+    steps = [Step(1, slow(RELAY, 0.01, 2)), Step(2, pause(master(), 3)), Step(2.5, kill(RELAY))]
+    nemesis.carry_out([*steps, Step(4, expire())])
+    assert run.done == [
+        (1, "disturb"),
+        (2, "pause the master"),
+        (2.5, "kill worker 2"),
+        (5, "resume the master"),
+        (5, "heal"),  # due after 3 s
+        (5, "heal"),  # due after 4 s
+    ]
+    assert run.injected_list[-1].expirations == 1
+    assert told(nemesis)[-2:] == [
+        (5, "begun", "expire all that is pending"),
+        (5, "ended", "expire all that is pending"),
+    ]
+
+
+def test_the_end_of_the_experiment_ends_everything() -> None:
+    run = FakeRun()
+    Nemesis(run, 1).carry_out([Step(1, pause(RELAY, 30))], hurt_s=4)
+    assert run.done[-1] == (4, "resume worker 2")
+
+
+def test_a_target_that_is_starting_is_tried_again() -> None:
+    run = FakeRun(away=3)
+    nemesis = Nemesis(run, 1)
+    nemesis.carry_out([Step(1, kill(anybody()))])
+    assert [round(at_s, 6) for at_s, _ in run.done] == [1.15]
+    assert told(nemesis)[0][:2] == (1.15, "begun")
+
+
+def test_a_target_that_never_starts_is_reported_and_the_plan_continues() -> None:
+    run = FakeRun(away=403)
+    nemesis = Nemesis(run, 1)
+    nemesis.carry_out([Step(1, kill(RELAY)), Step(2, pause(RELAY, 1))])
+    assert nemesis.undone == ["1.000 s: kill relay[0]: nobody is there"]
+    assert [words for _, words in run.done] == ["pause worker 2", "resume worker 2"]
+    assert [words for _, _, words in told(nemesis)] == ["pause relay[0] for 1 s"] * 2
+
+
+def test_a_run_that_is_finished_is_left_alone() -> None:
+    run = FakeRun(ends_s=3)
+    nemesis = Nemesis(run, 1)
+    assert nemesis.carry_out([Step(1, pause(RELAY, 30)), Step(5, kill(RELAY))])
+    assert nemesis.undone == ["5.000 s: kill relay[0]: the run was finished before"]
+    assert run.done[-1] == (3, "resume worker 2")
+    assert told(nemesis)[-1] == (3, "ended", "pause relay[0] for 30 s")
+
+
+@pytest.mark.parametrize("error", [TopologyFailed("it gave up"), ClusterError("it is gone")])
+def test_faults_end_whatever_happens(error: Exception) -> None:
+    run = FakeRun(raises=(2, error))
+    nemesis = Nemesis(run, 1)
+    with pytest.raises(type(error)):
+        nemesis.carry_out([Step(1, pause(RELAY, 30)), Step(1.5, errors("sink", for_s=30))])
+    assert [words for _, words in run.done[-2:]] == ["resume worker 2", "heal"]
+    assert [what for _, what, _ in told(nemesis)][-2:] == ["ended", "ended"]
+
+
+def test_a_fault_that_cannot_end_is_reported_and_the_others_end() -> None:
+    run = FakeRun(raises=(2, TopologyFailed("it gave up")), refuses="resume worker 2")
+    nemesis = Nemesis(run, 1)
+    with pytest.raises(TopologyFailed):
+        nemesis.carry_out([Step(1, pause(RELAY, 30)), Step(1.5, pause(master(), 30))])
+    assert nemesis.undone == ["the end of pause relay[0] for 30 s: it gave up"]
+    assert run.done[-1] == (2, "resume the master")
+    assert sum(entry.what is What.ENDED for entry in nemesis.entries) == 1
+
+
+def test_a_source_without_end_is_stopped_when_it_has_emitted_enough() -> None:
+    run = FakeRun()
+
+    def emit() -> None:
+        run.emitted = int(run.seconds * 100)
+
+    run.watch = emit
+    nemesis = Nemesis(run, 1, emits_max=150)
+    nemesis.carry_out([Step(5, kill(RELAY))])
+    assert run.done[0] == (pytest.approx(1.5), "drain")
+    assert [words for _, words in run.done] == ["drain", "kill worker 2"]
+    assert nemesis.drained
+
+
+def test_the_nemesis_does_not_wait_for_a_rebalance_while_a_worker_is_paused() -> None:
+    run = FakeRun()
+    nemesis = Nemesis(run, 1)
+    nemesis.carry_out([Step(1, pause(RELAY, 3)), Step(2, rebalance(3)), Step(2.5, drain())])
+    assert run.done == [
+        (1, "pause worker 2"),
+        (2, "rebalance to 3 workers"),
+        (2.5, "drain"),
+        (4, "resume worker 2"),
+    ]
+    assert ("ended", "rebalance to 3 workers") in [entry[1:] for entry in told(nemesis)]
+
+
+def test_a_rebalance_waits_until_the_master_is_not_paused() -> None:
+    run = FakeRun()
+    Nemesis(run, 1).carry_out([Step(1, pause(master(), 3)), Step(2, rebalance(3))])
+    assert run.done[1:] == [(4, "resume the master"), (4, "rebalance to 3 workers")]
+
+
+def test_targets_are_drawn_from_the_plan_after_a_rebalance() -> None:
+    run = FakeRun()
+    nemesis = Nemesis(run, 1)
+    before = run.plan.tasks_of("sink")[1].worker
+    nemesis.carry_out([Step(1, rebalance(1)), Step(2, kill(task("sink", 1)))])
+    after = run.plan.tasks_of("sink")[1].worker
+    assert run.done[-1] == (2, f"kill worker {after}")
+    assert after != before
+
+
+def test_a_lifecycle_error_is_reported_and_not_retried() -> None:
+    run = FakeRun()
+    run.refuses_moves = True
+    nemesis = Nemesis(run, 1)
+    nemesis.carry_out([Step(1, pause(RELAY, 3)), Step(2, rebalance(3)), Step(3, kill(RELAY))])
+    assert nemesis.undone == ["2.000 s: rebalance to 3 workers: it is rebalancing"]
+    assert [at_s for at_s, _ in run.done] == [1, 3, 4]
+
+
+def test_the_same_seed_draws_the_same_targets() -> None:
+    def hurt(seed: int, away: int) -> list[str]:
+        run = FakeRun(away=away)
+        Nemesis(run, seed).carry_out(settle(until(40, every(2, kill(anybody()))), 50))
+        return [words for _, words in run.done]
+
+    assert hurt(1, 0) == hurt(1, 5) != hurt(2, 0)  # however often it has to be tried
+
+
+def test_waiting_ends_with_its_time_or_with_the_run() -> None:
+    assert not Nemesis(FakeRun(), 1).wait(10)
+    run = FakeRun(ends_s=3)
+    assert Nemesis(run, 1).wait(math.inf)
+    assert run.seconds == 3
+
+
+def test_a_fault_whose_end_meets_the_end_of_the_run_is_tried_once_more() -> None:
+    run = FakeRun(raises=(1.52, TopologyFailed("it gave up")))
+    nemesis = Nemesis(run, 1)
+    run.watch = lambda: setattr(run, "away", 1 if run.seconds == 1.5 else 0)  # then it is away
+    with pytest.raises(TopologyFailed):
+        nemesis.carry_out([Step(1, pause(RELAY, 0.5))])
+    assert run.done[-1][1] == "resume worker 2"
+
+
+def test_a_injected_without_an_answer_is_withdrawn() -> None:
+    run = FakeRun(away=401)
+    nemesis = Nemesis(run, 1)
+    nemesis.carry_out([Step(1, errors("sink", for_s=1))])
+    assert nemesis.undone[0].endswith("nobody is there")
+    assert [words for _, words in run.done] == ["heal"]

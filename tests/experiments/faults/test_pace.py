@@ -1,0 +1,50 @@
+"""Tests of the pace: how many messages sources have, and how long they emit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from sunshower import Counter, Number, Topology
+from sunshower.experiments.faults.pace import Pace, declared, pace_of
+from sunshower.experiments.workload import relayed
+from sunshower.simulation.cluster import SimCluster
+
+
+def show(number: Number) -> Iterator[Number]:
+    yield number
+
+
+def two() -> Topology:
+    """A source with an end, and one without."""
+    topology = Topology("two")
+    few, many = topology.spout("few", Counter(7)), topology.spout("many", Counter())
+    few.shuffle().bolt("show", show, parallelism=2)
+    many.shuffle().bolt("see", show)
+    return topology
+
+
+def test_it_counts_what_a_source_has() -> None:
+    with SimCluster(1) as cluster:
+        pace = pace_of(lambda: relayed(60, parallelism=2), cluster, 200)
+    assert pace.messages == {"numbers": 60}
+    assert pace.seconds < 0.2
+
+
+def test_sources_without_an_end_are_stopped_and_share_what_was_asked_for() -> None:
+    with SimCluster(1) as cluster:
+        pace = pace_of(two, cluster, 100)
+    assert pace.messages == {"few": 7, "many": 93}
+
+
+def test_a_source_that_takes_its_time_is_known_by_it() -> None:
+    with SimCluster(1) as cluster:
+        pace = pace_of(lambda: relayed(60, rate=20), cluster, 200)
+    assert pace.messages == {"numbers": 60}
+    assert pace.seconds == pytest.approx(3.0, abs=0.3)
+
+
+def test_without_a_run_the_sources_have_what_is_declared() -> None:
+    assert declared(relayed(150).graph()) == Pace({"numbers": 150})
+    assert declared(two().graph(), 100) == Pace({"few": 50, "many": 50})

@@ -1,0 +1,177 @@
+"""Tests of the charts: valid for any data, and readable without colour."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from io import BytesIO
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sunshower.experiments.evidence.event_history import Band, History
+from sunshower.experiments.evidence.outcome import Recovery, Verdict
+from sunshower.experiments.report.drawing import FILLS, HATCHES, MARKS, TONES, Chart
+from sunshower.experiments.report.phrases import width_of
+from sunshower.experiments.report.recovery_chart import longest, recovery_chart, seconds_of
+from sunshower.experiments.report.series import make_series
+from sunshower.experiments.report.sweep import Point, point, sweep_chart
+from sunshower.experiments.report.timeline import covered, height_of, peer_links, timeline
+from sunshower.runtime.events.event_log import What
+from tests.experiments.report.samples import history, outcome
+from tests.experiments.scripts import Script
+
+SVG = "{http://www.w3.org/2000/svg}svg"
+
+
+def check(chart: Chart) -> None:
+    """The files are whole, and the picture is one that has something on it."""
+    assert ET.fromstring(chart.svg).tag == SVG
+    with Image.open(BytesIO(chart.png)) as image:
+        assert image.width >= 1200
+        assert len(image.convert("L").getcolors() or []) > 2
+    assert "http" not in chart.element
+
+
+def three_events() -> History:
+    return Script().emitted(1).hurt().wait(2).completed(1).history()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param(History((), {}), id="nothing"),
+        pytest.param(three_events(), id="3 events"),
+        pytest.param(history(), id="2,000 events"),
+        pytest.param(history(faults=300), id="300 faults"),
+        pytest.param(history(batches=1_000, batch=500), id="1,000,000 events"),
+    ],
+)
+def test_a_time_line_is_drawn_of_few_events_and_of_many(given: History) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # what does not fit is told by matplotlib as a warning
+        chart = timeline(make_series(given))
+    check(chart)
+    assert len(chart.svg) < 2_000_000  # a page that can be mailed, however long the run was
+
+
+@pytest.mark.slow
+def test_the_same_series_give_the_same_file() -> None:
+    series = make_series(three_events())
+    assert timeline(series).svg == timeline(series).svg
+
+
+@pytest.mark.slow
+def test_charts_of_one_page_do_not_share_ids() -> None:
+    charts = [timeline(make_series(three_events())), recovery_chart(outcome().recoveries)]
+    ids = [set(re.findall(r'\sid="([^"]+)"', chart.element)) for chart in charts]
+    assert all(ids)
+    assert not ids[0] & ids[1]
+    for chart, known in zip(charts, ids, strict=True):
+        used = re.findall(r'(?:url\(#|href="#)([^")]+)', chart.element)
+        assert set(used) <= known
+
+
+def test_batches_have_a_panel_of_their_own_where_there_are_some() -> None:
+    script = Script().emitted(1).wait(2)
+    for txid in range(1, 30):
+        facts = {"txid": txid, "attempt": 0, "epoch": 1}
+        script.add(What.NOTED, 1, detail=("batch begun", facts)).wait(0.2)
+        script.add(What.NOTED, 1, detail=("batch committed", facts))
+    with_some, without = (
+        timeline(make_series(one)) for one in (script.completed(1).history(), three_events())
+    )
+    check(with_some)
+    heights = [
+        float(re.findall(r'viewBox="0 0 \S+ (\S+)"', one.svg)[0]) for one in (with_some, without)
+    ]
+    assert heights[0] > heights[1]
+
+
+def test_faults_with_the_same_words_share_a_row() -> None:
+    bands = [Band("kill a", 1, 1), Band("pause b", 2, 3), Band("kill a", 4, 4)]
+    assert [(peer_link.label, len(peer_link.bands)) for peer_link in peer_links(bands)] == [
+        ("kill a ×2", 2),
+        ("pause b", 1),
+    ]
+
+
+def test_many_faults_are_gathered_by_their_first_word() -> None:
+    bands = [Band(f"kill task {number}", number, number) for number in range(40)]
+    assert [peer_link.label for peer_link in peer_links([*bands, Band("pause x", 1, 2)])] == [
+        "kill ×40",
+        "pause",
+    ]
+
+
+def test_too_many_kinds_of_faults_end_in_a_last_row() -> None:
+    rows = peer_links([Band(f"kind{number} x", number, number) for number in range(30)])
+    assert len(rows) == 10
+    assert rows[-1].label == "other faults ×21"
+    assert sum(len(row.bands) for row in rows) == 30
+
+
+def test_a_long_label_has_two_lines_and_no_more() -> None:
+    said = "lossy relay → *: drop 0.1, delay 0.2 by 0.3 s for 5 s"
+    (row,) = peer_links([Band(said, 1, 2)])
+    assert row.label.split("\n") == ["lossy relay → *: drop 0.1, delay", "0.2 by 0.3 s for 5 s"]
+    (row,) = peer_links([Band("drop " * 30, 1, 2)])
+    assert row.label.count("\n") == 1
+    assert width_of(row.label) < 40
+    assert row.label.endswith("…")
+
+
+def test_shades_do_not_overlap() -> None:
+    bands = [Band("a", 1, 3), Band("b", 2, 5), Band("c", 7, None), Band("kill", 6, 6)]
+    assert covered(bands, 10.0) == [(1, 5), (7, 10.0)]
+
+
+def test_an_axis_shows_all_unless_a_few_peaks_dwarf_the_rest() -> None:
+    even = np.full(100, 300.0)
+    assert height_of(even) == 300
+    assert height_of(np.append(even, [900.0])) == 900
+    assert height_of(np.append(even, [9_000.0])) == 1_200
+    assert height_of(np.zeros(3)) == 0
+
+
+def test_recovery_counts_from_the_end_of_a_fault() -> None:
+    assert seconds_of(Recovery("pause", 1.0, 3.0, 3.5)) == 0.5
+    assert seconds_of(Recovery("pause", 1.0, 3.0, None)) is None
+
+
+def test_the_worst_recoveries_are_shown_in_the_order_of_time() -> None:
+    found = [Recovery(f"f{n}", n, n, n + n % 5) for n in range(50)]
+    found.append(Recovery("never", 60, 60, None))
+    shown = longest(found, 3)
+    assert [one.fault for one in shown] == ["f4", "f9", "never"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recovered_s", [2.0, 3.5, None])
+def test_recoveries_are_drawn_also_those_that_never_came(recovered_s: float | None) -> None:
+    check(recovery_chart(outcome(recovered_s=recovered_s).recoveries))
+
+
+@pytest.mark.slow
+def test_a_sweep_is_drawn() -> None:
+    verdicts = [Verdict.HOLDS, Verdict.HOLDS, Verdict.UNKNOWN, Verdict.BROKEN]
+    runs = [outcome(verdict, seed=seed) for seed, verdict in enumerate(verdicts)]
+    points = [point(run, ["timeout_s"]) for run in runs]
+    check(sweep_chart(points, "timeout_s"))
+    check(sweep_chart(points, "seed"))
+    check(sweep_chart([Point({"seed": 0}, Verdict.UNKNOWN, None, False, None)], "seed"))
+
+
+def test_a_point_knows_whether_all_recovered() -> None:
+    assert point(outcome(), ["timeout_s"]) == Point(
+        {"timeout_s": 5.0, "seed": 7}, Verdict.BROKEN, 1.5, True, 199.9
+    )
+    assert not point(outcome(recovered_s=None), []).recovers
+
+
+def test_no_information_is_in_colour_alone() -> None:
+    assert len(set(HATCHES)) == len(HATCHES) == len(FILLS)
+    assert len(set(MARKS.values())) == len(set(TONES.values())) == len(Verdict)

@@ -1,0 +1,140 @@
+"""Tests of the pages: self-contained, and escaped."""
+
+from __future__ import annotations
+
+import re
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from sunshower.errors import ExperimentError
+from sunshower.experiments.evidence.outcome import Outcome, Verdict
+from sunshower.experiments.report.drawing import Chart, check_installed
+from sunshower.experiments.report.page import Background, group_page, run_page, summary
+from sunshower.experiments.report.phrases import figure, span
+from sunshower.experiments.report.recovery_chart import recovery_chart
+from sunshower.experiments.report.series import make_series
+from sunshower.experiments.report.sweep import point, sweep_chart
+from sunshower.experiments.report.timeline import timeline
+from tests.experiments.report.samples import EVIL, history, outcome
+
+BACKGROUND = Background("About <this>.", "sunshower experiment run x.py --seed 7", {"b": 1}, ["a"])
+DRAWN = Chart("timeline", "caption", '<svg width="1" height="2"><g id="x"/></svg>', b"")
+
+
+class Reader(HTMLParser):
+    """The tags of a page, what it loads, and its text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.loaded: list[str] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        for name, value in attrs:
+            if name in {"src", "href", "xlink:href", "data", "action"}:
+                self.loaded.append(value or "")
+
+    def handle_data(self, data: str) -> None:
+        if self.tags[-1:] != ["style"]:
+            self.text += f"{data} "
+
+
+def page(given: Outcome | None = None, *charts: Chart) -> Reader:
+    return Reader(run_page(given or outcome(), BACKGROUND, charts))
+
+
+def test_evidence_is_text_whatever_it_says() -> None:
+    found = page()
+    assert "script" not in found.tags
+    assert EVIL in found.text
+    assert "kill & <recover>" in found.text
+    assert "About <this>." in found.text
+
+
+@pytest.mark.slow
+def test_a_page_loads_nothing_and_has_its_charts_in_it() -> None:
+    charts = [timeline(make_series(history())), recovery_chart(outcome().recoveries)]
+    text = run_page(outcome(), BACKGROUND, charts)
+    found = Reader(text)
+    assert found.tags.count("svg") == 2
+    assert all(one.startswith("#") for one in found.loaded)
+    assert not re.findall(r"url\((?!#)|@import", text)
+    assert {"link", "img", "iframe", "object"}.isdisjoint(found.tags)
+    for chart in charts:
+        assert f'id="{chart.name}"' in text
+        assert chart.caption in found.text
+
+
+def test_a_page_has_all_that_is_known() -> None:
+    text = " ".join(page().text.split())
+    for said in (
+        "✘ BROKEN", "✔ HOLDS", "message 17 is missing", "├─ relay[1]", "kill relay[0]",
+        "timeout_s 5", "seed 7", "cluster sim", "python 3.11", "2,000 emitted", "1.5 s",
+        "sunshower experiment run x.py --seed 7", "duplicates: 4",
+    ):  # fmt: skip
+        assert said in text
+
+
+def test_the_evidence_of_what_holds_is_folded_and_of_what_does_not_is_not() -> None:
+    assert "<details open><summary>evidence" in run_page(outcome(), BACKGROUND, [])
+    assert "<details><summary>evidence" in run_page(outcome(Verdict.HOLDS), BACKGROUND, [])
+
+
+def test_a_page_can_be_printed() -> None:
+    text = run_page(outcome(), BACKGROUND, [])
+    assert "@media print" in text
+    assert 'name="color-scheme" content="light"' in text
+
+
+def test_a_fault_without_recovery_is_named() -> None:
+    assert page(outcome(recovered_s=None)).text.count("never") >= 2
+
+
+def test_the_summary_says_the_gravest_reason() -> None:
+    said = "at-least-once: message 17 is missing. Of 2 checkers: 1 HOLDS, 1 BROKEN."
+    assert summary(outcome()) == said
+    assert summary(outcome(Verdict.HOLDS)) == "Of 2 checkers: 2 HOLDS."
+
+
+def test_a_page_of_several_runs_leads_to_each() -> None:
+    points = [(f"00{n}", point(outcome(seed=n), ["timeout_s"])) for n in (1, 2)]
+    found = Reader(group_page("swept", points, {"other": 3}, BACKGROUND, [DRAWN]))
+    assert [one for one in found.loaded if one] == ["001/report.html", "002/report.html"]
+    assert "Of 2 runs: 2 BROKEN." in found.text
+
+
+@pytest.mark.slow
+def test_the_chart_of_a_sweep_is_on_its_page() -> None:
+    points = [("001", point(outcome(), ["timeout_s"]))]
+    chart = sweep_chart([one for _, one in points], "timeout_s")
+    text = group_page("swept", points, {}, BACKGROUND, [chart])
+    assert "<svg" in text
+    assert "by-timeout_s.png" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(3, "3"), (12345.0, "12,345"), (0.123456, "0.1235"), (True, "True"), ("<b>", "<b>")],
+)
+def test_numbers_are_written_as_people_read_them(value: object, text: str) -> None:
+    assert figure(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, "0 s"), (2e-5, "20 µs"), (0.0185, "18.5 ms"), (0.6089, "0.609 s"), (72.42, "72.4 s"),
+     (12_345.6, "12,346 s")],
+)  # fmt: skip
+def test_spans_are_written_in_three_figures(seconds: float, text: str) -> None:
+    assert span(seconds) == text
+
+
+def test_a_missing_extra_is_named_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ExperimentError, match="make setup EXTRAS=experiments"):
+        check_installed()

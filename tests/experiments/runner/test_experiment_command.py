@@ -1,0 +1,217 @@
+"""Tests of `sunshower experiment` on the simulator: its folders, reports and tables."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from sunshower.experiments import Experiment, relayed
+from sunshower.experiments.runner.run_request import RunRequest, Variant
+from tests.cli.conftest import Write
+from tests.conftest import Sunshower
+from tests.experiments.runner.experiment_files import BROKEN, HOLDING, PEACEFUL, latest, read
+
+Capture = pytest.CaptureFixture[str]
+MEASURED = ["recovery", "throughput", "replays", "duplicates"]
+pytestmark = pytest.mark.slow  # a report takes a second to be drawn
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")
+
+
+def test_a_run_leaves_a_folder_with_everything(
+    write: Write, sunshower: Sunshower, capsys: Capture, tmp_path: Path
+) -> None:
+    assert sunshower("experiment", "run", write(HOLDING), "--seed", 3) == 0
+    out = capsys.readouterr().out
+    folder = latest(tmp_path, "kill-a-relay")
+    assert {path.name for path in folder.iterdir()} == {
+        *("plan.json", "history.jsonl", "results.json", "report.html"),
+        *("timeline.svg", "timeline.png", "recovery.svg", "recovery.png"),
+    }
+    plan, results = read(folder, "plan.json"), read(folder, "results.json")
+    assert (plan["experiment"], plan["cluster"], plan["seed"]) == ("kill a relay", "sim", 3)
+    assert plan["parameters"] == {"total": 200, "kill_every_s": 0.4, "timeout_s": 5.0}
+    assert plan["steps"][0]["fault"] == "kill any relay"
+    assert plan["begun"] <= plan["ended"]
+    assert results["verdict"] == "HOLDS"
+    assert results["figures"]["completed"] == 200
+    assert results["versions"]["sunshower"] == "0.1.0"
+    assert (folder / "history.jsonl").read_text().splitlines()[-1].endswith('"what": "over"}')
+    assert "at-least-once   ✔ HOLDS" in out
+    assert re.search(r"^ completed +200", out, re.MULTILINE)
+    assert f"The report: experiments/kill-a-relay/{folder.name}/report.html" in out
+
+
+def test_the_report_of_a_run_loads_nothing(
+    write: Write, sunshower: Sunshower, tmp_path: Path
+) -> None:
+    sunshower("experiment", "run", write(HOLDING))
+    text = (latest(tmp_path, "kill-a-relay") / "report.html").read_text()
+    assert "http://" not in text
+    assert "https://" not in text
+    assert text.count("<svg") == 2
+    assert "✔&nbsp;HOLDS" in text
+    assert "--cluster sim --seed 0" in text
+
+
+def test_a_broken_promise_is_an_exit_status_and_its_evidence_is_text(
+    write: Write, sunshower: Sunshower, capsys: Capture, tmp_path: Path
+) -> None:
+    assert sunshower("experiment", "run", write(BROKEN)) == 1
+    assert "<b>lost</b>" in capsys.readouterr().out
+    text = (latest(tmp_path, "broken") / "report.html").read_text()
+    assert "<b>lost" not in text
+    assert "relay[0] &lt;i&gt;had it last" in text
+
+
+def test_a_run_without_faults_proves_nothing(
+    write: Write, sunshower: Sunshower, capsys: Capture
+) -> None:
+    assert sunshower("experiment", "run", write(PEACEFUL)) == 1
+    assert "? UNKNOWN" in capsys.readouterr().out
+
+
+def test_json_is_all_that_is_on_the_standard_output(
+    write: Write, sunshower: Sunshower, capsys: Capture
+) -> None:
+    assert sunshower("experiment", "run", write(HOLDING), "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"] == "HOLDS"
+    assert found["findings"][0]["checker"] == "at-least-once"
+    assert Path(found["folder"], "report.html").is_file()
+
+
+def test_the_command_in_the_plan_makes_the_same_run_again(
+    write: Write, sunshower: Sunshower, tmp_path: Path
+) -> None:
+    arguments = ("--seed", 5, "--set", "total=80", "--set", "kill_every_s=0.1")
+    sunshower("experiment", "run", write(HOLDING), *arguments, "--folder", "my own runs")
+    own = tmp_path / "my own runs/kill-a-relay/latest"
+    first = own.resolve()
+    sunshower(*shlex.split(read(first, "plan.json")["command"])[1:])
+    second = own.resolve()
+    assert first != second
+    assert (first / "history.jsonl").read_bytes() == (second / "history.jsonl").read_bytes()
+
+
+def test_the_command_names_the_ray_that_was_used() -> None:
+    experiment = Experiment(name="x", topology=relayed, plan=lambda: (), checkers=())
+    request = RunRequest("a file.py", "ray", "10.0.0.1:6379")
+    assert request.command(experiment, Variant({}, 3)) == (
+        "sunshower experiment run 'a file.py' --cluster ray --seed 3 --address 10.0.0.1:6379"
+    )
+
+
+def test_a_sweep_has_a_folder_for_each_run_and_a_report_of_all(
+    write: Write, sunshower: Sunshower, capsys: Capture, tmp_path: Path
+) -> None:
+    file = write(HOLDING)
+    arguments = ("--sweep", "kill_every_s=0.2,0.4", "--set", "total=100", "--repeat", 2)
+    assert sunshower("experiment", "run", file, *arguments) == 0
+    out = capsys.readouterr().out
+    group = latest(tmp_path, "kill-a-relay")
+    assert sorted(path.name for path in group.iterdir() if path.is_dir()) == [
+        *("001", "002", "003", "004")
+    ]
+    runs = read(group, "summary.json")["runs"]
+    chosen = [(run["parameters"]["kill_every_s"], run["seed"]) for run in runs]
+    assert chosen == [(0.2, 0), (0.2, 1), (0.4, 0), (0.4, 1)]
+    text = (group / "report.html").read_text()
+    assert 'href="003/report.html"' in text
+    assert (group / "by-kill_every_s.png").is_file()
+    assert (group / "003" / "report.html").is_file()
+    assert "Of 4 runs: 4 HOLDS." in out
+    command = read(group / "003", "plan.json")["command"]
+    assert "--seed 0" in command
+    assert "--set kill_every_s=0.4" in command
+
+
+def test_an_experiment_goes_through_its_own_sweep_unless_told_otherwise(
+    write: Write, sunshower: Sunshower, capsys: Capture
+) -> None:
+    file = write(HOLDING.replace("checkers=(At", 'sweep={"total": [40, 80]}, checkers=(At'))
+    sunshower("experiment", "run", file, "--json")
+    assert len(json.loads(capsys.readouterr().out)["runs"]) == 2
+    sunshower("experiment", "run", file, "--set", "total=40", "--json")
+    assert json.loads(capsys.readouterr().out)["parameters"]["total"] == 40
+
+
+def test_a_table_of_runs_with_one_seed_fits_into_80_columns(
+    write: Write, sunshower: Sunshower, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    file = write(HOLDING)
+    sunshower("experiment", "run", file, "--sweep", "timeout_s=4,5", "--set", "total=100")
+    out = capsys.readouterr().out
+    assert "kill a relay  ·  sim  ·  seed 0" in out
+    (heading,) = (line.split() for line in out.splitlines() if "timeout_s" in line)
+    assert heading == ["run", "timeout_s", "verdict", *MEASURED]
+
+
+def test_runs_are_listed_shown_and_compared(
+    write: Write, sunshower: Sunshower, capsys: Capture, tmp_path: Path
+) -> None:
+    sunshower("experiment", "run", write(HOLDING), "--set", "total=100")
+    sunshower("experiment", "run", write(BROKEN))
+    capsys.readouterr()
+
+    assert sunshower("experiment", "list") == 0
+    out = capsys.readouterr().out
+    assert out.index("broken") < out.index("kill a relay")
+    assert "✘ BROKEN" in out
+
+    assert sunshower("experiment", "show") == 0
+    assert "broken  ·  sim  ·  seed 0" in capsys.readouterr().out
+    for name in ("kill a relay", "kill-a-relay", latest(tmp_path, "kill-a-relay")):
+        assert sunshower("experiment", "show", name) == 0
+        assert "kill a relay  ·  sim  ·  seed 0" in capsys.readouterr().out
+
+    assert sunshower("experiment", "compare", "kill-a-relay", "broken") == 0
+    out = capsys.readouterr().out
+    assert re.search(r"verdict +✔ HOLDS +✘ BROKEN", out)
+    assert re.search(r"total +100 +–", out)
+    assert re.search(r"completed +100 +50 +0\.50×", out)
+
+
+def test_a_report_is_made_again_from_the_files(
+    write: Write, sunshower: Sunshower, capsys: Capture, tmp_path: Path
+) -> None:
+    sunshower("experiment", "run", write(HOLDING))
+    folder = latest(tmp_path, "kill-a-relay")
+    before = (folder / "timeline.svg").read_text()
+    for name in ("report.html", "timeline.svg", "timeline.png"):
+        (folder / name).unlink()
+    assert sunshower("experiment", "show", "--report") == 0
+    assert "✔&nbsp;HOLDS" in (folder / "report.html").read_text()
+    after = (folder / "timeline.svg").read_text()
+    assert len(after) == pytest.approx(len(before), rel=0.02)
+
+
+def test_nothing_is_there_yet(sunshower: Sunshower, capsys: Capture) -> None:
+    assert sunshower("experiment", "list") == 0
+    assert "has no run yet" in capsys.readouterr().out
+
+
+@pytest.mark.ray
+def test_an_experiment_on_ray(
+    write: Write, sunshower: Sunshower, capsys: Capture, tmp_path: Path, ray_cluster: object
+) -> None:
+    file = write(HOLDING)
+    arguments = ("--cluster", "ray", "--set", "total=300", "--set", "kill_every_s=0.5")
+    status = sunshower("experiment", "run", file, *arguments, "--json")
+    printed = capsys.readouterr()
+    assert status == 0, printed.err
+    assert json.loads(printed.out)["figures"]["completed"] == 300
+    assert "kill any relay" in printed.err
+    folder = latest(tmp_path, "kill-a-relay")
+    assert read(folder, "plan.json")["cluster"] == "ray"
+    assert "ray" in read(folder, "results.json")["versions"]
+    assert "kill relay[0]" in (folder / "report.html").read_text()

@@ -1,0 +1,68 @@
+"""Tests of the signal handlers: the first requests an end, the second raises."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from sunshower.experiments.runner.interrupts import Interrupts
+
+both = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+
+
+@both
+def test_the_first_signal_requests_an_end(number: signal.Signals) -> None:
+    with Interrupts() as interrupts:
+        interrupts.defer()
+        assert not interrupts.requested
+        signal.raise_signal(number)
+        assert interrupts.requested
+
+
+@both
+def test_the_second_signal_raises(number: signal.Signals) -> None:
+    with Interrupts() as interrupts:
+        interrupts.defer()
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+
+
+def test_before_there_is_anything_to_finish_the_first_signal_raises() -> None:
+    with Interrupts(), pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGTERM)
+
+
+def test_handlers_that_others_have_set_meanwhile_are_replaced() -> None:
+    with Interrupts() as interrupts:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Ray does so when it starts
+        interrupts.defer()
+        signal.raise_signal(signal.SIGTERM)
+        assert interrupts.requested
+
+
+def test_handlers_are_restored() -> None:
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with Interrupts() as interrupts:
+        interrupts.defer()
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_a_wait_ends_when_an_end_is_requested() -> None:
+    with Interrupts() as interrupts:
+        interrupts.defer()
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+        interrupts.wait(60)
+        assert interrupts.requested
+
+
+def test_a_second_signal_ends_a_wait_at_once() -> None:
+    with Interrupts() as interrupts:
+        interrupts.defer()
+        signal.raise_signal(signal.SIGINT)
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.wait(60)

@@ -1,0 +1,305 @@
+"""Tests of run folders: complete, cut, interrupted, or invalid."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from sunshower.errors import ExperimentError
+from sunshower.experiments.evidence.event_history import History
+from sunshower.experiments.evidence.history_lines import to_lines
+from sunshower.experiments.evidence.outcome import Outcome, Verdict
+from sunshower.experiments.runner.run_folders import (
+    RunFolder,
+    all_runs,
+    find,
+    find_both,
+    member,
+    new_folder,
+)
+from sunshower.experiments.runner.run_reports import figures_of_all, remake, write_group_report
+from tests.cli.conftest import Write
+from tests.conftest import Sunshower
+from tests.experiments.report.samples import history, outcome
+from tests.experiments.runner.experiment_files import INTERRUPTED, TROUBLED, latest, read
+
+Capture = pytest.CaptureFixture[str]
+NOON = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
+PLAN = {
+    "experiment": "kill & <recover>", "cluster": "sim", "seed": 7, "parameters": {"timeout_s": 5.0},
+    "command": "sunshower experiment run x.py --seed 7", "begun": "2026-01-31 12:00:00",
+    "ended": None, "tasks": {"1": "numbers[0]"}, "versions": {}, "about": "",
+}  # fmt: skip
+Make = Callable[..., RunFolder]
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Write a run folder as it is left by a run that came to its end, or did not."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(
+        name: str = "one",
+        result: Outcome | None = None,
+        past: History | None = None,
+        folder: RunFolder | None = None,
+        **plan: object,
+    ) -> RunFolder:
+        folder = folder or new_folder(Path("experiments"), name, NOON)
+        folder.write("plan.json", {**PLAN, "experiment": name, **plan})
+        if past is not None:
+            folder.write("history.jsonl", "".join(to_lines(past)))
+        if result is not None:
+            folder.write("results.json", result.to_fields())
+        return folder
+
+    return run
+
+
+# ---- places -------------------------------------------------------------------------------------
+
+
+def test_the_latest_run_of_an_experiment_has_a_name(make: Make) -> None:
+    first, second = make("one"), make("one")
+    assert first.path.name == "2026-01-31T12-00-00"
+    assert second.path.name == "2026-01-31T12-00-00-2"
+    link = Path("experiments/one/latest")
+    assert link.is_symlink()
+    assert link.resolve() == second.path.resolve()
+
+
+def test_an_experiment_whose_name_is_a_sentence_has_a_folder(make: Make) -> None:
+    assert make("../kill a/bolt: 50 %").path.parts[:2] == ("experiments", "kill-a-bolt-50")
+    assert make("…").path.parts[:2] == ("experiments", "experiment")
+
+
+def test_what_is_read_is_what_was_written(make: Make) -> None:
+    assert make(result=outcome()).outcome == outcome()
+
+
+def test_runs_are_found_by_name_time_and_path(make: Make) -> None:
+    old, new = make("one"), make("one", begun="2026-01-31 12:00:01")
+    other = make("two", begun="2026-01-30 12:00:00")
+    root = Path("experiments")
+    assert [run.path.name for run in all_runs(root)] == [
+        new.path.name, old.path.name, other.path.name
+    ]  # fmt: skip
+    assert find(root, None).path == new.path
+    assert find(root, "one").path.name == new.path.name
+    assert find(root, f"one/{old.path.name}").path == old.path
+    assert find(root, str(other.path)).path == other.path
+
+
+def test_a_name_that_is_not_there_lists_those_that_are(make: Make) -> None:
+    make("one"), make("two")
+    with pytest.raises(ExperimentError, match=r"there is no run 'three' in .*: one, two"):
+        find(Path("experiments"), "three")
+
+
+def test_two_names_that_are_not_there_are_both_named(make: Make) -> None:
+    make("one")
+    with pytest.raises(ExperimentError, match=r"no run 'x' .*no run 'y'"):
+        find_both(Path("experiments"), "x", "y")
+
+
+def test_a_folder_that_is_no_run_is_refused(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "pictures").mkdir()
+    with pytest.raises(ExperimentError, match=r"pictures is not a run: it has no plan\.json"):
+        find(Path("experiments"), "pictures")
+
+
+def test_without_any_run_it_is_said_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(ExperimentError, match=r"sunshower experiment run FILE\.py"):
+        find(tmp_path, None)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"experiment": "x"}'])
+def test_a_plan_that_is_none_is_refused(text: str, make: Make) -> None:
+    folder = make()
+    (folder.path / "plan.json").write_text(text)
+    with pytest.raises(ExperimentError, match=r"plan\.json"):
+        find(Path("experiments"), "one").plan  # noqa: B018
+
+
+@pytest.mark.parametrize("text", ["{", "{}", '{"findings": 3}'])
+def test_results_that_are_none_are_refused(text: str, make: Make) -> None:
+    folder = make()
+    folder.write("results.json", text)
+    with pytest.raises(ExperimentError, match=r"results\.json"):
+        folder.outcome  # noqa: B018
+
+
+# ---- runs that did not come to their end --------------------------------------------------------
+
+
+def test_a_run_that_did_not_end_says_so(make: Make, sunshower: Sunshower, capsys: Capture) -> None:
+    make(stopped="interrupted")
+    assert sunshower("experiment", "list") == 0
+    assert "did not end (interrupted)" in capsys.readouterr().out
+    assert sunshower("experiment", "show") == 1
+    error = capsys.readouterr().err
+    assert "did not come to its end" in error
+    assert PLAN["command"] in error
+
+
+def test_there_is_no_report_of_a_run_without_results_and_history(
+    make: Make, sunshower: Sunshower, capsys: Capture
+) -> None:
+    make()
+    assert sunshower("experiment", "show", "--report") == 1
+    assert "nothing to report on" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_an_unfinished_run_with_a_history_has_a_report_marked_unknown(make: Make) -> None:
+    past = history()
+    folder = make(past=History(past.entries, past.tasks, cut="x"), stopped="interrupted")
+    found = remake(folder)
+    assert found.verdict is Verdict.UNKNOWN
+    assert found.figures["completed"] == 1_000
+    text = (folder.path / "report.html").read_text()
+    assert "?&nbsp;UNKNOWN" in text
+    assert "did not come to its end: interrupted" in text
+
+
+@pytest.mark.slow
+def test_a_history_cut_in_the_middle_of_a_line_makes_holds_unknown(make: Make) -> None:
+    folder = make(result=outcome(Verdict.HOLDS), past=history())
+    file = folder.path / "history.jsonl"
+    whole = file.read_bytes()
+    assert remake(folder).verdict is Verdict.HOLDS
+    file.write_bytes(whole[: len(whole) // 2])
+    found = remake(folder)
+    assert found.verdict is Verdict.UNKNOWN
+    assert "history.jsonl breaks off at line" in found.findings[-1].reasons[0]
+    assert "breaks off" in (folder.path / "report.html").read_text()
+
+
+@pytest.mark.slow
+def test_what_is_broken_stays_broken_without_its_history(make: Make) -> None:
+    found = remake(make(result=outcome(Verdict.BROKEN)))
+    assert found.verdict is Verdict.BROKEN
+    assert found.findings[-1].reasons == ("it has no history.jsonl",)
+
+
+def test_a_line_of_history_that_is_no_event_is_named(make: Make) -> None:
+    folder = make(result=outcome(), past=history())
+    file = folder.path / "history.jsonl"
+    file.write_text("nonsense\n" + file.read_text())
+    with pytest.raises(ExperimentError, match=r"history\.jsonl, line 1: "):
+        remake(folder)
+
+
+@pytest.mark.slow
+def test_an_interrupt_keeps_what_there_is(
+    write: Write, sunshower: Sunshower, capsys: Capture, make: Make, tmp_path: Path
+) -> None:
+    plan = "lambda: [*at(0.2, kill(task('relay', 0))), *at(0.5, Interrupt())]"
+    code = INTERRUPTED.replace("lambda: at(0.5, Interrupt())", plan)
+    assert sunshower("experiment", "run", write(code)) == 130
+    folder = latest(tmp_path, "interrupted")
+    assert f"Interrupted. What there is: experiments/interrupted/{folder.name}" in (
+        capsys.readouterr().err
+    )
+    assert read(folder, "plan.json")["stopped"] == "interrupted"
+    assert read(folder, "plan.json")["ended"] is None
+    assert not (folder / "results.json").exists()
+    told = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    faults = [(line["what"], line["fault"]) for line in told if "fault" in line]
+    assert faults == [("begun", "kill relay[0]"), ("ended", "kill relay[0]")]
+    assert sunshower("experiment", "show", "--report") == 0
+    out = capsys.readouterr().out
+    assert "? UNKNOWN" in out
+    assert "breaks off" in out
+
+
+@pytest.mark.slow
+def test_an_interrupted_sweep_reports_on_what_was_done(
+    write: Write, sunshower: Sunshower, capsys: Capture, make: Make, tmp_path: Path
+) -> None:
+    code = INTERRUPTED.replace("lambda: at(0.5, Interrupt())", "second").replace(
+        "experiment = ",
+        """def second(other):
+        return at(0.05, kill(component("relay")) if other == 1 else Interrupt())
+
+    experiment = """,
+    )
+    assert sunshower("experiment", "run", write(code), "--sweep", "other=1,2,3") == 130
+    group = latest(tmp_path, "interrupted")
+    assert read(group, "plan.json")["stopped"] == "interrupted"
+    assert not (group / "summary.json").exists()
+    assert (group / "001" / "report.html").is_file()
+    assert "001/report.html" in (group / "report.html").read_text()
+    assert "002/report.html" not in (group / "report.html").read_text()
+    capsys.readouterr()
+    assert sunshower("experiment", "show") == 0
+    assert "did not end" in capsys.readouterr().out
+
+
+# ---- several runs -------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_run_of_several_that_ends_with_an_error_is_unknown_and_the_others_go_on(
+    write: Write, sunshower: Sunshower, capsys: Capture, make: Make, tmp_path: Path
+) -> None:
+    code = TROUBLED.replace("{error}", "ServerError('no broker')")
+    assert sunshower("experiment", "run", write(code), "--sweep", "other=1,2,3") == 1
+    printed = capsys.readouterr()
+    assert "run 2 of 3: other=2, seed 0: ServerError: no broker" in printed.err
+    assert "Traceback" not in printed.err
+    assert "002: no broker" in printed.out
+    assert "Of 3 runs: 2 HOLDS, 1 UNKNOWN." in printed.out
+    group = latest(tmp_path, "troubled")
+    assert [run["error"] for run in read(group, "summary.json")["runs"]] == [
+        None,
+        "no broker",
+        None,
+    ]
+    assert read(group / "002", "plan.json")["stopped"] == "no broker"
+    assert "did not come to its end: no broker" in (group / "002" / "report.html").read_text()
+    assert "no broker" in (group / "report.html").read_text()
+
+
+@pytest.mark.slow
+def test_an_error_that_nobody_foresaw_is_told_with_its_traceback(
+    write: Write, sunshower: Sunshower, capsys: Capture, make: Make, tmp_path: Path
+) -> None:
+    code = TROUBLED.replace("{error}", "OSError('gone')")
+    assert sunshower("experiment", "run", write(code), "--sweep", "other=2,3") == 1
+    printed = capsys.readouterr()
+    assert "in begin" in printed.err
+    assert "001: OSError: gone" in printed.out
+    assert "Of 2 runs: 1 HOLDS, 1 UNKNOWN." in printed.out
+
+
+@pytest.mark.slow
+def test_the_figures_of_a_group_are_medians_and_its_verdict_the_gravest(
+    make: Make, capsys: Capture, sunshower: Sunshower
+) -> None:
+    group = make("many", swept={}, parameters={})
+    for number, completed in enumerate((10, 30, 50), start=1):
+        verdict = Verdict.BROKEN if number == 2 else Verdict.HOLDS
+        one = outcome(verdict, seed=number)
+        result = Outcome(**{**one.__dict__, "figures": {"completed": completed}})
+        make("many", result, folder=member(group, number))
+    group.write("plan.json", {**group.plan, "ended": "now"})
+    write_group_report(group)
+    assert figures_of_all(group)["completed"] == 30
+    assert group.verdict is Verdict.BROKEN
+    assert read(group.path, "summary.json")["verdict"] == "BROKEN"
+    assert (group.path / "by-seed.svg").is_file()
+    assert sunshower("experiment", "list") == 0
+    assert "(3 runs)" in capsys.readouterr().out
+    assert len(all_runs(Path("experiments"))) == 1
+
+
+def test_a_file_is_written_as_a_whole_or_not_at_all(make: Make) -> None:
+    folder = make(result=outcome())
+    with pytest.raises(AttributeError):
+        folder.write("results.json", None)  # type: ignore[arg-type]
+    assert json.loads((folder.path / "results.json").read_text())["seed"] == 7

@@ -1,0 +1,367 @@
+"""Tests of `sunshower simulate`: many seeds in several processes, and shrinking."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from io import StringIO
+from pathlib import Path
+from threading import Event
+from typing import Any, ClassVar
+
+import pytest
+from rich.console import Console
+
+from sunshower.experiments.checkers.checker import CheckResult
+from sunshower.experiments.evidence.event_history import History
+from sunshower.experiments.evidence.facts import Facts
+from sunshower.experiments.evidence.outcome import Verdict
+from sunshower.experiments.runner.job_pool import JobPool
+from sunshower.experiments.runner.seed_runs import (
+    SeedResult,
+    ShrunkSeed,
+    SwarmTask,
+    run_seed,
+    shrink_seed,
+)
+from sunshower.experiments.runner.seed_search import Tally, simulate_seeds
+from sunshower.simulation.cluster import SimCluster
+from sunshower.simulation.run import SimRun
+from tests.cli.conftest import Write
+from tests.conftest import Sunshower
+from tests.leftovers import left_behind, marked
+from tests.structure.reading import ROOT
+
+Capture = pytest.CaptureFixture[str]
+KEYS = ["seeds", "holds", "broken", "unknown", "seconds", "runs_per_minute_per_core", "failing"]
+NUMBERS = """
+    import os
+    from pathlib import Path
+
+    def show(number: Number) -> None:
+        print("noise of", number)
+
+    topology = Topology("shown", message_timeout_s=5)
+    topology.spout("numbers", Counter(40)).shuffle().bolt("show", show, parallelism=2)
+    with (Path(__file__).parent / "hashes").open("a") as file:
+        file.write(os.environ.get("PYTHONHASHSEED", "none") + " ")
+"""
+
+
+# ---- the tally ----------------------------------------------------------------------------------
+
+
+def tally(*verdicts: Verdict) -> Tally:
+    found = Tally(jobs=2)
+    for seed, verdict in enumerate(verdicts):
+        found.add(SeedResult(seed, verdict, f"why {verdict}"), seconds=30.0)
+    return found
+
+
+def test_the_tally_counts_each_verdict() -> None:
+    found = tally(Verdict.HOLDS, Verdict.HOLDS, Verdict.BROKEN, Verdict.UNKNOWN)
+    fields = found.to_fields()
+    assert list(fields) == KEYS
+    assert list(fields.values()) == [4, 2, 1, 1, 30.0, 4.0, [2]]
+    assert list(found.unknown_reasons()) == ["1 UNKNOWN: why UNKNOWN"]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "holds"),
+    [
+        ([Verdict.HOLDS, Verdict.UNKNOWN], True),
+        ([Verdict.HOLDS, Verdict.BROKEN], False),
+        ([Verdict.UNKNOWN], False),
+        ([], False),
+    ],
+)
+def test_some_seed_must_hold_and_none_be_broken(verdicts: list[Verdict], holds: bool) -> None:
+    assert tally(*verdicts).holds is holds
+
+
+@dataclass
+class Pool:
+    """Says of each seed what it is told to; there is no news before the first."""
+
+    verdicts: list[Verdict]
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def each(self, work: Any, seeds: Any, quiet: Any, quiet_s: float) -> Iterator[Any]:
+        quiet(list(seeds)[:2])
+        if work.func is shrink_seed:
+            yield ShrunkSeed(seeds[0], (), (), 3, 20, 7, ())
+            return
+        for seed, verdict in zip(seeds, self.verdicts, strict=True):
+            yield SeedResult(seed, verdict, f"why {verdict}")
+
+
+def test_long_work_is_reported_and_the_first_broken_seed_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    verdicts = [Verdict.HOLDS, Verdict.BROKEN, Verdict.BROKEN]
+    monkeypatch.setattr(
+        "sunshower.experiments.runner.seed_search.JobPool", lambda *_: Pool(verdicts)
+    )
+    console = Console(file=StringIO(), width=200)
+    ended = simulate_seeds(SwarmTask("x.py", 20), range(5, 8), 2, console)
+    assert ended.tally.failing == [6, 7]
+    file = console.file
+    assert isinstance(file, StringIO)
+    lines = [line for line in file.getvalue().splitlines() if " seeds in " not in line]
+    assert lines == [
+        "Still simulating: seeds 5, 6 …",
+        "Seed 6 is BROKEN: why BROKEN",
+        "Seed 6 fails. Looking for the least that does …",
+        "Still looking for the least that fails of seed 6 …",
+    ]
+
+
+def test_a_pool_reports_the_running_jobs() -> None:
+    told: list[list[int]] = []
+    with JobPool(1, _nothing) as jobs:
+        assert sorted(jobs.each(_slowly, [1, 2], told.append, 0.01)) == [1, 2]
+    assert told
+    assert set().union(*told) <= {1, 2}
+
+
+def _nothing() -> None:
+    """A process needs no preparation."""
+
+
+def _slowly(number: int) -> int:
+    Event().wait(0.05)
+    return number
+
+
+# ---- one seed -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fragile:
+    """A promise that is broken whenever a worker of `show` was killed."""
+
+    name: ClassVar[str] = "fragile"
+
+    def check(self, history: History, facts: Facts) -> CheckResult:
+        killed = any(fault.words.startswith("kill show") for fault in history.faults)
+        evidence = [f"attempt 1, root {root:016x}" for root in _roots(history)[:1]]
+        return CheckResult("fine", ["it was killed"] if killed else (), (), evidence)
+
+
+def _roots(history: History) -> list[int]:
+    roots: list[int] = next(iter(history.entries)).roots.tolist()
+    return roots
+
+
+@pytest.fixture
+def fragile(monkeypatch: pytest.MonkeyPatch) -> None:
+    swarm = import_module("sunshower.experiments.swarm")  # the package has a function of that name
+    monkeypatch.setattr(swarm, "generic", lambda: (Fragile(),))
+
+
+def first_broken(task: SwarmTask) -> int:
+    return next(n for n in range(100) if run_seed(task, n).verdict is Verdict.BROKEN)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fragile")
+def test_a_failing_seed_is_shrunk_to_what_it_takes(write: Write) -> None:
+    task = SwarmTask(str(write(NUMBERS)), messages=40)
+    found = shrink_seed(task, first_broken(task))
+    assert [finding.checker for finding in found.findings] == ["fragile"]
+    assert 0 < len(found.steps) < found.steps_before
+    assert "kill" in found.steps[-1]
+    assert any('"what": "begun", "fault": "kill show' in line for line in found.history)
+
+
+@pytest.mark.slow
+def test_the_same_seed_has_the_same_result(write: Write) -> None:
+    task = SwarmTask(str(write(NUMBERS)), messages=20)
+    assert [run_seed(task, seed) for seed in range(3)] == [
+        run_seed(task, seed) for seed in range(3)
+    ]
+
+
+def test_a_crash_of_the_core_is_broken_and_its_place_the_evidence(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def receive(*_: object) -> None:
+        raise KeyError("no such task")
+
+    monkeypatch.setattr("sunshower.runtime.worker.Worker.receive", receive)
+    task = SwarmTask(str(write(NUMBERS)), messages=20)
+    seed = next(n for n in range(5) if run_seed(task, n).verdict is Verdict.BROKEN)
+    assert run_seed(task, seed).reason == "no error of our own: KeyError: 'no such task'"
+    (finding,) = shrink_seed(task, seed).findings
+    assert any("hit a defect of sunshower itself" in line for line in finding.evidence)
+
+
+KEPT = """
+    from sunshower.trident import InMemory, MemoryState
+    state, store = MemoryState(), InMemory()
+"""
+IN_MEMORY = """
+    from pathlib import Path
+    from kept import state, store
+    from sunshower.trident import FixedBatchSpout, batches, count
+
+    def note(total: tuple[int]) -> None:
+        with (Path(__file__).parent / "totals").open("a") as file:
+            file.write(f"{total[0]} ")
+
+    topology = Topology("kept", message_timeout_s=5)
+    spout = FixedBatchSpout([("a",)] * 12, 4, fields=("w",))
+    words = batches(topology, "words", spout, store=store)
+    words.persistent_aggregate(state, count()).new_values.peek(note)
+"""
+
+
+def test_a_program_in_memory_begins_anew_with_each_seed(write: Write, tmp_path: Path) -> None:
+    write(KEPT, "kept.py")
+    task, totals = SwarmTask(str(write(IN_MEMORY)), messages=200), tmp_path / "totals"
+    paths = len(sys.path)
+    for seed in range(3):
+        totals.write_text("")
+        assert run_seed(task, seed).verdict is not Verdict.BROKEN
+        assert set(totals.read_text().split()) == {"4", "8", "12"}
+    assert len(sys.path) <= paths + 1
+
+
+def test_of_the_ready_relay_each_number_is_known() -> None:
+    task = SwarmTask(str(ROOT / "examples/simulated_relay.py"), messages=200)
+    reason = "at-least-once: each of 150 messages was completed"
+    assert reason in {run_seed(task, seed).reason for seed in range(3)}
+
+
+def test_the_swarm_hurts_while_there_is_something_to_do() -> None:
+    """Of a source that is shorter than what its task asks for, too."""
+    task = SwarmTask(str(ROOT / "examples/simulated_word_count.py"), messages=200)
+    assert {run_seed(task, seed).verdict for seed in range(20)} == {Verdict.HOLDS}
+
+
+def test_a_swarm_has_seeds_with_several_machines(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+
+    class Watched(SimCluster):
+        def submit(self, *given: Any, **named: Any) -> SimRun:
+            run = super().submit(*given, **named)
+            found.append(len(run.nodes()))
+            return run
+
+    monkeypatch.setattr("sunshower.experiments.runner.seed_runs.SimCluster", Watched)
+    task = SwarmTask(str(write(NUMBERS)), messages=10)
+    for seed in range(8):
+        run_seed(task, seed)
+    assert set(found) == {1, 2, 3}
+
+
+def test_a_violated_invariant_is_broken(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(*_: object) -> None:
+        raise AssertionError("the book is corrupt")
+
+    monkeypatch.setattr("sunshower.runtime.tracking.ledger.Ledger.check_invariants", check)
+    fate = run_seed(SwarmTask(str(write(NUMBERS)), messages=20), 0)
+    assert fate.verdict is Verdict.BROKEN
+    assert "AssertionError: the book is corrupt" in fate.reason
+
+
+# ---- the command --------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_seeds_are_simulated_in_processes_of_their_own(
+    write: Write, sunshower: Sunshower, capfd: Capture, tmp_path: Path
+) -> None:
+    file = write(NUMBERS)
+    before = os.environ.copy()
+    arguments = ("--seeds", 6, "--first", 3, "--jobs", 2, "--messages", 40)
+    status = sunshower("simulate", file, *arguments, "--json")
+    printed = capfd.readouterr()
+    found = json.loads(printed.out)  # nothing else is there: user code is quiet
+    assert status == 0, printed
+    assert list(found) == KEYS
+    assert found["seeds"] == 6
+    assert found["broken"] == 0
+    assert set((tmp_path / "hashes").read_text().split()) == {"0"}
+    assert os.environ.copy() == before
+
+
+@pytest.mark.slow
+def test_one_seed_can_be_seen_again(write: Write, sunshower: Sunshower, capsys: Capture) -> None:
+    sunshower("simulate", write(NUMBERS), "--seed", 4, "--messages", 20)
+    assert capsys.readouterr().out.startswith("1 seeds in ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("number = 3", "has no topology; make one at its top level"),
+        ("1 / 0", "ZeroDivisionError"),
+    ],
+)
+def test_a_wrong_file_is_reported_once(
+    code: str, said: str, write: Write, sunshower: Sunshower, capfd: Capture
+) -> None:
+    assert sunshower("simulate", write(code), "--jobs", 2) == 1
+    error = capfd.readouterr().err
+    assert error.count(said) == 1
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("options", [("--seeds", "0"), ("--jobs", "0"), ("--messages", "-1")])
+def test_wrong_options_are_refused(
+    options: tuple[str, str], sunshower: Sunshower, capsys: Capture
+) -> None:
+    assert sunshower("simulate", "x.py", *options) == 2
+    assert options[0] in capsys.readouterr().err
+
+
+# ---- ends that nobody has planned ---------------------------------------------------------------
+
+
+@pytest.fixture
+def endless(write: Write) -> Iterator[subprocess.Popen[str]]:
+    """A command with many seeds that has just told of the first; nothing of it may be left."""
+    environment = {**marked(), "PYTHONPATH": str(ROOT)}
+    options = ("--seeds", "100000", "--jobs", "2", "--messages", "20")
+    command = [sys.executable, "-m", "sunshower", "simulate", str(write(NUMBERS)), *options]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=environment, start_new_session=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    assert "seeds in" in process.stderr.readline()
+    yield process
+    process.kill()
+    process.communicate(timeout=60)
+    assert left_behind(environment) == []
+
+
+@pytest.mark.slow
+def test_ctrl_c_prints_the_verdicts_so_far(endless: subprocess.Popen[str]) -> None:
+    os.killpg(endless.pid, signal.SIGINT)
+    out, error = endless.communicate(timeout=60)
+    assert endless.returncode == 130, error
+    assert "seeds in" in out
+    assert "Interrupted. These seeds were being simulated:" in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.slow
+def test_jobs_end_with_a_command_that_was_killed(endless: subprocess.Popen[str]) -> None:
+    endless.kill()
+    assert endless.wait(timeout=60) == -signal.SIGKILL

@@ -1,0 +1,189 @@
+"""Tests of whole experiments on simulated clusters, also with a broken core."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from sunshower.experiments.checkers.delivery import AtLeastOnce, Duplicates
+from sunshower.experiments.checkers.edge_checks import EachEdgeOnce, NoPrematureAck
+from sunshower.experiments.checkers.pressure import BoundedPending
+from sunshower.experiments.checkers.recovery import Liveness, Recovers
+from sunshower.experiments.evidence.event_history import History
+from sunshower.experiments.evidence.history_lines import from_lines, to_lines
+from sunshower.experiments.evidence.outcome import Outcome, Verdict
+from sunshower.experiments.experiment import Experiment, prepare
+from sunshower.experiments.experiment_run import carry_out, run_experiment
+from sunshower.experiments.faults.commands import drain, rebalance
+from sunshower.experiments.faults.fault_kinds import expire, harmless, kill, pause
+from sunshower.experiments.faults.fault_plan import Step, at, every, random, until
+from sunshower.experiments.faults.targets import acker, anybody, component, master, spout, task
+from sunshower.experiments.shrinking import Steps, shrink
+from sunshower.experiments.swarm import swarm
+from sunshower.experiments.workload import relayed
+from sunshower.runtime.plan import Layout
+from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
+from sunshower.runtime.tracking.ids import NO_IDS, U64
+from sunshower.runtime.tracking.ledger import Ledger, Settled
+from sunshower.simulation.cluster import SimCluster
+
+EXPERIMENT = Experiment(
+    name="kill a relay",
+    topology=lambda messages: relayed(messages, rate=200, parallelism=2),
+    plan=lambda: at(0.2, kill(component("relay"))),
+    checkers=(
+        AtLeastOnce(),
+        NoPrematureAck(),
+        EachEdgeOnce(),
+        BoundedPending(),
+        Liveness(within_s=20),
+        Recovers(within_s=20),
+        Duplicates(),
+    ),
+    parameters={"messages": 80},
+)
+
+
+def run(experiment: Experiment, seed: int) -> tuple[Outcome, History]:
+    with SimCluster(seed) as cluster:
+        return run_experiment(experiment, cluster, seed)
+
+
+def told(outcome: Outcome) -> str:
+    """Everything that a reader of a failed test wants to know."""
+    lines = [f"seed {outcome.seed}: {outcome.verdict}, {outcome.error}", *outcome.undone]
+    for finding in outcome.findings:
+        lines += [f"{finding.checker} {finding.verdict}", *finding.reasons, *finding.evidence]
+    return "\n".join(lines)
+
+
+def test_a_killed_relay_costs_nothing() -> None:
+    hurt = 0
+    for seed in range(6):
+        outcome, _ = run(EXPERIMENT, seed)
+        assert outcome.verdict is Verdict.HOLDS, told(outcome)
+        assert outcome.figures["kills"] == 1
+        hurt += outcome.figures["replays"] > 0
+    assert hurt
+
+
+@pytest.mark.slow
+def test_a_killed_relay_costs_nothing_with_a_hundred_seeds() -> None:
+    for seed in range(100):
+        outcome, _ = run(EXPERIMENT, seed)
+        assert outcome.verdict is Verdict.HOLDS, told(outcome)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_many_random_faults_cost_nothing(seed: int) -> None:
+    def hail(generator: np.random.Generator) -> Iterator[Step]:
+        faults = [kill(spout()), kill(acker()), kill(anybody()), pause(master(), 0.2), expire()]
+        return until(0.4, random(0.05, faults, generator))
+
+    outcome, history = run(replace(EXPERIMENT, plan=hail), seed)
+    assert outcome.verdict is Verdict.HOLDS, told(outcome)
+    assert len(history.faults) == outcome.figures["faults"] > 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_rebalance_works_while_a_worker_is_paused(seed: int) -> None:
+    """Only the nemesis would wake it: it must not wait for the rebalance."""
+
+    def plan() -> Iterator[Step]:
+        moves = at(0.15, rebalance(2, Layout.PACK, wait_s=0.05))
+        late = heapq.merge(at(0.9, kill(component("relay"))), at(1.0, drain()))
+        return heapq.merge(at(0.1, pause(task("relay", 0), 0.5)), moves, late)
+
+    parameters = {"messages": 300}
+    outcome, history = run(replace(EXPERIMENT, plan=plan, parameters=parameters), seed)
+    assert outcome.verdict is Verdict.HOLDS, told(outcome)
+    assert not outcome.undone
+    pause_band, move_band = history.faults[:2]
+    assert move_band.begun_s < 0.2
+    assert pause_band.ended_s == pytest.approx(0.6, abs=0.01)
+    assert outcome.figures["messages"] < 300
+
+
+def test_the_same_seed_gives_the_same_history() -> None:
+    first, second = (list(to_lines(run(EXPERIMENT, 3)[1])) for _ in range(2))
+    assert first == second
+
+
+def test_a_history_of_a_run_can_be_kept() -> None:
+    _, history = run(EXPERIMENT, 1)
+    again = from_lines(to_lines(history), tasks=history.tasks)
+    assert list(to_lines(again)) == list(to_lines(history))
+
+
+def test_a_sample_keeps_whole_trees() -> None:
+    experiment = replace(EXPERIMENT, sample=4)
+    outcome, _ = run(experiment, 1)
+    assert outcome.verdict is Verdict.HOLDS, told(outcome)
+    (finding,) = (f for f in outcome.findings if f.checker == "no-premature-ack")
+    assert 10 < finding.figures["trees"] < 40
+
+
+def test_an_acker_that_completes_on_start_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def complete(ledger: Ledger, roots: U64, xors: U64) -> Settled:
+        del ledger, xors
+        return Settled(roots, NO_IDS)
+
+    monkeypatch.setattr(Ledger, "start", complete)
+    outcome, _ = run(EXPERIMENT, 1)
+    found = {finding.checker: finding for finding in outcome.findings}
+    assert found["no-premature-ack"].verdict is Verdict.BROKEN
+    assert "message" in found["no-premature-ack"].evidence[0]
+    assert outcome.verdict is Verdict.BROKEN
+
+
+def test_swarms_hold() -> None:
+    hold = 0
+    for seed in range(8):
+        prepared = prepare(swarm(lambda: relayed(60), seed), seed)
+        with SimCluster(seed, nodes=2) as cluster:
+            outcome, _ = carry_out(prepared, cluster, "sim")
+        assert outcome.verdict is not Verdict.BROKEN, told(outcome)
+        hold += outcome.verdict is Verdict.HOLDS
+    assert hold >= 6, "in most of them something is hurt while there is something to do"
+
+
+def test_a_swarm_whose_faults_were_left_out_proves_nothing() -> None:
+    prepared = prepare(swarm(lambda: relayed(60), 0), 0)
+    gentle = [step for step in prepared.steps if harmless(step.fault)]
+    less = prepared.shortened([*gentle, Step(0.05, drain())], None)
+    with SimCluster(0) as cluster:
+        outcome, _ = carry_out(less, cluster, "sim")
+    assert gentle, "its sources are throttled"
+    assert outcome.verdict is Verdict.UNKNOWN, told(outcome)
+    assert outcome.figures["completed"] > 0
+
+
+def test_a_failing_plan_is_shrunk_to_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a core that takes a failure for a success, one kill of a relay is enough."""
+
+    def complete(spout: SpoutTask, roots: U64, why: object, now: float) -> None:
+        del why
+        spout.complete(roots, now)
+
+    def plan() -> Iterator[Step]:
+        masters = until(0.4, every(0.05, pause(master(), 0.02), kill(master())))
+        return heapq.merge(masters, at(0.21, kill(component("relay"))))
+
+    monkeypatch.setattr(SpoutTask, "failed", complete)
+    experiment = replace(EXPERIMENT, plan=plan)
+
+    def breaks(seed: int, steps: Steps | None = None, messages: int | None = None) -> bool:
+        prepared = prepare(experiment, seed)
+        if steps is not None:
+            prepared = prepared.shortened(steps, messages)
+        with SimCluster(seed) as cluster:
+            return carry_out(prepared, cluster, "sim")[0].verdict is Verdict.BROKEN
+
+    seed = next(seed for seed in range(20) if breaks(seed))
+    found = shrink(prepare(experiment, seed).steps, partial(breaks, seed))
+    assert [str(step.fault) for step in found.steps] == ["kill any relay"]

@@ -1,0 +1,171 @@
+"""Tests of the example experiments: each holds in the simulator, and shows its effect."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sunshower.experiments import Experiment, Outcome, Verdict, run_experiment
+from sunshower.experiments.experiment import combinations
+from sunshower.experiments.runner.loading import load_experiment
+from sunshower.simulation.cluster import SimCluster
+from tests.conftest import Sunshower
+
+if TYPE_CHECKING:
+    from sunshower.actors.cluster import RayCluster
+
+FOLDER = Path(__file__).resolve().parents[2] / "examples/experiments"
+FILES = {path.stem: path for path in sorted(FOLDER.glob("*.py"))}
+# Shorter than for somebody who looks at a report; what is to be seen is still there.
+SHORT: dict[str, dict[str, Any]] = {
+    "kill_a_bolt": {"total": 800, "kill_s": 0.6},
+    "kill_an_acker_shard": {"total": 800, "kill_s": 0.8},
+    "kill_the_spout": {"total": 800, "kill_s": 0.8},
+    "slow_bolt": {"total": 1_200, "slow_s": 1.5},
+    "lossy_network": {"total": 1_800, "bad_s": 2.0, "cut_s": 1.0},
+    "poison_tuple": {"total": 1_200, "poison_s": 1.5},
+    "rolling_kill": {"total": 1_000, "kill_s": 0.6},
+    "acker_shards": {"total": 1_000, "kill_s": 0.4},
+    "timeout_sweep": {"total": 1_500, "pause_s": 1.5},
+    "replay_storm": {"total": 500, "slow_s": 3.0},
+}
+Runs = list[tuple[Mapping[str, Any], Outcome]]
+
+
+# What these depend on, no simulator has.
+REAL = {"disturbed_kafka", "exactly_once", "heavy_transform", "kill_the_broker"}
+
+
+def experiment_of(name: str) -> Experiment:
+    found, _ = load_experiment(str(FILES[name]))
+    return found
+
+
+def simulate(name: str, seed: int) -> Runs:
+    """Every run of its sweep; a single one without a sweep."""
+    experiment = experiment_of(name)
+    found: Runs = []
+    for combination in combinations(experiment.sweep):
+        parameters = {**SHORT[name], **combination}
+        with SimCluster(seed) as cluster:
+            found.append((combination, run_experiment(experiment, cluster, seed, parameters)[0]))
+    return found
+
+
+def test_every_ready_experiment_is_tested() -> None:
+    assert set(FILES) == set(SHORT) | REAL
+    assert {name for name in FILES if not experiment_of(name).simulated} == REAL
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(SHORT))
+def test_it_holds(name: str) -> None:
+    for seed in range(1 if experiment_of(name).sweep else 3):
+        for combination, outcome in simulate(name, seed):
+            said = [(one.checker, one.reasons) for one in outcome.findings]
+            assert outcome.verdict is Verdict.HOLDS, (seed, combination, outcome.error, said)
+            assert not outcome.undone, (seed, combination)
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_it_says_what_it_is_about_and_how_it_is_run(name: str) -> None:
+    experiment = experiment_of(name)
+    assert experiment.name == name.replace("_", "-")
+    assert experiment.about
+    text = FILES[name].read_text(encoding="utf-8")
+    assert f"sunshower experiment run examples/experiments/{name}.py" in text
+    assert len(text.splitlines()) <= (70 if experiment.simulated else 160)
+
+
+@pytest.mark.slow
+def test_a_killed_bolt_causes_replays_and_no_timeout() -> None:
+    ((_, outcome),) = simulate("kill_a_bolt", 0)
+    assert outcome.figures["replays"] > 0
+    assert "failed: timeout" not in outcome.figures
+
+
+@pytest.mark.slow
+def test_a_killed_spout_emits_again_without_a_failure() -> None:
+    ((_, outcome),) = simulate("kill_the_spout", 0)
+    assert outcome.figures["replays"] > outcome.figures["failed"] == 0
+
+
+@pytest.mark.slow
+def test_a_slow_bolt_causes_no_replay() -> None:
+    ((_, outcome),) = simulate("slow_bolt", 0)
+    assert outcome.figures["replays"] == 0
+    assert outcome.figures["latency_p99_s"] > 10 * outcome.figures["latency_p50_s"]
+
+
+@pytest.mark.slow
+def test_poison_is_buried_and_all_else_is_written() -> None:
+    ((_, outcome),) = simulate("poison_tuple", 0)
+    figures = outcome.figures
+    assert 0 < figures["buried"] == figures["messages"] - figures["written"]
+
+
+@pytest.mark.slow
+def test_every_kind_of_process_is_killed() -> None:
+    ((_, outcome),) = simulate("rolling_kill", 0)
+    assert {one.fault for one in outcome.recoveries} == {
+        *("kill numbers[0]", "kill relay[0]", "kill sink[0]", "kill __acker[0]", "kill the master")
+    }
+
+
+@pytest.mark.slow
+def test_a_timeout_longer_than_the_pause_replays_nothing_for_it() -> None:
+    timeouts = {
+        combination["timeout_s"]: outcome.figures.get("failed: timeout", 0)
+        for combination, outcome in simulate("timeout_sweep", 0)
+    }
+    assert min(timeouts[0.5], timeouts[1]) > 0 == timeouts[2] == timeouts[5] == timeouts[30]
+
+
+@pytest.mark.slow
+def test_auto_has_a_smaller_storm() -> None:
+    for seed in range(3):
+        replays = [outcome.figures["replays"] for _, outcome in simulate("replay_storm", seed)]
+        assert replays[0] > 1.5 * replays[1], (seed, replays)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", ["kill_a_bolt", "rolling_kill", "poison_tuple"])
+def test_it_holds_on_ray(
+    name: str, ray_cluster: RayCluster, sunshower: Sunshower, tmp_path: Path
+) -> None:
+    del ray_cluster  # the command finds the Ray that is there
+    place = ("--cluster", "ray", "--folder", tmp_path)
+    assert sunshower("experiment", "run", FILES[name], *place) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_it_holds_on_ray_and_a_real_broker(releases: None, tmp_path: Path) -> None:
+    """In a process of its own: the broker lives as long as that."""
+    command = ("experiment", "run", FILES["kill_the_broker"], "--cluster", "ray")
+    done = subprocess.run(
+        [sys.executable, "-m", "sunshower", *command, "--set", "away_s=1", "--folder", tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (results,) = tmp_path.glob("kill-the-broker/2*/results.json")
+    assert json.loads(results.read_text())["figures"]["faults"] == 2
+
+
+def test_what_cannot_be_simulated_says_so(
+    sunshower: Sunshower, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sunshower("experiment", "run", FILES["kill_the_broker"], "--folder", tmp_path) == 1
+    error = " ".join(capsys.readouterr().err.split())
+    assert "'kill-the-broker' cannot be simulated" in error
+    assert "Add --cluster ray" in error
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,90 @@
+"""Tests of shrinking: the result is a minimal failing plan."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sunshower.experiments.faults.fault_kinds import Kill, Pause, kill, pause
+from sunshower.experiments.faults.fault_plan import Step
+from sunshower.experiments.faults.targets import master, task
+from sunshower.experiments.shrinking import Steps, shrink
+
+NOISE = [Step(i, kill(task("sink", 0)), i) for i in range(24)]
+KILL = Step(7.5, kill(task("relay", 0)), 90)
+PAUSE = Step(11.5, pause(master(), 8), 91)
+
+
+def hidden(*needles: Step) -> list[Step]:
+    return sorted([*NOISE, *needles])
+
+
+def needs(*faults: type) -> object:
+    """Fails when there is a step of each kind of fault, on a relay or the master."""
+
+    def breaks(steps: Steps, messages: int | None) -> bool:
+        del messages
+        found = {type(step.fault) for step in steps if "sink" not in str(step)}
+        return found >= {*faults}
+
+    return breaks
+
+
+def test_one_step_is_found_among_many() -> None:
+    found = shrink(hidden(KILL), needs(Kill))  # type: ignore[arg-type]
+    assert found.steps == (KILL,)
+    assert found.tries < 30
+
+
+def test_two_steps_that_only_fail_together_are_kept() -> None:
+    found = shrink(hidden(KILL, PAUSE), needs(Kill, Pause))  # type: ignore[arg-type]
+    assert [type(step.fault) for step in found.steps] == [Kill, Pause]
+    assert [step.stream for step in found.steps] == [90, 91]  # their dice stay with them
+
+
+def test_what_lasts_is_made_as_short_as_it_may_be() -> None:
+    def breaks(steps: Steps, messages: int | None) -> bool:
+        del messages
+        return any(step.fault.for_s >= 0.7 for step in steps)
+
+    (step,) = shrink(hidden(PAUSE), breaks).steps
+    assert step.fault.for_s == 1.0
+
+
+def test_messages_become_fewer_last() -> None:
+    def breaks(steps: Steps, messages: int | None) -> bool:
+        return KILL in steps and (messages is None or messages >= 20)
+
+    found = shrink(hidden(KILL), breaks, messages=200)
+    assert (found.steps, found.messages) == ((KILL,), 25)
+    assert shrink(hidden(KILL), breaks).messages is None
+
+
+def test_a_failure_that_needs_no_fault_is_left_without_any() -> None:
+    assert shrink(NOISE, lambda steps, messages: True).steps == ()  # noqa: ARG005
+
+
+def test_tries_are_bounded_and_what_is_left_fails() -> None:
+    calls = []
+
+    def breaks(steps: Steps, messages: int | None) -> bool:
+        del messages
+        calls.append(len(steps))
+        return {KILL, PAUSE} <= {*steps}
+
+    found = shrink(hidden(KILL, PAUSE), breaks, tries_max=5)
+    assert found.tries == len(calls) == 5
+    assert {KILL, PAUSE} <= {*found.steps}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_single_step_can_be_left_out_of_what_is_left(seed: int) -> None:
+    dice = np.random.default_rng(seed)
+    needed = {NOISE[i] for i in dice.choice(24, size=int(dice.integers(1, 6)), replace=False)}
+
+    def breaks(steps: Steps, messages: int | None) -> bool:
+        del messages
+        return needed <= {*steps}
+
+    found = shrink(NOISE, breaks, tries_max=1000)
+    assert {*found.steps} == needed

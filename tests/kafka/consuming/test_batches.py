@@ -1,0 +1,239 @@
+"""Batches of a real Kafka: each record in one, the same again where that is promised."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+
+from sunshower.clock import SystemClock
+from sunshower.dev.kafka import Kafka
+from sunshower.errors import FailedBatch, IncompleteBatch, KafkaUnreachable
+from sunshower.kafka.consuming.start_position import First
+from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque, KafkaTransactional
+from sunshower.kafka.formats import Json
+from sunshower.kafka.partitions.ports import Partition
+from sunshower.trident.spouts.bounds import Bounds
+from tests.kafka.topics import admin, fill, new_topic
+from tests.trident.rigs.emitting import Drive
+
+Kind = type[KafkaOpaque] | type[KafkaTransactional]
+BOTH = pytest.mark.parametrize("kind", [KafkaOpaque, KafkaTransactional])
+
+
+def numbered(count: int, first: int = 0) -> list[bytes]:
+    return [str(number).encode() for number in range(first, first + count)]
+
+
+def spout(kafka: Kafka, topic: str, kind: Kind = KafkaTransactional, **options: Any) -> Any:
+    settings = {"bootstrap.servers": kafka.bootstrap, "group.id": f"g-{uuid.uuid4().hex[:8]}"}
+    reading = {name: options.pop(name) for name in ("value",) if name in options}
+    bounds = Bounds(records=options.pop("records", 200), seconds=options.pop("seconds", 2.0))
+    chosen = BatchOptions(bounds=bounds, refresh_s=0.01, **options)
+    return kind(settings, topics=[topic], options=chosen, **reading)
+
+
+@contextmanager
+def driven(made: Any, tasks: int = 1) -> Iterator[Drive]:
+    drive = Drive(made, tasks, clock=SystemClock())
+    try:
+        yield drive
+    finally:
+        drive.close()
+
+
+def values(rows: list[Any]) -> list[int]:
+    return sorted(int(row.value) for row in rows)
+
+
+@BOTH
+def test_a_bounded_job_reads_all_that_is_there_in_batches_and_ends(
+    kafka: Kafka, kind: Kind
+) -> None:
+    topic = new_topic(kafka.bootstrap, 3)
+    for partition in range(3):
+        fill(kafka.bootstrap, topic, numbered(500, partition * 500), partition)
+    with driven(spout(kafka, topic, kind, until_end=True), tasks=2) as drive:
+        txid, rows = 1, list[Any]()
+        # A new broker has no coordinator for a while, and its client may be late for one partition.
+        while not {*values(first := drive.emit(txid))} & {*range(500, 1000)}:
+            drive.commit(txid)
+            drive.success(txid)
+            txid, rows = txid + 1, rows + first
+        fill(kafka.bootstrap, topic, [b"9999"], 1)  # too late for this job
+        rows += drive.batch(txid, 1)
+        while not drive.is_last(txid):
+            txid += 1
+            batch = drive.batch(txid)
+            assert len(batch) <= 400, "200 for each task"
+            rows += batch
+        figures = drive.emitters[1].figures()
+        drive.restart(0)
+        assert drive.batch(txid + 1) == []
+    assert values(rows) == list(range(1500))
+    assert txid >= 4
+    assert first
+    assert figures["lag"] >= 0
+    assert figures[f"{topic}[1]/emitted"] == 500
+
+
+def test_a_transactional_batch_is_the_same_again_also_in_another_life(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap, 2)
+    for partition in range(2):
+        fill(kafka.bootstrap, topic, numbered(300, partition * 300), partition)
+    with driven(spout(kafka, topic, records=150)) as drive:
+        first = [drive.emit(txid) for txid in (1, 2, 3)]
+        fill(kafka.bootstrap, topic, numbered(100, 600), 1)
+        assert [drive.emit(txid, 1) for txid in (1, 2, 3)] == first
+        drive.close()
+        drive.restart()
+        assert [drive.emit(txid, 2) for txid in (1, 2, 3)] == first
+        rest = [row for txid in range(4, 8) for row in drive.batch(txid)]
+        assert values([row for rows in first for row in rows] + rest) == list(range(700))
+
+
+def removed(kafka: Kafka, topic: str, before: int) -> None:
+    """As retention does it."""
+    place, client = TopicPartition(topic, 0, before), admin(kafka.bootstrap)
+    client.delete_records([place])[place].result(60)
+
+
+def test_a_batch_of_which_retention_has_removed_a_part_is_incomplete(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap)
+    fill(kafka.bootstrap, topic, numbered(30))
+    with driven(spout(kafka, topic, records=20)) as drive:
+        drive.emit(1)
+        removed(kafka, topic, 15)
+        said = rf"{topic}\[0\], offsets 0 to 19: the batch had 20 records, and 5 are there now; "
+        with pytest.raises(IncompleteBatch, match=said + "the partition has 15 to 29"):
+            drive.emit(1, 1)
+
+
+@BOTH
+def test_what_was_removed_before_it_was_read_is_passed_over_and_told(
+    kafka: Kafka, kind: Kind
+) -> None:
+    topic = new_topic(kafka.bootstrap)
+    fill(kafka.bootstrap, topic, numbered(10))
+    with driven(spout(kafka, topic, kind, seconds=10.0)) as drive:
+        assert len(drive.batch(1)) == 10
+        fill(kafka.bootstrap, topic, numbered(20, 10))
+        removed(kafka, topic, 25)
+        drive.close()
+        drive.restart()
+        drive.tree.create("/transactional/s/coordinator/currtx", b"2")
+        rows = [row for txid in (2, 3) for row in drive.batch(txid)]
+        assert values(rows) == [25, 26, 27, 28, 29]
+        assert drive.emitters[0].figures()["skipped"] == 15
+
+
+def test_marks_of_transactions_are_no_records_and_what_was_aborted_is_not_read(
+    kafka: Kafka,
+) -> None:
+    topic = new_topic(kafka.bootstrap)
+    producer = Producer(
+        {"bootstrap.servers": kafka.bootstrap, "transactional.id": uuid.uuid4().hex}
+    )
+    producer.init_transactions(30)
+    for end, names in ((producer.commit_transaction, "12"), (producer.abort_transaction, "34")):
+        producer.begin_transaction()
+        for name in names:
+            producer.produce(topic, name)
+        producer.flush(60)
+        end(60)
+    with driven(spout(kafka, topic, until_end=True)) as drive:
+        first = drive.emit(1)
+        assert values(first) == [1, 2]
+        drive.close()
+        drive.restart()
+        assert drive.batch(1, 1) == first
+        assert drive.is_last(1), "the last mark is passed over"
+
+
+def test_partitions_that_are_new_are_read_from_their_first_record(kafka: Kafka) -> None:
+    from confluent_kafka.admin import NewPartitions
+
+    topic = new_topic(kafka.bootstrap)
+    fill(kafka.bootstrap, topic, numbered(5))
+    with driven(spout(kafka, topic, KafkaOpaque, seconds=0.5), tasks=2) as drive:
+        rows = drive.batch(1)
+        admin(kafka.bootstrap).create_partitions([NewPartitions(topic, 3)])[topic].result(60)
+        fill(kafka.bootstrap, topic, numbered(5, 5), 2)
+        txid = 1
+        while len(rows) < 10 and txid < 60:
+            txid += 1
+            rows += drive.batch(txid)
+        assert values(rows) == list(range(10))
+
+
+def test_a_broker_that_is_away_for_a_while_costs_no_record(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap)
+    fill(kafka.bootstrap, topic, numbered(400))
+    with driven(spout(kafka, topic, records=100, answer_s=0.5, seconds=0.5)) as drive:
+        rows = drive.batch(1)
+        kafka.kill(1)
+        try:
+            second = drive.emit(2)  # what the client has already
+            drive.restart()
+            with pytest.raises(KafkaUnreachable, match="could not be read again within"):
+                drive.emit(2, 1)
+        finally:
+            kafka.restart(1)
+        attempt = 2
+        for txid in range(2, 60):
+            while len(rows) < 400:
+                try:
+                    rows += drive.batch(txid, attempt)
+                    break
+                except KafkaUnreachable:
+                    attempt += 1
+                    assert attempt < 100
+            if txid == 2:
+                assert rows[100:] == second
+        assert second
+        assert values(rows) == list(range(400))
+
+
+def test_a_message_that_cannot_be_read_fails_its_batch_or_becomes_what_is_said(
+    kafka: Kafka,
+) -> None:
+    topic = new_topic(kafka.bootstrap)
+    fill(kafka.bootstrap, topic, [b"1", b"no json", b"3"])
+    with driven(spout(kafka, topic, value=Json())) as drive:
+        said = rf"{topic}\[0\], offset 1 cannot be read: .*JSONDecodeError.*unreadable="
+        with pytest.raises(FailedBatch, match=said):
+            next(
+                filter(None, map(drive.batch, count(1)))
+            )  # a busy broker may have nothing at first
+    told: list[Any] = []
+
+    def put_aside(record: Any, reason: str) -> Any:
+        told.append((record.offset, record.value))
+        return record._replace(value=-1)
+
+    with driven(spout(kafka, topic, value=Json(), unreadable=put_aside)) as drive:
+        rows = next(filter(None, map(drive.batch, count(1))))
+        assert [row.value for row in rows] == [1, -1, 3]
+        assert told == [(1, b"no json")]
+        assert drive.emitters[0].figures()["unreadable"] == 1
+
+
+def test_where_a_batch_begins_at_the_end_it_begins_there_again(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap)
+    fill(kafka.bootstrap, topic, numbered(5))
+    made = spout(kafka, topic, KafkaOpaque, first=First.LATEST, seconds=0.3)
+    with driven(made) as drive:
+        assert drive.emit(1) == []
+        fill(kafka.bootstrap, topic, numbered(5, 5))
+        rows = drive.batch(1, 1)
+        for txid in range(2, 30):
+            rows += drive.batch(txid) if len(rows) < 5 else []
+        assert values(rows) == [5, 6, 7, 8, 9]
+        kept = drive.emitters[0].figures()
+        assert kept[f"{topic}[0]/emitted"] == 10
+    assert Partition(topic, 0) in made.subscription.found(made.options.directory(made.settings))

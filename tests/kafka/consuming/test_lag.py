@@ -1,0 +1,184 @@
+"""How far a group has read: the figures, and the command that shows them."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaError as ClientError
+
+from sunshower import Retry
+from sunshower.clock import ManualClock, SystemClock
+from sunshower.dev.kafka import Kafka
+from sunshower.dev.ports import Ports
+from sunshower.errors import KafkaUnreachable, NotAuthorised
+from sunshower.kafka.consuming.lag import Lag, Standing, figures
+from sunshower.kafka.partitions import group_offsets as groups
+from sunshower.kafka.partitions.ports import Partition
+from sunshower.kafka.spout import KafkaSpout
+from sunshower.runtime.tasks.spouts import log_spout
+from tests.conftest import Sunshower
+from tests.kafka.stage import Run, Seen, running, topology
+from tests.kafka.topics import WITHIN_S, admin, fill, new_topic
+
+WORDS = Partition("words", 0)
+
+
+@pytest.mark.parametrize(
+    ("committed", "begin", "end", "lag", "removed"),
+    [
+        (None, 0, 10, 10, 0),
+        (None, 4, 10, 6, 0),
+        (7, 0, 10, 3, 0),
+        (10, 0, 10, 0, 0),
+        (3, 5, 10, 5, 2),  # retention was faster
+        (12, 0, 10, 0, 0),  # the topic was made anew, and is shorter
+    ],
+)
+def test_lag_is_what_is_still_there_to_be_read(
+    committed: int | None, begin: int, end: int, lag: int, removed: int
+) -> None:
+    one = Lag(WORDS, committed, begin, end)
+    assert (one.lag, one.removed) == (lag, removed)
+
+
+def test_figures_are_sums_with_the_details_of_each_partition() -> None:
+    shown = figures(
+        {
+            WORDS: Standing(committed=5, contiguous=6, emitted=9, end=20, holes=1, paused=True),
+            Partition("words", 1): Standing(contiguous=2, emitted=4, waiting=2),
+        }
+    )
+    assert shown["lag"] == 14 + 2
+    assert (shown["holes"], shown["waiting"], shown["paused"]) == (1, 2, 1)
+    assert shown["words[0]/committed"] == 5
+    assert shown["words[0]/lag"] == 14
+    assert "words[1]/committed" not in shown
+
+
+def test_while_it_catches_up_a_spout_knows_the_end_and_who_waits_to_be_emitted_again(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_spout, "_POLL_S", 0.01)  # it takes 64 polls without room until it rests
+    topic = new_topic(kafka.bootstrap)
+    fill(kafka.bootstrap, topic, [b"x"] * 500)
+    made = topology(
+        KafkaSpout({"bootstrap.servers": kafka.bootstrap, "group.id": topic}, topics=[topic]),
+        Seen(lambda _: True),
+        retry=Retry(attempts=1_000_000, initial_s=60.0, max_s=60.0, jitter=0.0),
+        spout_pending=20,
+    )
+    with running(made) as run:
+        run.until(lambda: standing(run, topic).waiting == 20 and standing(run, topic).paused)
+        assert standing(run, topic).end == 500
+        shown = run.spout().figures()
+        assert (shown["lag"], shown["waiting"], shown["paused"]) == (500, 20, 1)
+
+
+def standing(run: Run, topic: str) -> Standing:
+    spout = run.spout()
+    return Standing() if spout is None else spout.standing().get(Partition(topic, 0), Standing())
+
+
+def commit(bootstrap: str, group: str, topic: str, offsets: dict[int, int]) -> None:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    partitions = [TopicPartition(topic, number, at) for number, at in offsets.items()]
+    consumer.commit(offsets=partitions, asynchronous=False)
+    consumer.close()
+
+
+def test_the_command_shows_the_lag_of_a_group(
+    kafka: Kafka, sunshower: Sunshower, capfd: pytest.CaptureFixture[str]
+) -> None:
+    topic = new_topic(kafka.bootstrap, 3)
+    group = f"group-{topic}"
+    fill(kafka.bootstrap, topic, [b"x"] * 10, partition=0)
+    fill(kafka.bootstrap, topic, [b"x"] * 5, partition=1)
+    commit(kafka.bootstrap, group, topic, {0: 4, 1: 1})
+    client = admin(kafka.bootstrap)
+    removed = client.delete_records([TopicPartition(topic, 1, 3)])
+    for done in removed.values():
+        done.result(WITHIN_S)
+    command = ("kafka", "lag", group, "--bootstrap", kafka.bootstrap)
+    assert sunshower(*command, "--json") == 0
+    told = json.loads(capfd.readouterr().out)
+    assert told["lag"] == 6 + 2
+    rows = {row["number"]: row for row in told["partitions"]}
+    assert {(n, row["committed"], row["lag"], row["removed"]) for n, row in rows.items()} == {
+        (0, 4, 6, 0),
+        (1, 1, 2, 2),
+    }
+    assert sunshower(*command, "--topic", topic) == 0
+    table = capfd.readouterr().out
+    assert f"group {group}  ·  lag 8" in table
+    assert f"{topic}[2]" in table  # nothing is committed there
+
+
+class Silent:
+    """A consumer that is never answered, and what it was told to wait for."""
+
+    waits: ClassVar[list[float]] = []
+
+    def __init__(self, _: Any) -> None: ...
+
+    def committed(self, asked: Any, within_s: float) -> Any:
+        self.waits.append(within_s)
+        raise KafkaException(ClientError(ClientError._TIMED_OUT))
+
+    offsets_for_times = committed
+
+    def close(self) -> None: ...
+
+
+def test_brokers_that_fall_silent_are_our_error_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("confluent_kafka.Consumer", Silent)
+    monkeypatch.setattr(groups, "_wanted", lambda *_: {WORDS})
+    monkeypatch.setattr(groups, "WITHIN_S", 0.05)
+    with pytest.raises(KafkaUnreachable, match="does not answer for group 'words'"):
+        groups.lags({"bootstrap.servers": "nowhere:1"}, "words", ["words"])
+    monkeypatch.setattr(groups, "_committed", lambda *_: {})
+    with pytest.raises(KafkaUnreachable, match="the ends of partitions"):
+        groups.lags({"bootstrap.servers": "nowhere:1"}, "words", ["words"])
+    assert all(0 < wait_s <= 0.05 for wait_s in Silent.waits)
+
+
+def test_a_partition_whose_answer_is_an_error_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refused(Silent):
+        def committed(self, asked: Any, within_s: float) -> Any:
+            return [SimpleNamespace(error=ClientError(ClientError.GROUP_AUTHORIZATION_FAILED))]
+
+    monkeypatch.setattr("confluent_kafka.Consumer", Refused)
+    monkeypatch.setattr(groups, "_wanted", lambda *_: {WORDS})
+    with pytest.raises(NotAuthorised, match="group 'words'"):
+        groups.lags({"bootstrap.servers": "nowhere:1"}, "words", ["words"])
+
+
+def test_all_questions_share_one_deadline() -> None:
+    clock = ManualClock()
+    left = groups._until(8.0, clock)
+    clock.advance(6.0)
+    assert left() == 2.0
+    clock.advance(6.0)
+    assert 0 < left() < 0.1
+
+
+def test_the_command_says_what_is_wrong_within_ten_seconds(
+    kafka: Kafka, sunshower: Sunshower, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ports, clock = Ports(), SystemClock()
+    nobody = f"127.0.0.1:{ports.claim()}"
+    here = ("--bootstrap", kafka.bootstrap)
+    for arguments, says in (
+        (("no-such-group", *here), "no-such-group"),
+        (("words", *here, "--topic", "no-such-topic"), "no-such-topic"),
+        (("words", *here, "--set", "linger"), "--set linger=…"),
+        (("words", "--bootstrap", nobody), nobody),
+    ):
+        before_s = clock.now()
+        assert sunshower("kafka", "lag", *arguments) == 1
+        assert says in capfd.readouterr().err
+        assert clock.now() - before_s < 10
+    ports.release()

@@ -1,0 +1,152 @@
+"""What may be committed, against a set that is walked again each time."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sunshower.kafka.consuming.message_ids import OFFSET_BITS, Places
+from sunshower.kafka.consuming.partition_progress import Progress
+from sunshower.kafka.partitions.ports import Partition
+
+
+class Naive:
+    """The same in sets and lists."""
+
+    def __init__(self, start: int) -> None:
+        self.emitted, self.open, self.acked = start, list[int](), set[int]()
+
+    @property
+    def contiguous(self) -> int:
+        left = [offset for offset in self.open if offset not in self.acked]
+        return left[0] if left else self.emitted
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("emit"), st.lists(st.integers(1, 4), max_size=40)),  # their distances
+        st.tuples(st.just("ack"), st.sets(st.integers(0, 400), max_size=40)),
+        st.tuples(st.just("reached"), st.integers(0, 5)),
+    ),
+    max_size=40,
+)
+
+
+@given(start=st.integers(0, 50), steps=STEPS)
+def test_it_says_what_a_set_would_say(start: int, steps: list[tuple[str, Any]]) -> None:
+    progress, naive = Progress(start), Naive(start)
+    for what, given_ in steps:
+        if what == "emit":
+            offsets = (naive.emitted - 1 + np.cumsum(given_)).tolist()
+            progress.emit(np.array(offsets, np.int64))
+            naive.open += offsets
+            naive.emitted = max([naive.emitted, *(offset + 1 for offset in offsets)])
+        elif what == "ack":
+            progress.ack(np.array(list(given_), np.int64))
+            naive.acked |= given_ & set(naive.open)
+        else:
+            naive.emitted += given_
+            progress.reached(naive.emitted)
+        left = [offset for offset in naive.open if offset not in naive.acked]
+        assert (progress.contiguous, progress.emitted) == (naive.contiguous, naive.emitted)
+        assert progress.open == len(left)
+        assert progress.holes == sum(offset < max(naive.acked, default=0) for offset in left)
+
+
+def test_what_a_compacted_topic_has_removed_is_settled() -> None:
+    progress = Progress(0)
+    progress.emit(np.array([3, 7, 9]))
+    assert progress.contiguous == 3
+    progress.ack(np.array([3, 9]))
+    assert (progress.contiguous, progress.holes) == (7, 1)
+    progress.ack(np.array([7]))
+    assert progress.contiguous == 10
+
+
+def test_a_marker_at_the_end_is_settled_when_the_end_is_seen() -> None:
+    progress = Progress(0)
+    progress.emit(np.array([0, 1]))
+    progress.reached(3)
+    assert progress.contiguous == 0
+    progress.ack(np.array([0, 1]))
+    assert progress.contiguous == 3
+
+
+def test_a_hole_at_the_front_costs_nothing_for_each_batch_behind_it() -> None:
+    def seconds(count: int) -> float:
+        progress = Progress(0)
+        progress.emit(np.arange(1 + count * 100))
+        begun_s = time.process_time()
+        for batch in range(count):
+            progress.ack(np.arange(1 + batch * 100, 101 + batch * 100))
+        assert progress.contiguous == 0
+        progress.ack(np.array([0]))
+        assert progress.contiguous == 1 + count * 100
+        return time.process_time() - begun_s
+
+    few, many = (min(seconds(count) for _ in range(3)) for count in (1_000, 10_000))
+    assert many < 30 * few, "ten times as many batches, and far more than ten times the work"
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 99)), unique=True, max_size=200))
+def test_acks_of_several_partitions_find_their_own(pairs: list[tuple[int, int]]) -> None:
+    places = Places()
+    for number in range(5):
+        places.take(Partition("t", number), 0).progress.emit(np.arange(100))
+    of = [places[Partition("t", number)] for number in range(5)]
+    places.acked(np.array([of[part].number(offset) for part, offset in pairs], np.int64))
+    for part in range(5):
+        acked = {offset for own, offset in pairs if own == part}
+        assert of[part].progress.open == 100 - len(acked)
+        assert of[part].progress.contiguous == min({*range(101)} - acked)
+
+
+def test_numbers_are_the_same_in_every_life_and_tell_their_partition() -> None:
+    first, second = Places(), Places()
+    first.take(Partition("a", 0), 0)
+    number = first.take(Partition("b", 3), 0).number(17)
+    assert second.take(Partition("b", 3), 5).number(17) == number
+    assert second.name(number) == (Partition("b", 3), 17)
+    assert 0 < number < 1 << 63
+    assert number & ((1 << OFFSET_BITS) - 1) == 17
+
+
+def test_acks_of_a_partition_that_has_gone_are_ignored() -> None:
+    places = Places()
+    place = places.take(Partition("a", 0), 0)
+    place.progress.emit(np.arange(3))
+    places.drop(place.partition)
+    places.acked(np.array([place.number(1)]))
+    assert place.progress.open == 3
+
+
+def test_what_was_not_emitted_after_all_may_be_emitted_again() -> None:
+    progress = Progress(0)
+    progress.emit(np.array([0, 1, 5, 7]))
+    progress.ack(np.array([0]))
+    progress.back(5)
+    assert (progress.contiguous, progress.emitted, progress.open) == (1, 5, 1)
+    progress.emit(np.array([5, 6]))
+    progress.ack(np.array([1, 5, 6]))
+    assert progress.contiguous == 7
+    progress.back(2)
+    assert (progress.contiguous, progress.emitted, progress.unsettled) == (2, 2, 0)
+
+
+@pytest.mark.parametrize("partitions", [1, 4, 40])
+def test_numbers_of_any_partitions_are_told_apart(partitions: int) -> None:
+    places = Places()
+    taken = [places.take(Partition("a", number), 0) for number in range(partitions)]
+    stranger = Places().take(Partition("b", 0), 0)
+    draw = np.random.default_rng(1)
+    wanted = {place.partition: {*draw.integers(0, 1 << 40, 20).tolist()} for place in taken[1:]}
+    numbers = [place.number(at) for place in taken[1:] for at in wanted[place.partition]]
+    mixed = draw.permutation(np.array([*numbers, stranger.number(7)], np.int64))
+    found = {place.partition: {*offsets.tolist()} for place, offsets in places.each(mixed)}
+    assert found == wanted
+    assert [*places.each(mixed[:0])] == []

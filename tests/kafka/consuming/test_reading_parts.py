@@ -1,0 +1,325 @@
+"""The parts of the spout that need no broker: formats, where to begin, what is read, commits."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Collection, Mapping
+from concurrent.futures import wait
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgpack
+import pytest
+
+from sunshower.clock import ManualClock
+from sunshower.errors import ConfigError, KafkaUnreachable, StaleGeneration, UnknownTopic
+from sunshower.kafka.consuming.background_commits import Committer
+from sunshower.kafka.consuming.start_position import First, Since, begin
+from sunshower.kafka.consuming.storm_start import Start
+from sunshower.kafka.consuming.subscription import Subscription
+from sunshower.kafka.formats import Bytes, Json, MessagePack, Text
+from sunshower.kafka.partitions.cached_directory import RefreshedDirectory
+from sunshower.kafka.partitions.ports import Committed, Partition
+from sunshower.kafka.partitions.task_index_assignment import ByIndex
+from tests.kafka.groups import Topics
+
+
+class Word(NamedTuple):
+    text: str
+    count: int = 1
+
+
+@dataclass
+class Sum:
+    a: int
+    b: int
+
+
+@pytest.mark.parametrize(
+    ("form", "data", "expected"),
+    [
+        (Text(), "ä".encode(), "ä"),
+        (Text("latin-1"), b"\xe4", "ä"),
+        (Json(), b'{"a": [1]}', {"a": [1]}),
+        (Json(Word), b'{"text": "x"}', Word("x")),
+        (Json(Sum), b'{"b": 2, "a": 1, "c": 3}', Sum(1, 2)),
+        (MessagePack(), msgpack.packb([1, "a"]), [1, "a"]),
+        (MessagePack(Word), msgpack.packb({"text": "x", "count": 4}), Word("x", 4)),
+        (MessagePack(Word), msgpack.packb(["x", 2]), Word("x", 2)),
+    ],
+)
+def test_bytes_become_what_the_format_says(form: Any, data: bytes, expected: Any) -> None:
+    assert form.decoder("topic", "value")(data) == expected
+
+
+def test_bytes_stay_as_they_are() -> None:
+    assert Bytes().decoder("topic", "value") is None
+
+
+@pytest.mark.parametrize(
+    ("form", "data", "said"),
+    [
+        (Json(), b"{", "Expecting"),
+        (Json(Word), b"[1, 2, 3]", "takes from"),
+        (Json(Word), b"7", "Word was expected, and it is a int"),
+        (Json(Sum), b'{"a": 1}', "Sum without b"),
+        (Text(), b"\xff", "invalid start byte"),
+        (MessagePack(), b"\xc0\xc0", "extra data"),
+    ],
+)
+def test_what_cannot_be_read_raises(form: Any, data: bytes, said: str) -> None:
+    with pytest.raises(Exception, match=said):
+        form.decoder("topic", "value")(data)
+
+
+OURS = Committed(50, json.dumps({"topologyId": "t-1"}))
+THEIRS = Committed(50, json.dumps({"topologyId": "t-0"}))
+NONE = None
+
+
+@pytest.mark.parametrize(
+    ("where", "stored", "expected"),
+    [
+        (First.EARLIEST, OURS, 50),
+        (First.EARLIEST, THEIRS, 10),
+        (First.EARLIEST, NONE, 10),
+        (First.LATEST, OURS, 50),
+        (First.LATEST, THEIRS, 90),
+        (First.UNCOMMITTED_EARLIEST, THEIRS, 50),
+        (First.UNCOMMITTED_EARLIEST, NONE, 10),
+        (First.UNCOMMITTED_LATEST, NONE, 90),
+        (First.STORM, THEIRS, 50),
+        (First.STORM, NONE, 90),
+        (First.STORM_FORCED, THEIRS, 10),
+        (First.STORM_FORCED, OURS, 50),
+        (Since(7), OURS, 50),
+        (Since(7), THEIRS, 33),
+    ],
+)
+def test_where_a_partition_begins(where: Any, stored: Any, expected: int) -> None:
+    assert begin(where, stored, "t-1", 10, 90, stamped=33) == Start(expected)
+
+
+def test_a_time_after_all_messages_is_the_end() -> None:
+    assert begin(Since(7), None, "t-1", 10, 90) == Start(90)
+
+
+def test_what_has_been_removed_is_skipped_and_told() -> None:
+    old = Committed(3)
+    assert begin(First.UNCOMMITTED_LATEST, old, "t-1", 10, 90) == Start(10, (3, 10))
+    assert begin(First.STORM, old, "t-1", 10, 90) == Start(10, (3, 10))
+
+
+def test_what_was_removed_is_told_also_where_storm_begins_at_the_start() -> None:
+    ours = Committed(3, OURS.metadata)
+    where = First.STORM_FORCED
+    assert begin(where, ours, "t-1", 10, 90, behind_max=5) == Start(10, (3, 10))
+    assert begin(where, ours, "t-1", 10, 90, behind_max=50) == Start(10, (3, 10))
+
+
+def test_what_is_too_far_behind_is_skipped_with_what_has_been_removed() -> None:
+    old = Committed(3)
+    where = First.UNCOMMITTED_EARLIEST
+    assert begin(where, old, "t-1", 10, 90, behind_max=20) == Start(70, (3, 70))
+    assert begin(where, Committed(75), "t-1", 10, 90, behind_max=20) == Start(75)
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        (First.UNCOMMITTED_EARLIEST, Start(10)),
+        (First.UNCOMMITTED_LATEST, Start(90, (10, 90))),
+    ],
+)
+def test_beyond_the_end_of_a_topic_made_anew_it_begins_as_if_nothing_was_committed(
+    where: First, expected: Start
+) -> None:
+    assert begin(where, Committed(95), "t-1", 10, 90) == expected
+    assert begin(where, Committed(95), "t-1", 10, 10) == Start(10)
+
+
+def test_a_pattern_fits_whole_names_and_finds_new_topics() -> None:
+    topics = Topics(orders=2, orders_old=1, more_orders=1)
+    subscription = Subscription(pattern="orders.*")
+    names = ["orders[0]", "orders[1]", "orders_old[0]"]
+    assert [str(one) for one in subscription.found(topics)] == names
+    topics.counts["orders_new"] = 1
+    assert len(subscription.found(topics)) == 4
+
+
+def test_a_partition_that_is_not_there_is_told_with_how_many_there_are() -> None:
+    wanted = Subscription(partitions=(Partition("a", 1), Partition("a", 5)))
+    with pytest.raises(UnknownTopic, match=r"no partition a\[5\]; topic 'a' has 2"):
+        wanted.found(Topics(a=2))
+
+
+class Noted:
+    """An owner that only remembers."""
+
+    def __init__(self) -> None:
+        self.has: set[Partition] = set()
+
+    def assigned(self, partitions: Collection[Partition]) -> None:
+        assert not self.has & {*partitions}
+        self.has |= {*partitions}
+
+    def revoked(self, partitions: Collection[Partition], *, lost: bool) -> None:
+        assert not lost
+        self.has -= {*partitions}
+
+
+def test_tasks_share_by_index_also_when_partitions_are_added() -> None:
+    topics, clock = Topics(a=5), ManualClock()
+    read = Subscription(topics=("a",))
+    tasks = [ByIndex(read, topics, clock, index, 3, refresh_s=10.0) for index in range(3)]
+    owners = [Noted() for _ in tasks]
+
+    def numbers() -> list[list[int]]:
+        for task, owner in zip(tasks, owners, strict=True):
+            task.look(owner)
+        return [sorted(partition.number for partition in owner.has) for owner in owners]
+
+    assert numbers() == [[0, 3], [1, 4], [2]]
+    topics.counts["a"] = 7
+    assert numbers() == [[0, 3], [1, 4], [2]], "nobody has looked yet"
+    clock.advance(10.0)
+    assert numbers() == [[0, 3, 6], [1, 4], [2, 5]]
+    tasks[0].leave(owners[0])
+    assert not owners[0].has
+
+
+def test_an_index_beyond_the_tasks_is_refused() -> None:
+    with pytest.raises(ConfigError, match="task 3 of 3"):
+        ByIndex(Subscription(topics=("a",)), Topics(a=1), ManualClock(), 3, 3, refresh_s=1.0)
+
+
+class Slow:
+    """Offsets whose writes hang until they are let go, and then end as `outcomes` say."""
+
+    def __init__(self, *outcomes: Exception | None) -> None:
+        self.go = threading.Event()
+        self.outcomes = list(outcomes)
+        self.written: list[dict[Partition, Committed]] = []
+
+    def read(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
+        return {}
+
+    def write(self, offsets: Mapping[Partition, Committed]) -> None:
+        self.go.wait(30)
+        outcome = self.outcomes.pop(0) if self.outcomes else None
+        if outcome is not None:
+            raise outcome
+        self.written.append(dict(offsets))
+
+    def write_soon(self, offsets: Mapping[Partition, Committed]) -> None:
+        return None
+
+    def close(self) -> None: ...
+
+
+HERE = Partition("a", 0)
+
+
+def test_a_commit_that_hangs_stops_nobody_and_the_next_one_takes_all_along() -> None:
+    offsets = Slow()
+    committer = Committer(offsets)
+    for offset in range(1, 5):
+        committer.begin({HERE: Committed(offset)})
+    assert not committer.finish({HERE: Committed(5)}, 0.01)
+    offsets.go.set()
+    assert committer.finish({HERE: Committed(6)}, 30)
+    assert [one[HERE].offset for one in offsets.written] == [1, 6]
+    assert committer.finish({HERE: Committed(6)}, 30)
+    assert committer.commits == 2, "what is kept is not written again"
+    committer.close()
+
+
+def test_an_error_that_is_not_ours_is_raised_once_and_commits_go_on() -> None:
+    offsets = Slow(RuntimeError("odd"))
+    offsets.go.set()
+    committer = Committer(offsets)
+    committer.begin({HERE: Committed(1)})
+    assert committer._underway
+    wait([committer._underway[0]], 30)
+    with pytest.raises(RuntimeError, match="odd"):
+        committer.begin({HERE: Committed(2)})
+    assert committer.finish({HERE: Committed(3)}, 30)
+    committer.close()
+
+
+class Late(Topics):
+    """A directory that takes five seconds to find out that nobody answers."""
+
+    def __init__(self, clock: ManualClock, **counts: int) -> None:
+        super().__init__(**counts)
+        self.clock, self.away, self.asked = clock, False, 0
+
+    def partitions(self, topic: str) -> tuple[Partition, ...]:
+        self.asked += 1
+        if self.away:
+            self.clock.advance(5.0)
+            raise KafkaUnreachable("away")
+        return super().partitions(topic)
+
+
+@pytest.mark.parametrize("every_s", [2.0, 30.0])
+def test_those_who_are_away_are_asked_once_for_all_topics(every_s: float) -> None:
+    clock = ManualClock()
+    late = Late(clock, a=1, b=1, c=1)
+    directory = RefreshedDirectory(late, clock, every_s=every_s)
+    group = ByIndex(Subscription(topics=("a", "b", "c")), directory, clock, 0, 1, refresh_s=every_s)
+    owner = Noted()
+    group.look(owner)
+    late.away = True
+    for asked in (4, 5):
+        clock.advance(every_s)
+        group.look(owner)
+        directory.refresh()
+        group.look(owner)
+        assert (late.asked, len(owner.has)) == (asked, 3)
+    late.away, late.counts["c"] = False, 2
+    clock.advance(every_s)
+    group.look(owner)
+    assert len(owner.has) == 4
+
+
+def test_who_has_never_had_an_answer_asks_until_there_is_one() -> None:
+    clock = ManualClock()
+    late = Late(clock, a=1)
+    late.away = True
+    directory = RefreshedDirectory(late, clock)
+    with pytest.raises(KafkaUnreachable):
+        directory.partitions("a")
+    late.away = False
+    assert len(directory.partitions("a")) == 1
+
+
+def test_an_answer_is_there_also_when_another_thread_refreshes_meanwhile() -> None:
+    directory = RefreshedDirectory(Topics(a=2), ManualClock())
+
+    class Forgets(dict[Any, float]):
+        """Another thread clears it after each look into it."""
+
+        def __contains__(self, key: object) -> bool:
+            found = super().__contains__(key)
+            self.clear()
+            return found
+
+    directory._asked_s = Forgets()
+    for _ in range(2):
+        assert len(directory.partitions("a")) == 2
+
+
+def test_what_is_refused_is_counted_and_what_failed_is_tried_again() -> None:
+    offsets = Slow(StaleGeneration("old"), KafkaUnreachable("away"))
+    offsets.go.set()
+    committer = Committer(offsets)
+    wanted = {HERE: Committed(1)}
+    assert not committer.finish(wanted, 30)
+    assert (committer.stale, committer.failed) == (1, 0)
+    assert not committer.finish(wanted, 30)
+    assert (committer.stale, committer.failed) == (1, 1)
+    assert committer.finish(wanted, 30)
+    assert (committer.stale, committer.failed, committer.commits) == (1, 1, 1)
+    committer.close()

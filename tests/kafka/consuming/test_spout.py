@@ -1,0 +1,389 @@
+"""KafkaSpout against a real broker: what it reads, what it commits, what becomes of the rest."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from sunshower import DeadLetter, OnStream, Retry
+from sunshower.dev.kafka import Kafka
+from sunshower.errors import KafkaUnreachable
+from sunshower.kafka.consuming.decoding import KafkaRecord, Received
+from sunshower.kafka.consuming.start_position import First, Since
+from sunshower.kafka.formats import Json, Text
+from sunshower.kafka.options import Guarantee, KafkaOptions
+from sunshower.kafka.partitions.ports import Partition
+from sunshower.kafka.spout import KafkaSpout
+from tests.kafka.stage import Run, Seen, running, topology
+from tests.kafka.topics import WITHIN_S, admin, fill, new_topic
+
+LETTERS = Retry(attempts=2, initial_s=0.01, dead_letters=True)
+
+
+class Order(NamedTuple):
+    id: int
+    what: str = "tea"
+
+
+def settings(kafka: Kafka, **more: Any) -> dict[str, Any]:
+    own = {name.replace("_", "."): value for name, value in more.items()}
+    return {"bootstrap.servers": kafka.bootstrap, "group.id": f"g-{uuid.uuid4().hex[:8]}", **own}
+
+
+def spout(kafka: Kafka, topic: str, base: dict[str, Any] | None = None, **more: Any) -> KafkaSpout:
+    options = more.pop("options", None) or KafkaOptions(commit_s=0.2)
+    return KafkaSpout(base or settings(kafka), topics=[topic], options=options, **more)
+
+
+def numbered(count: int, first: int = 0) -> list[bytes]:
+    return [str(number).encode() for number in range(first, first + count)]
+
+
+def values(run: Run) -> list[int]:
+    return sorted(int(record.value) for record in run.records())
+
+
+def committed(kafka: Kafka, base: dict[str, Any], topic: str, partition: int = 0) -> int:
+    """What the brokers know."""
+    with closing(Consumer({**base, "enable.auto.commit": False})) as client:  # see groups.py
+        (found,) = client.committed([TopicPartition(topic, partition)], WITHIN_S)
+    assert found.error is None
+    return found.offset
+
+
+def test_all_that_is_there_is_read_and_committed(kafka: Kafka) -> None:
+    topic, base = new_topic(kafka.bootstrap, 3), settings(kafka)
+    for partition in range(3):
+        fill(kafka.bootstrap, topic, numbered(500, partition * 500), partition)
+    with running(topology(spout(kafka, topic, base), tasks=2)) as run:
+        run.until(lambda: sum(run.contiguous().values()) == 1500)
+        assert values(run) == list(range(1500))
+        assert run.records()[0]._fields == KafkaRecord._fields
+        run.until(lambda: committed(kafka, base, topic) == 500)
+    assert [committed(kafka, base, topic, partition) for partition in range(3)] == [500] * 3
+
+
+def test_a_new_life_goes_on_at_what_is_committed_and_nothing_is_left_out(kafka: Kafka) -> None:
+    topic, base = new_topic(kafka.bootstrap), settings(kafka)
+    fill(kafka.bootstrap, topic, numbered(300))
+    refuses = Seen(lambda record: int(record.value) == 120)
+    made = topology(spout(kafka, topic, base), refuses, attempts_max=1_000_000)
+    run = Run(made)
+    run.until(lambda: committed(kafka, base, topic) == 120)
+    run.core._wired.spouts.popitem()[1].spout._consumer.close()  # it dies: nothing is said
+    with running(topology(spout(kafka, topic, base))) as again:
+        again.until(lambda: again.contiguous() == {f"{topic}[0]": 300})
+        assert values(again) == list(range(120, 300))
+
+
+def test_a_strategy_applies_to_a_deployment_and_not_to_what_is_started_again(kafka: Kafka) -> None:
+    topic, base = new_topic(kafka.bootstrap), settings(kafka)
+    fill(kafka.bootstrap, topic, numbered(10))
+    options = KafkaOptions(commit_s=0.1, first=First.EARLIEST)
+
+    def read(deployment: str, until: int) -> list[int]:
+        made = spout(kafka, topic, base, options=options, deployment=deployment)
+        with running(topology(made)) as run:
+            run.until(lambda: run.contiguous() == {f"{topic}[0]": until})
+            return values(run)
+
+    assert read("one", 10) == list(range(10))
+    fill(kafka.bootstrap, topic, numbered(5, 10))
+    assert read("one", 15) == list(range(10, 15)), "the same deployment, started again"
+    assert read("two", 15) == list(range(15)), "another deployment"
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        (First.EARLIEST, [0, 1, 2, 3]),
+        (First.UNCOMMITTED_EARLIEST, [0, 1, 2, 3]),
+        (First.LATEST, [3]),
+        (First.UNCOMMITTED_LATEST, [3]),
+        (First.STORM, [3]),
+        (First.STORM_FORCED, [0, 1, 2, 3]),
+        (Since(2_000), [1, 2, 3]),
+    ],
+)
+def test_where_a_spout_begins_that_has_committed_nothing(
+    kafka: Kafka, first: Any, expected: list[int]
+) -> None:
+    topic = new_topic(kafka.bootstrap, retention_ms="-1")  # these messages are of 1970
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for number in range(3):
+        producer.produce(topic, str(number), timestamp=1_000 + 1_000 * number)
+    assert producer.flush(30) == 0
+    made = spout(kafka, topic, options=KafkaOptions(first=first))
+    with running(topology(made)) as run:
+        run.until(run.contiguous)
+        fill(kafka.bootstrap, topic, [b"3"])
+        run.until(lambda: run.contiguous() == {f"{topic}[0]": 4})
+        assert values(run) == expected
+
+
+def test_json_becomes_records_and_what_is_none_becomes_a_dead_letter(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap)
+    lines = [b'{"id": 1}', b"no json", b'{"what": "milk"}', b'{"id": 2, "what": "x", "more": 0}']
+    fill(kafka.bootstrap, topic, lines)
+    with running(topology(spout(kafka, topic, value=Json(Order)), retry=LETTERS)) as run:
+        run.until(lambda: run.contiguous() == {f"{topic}[0]": 4})
+        assert run.records() == [Order(1), Order(2, "x")]
+        first, second = run.records("letters")
+        assert isinstance(first, DeadLetter)
+        assert first.record == {
+            "topic": topic,
+            "partition": 0,
+            "offset": 1,
+            "key": None,
+            "value": "b'no json'",
+        }
+        assert (first.exception, list(first.message_id)) == ("JSONDecodeError", [topic, 0, 1])
+        assert "without id" in second.reason
+        assert run.spout().result()["unreadable"] == 2
+
+
+def test_a_translator_sees_all_of_a_message_and_chooses_the_stream(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    headers: list[Any] = [("trace", b"7")]
+    producer.produce(topic, "a", key="left", headers=headers, timestamp=1_234)
+    producer.produce(topic, "b", key="right")
+    producer.produce(topic, "c", key="none")
+    producer.produce(topic, "d", key="broken")
+    assert producer.flush(30) == 0
+
+    def translate(message: Received) -> Any:
+        if message.key == "left":
+            return OnStream("left", message)
+        if message.key == "broken":
+            raise LookupError("no such way")
+        return None if message.key == "none" else Order(message.offset, message.value)
+
+    made = topology(
+        spout(kafka, topic, key=Text(), value=Text(), translate=translate, emits=Order),
+        retry=LETTERS,
+        streams={"left": Received},
+    )
+    with running(made) as run:
+        run.until(lambda: run.contiguous() == {f"{topic}[0]": 4})
+        assert run.records() == [Order(1, "b")]
+        (left,) = run.records("left")
+        assert left == Received(topic, 0, 0, "left", "a", 1_234, headers)
+        assert [letter.reason for letter in run.records("letters")] == ["no such way"]
+
+
+def test_fields_that_are_wanted_alone_are_plain_tuples(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap)
+    fill(kafka.bootstrap, topic, numbered(3))
+    made = spout(kafka, topic, value=Text(), fields=("offset", "value"))
+    with running(topology(made)) as run:
+        run.until(lambda: len(run.records()) == 3)
+        assert run.records() == [(0, "0"), (1, "1"), (2, "2")]
+
+
+def test_what_keeps_failing_becomes_a_dead_letter_and_stops_nobody(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap)
+    fill(kafka.bootstrap, topic, numbered(50))
+    refuses = Seen(lambda record: record.value == b"7")
+    with running(topology(spout(kafka, topic), refuses, retry=LETTERS)) as run:
+        run.until(lambda: run.contiguous() == {f"{topic}[0]": 50})
+        assert values(run) == [number for number in range(50) if number != 7]
+        (letter,) = run.records("letters")
+        assert (letter.record["offset"], letter.attempts) == (7, 2)
+
+
+@pytest.mark.parametrize("guarantee", [Guarantee.AT_MOST_ONCE, Guarantee.NONE])
+def test_what_fails_is_not_repeated_where_that_is_not_promised(
+    kafka: Kafka, guarantee: Guarantee
+) -> None:
+    topic, base = new_topic(kafka.bootstrap), settings(kafka)
+    fill(kafka.bootstrap, topic, [*numbered(20), b"x"])
+    told: list[int] = []
+
+    def early(record: KafkaRecord) -> bool:
+        if guarantee is Guarantee.AT_MOST_ONCE:
+            told.append(committed(kafka, base, topic) - record.offset)
+        return record.offset == 3
+
+    options = KafkaOptions(guarantee=guarantee, commit_s=0.1)
+    made = spout(kafka, topic, base, options=options)
+    with running(topology(made, Seen(early))) as run:
+        run.until(lambda: len(run.records()) == 20)
+        run.until(lambda: committed(kafka, base, topic) == 21)
+        assert sorted(record.offset for record in run.records()) == [
+            offset for offset in range(21) if offset != 3
+        ]
+    assert all(ahead > 0 for ahead in told), "committed before it was emitted"
+
+
+def test_of_what_has_too_much_uncommitted_no_more_is_fetched(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap, 2)
+    for partition in range(2):
+        fill(kafka.bootstrap, topic, numbered(5_000), partition)
+    stuck = [True]
+    refuses = Seen(lambda record: stuck[0] and (record.partition, record.offset) == (0, 5))
+    options = KafkaOptions(uncommitted_max=1_000, commit_s=0.1)
+    made = topology(
+        spout(kafka, topic, options=options),
+        refuses,
+        retry=Retry(attempts=1_000_000, initial_s=0.05, max_s=0.05),
+        spout_pending=300,
+    )
+    with running(made) as run:
+        run.until(lambda: run.contiguous().get(f"{topic}[1]") == 5_000)
+        standing = run.spout().standing()[Partition(topic, 0)]
+        assert standing.paused
+        assert 1_005 <= standing.emitted <= 1_305, "a batch more, at most"
+        assert (standing.contiguous, standing.holes) == (5, 1)
+        stuck[0] = False
+        run.until(lambda: run.contiguous() == dict.fromkeys((f"{topic}[0]", f"{topic}[1]"), 5_000))
+
+
+def test_new_partitions_and_new_topics_that_fit_are_read_while_it_runs(kafka: Kafka) -> None:
+    from confluent_kafka.admin import NewPartitions
+
+    topic = new_topic(kafka.bootstrap)
+    fill(kafka.bootstrap, topic, [b"old"])
+    options = KafkaOptions(refresh_s=0.5, commit_s=0.1, first=First.LATEST)
+    made = KafkaSpout(settings(kafka), pattern=f"{topic}.*", options=options)
+    with running(topology(made)) as run:
+        run.until(run.contiguous)
+        fill(kafka.bootstrap, topic, [b"0"])
+        run.until(lambda: len(run.records()) == 1)
+        client = admin(kafka.bootstrap)
+        client.create_partitions([NewPartitions(topic, 3)])[topic].result(60)
+        fill(kafka.bootstrap, topic, [b"1"], 2)
+        other = new_topic(kafka.bootstrap, name=f"{topic}-more")
+        fill(kafka.bootstrap, other, [b"2"])
+        run.until(lambda: values(run) == [0, 1, 2])
+
+
+def test_markers_of_transactions_are_settled_and_what_was_aborted_is_not_read(kafka: Kafka) -> None:
+    topic, base = new_topic(kafka.bootstrap), settings(kafka)
+    producer = Producer(
+        {"bootstrap.servers": kafka.bootstrap, "transactional.id": uuid.uuid4().hex}
+    )
+    producer.init_transactions(30)
+    for end, names in ((producer.commit_transaction, "ab"), (producer.abort_transaction, "cd")):
+        producer.begin_transaction()
+        for name in names:
+            producer.produce(topic, name)
+        producer.flush(60)
+        end(60)
+    with running(topology(spout(kafka, topic, base))) as run:
+        run.until(lambda: committed(kafka, base, topic) == 6)
+        assert [record.value for record in run.records()] == [b"a", b"b"]
+
+
+def removed(kafka: Kafka, topic: str, before: int) -> None:
+    """As retention does it."""
+    place, client = TopicPartition(topic, 0, before), admin(kafka.bootstrap)
+    client.delete_records([place])[place].result(60)
+
+
+def test_what_retention_removed_before_it_was_read_is_told_and_passed_over(kafka: Kafka) -> None:
+    topic, base = new_topic(kafka.bootstrap), settings(kafka)
+    fill(kafka.bootstrap, topic, numbered(10))
+    with running(topology(spout(kafka, topic, base))) as run:
+        run.until(lambda: committed(kafka, base, topic) == 10)
+    fill(kafka.bootstrap, topic, numbered(30, 10))
+    removed(kafka, topic, 25)
+    with running(topology(spout(kafka, topic, base), retry=LETTERS)) as run:
+        run.until(lambda: committed(kafka, base, topic) == 40)
+        assert values(run) == list(range(25, 40))
+        (letter,) = run.records("letters")
+        assert letter.record == {"topic": topic, "partition": 0, "from": 10, "to": 24}
+        assert run.spout().skipped_count == 15
+
+
+def test_what_is_too_far_behind_is_told_and_passed_over(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap)
+    fill(kafka.bootstrap, topic, numbered(100))
+    options = KafkaOptions(behind_max=30, commit_s=0.1)
+    with running(topology(spout(kafka, topic, options=options), retry=LETTERS)) as run:
+        run.until(lambda: run.contiguous() == {f"{topic}[0]": 100})
+        assert values(run) == list(range(70, 100))
+        (letter,) = run.records("letters")
+        assert (letter.record["from"], letter.record["to"]) == (0, 69)
+    with running(topology(spout(kafka, topic, options=options))) as run:
+        run.until(lambda: run.contiguous() == {f"{topic}[0]": 100})
+        (skipped,) = run.spout().result()["skipped"]
+        assert skipped[:3] == (Partition(topic, 0), 0, 70)
+
+
+def test_a_spout_without_room_is_still_heard_of_by_its_group(kafka: Kafka) -> None:
+    from sunshower.kafka.options import by_broker_group
+
+    topic = new_topic(kafka.bootstrap)
+    fill(kafka.bootstrap, topic, numbered(500))
+    base = settings(kafka, max_poll_interval_ms=6_000, session_timeout_ms=6_000)
+    held: list[Any] = [True]
+    options = KafkaOptions(sharing=by_broker_group, commit_s=0.1)
+    made = topology(
+        spout(kafka, topic, base, options=options),
+        Seen(lambda _: held[0]),
+        retry=Retry(attempts=1_000_000, initial_s=9.0, max_s=9.0, jitter=0.0),
+        spout_pending=20,
+    )
+    with running(made) as run:
+        run.until(lambda: run.contiguous() == {f"{topic}[0]": 0})
+        place = run.spout()._reading.places[Partition(topic, 0)]
+        run.go_on(8.0)
+        assert run.spout()._reading.places.get(place.partition) is place, "it was thrown out"
+        held[0] = False
+        run.until(lambda: run.contiguous() == {f"{topic}[0]": 500})
+    assert committed(kafka, base, topic) == 500
+
+
+def test_commits_of_json_tell_who_has_written_them(kafka: Kafka) -> None:
+    topic, base = new_topic(kafka.bootstrap), settings(kafka)
+    fill(kafka.bootstrap, topic, numbered(3))
+    with running(topology(spout(kafka, topic, base, deployment="d7"))) as run:
+        run.until(lambda: run.contiguous() == {f"{topic}[0]": 3})
+        kept = run.spout()._reading.committer.kept
+        run.until(lambda: kept.get(Partition(topic, 0), (0,))[0] == 3)
+        assert json.loads(kept[Partition(topic, 0)].metadata)["topologyId"] == "kafka-d7"
+
+
+def test_what_retention_removes_while_it_reads_is_told_also_when_brokers_answer_late(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(kafka.bootstrap)
+    fill(kafka.bootstrap, topic, numbered(10))
+    base = settings(kafka, queued_min_messages=1, fetch_queue_backoff_ms=10)
+    options = KafkaOptions(commit_s=0.1, uncommitted_max=5)
+    stuck = [True]
+    made = topology(
+        spout(kafka, topic, base, options=options),
+        Seen(lambda record: stuck[0] and record.offset == 0),
+        retry=Retry(attempts=1_000_000, initial_s=0.05, max_s=0.05, dead_letters=True),
+        spout_pending=5,
+    )
+    with running(made) as run:
+        run.until(lambda: run.spout() is not None and paused(run))
+        fill(kafka.bootstrap, topic, numbered(10, 10))
+        emitted = run.spout().standing()[Partition(topic, 0)].emitted
+        removed(kafka, topic, 15)
+        ask, silent = run.spout()._consumer.bounds, [True, True]
+
+        def bounds(partition: Partition) -> tuple[int, int]:
+            if silent and silent.pop():
+                raise KafkaUnreachable("nobody answers")
+            return ask(partition)
+
+        monkeypatch.setattr(run.spout()._consumer, "bounds", bounds)
+        stuck[0] = False
+        run.until(lambda: run.contiguous() == {f"{topic}[0]": 20})
+        assert not silent, "it was asked again"
+        (letter,) = run.records("letters")
+        assert (letter.record["from"], letter.record["to"]) == (emitted, 14)
+        assert values(run) == [*range(emitted), *range(15, 20)]
+
+
+def paused(run: Run) -> bool:
+    return any(one.paused for one in run.spout().standing().values())

@@ -1,0 +1,170 @@
+"""What cannot be is said at the declaration, or within ten seconds: what it is, and where."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, NamedTuple
+
+import pytest
+
+from sunshower import Retry
+from sunshower.dev.kafka import Kafka
+from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable, Unavailable, UnknownTopic
+from sunshower.kafka.consuming.start_position import First
+from sunshower.kafka.exactly_once.batch_spouts import BatchOptions
+from sunshower.kafka.formats import Avro, Json
+from sunshower.kafka.options import KafkaOptions, by_broker_group
+from sunshower.kafka.partitions.ports import Partition
+from sunshower.kafka.spout import KafkaSpout
+from sunshower.topologies.components import Context
+from tests.kafka.topics import new_topic
+
+BASE = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
+WITHIN_S = 10.0
+HERE = Context("t", "in", 1, 0, 1)
+
+
+class Sale(NamedTuple):
+    item: str
+
+
+def opened(settings: dict[str, Any], **more: Any) -> KafkaError:
+    """The error that `open` raises, within ten seconds."""
+    spout = KafkaSpout(settings, **more)
+    begun_s = time.monotonic()
+    with pytest.raises((KafkaError, ConfigError)) as caught:
+        spout.open(HERE)
+    assert time.monotonic() - begun_s < WITHIN_S
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "a subscription to nothing"),
+        ({"topics": ["a"], "pattern": "b"}, "topics and pattern: give exactly one"),
+        ({"pattern": "b", "partitions": [Partition("a", 0)]}, "pattern and partitions"),
+        ({"topics": "a"}, r"give a list: \['a'\]"),
+        ({"pattern": "a["}, r"pattern 'a\[' does not compile: unterminated character set"),
+    ],
+)
+def test_a_subscription_is_one_of_names_pattern_and_partitions(
+    given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        KafkaSpout(BASE, **given)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"group.id": "g"}, "lack 'bootstrap.servers'"),
+        ({"bootstrap.servers": "a:1"}, "lack 'group.id'"),
+        ({**BASE, "enable.auto.commit": True}, "enable.auto.commit is not to be set here"),
+        ({**BASE, "auto.offset.reset": "latest"}, "say where to begin with first="),
+        ({**BASE, "group.protocol": "consumer"}, "of the classic protocol only.*leave the setting"),
+    ],
+)
+def test_settings_that_contradict_the_spout_are_refused(
+    settings: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        KafkaSpout(settings, topics=["a"])
+
+
+@pytest.mark.parametrize("fields", [("colour",), "value"])
+def test_fields_that_no_message_has_are_refused(fields: Any) -> None:
+    with pytest.raises(ConfigError, match="a message has topic, partition, offset"):
+        KafkaSpout(BASE, topics=["a"], fields=fields)
+
+
+@pytest.mark.parametrize("wrong", [{"value": Json}, {"key": Sale}, {"value": "json"}])
+def test_what_is_no_format_is_refused(wrong: dict[str, Any]) -> None:
+    part, given = next(iter(wrong.items()))
+    told = getattr(given, "__name__", "'json'")
+    with pytest.raises(ConfigError, match=rf"{part}={told} is no format; give one such as {part}="):
+        KafkaSpout(BASE, topics=["a"], **wrong)
+
+
+def test_a_client_that_is_missing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    error = opened(BASE, topics=["a"])
+    assert "make setup EXTRAS=kafka" in str(error)
+    assert not isinstance(error, Unavailable)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"commit_s": 0}, {"uncommitted_max": 0}, {"behind_max": -1}, {"behind_max": "9"}),
+        *({"guarantee": "at least once"}, {"first": "earliest"}, {"first": First}),
+        *({"refetch": 1}, {"directory": "zk:2181"}, {"sharing": None}, {"offsets": "counts.db"}),
+    ],
+    ids=str,
+)
+def test_options_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"KafkaOptions: {next(iter(wrong))} is"):
+        KafkaOptions(**wrong)
+
+
+def test_a_guarantee_that_is_no_guarantee_says_what_to_write() -> None:
+    """It was taken for Guarantee.NONE, and nothing that failed came again."""
+    with pytest.raises(ConfigError, match=r"'at least once'; give Guarantee\.AT_LEAST_ONCE"):
+        KafkaOptions(guarantee="at least once")  # type: ignore[arg-type]
+    with pytest.raises(
+        ConfigError, match=r"'earliest'; give one of First, such as First\.EARLIEST"
+    ):
+        BatchOptions(first="earliest")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"options is \{'first'.*; give KafkaOptions\("):
+        KafkaSpout(BASE, topics=["a"], options={"first": "earliest"})  # type: ignore[arg-type]
+
+
+def test_dead_letters_are_for_what_is_replayed() -> None:
+    from sunshower import Topology
+    from sunshower.errors import TopologyError
+    from sunshower.kafka.options import Guarantee
+
+    spout = KafkaSpout(BASE, topics=["a"], options=KafkaOptions(guarantee=Guarantee.AT_MOST_ONCE))
+    with pytest.raises(TopologyError, match="replay = False"):
+        Topology("t").spout("in", spout, retry=Retry(dead_letters=True))
+
+
+def test_an_address_where_nobody_answers() -> None:
+    error = opened(BASE, topics=["a"])
+    assert isinstance(error, KafkaUnreachable)
+    assert "127.0.0.1:1" in str(error)
+
+
+def test_a_setting_that_the_client_does_not_know(kafka: Kafka) -> None:
+    settings = {**BASE, "bootstrap.servers": kafka.bootstrap, "fetch.wait": 3}
+    error = opened(settings, topics=["a"])
+    assert str(error).endswith('no client of Kafka: No such configuration property: "fetch.wait"')
+
+
+def test_avro_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka.schema_registry", None)
+    error = opened(BASE, topics=["a"], value=Avro({"url": "http://127.0.0.1:1"}))
+    assert "pip install 'confluent-kafka[avro,schemaregistry]'" in str(error)
+
+
+def test_a_topic_that_is_not_there(kafka: Kafka) -> None:
+    error = opened({**BASE, "bootstrap.servers": kafka.bootstrap}, topics=["no-such-topic"])
+    assert isinstance(error, UnknownTopic)
+    assert "topic 'no-such-topic'" in str(error)
+
+
+def test_a_partition_that_is_not_there(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap, 2)
+    settings = {**BASE, "bootstrap.servers": kafka.bootstrap}
+    error = opened(settings, partitions=[Partition(topic, 1), Partition(topic, 2)])
+    assert isinstance(error, UnknownTopic)
+    assert f"no partition {topic}[2]; topic '{topic}' has 2" in str(error)
+
+
+def test_partitions_by_name_are_not_for_groups(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap)
+    settings = {**BASE, "bootstrap.servers": kafka.bootstrap}
+    options = KafkaOptions(sharing=by_broker_group)
+    error = opened(settings, partitions=[Partition(topic, 0)], options=options)
+    assert "a group shares whole topics" in str(error)

@@ -1,0 +1,193 @@
+"""Spouts that share partitions by the brokers' group: who joins, who leaves, and stale commits."""
+
+from __future__ import annotations
+
+import uuid
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from sunshower import Retry
+from sunshower.dev.kafka import Kafka
+from sunshower.errors import KafkaUnreachable, StaleGeneration
+from sunshower.kafka.consuming.background_commits import Wanted
+from sunshower.kafka.consuming.consumer import Consumer
+from sunshower.kafka.consuming.start_position import First
+from sunshower.kafka.options import KafkaOptions, by_broker_group
+from sunshower.kafka.partitions.broker_offsets import KafkaOffsets
+from sunshower.kafka.partitions.ports import Committed, Partition
+from sunshower.kafka.spout import KafkaSpout
+from tests.kafka.stage import Run, Seen, running, topology
+from tests.kafka.topics import fill, new_topic
+
+STRATEGIES = ("range", "roundrobin", "cooperative-sticky")
+
+
+def settings(kafka: Kafka, strategy: str = "range") -> dict[str, Any]:
+    return {
+        "bootstrap.servers": kafka.bootstrap,
+        "group.id": f"g-{uuid.uuid4().hex[:8]}",
+        "partition.assignment.strategy": strategy,
+        "session.timeout.ms": 6_000,
+        "heartbeat.interval.ms": 500,
+    }
+
+
+def member(topic: str, base: dict[str, Any]) -> KafkaSpout:
+    options = KafkaOptions(sharing=by_broker_group, commit_s=0.1)
+    return KafkaSpout(base, topics=[topic], options=options)
+
+
+def held(run: Run) -> int:
+    return len(run.contiguous())
+
+
+def numbers(*runs: Run) -> list[int]:
+    return sorted(int(record.value) for run in runs for record in run.records())
+
+
+def both(first: Run, second: Run, until: Any) -> None:
+    """Work with both, turn by turn."""
+
+    def happened() -> bool:
+        second.core.step()
+        return bool(until())
+
+    first.until(happened)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_who_joins_gets_a_share_and_who_leaves_gives_it_back(kafka: Kafka, strategy: str) -> None:
+    topic, base = new_topic(kafka.bootstrap, 4), settings(kafka, strategy)
+    for partition in range(4):
+        fill(kafka.bootstrap, topic, [b"%d" % n for n in range(partition, 400, 4)], partition)
+    with running(topology(member(topic, base))) as first:
+        first.until(lambda: held(first) == 4 and len(first.records()) >= 100)
+        with running(topology(member(topic, base))) as second:
+            both(first, second, lambda: held(first) == 2 and held(second) == 2)
+            for partition in range(4):
+                values = [b"%d" % n for n in range(400 + partition, 800, 4)]
+                fill(kafka.bootstrap, topic, values, partition)
+            both(
+                first,
+                second,
+                lambda: sum((first.contiguous() | second.contiguous()).values()) == 800,
+            )
+            assert second.records(), "it has read its share"
+            seen = numbers(first, second)
+            assert set(seen) == set(range(800)), "nothing is lost"
+            second_read = second.records()
+        first.until(lambda: held(first) == 4)
+        fill(kafka.bootstrap, topic, [b"800"], 3)
+        first.until(lambda: 800 in numbers(first))
+        assert {int(r.value) for r in second_read} <= set(range(800))
+
+
+def test_a_commit_of_partitions_that_have_changed_hands_is_refused(kafka: Kafka) -> None:
+    topic, base = new_topic(kafka.bootstrap), settings(kafka)
+    fill(kafka.bootstrap, topic, [b"0"])
+    with running(topology(member(topic, base))) as run:
+        run.until(lambda: run.contiguous() == {f"{topic}[0]": 1})
+        stranger = Consumer(base)
+        try:
+            with pytest.raises(StaleGeneration, match="nothing is committed"):
+                KafkaOffsets(stranger).write({Partition(topic, 0): Committed(0)})
+        finally:
+            stranger.close()
+
+
+def test_a_stale_commit_is_counted_and_ends_nothing(kafka: Kafka) -> None:
+    topic, base = new_topic(kafka.bootstrap), settings(kafka)
+    fill(kafka.bootstrap, topic, [b"0"])
+    with running(topology(member(topic, base))) as run:
+        run.until(lambda: run.contiguous() == {f"{topic}[0]": 1})
+        offsets, stale = run.spout()._reading.committer._offsets, [StaleGeneration("an older one")]
+        soon = offsets.write_soon
+
+        def refused(wanted: Wanted) -> Future[None] | None:
+            if not stale:
+                return soon(wanted)
+            written: Future[None] = Future()
+            written.set_exception(stale.pop())
+            return written
+
+        offsets.write_soon = refused
+        fill(kafka.bootstrap, topic, [b"1"])
+        run.until(lambda: run.spout().result()["stale commits"] == 1)
+        before = run.spout().result()["commits"]
+        run.until(lambda: run.spout().result()["commits"] > before)
+        assert not run.errors()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_member_that_cannot_begin_joins_again(
+    kafka: Kafka, strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, base = new_topic(kafka.bootstrap, 2), settings(kafka, strategy)
+    for partition in range(2):
+        fill(kafka.bootstrap, topic, [b"%d" % partition], partition)
+    fails, read = [True, True], KafkaOffsets.read
+
+    def fails_twice(self: KafkaOffsets, partitions: Any) -> Any:
+        if partitions and fails and fails.pop():
+            raise KafkaUnreachable("nobody answers")
+        return read(self, partitions)
+
+    monkeypatch.setattr(KafkaOffsets, "read", fails_twice)
+    with running(topology(member(topic, base), task_errors_max=6)) as run:
+        run.until(lambda: numbers(run) == [0, 1])
+        run.until(lambda: sum(run.contiguous().values()) == 2)
+        assert "nobody answers" in run.errors()[0]
+        assert not fails
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_member_that_begins_at_the_end_commits_it_at_once(kafka: Kafka, strategy: str) -> None:
+    topic, base = new_topic(kafka.bootstrap), settings(kafka, strategy)
+    fill(kafka.bootstrap, topic, [b"0", b"1", b"2"])
+    options = KafkaOptions(sharing=by_broker_group, commit_s=3600.0, first=First.LATEST)
+    spout = KafkaSpout(base, topics=[topic], options=options)
+    with running(topology(spout)) as run:
+        run.until(lambda: held(run) == 1)
+        here = Partition(topic, 0)
+        assert run.spout()._offsets.read([here])[here].offset == 3
+        assert run.spout().result()["failed commits"] == 0
+        fill(kafka.bootstrap, topic, [b"3"])
+        run.until(lambda: numbers(run) == [3])
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_group_reads_all_topics_that_fit_a_pattern_also_new_ones(
+    kafka: Kafka, strategy: str
+) -> None:
+    name = f"p-{uuid.uuid4().hex[:8]}"
+    for topic in (f"{name}-1", f"{name}-x"):
+        new_topic(kafka.bootstrap, name=topic)
+        fill(kafka.bootstrap, topic, [b"1"])
+    options = KafkaOptions(sharing=by_broker_group, refresh_s=0.5)
+    spout = KafkaSpout(settings(kafka, strategy), pattern=name + r"-\d", options=options)
+    with running(topology(spout)) as run:
+        run.until(lambda: numbers(run) == [1])
+        new_topic(kafka.bootstrap, name=f"{name}-2")
+        fill(kafka.bootstrap, f"{name}-2", [b"2"])
+        run.until(lambda: numbers(run) == [1, 2])
+        assert not run.errors()
+
+
+def test_what_waits_of_partitions_that_go_is_read_by_who_gets_them(kafka: Kafka) -> None:
+    topic, base = new_topic(kafka.bootstrap, 2), settings(kafka, "cooperative-sticky")
+    for partition in range(2):
+        values = [b"%d" % n for n in range(partition, 200, 2)]
+        fill(kafka.bootstrap, topic, values, partition)
+    stuck = [True]
+    bolt = Seen(lambda _: stuck[0])
+    retry = Retry(attempts=1_000_000, initial_s=0.3, max_s=0.3)
+    made = topology(member(topic, base), bolt, retry=retry, spout_pending=4)
+    with running(made) as first:
+        first.until(lambda: held(first) == 2 and len(first.spout()._reading.ahead) >= 3)
+        with running(topology(member(topic, base))) as second:
+            both(first, second, lambda: len(second.records()) == 100)
+            stuck[0] = False
+            both(first, second, lambda: len(first.records()) >= 100)
+            assert numbers(first, second) == list(range(200))

@@ -1,0 +1,284 @@
+"""Each key counts once: in memory, over restarts with a store, and at the end of a Kafka topic."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sunshower import Bolt, Context
+from sunshower.dev.kafka import Kafka
+from sunshower.errors import ConfigError, StoreError, StoreUnreachable, TopologyError, UnknownField
+from sunshower.kafka.exactly_once.deduplicate import Deduplicated, deduplicate
+from sunshower.kafka.exactly_once.key_cache import Seen
+from sunshower.kafka.producing.sole_writer import SoleWriterBolt
+from sunshower.records import Schema
+from sunshower.state.memory_tree import MemoryForest, MemoryTree
+from sunshower.state.sqlite_tree import SqliteTree
+from sunshower.state.tree import Node
+from sunshower.topologies.timing import tick_of
+from tests.kafka.producing.test_bolt import Driven, paused
+from tests.kafka.topics import new_topic, read_all, values_of
+
+
+class Sale(NamedTuple):
+    id: int
+    item: str
+
+
+class Count(Bolt[Sale, None]):
+    def prepare(self, context: Context) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def process(self, record: Sale) -> None:
+        self.counts[record.item] += 1
+
+    def snapshot(self) -> Counter[str]:
+        return self.counts
+
+    def restore(self, state: Counter[str]) -> None:
+        self.counts = Counter(state)
+
+    def result(self) -> Counter[str]:
+        return self.counts
+
+
+CONTEXT = Context("shop", "count", 1, 0, 1)
+
+
+def open_one(tree: Callable[[], Any] | None = None, memory: int = 1000) -> Deduplicated:
+    found = deduplicate("id", Count(), memory=memory, tree=tree)
+    found.prepare(CONTEXT)
+    return found
+
+
+def feed(bolt: Deduplicated, *sales: Sale) -> None:
+    for sale in sales:
+        bolt.process(sale)
+    bolt.flush()
+
+
+# ---- the memory ---------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 5), st.lists(st.lists(st.integers(0, 9)), max_size=20))
+def test_memory_holds_the_newest_keys_and_no_more(room: int, batches: list[list[int]]) -> None:
+    seen = Seen(room)
+    for batch in batches:
+        seen.add(batch)
+    newest = list(dict.fromkeys(reversed([key for batch in batches for key in batch])))[:room]
+    assert seen.keys() == newest[::-1]
+    assert len(seen) <= room
+    assert all(key in seen for key in newest)
+
+
+def test_a_memory_for_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match="at least 1"):
+        deduplicate("id", Count(), memory=0)
+
+
+# ---- in front of a bolt -------------------------------------------------------------------------
+
+
+def test_repeats_are_dropped_within_a_batch_and_later() -> None:
+    bolt = open_one()
+    feed(bolt, Sale(1, "tea"), Sale(1, "tea"), Sale(2, "tea"))
+    feed(bolt, Sale(2, "tea"), Sale(3, "milk"))
+    assert bolt.result() == {"tea": 2, "milk": 1}
+    assert bolt.figures() == {"repeats": 2}
+
+
+def test_what_was_forgotten_counts_again() -> None:
+    bolt = open_one(memory=2)
+    for id in (1, 2, 3, 1):
+        feed(bolt, Sale(id, "tea"))
+    assert bolt.result() == {"tea": 4}
+
+
+class Choosy(Count):
+    def process(self, record: Sale) -> None:
+        if record.item == "poison":
+            raise ValueError(record)
+        super().process(record)
+
+
+def test_a_record_that_raised_is_no_repeat_when_it_comes_again() -> None:
+    bolt = deduplicate("id", choosy := Choosy())
+    bolt.prepare(CONTEXT)
+    with pytest.raises(ValueError, match="poison"):
+        bolt.process(Sale(1, "poison"))
+    feed(bolt, Sale(1, "tea"))
+    assert choosy.counts == {"tea": 1}
+
+
+def test_it_takes_along_its_keys_where_it_goes() -> None:
+    bolt = open_one()
+    feed(bolt, Sale(1, "tea"))
+    elsewhere = open_one()
+    elsewhere.restore(bolt.snapshot())
+    feed(elsewhere, Sale(1, "tea"), Sale(2, "tea"))
+    assert elsewhere.result() == {"tea": 2}
+
+
+def test_only_a_bolt_that_keeps_its_results_is_taken() -> None:
+    class Forgetful(Bolt[Sale, None]):
+        def process(self, record: Sale) -> None: ...
+
+    with pytest.raises(TopologyError, match="has no snapshot"):
+        deduplicate("id", Forgetful())
+    with pytest.raises(UnknownField, match="price"):
+        deduplicate("price", Count()).check_input(Schema.of(Sale))
+
+
+# ---- over deaths --------------------------------------------------------------------------------
+
+
+def test_each_key_counts_once_whoever_dies_and_whenever(tmp_path: Path) -> None:
+    """Batches are stored or not, a death comes before or after: what was not acked comes again."""
+    dice = random.Random(7)
+    sales = [Sale(number, f"item {number % 5}") for number in range(200)]
+    left = list(sales)
+    bolt = open_one(lambda: SqliteTree(tmp_path / "store"))
+    while left:
+        batch = [dice.choice(left[:20]) for _ in range(5)]
+        for sale in batch:
+            bolt.process(sale)
+        fate = dice.random()
+        if fate > 0.2:  # else it dies with what is not stored
+            bolt.flush()
+        if fate > 0.4:  # else it dies before anybody hears that it is done
+            left = [sale for sale in left if sale not in batch]
+            continue
+        bolt.cleanup()
+        bolt = open_one(lambda: SqliteTree(tmp_path / "store"))
+    assert bolt.result() == {f"item {number}": 40 for number in range(5)}
+    bolt.cleanup()
+
+
+def test_a_process_that_was_taken_for_dead_counts_nothing_twice() -> None:
+    forest = MemoryForest()
+    former, successor = (open_one(lambda: MemoryTree(forest)) for _ in range(2))
+    feed(former, Sale(1, "tea"))
+    with pytest.raises(StoreError):
+        feed(successor, Sale(1, "tea"))  # its batch fails, and comes again
+    feed(successor, Sale(1, "tea"), Sale(2, "tea"))
+    with pytest.raises(StoreError):
+        feed(former, Sale(2, "tea"))
+    feed(former, Sale(2, "tea"))
+    assert former.result() == {"tea": 2}
+
+
+class Flaky(MemoryTree):
+    """A store that cannot be reached for a while."""
+
+    away = False
+
+    def get(self, path: str) -> Node | None:
+        self._reach()
+        return super().get(path)
+
+    def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False) -> None:
+        self._reach()
+        super().create(path, value, ephemeral=ephemeral)
+
+    def set(self, path: str, value: bytes, version: int | None = None) -> int:
+        self._reach()
+        return super().set(path, value, version)
+
+    def _reach(self) -> None:
+        if self.away:
+            raise StoreUnreachable("nobody answers")
+
+
+@pytest.mark.parametrize("before", [(), (Sale(0, "tea"),)])
+def test_a_store_out_of_reach_makes_nothing_count_twice(before: tuple[Sale, ...]) -> None:
+    store = Flaky(MemoryForest())
+    bolt = open_one(lambda: store)
+    feed(bolt, *before)
+    store.away = True
+    with pytest.raises(StoreUnreachable):
+        feed(bolt, Sale(1, "tea"))
+    for _ in range(2):  # it comes again too early
+        with pytest.raises(StoreUnreachable):
+            bolt.process(Sale(1, "tea"))
+        with pytest.raises(StoreUnreachable):
+            bolt.flush()
+    store.away = False
+    feed(bolt, Sale(1, "tea"), Sale(2, "tea"))
+    feed(bolt, Sale(1, "tea"))
+    assert bolt.result() == {"tea": 2 + len(before)}
+
+
+class Clearing(Count):
+    tick_s = 0.25
+
+    def tick(self) -> None:
+        self.counts.clear()
+
+
+def test_a_tick_reaches_the_bolt() -> None:
+    bolt = deduplicate("id", Clearing())
+    assert tick_of(bolt, None, "here") == 0.25
+    bolt.prepare(CONTEXT)
+    feed(bolt, Sale(1, "tea"))
+    bolt.tick()
+    feed(bolt, Sale(1, "tea"), Sale(2, "milk"))
+    assert bolt.result() == {"milk": 1}
+    assert tick_of(deduplicate("id", Count()), None, "here") is None
+
+
+def test_a_tick_goes_on_with_nothing_of_a_batch_that_failed() -> None:
+    store = Flaky(MemoryForest())
+    bolt = deduplicate("id", Clearing(), tree=lambda: store)
+    bolt.prepare(CONTEXT)
+    store.away = True
+    with pytest.raises(StoreUnreachable):
+        feed(bolt, Sale(1, "tea"))
+    with pytest.raises(StoreUnreachable):
+        bolt.tick()
+    store.away = False
+    bolt.tick()
+    feed(bolt, Sale(1, "tea"))
+    assert bolt.result() == {"tea": 1}
+
+
+# ---- at the end of a topic ----------------------------------------------------------------------
+
+
+def sole_writer(kafka: Kafka, topic: str, **settings: Any) -> SoleWriterBolt:
+    base = {"bootstrap.servers": kafka.bootstrap}
+    return SoleWriterBolt(base | settings, topic, id="id", value="item", memory=50)
+
+
+def test_what_arrived_before_a_death_is_not_sent_again(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap, 2)
+    sales = [Sale(number, f"{number:03}") for number in range(30)]
+    before = Driven(sole_writer(kafka, topic))
+    before.take(*sales[:20])
+    before.bolt._producer.flush(60)  # they have arrived, and nobody has heard of it: it dies
+    after = Driven(sole_writer(kafka, topic))
+    after.take(*sales)
+    after.until(lambda hands: len(hands.acked) == 30)
+    assert values_of(kafka.bootstrap, topic) == [sale.item for sale in sales]
+    assert after.bolt.figures()["repeats"] == 20
+    ids = {dict(m.headers() or ())["id"] for m in read_all(kafka.bootstrap, topic)}
+    assert ids == {str(number).encode() for number in range(30)}
+
+
+def test_a_repeat_of_what_is_on_its_way_fares_as_that(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap)
+    driven = Driven(sole_writer(kafka, topic, **{"message.timeout.ms": 1000, "linger.ms": 0}))
+    with paused(kafka):
+        driven.take(Sale(1, "tea"), Sale(1, "tea"))
+        assert driven.hands.acked == []
+        driven.until(lambda hands: len(hands.failed) == 2)
+    driven.take(Sale(1, "tea"))  # it has failed, so it is none
+    driven.until(lambda hands: hands.acked)
+    driven.take(Sale(1, "tea"))
+    assert driven.hands.acked == [Sale(1, "tea")] * 2

@@ -1,0 +1,275 @@
+"""Exactly once by offsets in the results' transaction: whatever is repeated, and whoever dies."""
+
+from __future__ import annotations
+
+import pickle
+import sqlite3
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sunshower import Topology
+from sunshower.dev.kafka import Kafka
+from sunshower.errors import BadOffset, StoreError, UnknownField, WrongVersion
+from sunshower.kafka.consuming.offset_intervals import Intervals
+from sunshower.kafka.exactly_once.offsets_with_results import OffsetsWithResults, ResultsBolt
+from sunshower.kafka.options import KafkaOptions
+from sunshower.kafka.partitions.ports import Committed, Offsets, Partition
+from sunshower.kafka.spout import KafkaSpout
+from sunshower.records import Schema
+from sunshower.topologies.components import Context
+from tests.kafka.fakes import Desk, message
+from tests.kafka.stage import running
+from tests.kafka.topics import fill, new_topic
+
+TABLE = "CREATE TABLE IF NOT EXISTS counts (word TEXT PRIMARY KEY, number INTEGER)"
+CONTEXT = Context("words", "results", 1, 0, 1)
+POST: Any = None  # it asks nothing of it
+
+
+class Line(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    word: str
+
+
+def line(offset: int, partition: int = 0) -> Line:
+    return Line("a", partition, offset, f"word {offset % 3}")
+
+
+def count(db: sqlite3.Connection, lines: Sequence[Line]) -> None:
+    if any(line.word == "bad" for line in lines):
+        raise ValueError("bad word")
+    db.executemany(
+        "INSERT INTO counts VALUES (?, 1) ON CONFLICT DO UPDATE SET number = number + 1",
+        [(line.word,) for line in lines],
+    )
+
+
+def opened(kept: OffsetsWithResults) -> ResultsBolt:
+    """The bolt, as it is in a worker."""
+    bolt = kept.bolt(count, TABLE)
+    bolt.check_input(Schema.of(Line))
+    found: ResultsBolt = pickle.loads(pickle.dumps(bolt))
+    found.prepare(CONTEXT)
+    return found
+
+
+def batch(bolt: ResultsBolt, *lines: Line) -> None:
+    for one in lines:
+        bolt.process(one)
+    bolt.flush()
+
+
+def count_values(db: sqlite3.Connection, records: Sequence[Any]) -> None:
+    """Of plain tuples: topic, partition, offset, value."""
+    count(db, [Line(*record[:3], record[3].decode()) for record in records])
+
+
+def counts(kept: OffsetsWithResults) -> dict[str, int]:
+    with sqlite3.connect(kept.file) as db:
+        return dict(db.execute("SELECT word, number FROM counts"))
+
+
+def offsets_of(kept: OffsetsWithResults) -> Offsets:
+    return kept(POST)
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> OffsetsWithResults:
+    return OffsetsWithResults(tmp_path / "counts.db", "words")
+
+
+def test_a_message_that_is_repeated_counts_once(kept: OffsetsWithResults) -> None:
+    bolt = opened(kept)
+    batch(bolt, line(0), line(1), line(1), line(5))
+    batch(bolt, line(1), line(2))
+    batch(opened(kept), line(5), line(0), line(0, partition=1))
+    assert counts(kept) == {"word 0": 2, "word 1": 1, "word 2": 2}
+    assert bolt.figures() == {"repeats": 2}
+
+
+def test_who_dies_before_the_transaction_has_counted_nothing(kept: OffsetsWithResults) -> None:
+    dead = opened(kept)
+    dead.process(line(0))
+    batch(opened(kept), line(0), line(1))
+    assert counts(kept) == {"word 0": 1, "word 1": 1}
+
+
+def test_who_was_thought_dead_writes_nothing(kept: OffsetsWithResults) -> None:
+    late = opened(kept)
+    late.process(line(0))
+    batch(opened(kept), line(0))
+    with pytest.raises(WrongVersion, match="another task has written results"):
+        late.flush()
+    assert counts(kept) == {"word 0": 1}
+    batch(late, line(0), line(1))  # it has read again what is there
+    assert counts(kept) == {"word 0": 1, "word 1": 1}
+
+
+def test_results_that_cannot_be_written_leave_no_offset(kept: OffsetsWithResults) -> None:
+    bolt = opened(kept)
+    with pytest.raises(ValueError, match="bad word"):
+        batch(bolt, line(0), Line("a", 0, 1, "bad"))
+    assert counts(kept) == {}
+    batch(bolt, line(0))
+    assert counts(kept) == {"word 0": 1}
+
+
+def test_a_reader_begins_where_the_results_end(kept: OffsetsWithResults) -> None:
+    offsets = offsets_of(kept)
+    first, other = Partition("a", 0), Partition("a", 1)
+    assert offsets.read([first, other]) == {}
+    batch(opened(kept), *map(line, [0, 1, 2, 4, 7]))
+    assert offsets.read([first, other]) == {}  # nobody has said that it began at 0
+    offsets.write({first: Committed(1)})
+    assert offsets.read([first, other]) == {first: Committed(3)}
+    offsets.write({first: Committed(5)})
+    assert offsets.read([first]) == {first: Committed(5)}
+
+
+def test_what_is_settled_is_forgotten_one_by_one(kept: OffsetsWithResults) -> None:
+    bolt, offsets = opened(kept), offsets_of(kept)
+    for start in range(0, 1000, 10):  # as where a transaction's marker takes each tenth offset
+        batch(bolt, *map(line, range(start, start + 9)))
+        offsets.write({Partition("a", 0): Committed(start + 10)})
+    with sqlite3.connect(kept.file) as db:
+        assert db.execute("SELECT settled, done FROM sunshower_offsets").fetchall() == [
+            (1000, "[[980, 989], [990, 999]]")
+        ]
+    batch(bolt, line(3), line(995))
+    assert sum(counts(kept).values()) == 900
+
+
+def test_a_topic_that_was_made_anew_is_told(kept: OffsetsWithResults) -> None:
+    offsets = offsets_of(kept)
+    offsets.write({Partition("a", 0): Committed(500)})
+    with pytest.raises(BadOffset, match=r"a\[0\] is read from 0, and all below 500 was done"):
+        offsets.write({Partition("a", 0): Committed(0)})
+
+
+def test_records_that_do_not_say_their_message_are_refused(kept: OffsetsWithResults) -> None:
+    with pytest.raises(UnknownField, match="offset"):
+        kept.bolt(count).check_input(Schema(("topic", "partition", "value")))
+
+
+def test_a_file_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no database, but a long text " * 100)
+    with pytest.raises(StoreError, match="file is not a database"):
+        opened(OffsetsWithResults(tmp_path / "file", "words"))
+
+
+def test_a_kafka_spout_goes_on_where_the_results_end(
+    kept: OffsetsWithResults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def life() -> tuple[Desk, list[tuple[int, int]]]:
+        desk = Desk(monkeypatch, (0, 100), kept=offsets_of(kept))
+        desk.open()
+        desk.client.waiting = [
+            message(at) for at in range(desk.client.reads[Partition("a", 0)], 10)
+        ]
+        return desk, desk.poll()
+
+    desk, emitted = life()
+    assert [offset for _, offset in emitted] == [*range(10)]
+    batch(opened(kept), *map(line, range(6)))
+    desk.spout.close()  # it has heard of no ack
+    assert [offset for _, offset in life()[1]] == [6, 7, 8, 9]
+
+
+def test_each_message_counts_once_whatever_happens(tmp_path: Path) -> None:
+    for seed in range(15):
+        random = Random(seed)
+        kept = OffsetsWithResults(tmp_path / f"{seed}.db", "words")
+        offsets, bolts = offsets_of(kept), [opened(kept), opened(kept)]
+        open_ones = [line(offset, number) for offset in range(20) for number in range(2)]
+        wanted = dict.fromkeys((f"word {n}" for n in range(3)), 0)
+        for one in open_ones:
+            wanted[one.word] += 1
+        acked: dict[int, set[int]] = {0: set(), 1: set()}
+        while open_ones:
+            some = random.sample(open_ones, min(len(open_ones), random.randrange(1, 8)))
+            bolt = random.choice(bolts)
+            try:
+                for one in some:
+                    bolt.process(one)
+                if random.random() < 0.2:  # dies before, or is late
+                    bolts[bolts.index(bolt)] = opened(kept)
+                    bolts = [*bolts[:2], bolt][: random.choice([2, 3])]
+                    continue
+                bolt.flush()
+            except StoreError:
+                continue
+            if random.random() < 0.7:  # else all acks are lost
+                open_ones = [one for one in open_ones if one not in some]
+                for one in some:
+                    acked[one.partition].add(one.offset)
+                for number, done in acked.items():
+                    settled = Intervals().with_all(done).after(0)
+                    offsets.write({Partition("a", number): Committed(settled)})
+        assert counts(kept) == wanted, f"seed {seed}"
+
+
+def test_on_kafka_each_message_counts_once_over_lives(
+    kept: OffsetsWithResults, kafka: Kafka
+) -> None:
+    """A process dies, and goes on for a moment when it has a successor."""
+    topic = new_topic(kafka.bootstrap, partitions=2)
+    wanted = Counter({f"word {number % 7}": 0 for number in range(7)})
+
+    def write(numbers: range) -> None:
+        values = [f"word {number % 7}".encode() for number in numbers]
+        for partition in range(2):
+            fill(kafka.bootstrap, topic, values, partition)
+            wanted.update(value.decode() for value in values)
+
+    def declared() -> Topology:
+        spout = KafkaSpout(
+            {"bootstrap.servers": kafka.bootstrap, "group.id": topic},
+            topics=[topic],
+            fields=("topic", "partition", "offset", "value"),
+            options=KafkaOptions(offsets=kept, commit_s=0.05),
+        )
+        made = Topology("kafka", workers=1)
+        lines = made.spout("in", spout).fields("topic", "partition")
+        lines.bolt("results", kept.bolt(count_values, TABLE), parallelism=2)
+        return made
+
+    def done() -> int:
+        return sum(counts(kept).values()) if kept.file.exists() else 0  # type: ignore[union-attr]
+
+    write(range(2_000))
+    with running(declared()) as dead:
+        dead.until(lambda: done() > 500)
+        with running(declared()) as successor:
+            write(range(2_000, 2_500))
+            successor.until(lambda: done() > 3_000)
+            dead.go_on(0.3)
+            successor.until(lambda: done() >= wanted.total())
+            successor.go_on(0.2)
+            dead.go_on(0.2)
+    assert counts(kept) == wanted
+
+
+@given(st.lists(st.sets(st.integers(0, 40))), st.integers(0, 40))
+def test_intervals_are_a_set(batches: list[set[int]], below: int) -> None:
+    model: set[int] = set()
+    intervals = Intervals()
+    for some in batches:
+        intervals, model = intervals.with_all(some), model | some
+        assert {number for number in range(42) if number in intervals} == model
+        assert all(end < first for (_, end), (first, _) in pairwise(intervals.pairs))
+    left = intervals.from_on(below)
+    assert {number for number in range(42) if number in left} == {n for n in model if n >= below}
+    after = below
+    while after in model:
+        after += 1
+    assert intervals.after(below) == after

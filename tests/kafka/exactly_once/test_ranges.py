@@ -1,0 +1,68 @@
+"""Ranges of a real Kafka: what transactions have committed, and what is gone."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+
+from sunshower.clock import SystemClock
+from sunshower.dev.kafka import Kafka
+from sunshower.errors import IncompleteBatch
+from sunshower.kafka.exactly_once.batch_spouts import BatchOptions
+from sunshower.kafka.exactly_once.offset_ranges import KafkaRanges
+from sunshower.trident.spouts.bounds import Bounds
+from tests.kafka.topics import admin, fill, new_topic
+from tests.trident.rigs.emitting import Drive
+
+
+@contextmanager
+def driven(kafka: Kafka, topic: str, **options: Any) -> Iterator[Drive]:
+    settings = {"bootstrap.servers": kafka.bootstrap, "group.id": uuid.uuid4().hex}
+    chosen = BatchOptions(bounds=Bounds(records=20, seconds=0.3), **options)
+    drive = Drive(KafkaRanges(settings, topics=[topic], options=chosen), clock=SystemClock())
+    try:
+        yield drive
+    finally:
+        drive.close()
+
+
+def settled(drive: Drive) -> list[Any]:
+    """The rows of the first batch that has some: a new broker has no coordinator for a while."""
+    return next(rows for txid in range(1, 100) if (rows := drive.batch(txid)))
+
+
+def test_a_range_ends_before_what_no_transaction_has_committed(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap)
+    fill(kafka.bootstrap, topic, [b"1", b"2"])
+    name = uuid.uuid4().hex
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"3")
+    assert producer.flush(60) == 0
+    fill(kafka.bootstrap, topic, [b"4"])
+    with driven(kafka, topic) as drive:
+        assert settled(drive) == [(topic, 0, 0, 2)]
+        producer.commit_transaction(60)
+        txid = max(drive.metadata)
+        later = next(rows for one in range(txid + 1, txid + 100) if (rows := drive.batch(one)))
+        assert later == [(topic, 0, 2, 5)], "with the mark of the commit"
+
+
+def test_a_range_that_retention_has_removed_is_an_incomplete_batch(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap)
+    fill(kafka.bootstrap, topic, [b"x"] * 30)
+    with driven(kafka, topic) as drive:
+        assert settled(drive) == [(topic, 0, 0, 20)]
+        txid = max(drive.metadata)
+        drive.restart()
+        assert drive.emit(txid, 1) == [(topic, 0, 0, 20)]
+        place = TopicPartition(topic, 0, 15)
+        admin(kafka.bootstrap).delete_records([place])[place].result(60)
+        with pytest.raises(IncompleteBatch, match=rf"{topic}\[0\], offsets 0 to 19: the partition"):
+            drive.emit(txid, 2)

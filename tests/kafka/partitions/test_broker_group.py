@@ -1,0 +1,78 @@
+"""A member of a brokers' group, without brokers: what it subscribes to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sunshower.clock import ManualClock
+from sunshower.kafka.consuming.subscription import Subscription
+from sunshower.kafka.partitions.broker_group import BrokerGroup
+from tests.kafka.groups import Topics
+
+
+class Client:
+    """A consumer, and its client: remembers the subscriptions."""
+
+    strategy = "range"
+
+    def __init__(self) -> None:
+        self.client = self
+        self.subscriptions: list[list[str]] = []
+
+    def subscribe(self, topics: list[str], **_: Callable[..., None]) -> None:
+        self.subscriptions.append(topics)
+
+    def unsubscribe(self) -> None:
+        self.subscriptions.append([])
+
+
+def member(client: Any, subscription: Subscription, topics: Topics, clock: ManualClock) -> Any:
+    group = BrokerGroup(subscription, client, topics, clock, refresh_s=10.0)
+    return lambda: group.look(client)
+
+
+def test_a_pattern_is_of_python_and_new_topics_are_subscribed_to_when_they_are_seen() -> None:
+    client, clock = Client(), ManualClock()
+    topics = Topics(orders_1=1, orders_x=1, more_orders_2=1)
+    look = member(client, Subscription(pattern=r"orders_\d+"), topics, clock)
+    look()
+    topics.counts |= {"orders_2": 1, "other": 1}
+    look()
+    assert client.subscriptions == [["orders_1"]], "only now and then"
+    clock.advance(10.0)
+    look()
+    clock.advance(10.0)
+    look()
+    assert client.subscriptions == [["orders_1"], ["orders_1", "orders_2"]], "a change alone"
+    topics.counts = {}
+    clock.advance(10.0)
+    look()
+    assert client.subscriptions[-1] == []
+    topics.counts = {"orders_3": 1}
+    clock.advance(10.0)
+    look()
+    assert client.subscriptions[-1] == ["orders_3"]
+
+
+def test_a_pattern_that_nothing_fits_yet_is_asked_for_only_now_and_then() -> None:
+    client, clock, asked = Client(), ManualClock(), list[int]()
+
+    class Counted(Topics):
+        def topics(self) -> frozenset[str]:
+            asked.append(1)
+            return super().topics()
+
+    look = member(client, Subscription(pattern="o.*"), Counted(a=1), clock)
+    for _ in range(5):
+        look()
+    assert (client.subscriptions, len(asked)) == ([], 1)
+
+
+def test_names_are_subscribed_to_once_and_nobody_is_asked() -> None:
+    client, clock = Client(), ManualClock()
+    look = member(client, Subscription(topics=("b", "a")), Topics(), clock)
+    for _ in range(3):
+        look()
+        clock.advance(100.0)
+    assert client.subscriptions == [["a", "b"]]

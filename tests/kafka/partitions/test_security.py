@@ -1,0 +1,116 @@
+"""Certificates, passwords and rights on a real broker: librdkafka's settings are passed on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from sunshower import Records, Topology
+from sunshower.clock import SystemClock
+from sunshower.dev.certificates import issue
+from sunshower.errors import KafkaError, KafkaUnreachable, NotAuthorised
+from sunshower.kafka.partitions.broker_metadata import KafkaDirectory
+from sunshower.kafka.producing.kafka_bolt import KafkaBolt
+from sunshower.runtime.inline import run_inline
+from sunshower.topologies.components import Context
+from tests.kafka.topics import admin, new_topic, read_all
+from tests.servers import SecuredKafka
+
+
+class Word(NamedTuple):
+    word: str
+
+
+@pytest.fixture
+def topic(kafka_secured: SecuredKafka) -> str:
+    return new_topic(kafka_secured.kafka.bootstrap)
+
+
+@pytest.fixture
+def soon() -> Iterator[None]:
+    """What goes wrong is told within ten seconds."""
+    clock = SystemClock()
+    before_s = clock.now()
+    yield
+    assert clock.now() - before_s < 10
+
+
+Client = Callable[[SecuredKafka], dict[str, Any]]
+
+
+def by_certificate(secured: SecuredKafka) -> dict[str, Any]:
+    where = {"bootstrap.servers": secured.kafka.addresses("TLS")}
+    return {**where, **secured.security.by_certificate()}
+
+
+def by_password(secured: SecuredKafka, user: str = "alice", password: str | None = None) -> Any:
+    where = {"bootstrap.servers": secured.kafka.addresses("SASL")}
+    return {**where, **secured.security.by_password(user, password)}
+
+
+@pytest.mark.parametrize("client", [by_certificate, by_password])
+def test_a_bolt_sends_with_a_certificate_and_with_a_password(
+    kafka_secured: SecuredKafka, topic: str, client: Client
+) -> None:
+    settings = client(kafka_secured)
+    topology = Topology("t")
+    words = topology.spout("words", Records([Word("a"), Word("b")], type=Word))
+    words.shuffle().bolt("out", KafkaBolt(settings, topic, value="word"))
+    assert run_inline(topology.graph()).snapshot.component("words").acked == 2
+    found = read_all(settings["bootstrap.servers"], topic, **settings)
+    assert [message.value() for message in found] == [b"a", b"b"]
+
+
+def prepare(settings: dict[str, Any], topic: str) -> None:
+    KafkaBolt(settings, topic).prepare(Context("t", "out", 1, 0, 1))
+
+
+def test_a_wrong_password_is_an_error(kafka_secured: SecuredKafka, topic: str, soon: None) -> None:
+    with pytest.raises(NotAuthorised, match="credential"):
+        prepare(by_password(kafka_secured, "alice", "guessed"), topic)
+
+
+def test_a_certificate_of_others_is_an_error(
+    kafka_secured: SecuredKafka, topic: str, tmp_path: Path, soon: None
+) -> None:
+    issue(tmp_path, "client")
+    settings = by_certificate(kafka_secured) | kafka_secured.security.by_certificate(tmp_path)
+    with pytest.raises(KafkaError, match=r"answer|credential"):  # it just hangs up
+        prepare(settings, topic)
+
+
+def test_a_client_that_shows_nothing_is_told_that_nobody_answers(
+    kafka_secured: SecuredKafka, topic: str, soon: None
+) -> None:
+    with pytest.raises(KafkaUnreachable, match="answer"):
+        prepare({"bootstrap.servers": kafka_secured.kafka.addresses("SASL")}, topic)
+
+
+def test_a_topic_that_a_user_may_not_have_is_an_error(
+    kafka_secured: SecuredKafka, topic: str, soon: None
+) -> None:
+    refused = AclBinding(
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        "User:bob",
+        "*",
+        AclOperation.ALL,
+        AclPermissionType.DENY,
+    )
+    prepare(by_password(kafka_secured, "bob"), topic)
+    client = admin(kafka_secured.kafka.bootstrap)
+    for done in client.create_acls([refused]).values():
+        done.result(60)
+    with pytest.raises(NotAuthorised, match=topic):
+        KafkaDirectory(by_password(kafka_secured, "bob")).partitions(topic)

@@ -1,0 +1,150 @@
+"""What brokers publish in ZooKeeper, read by hand: what is missing, and what is none of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from sunshower.clock import ManualClock
+from sunshower.errors import KafkaError, KafkaUnreachable, StoreUnreachable, UnknownTopic
+from sunshower.kafka.partitions.assignment import modulo
+from sunshower.kafka.partitions.cached_directory import RefreshedDirectory
+from sunshower.kafka.partitions.ports import Partition
+from sunshower.kafka.zookeeper.directory import ZooKeeperDirectory
+from sunshower.state.memory_tree import MemoryForest, MemoryTree
+from tests.kafka.directories import publish, stand_up, write
+
+
+@pytest.fixture
+def tree() -> MemoryTree:
+    return MemoryTree(MemoryForest())
+
+
+def numbers(partitions: tuple[Partition, ...]) -> list[int]:
+    return [one.number for one in partitions]
+
+
+def test_a_broker_that_is_away_shifts_no_partition_to_another_task(tree: MemoryTree) -> None:
+    stand_up(tree, 1)
+    publish(tree, "t", {0: 1, 1: 2, 2: 1, 3: -1, 4: 1})  # 2 is away, and 3 has no leader
+    directory = ZooKeeperDirectory(tree)
+    assert numbers(directory.partitions("t")) == [0, 1, 2, 3, 4]
+    assert numbers(modulo(directory.partitions("t"), 3, 1)) == [1, 4]
+    there = "outer:9001"
+    assert [*directory.leaders("t").values()] == [there, None, there, None, there]
+
+
+def test_partitions_are_in_the_order_of_their_numbers(tree: MemoryTree) -> None:
+    publish(tree, "t", dict.fromkeys(range(11), 1))
+    assert numbers(ZooKeeperDirectory(tree).partitions("t")) == [*range(11)]
+
+
+def test_a_leader_that_moves_is_found_at_its_new_place(tree: MemoryTree) -> None:
+    stand_up(tree, 1)
+    stand_up(tree, 2)
+    publish(tree, "t", {0: 1})
+    directory = ZooKeeperDirectory(tree)
+    assert directory.leaders("t") == {Partition("t", 0): "outer:9001"}
+    publish(tree, "t", {0: 2})
+    assert directory.leaders("t") == {Partition("t", 0): "outer:9002"}
+    tree.delete("/brokers/topics/t/partitions/0/state")
+    assert directory.leaders("t") == {Partition("t", 0): None}
+
+
+@pytest.mark.parametrize(
+    ("listener", "address"),
+    [("INNER", "inner:9001"), ("SASL_SSL", "inner:9001"), ("PLAINTEXT", "outer:9001")],
+)
+def test_of_several_listeners_one_is_told(tree: MemoryTree, listener: str, address: str) -> None:
+    stand_up(tree, 1)
+    assert ZooKeeperDirectory(tree, listener=listener).brokers() == {1: address}
+
+
+def test_host_and_port_count_only_where_there_are_no_endpoints(tree: MemoryTree) -> None:
+    stand_up(tree, 1, endpoints=[], host="old", port=9)
+    stand_up(tree, 2, endpoints=["OTHER://new:9"], host="old", port=9)
+    stand_up(tree, 3, endpoints=[])
+    assert ZooKeeperDirectory(tree).brokers() == {1: "old:9"}
+
+
+def test_kafka_may_live_below_another_node(tree: MemoryTree) -> None:
+    publish(tree, "t", {0: 1}, root="/kafka")
+    assert numbers(ZooKeeperDirectory(tree, root="/kafka").partitions("t")) == [0]
+    with pytest.raises(KafkaUnreachable, match=r"no /brokers/topics.*`root`"):
+        ZooKeeperDirectory(tree).partitions("t")
+
+
+def test_topics_of_kafka_itself_are_not_told(tree: MemoryTree) -> None:
+    for topic in ("t", "__consumer_offsets", "__transaction_state", "__mine"):
+        publish(tree, topic, {0: 1})
+    assert ZooKeeperDirectory(tree).topics() == {"t", "__mine"}
+
+
+@pytest.mark.parametrize("value", [["no"], {"partitions": {"a": []}}, {"partitions": 3}])
+def test_what_tells_no_partitions_is_an_error_with_its_place(
+    tree: MemoryTree, value: object
+) -> None:
+    write(tree, "/brokers/topics/t", value)
+    with pytest.raises(KafkaError, match="/brokers/topics/t"):
+        ZooKeeperDirectory(tree).partitions("t")
+
+
+def test_what_is_no_json_is_an_error_with_its_place(tree: MemoryTree) -> None:
+    tree.create("/brokers/topics/t", b"{broken")
+    with pytest.raises(KafkaError, match=r"/brokers/topics/t .* is no JSON object: b'{broken'"):
+        ZooKeeperDirectory(tree).partitions("t")
+
+
+# ---- asked now and then -------------------------------------------------------------------------
+
+
+class Fails:
+    """A tree, until it is not reached any more."""
+
+    def __init__(self, tree: MemoryTree) -> None:
+        self._tree = tree
+        self.away = False
+
+    def __getattr__(self, name: str) -> object:
+        if self.away:
+            raise StoreUnreachable("away")
+        return getattr(self._tree, name)
+
+
+def test_partitions_are_asked_for_again_after_a_while_and_after_an_error(tree: MemoryTree) -> None:
+    clock = ManualClock()
+    directory = RefreshedDirectory(ZooKeeperDirectory(tree), clock)
+    publish(tree, "t", {0: 1})
+    assert numbers(directory.partitions("t")) == [0]
+    publish(tree, "t", {0: 1, 1: 1})
+    clock.advance(59.9)
+    assert numbers(directory.partitions("t")) == [0]
+    clock.advance(0.1)
+    assert numbers(directory.partitions("t")) == [0, 1]
+    publish(tree, "t", {0: 1, 1: 1, 2: 1})
+    assert numbers(directory.partitions("t")) == [0, 1]
+    directory.refresh()
+    assert numbers(directory.partitions("t")) == [0, 1, 2]
+
+
+def test_the_last_answer_holds_while_nobody_answers(tree: MemoryTree) -> None:
+    clock = ManualClock()
+    fails = Fails(tree)
+    asked = ZooKeeperDirectory(fails)  # type: ignore[arg-type]
+    directory = RefreshedDirectory(asked, clock, every_s=1)
+    publish(tree, "t", {0: 1})
+    assert numbers(directory.partitions("t")) == [0]
+    assert directory.topics() == {"t"}
+    fails.away = True
+    clock.advance(2)
+    directory.refresh()
+    assert numbers(directory.partitions("t")) == [0]
+    with pytest.raises(KafkaUnreachable, match="/brokers/ids cannot be used: away"):
+        directory.leaders("t")  # was never asked before
+    fails.away = False
+    tree.delete("/brokers/topics/t/partitions/0/state")
+    tree.delete("/brokers/topics/t/partitions/0")
+    tree.delete("/brokers/topics/t/partitions")
+    tree.delete("/brokers/topics/t")
+    clock.advance(2)
+    with pytest.raises(UnknownTopic):
+        directory.partitions("t")

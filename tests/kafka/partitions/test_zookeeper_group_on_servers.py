@@ -1,0 +1,149 @@
+"""A group in a real ZooKeeper: sessions that expire, a server that is killed."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from random import Random
+
+import pytest
+
+from sunshower.clock import SystemClock
+from sunshower.dev.zookeeper import ZooKeeper
+from sunshower.errors import KafkaUnreachable, StaleGeneration
+from sunshower.kafka.partitions.ports import Committed, Partition
+from sunshower.kafka.partitions.stored_offsets import PlainLayout, StoredOffsets
+from sunshower.kafka.zookeeper.group import Patience, ZooKeeperGroup
+from sunshower.state.zookeeper_tree import ZooKeeperTree
+from tests.kafka.groups import Topics
+from tests.state.expiring import expire
+
+WITHIN_S = 60.0
+TOPICS = Topics(t=6)
+ALL = {*TOPICS.partitions("t")}
+
+
+class Reader:
+    """A member, which reads what is its own and commits how far."""
+
+    def __init__(
+        self, zookeeper: ZooKeeper, group: str, session_s: float, suspended_max_s: float
+    ) -> None:
+        self.tree = ZooKeeperTree(zookeeper.connect, session_timeout_s=session_s)
+        patience = Patience(claim_again_max_s=0.2, suspended_max_s=suspended_max_s)
+        clock = SystemClock()
+        self.group = ZooKeeperGroup(
+            self.tree, group, ["t"], TOPICS, clock, Random(), patience=patience
+        )
+        self.offsets = StoredOffsets(
+            self.tree, PlainLayout(group), self.group.owns, self.group.member
+        )
+        self.reads: set[Partition] = set()
+        self.lost: list[Partition] = []
+
+    def assigned(self, partitions: Collection[Partition]) -> None:
+        self.reads |= {*partitions}
+
+    def revoked(self, partitions: Collection[Partition], *, lost: bool) -> None:
+        if lost:
+            self.lost += sorted(partitions)
+        else:
+            self.offsets.write(dict.fromkeys(partitions, Committed(7)))
+        self.reads -= {*partitions}
+
+
+class Group:
+    """Readers of one group, that look in turn."""
+
+    def __init__(self, zookeeper: ZooKeeper) -> None:
+        self.name = f"g{uuid.uuid4().hex}"
+        self.readers: list[Reader] = []
+        self._zookeeper = zookeeper
+
+    def join(self, count: int, session_s: float = 20.0, suspended_max_s: float = 3.0) -> None:
+        for _ in range(count):
+            reader = Reader(self._zookeeper, self.name, session_s, suspended_max_s)
+            self.readers.append(reader)
+
+    def until(self, true: Callable[[], bool]) -> None:
+        clock = SystemClock()
+        end_s = clock.now() + WITHIN_S
+        while not true():
+            assert clock.now() < end_s, [sorted(one.reads) for one in self.readers]
+            for one in self.readers:
+                with suppress(KafkaUnreachable):  # while it may read nothing it says so
+                    one.group.look(one)
+            clock.sleep(0.01)
+
+    def shared(self) -> bool:
+        """Whether all is read, by as many as possible, each partition by one."""
+        read = [partition for one in self.readers for partition in one.reads]
+        counts = [len(one.reads) for one in self.readers]
+        return sorted(read) == sorted(ALL) and max(counts) - min(counts) <= 1
+
+
+@pytest.fixture
+def group(zookeeper: ZooKeeper) -> Iterator[Group]:
+    made = Group(zookeeper)
+    yield made
+    for reader in made.readers:
+        reader.tree.close()
+
+
+def test_members_come_and_go_and_commit_what_they_give_away(group: Group) -> None:
+    group.join(1)
+    group.until(group.shared)
+    group.join(2)
+    group.until(group.shared)
+    first = group.readers.pop(0)
+    given = {*first.offsets.read(ALL)}
+    assert len(given) == 4
+    first.group.leave(first)
+    group.until(group.shared)
+    assert len(group.readers[0].offsets.read(ALL)) == 6
+
+
+def test_a_session_that_expires_costs_its_partitions_and_a_commit_of_them_is_refused(
+    group: Group, zookeeper: ZooKeeper
+) -> None:
+    group.join(2, session_s=6)
+    group.until(group.shared)
+    unlucky, other = group.readers
+    had = {*unlucky.reads}
+    expire(zookeeper, unlucky.tree)
+    group.readers = [other]
+    group.until(group.shared)  # the other has all, before the first looks again
+    with pytest.raises(StaleGeneration):
+        unlucky.offsets.write(dict.fromkeys(had, Committed(99)))
+    late = StoredOffsets(other.tree, PlainLayout(group.name), lambda _: True, unlucky.group.member)
+    with pytest.raises(StaleGeneration, match="is gone"):  # it was asked a moment too early
+        late.write(dict.fromkeys(had, Committed(99)))
+    assert not other.offsets.read(had)
+    group.readers = [unlucky, other]
+    group.until(lambda: bool(unlucky.lost) and group.shared())
+    assert {*unlucky.lost} == had
+
+
+def test_a_server_that_is_killed_and_restarted_costs_nobody_anything(
+    group: Group, zookeeper: ZooKeeper
+) -> None:
+    group.join(2, suspended_max_s=WITHIN_S)
+    group.until(group.shared)
+    zookeeper.kill()
+    zookeeper.restart()
+    group.join(1)  # needs the server, and the others
+    group.until(group.shared)
+    assert [reader.lost for reader in group.readers] == [[], [], []]
+
+
+def test_while_the_server_is_away_for_long_nobody_reads_what_may_be_lost(
+    group: Group, zookeeper: ZooKeeper
+) -> None:
+    group.join(2, suspended_max_s=0.2)
+    group.until(group.shared)
+    zookeeper.kill()
+    group.until(lambda: not any(reader.reads for reader in group.readers))
+    zookeeper.restart()
+    group.until(group.shared)
+    assert sorted(one for reader in group.readers for one in reader.lost) == sorted(ALL)

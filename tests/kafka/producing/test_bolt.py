@@ -1,0 +1,280 @@
+"""Out to a real Kafka: a record is acked when the brokers have it, and fails with the cause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, cast
+
+import pytest
+
+from sunshower import Records, Topology
+from sunshower.clock import ManualClock, SystemClock
+from sunshower.dev.kafka import Kafka
+from sunshower.dev.ports import Ports
+from sunshower.errors import (
+    ConfigError,
+    KafkaError,
+    KafkaUnreachable,
+    RecordMismatch,
+    UnknownField,
+    UnknownTopic,
+)
+from sunshower.kafka.partitions.ports import Partition
+from sunshower.kafka.producing import producer as producing
+from sunshower.kafka.producing.kafka_bolt import KafkaBolt
+from sunshower.kafka.producing.messages import Message
+from sunshower.runtime.inline import run_inline
+from sunshower.topologies.components import Context
+from tests.kafka.topics import WITHIN_S, new_topic, read_all, values_of
+
+
+class Total(NamedTuple):
+    word: str
+    count: int
+
+
+class Input:
+    """One input of a manual bolt."""
+
+    def __init__(self, record: Any) -> None:
+        self.record = record
+        self.component, self.task, self.stream = "source", 0, "default"
+
+
+class Hands:
+    """A collector that remembers."""
+
+    def __init__(self) -> None:
+        self.acked: list[Any] = []
+        self.failed: list[tuple[Any, str]] = []
+        self.renewed: list[Any] = []
+
+    def ack(self, tuple: Input) -> None:
+        self.acked.append(tuple.record)
+
+    def fail(self, tuple: Input, reason: str = "") -> None:
+        self.failed.append((tuple.record, reason))
+
+    def reset_timeout(self, tuple: Input) -> None:
+        self.renewed.append(tuple.record)
+
+
+class Driven:
+    """A bolt that is called as a worker calls it, by hand."""
+
+    def __init__(self, bolt: KafkaBolt, clock: Any = None) -> None:
+        self.bolt, self.hands = bolt, Hands()
+        bolt.prepare(Context("t", "out", 1, 0, 1, clock=clock or SystemClock()))
+
+    def take(self, *records: Any) -> None:
+        for record in records:
+            self.bolt.execute(Input(record), cast("Any", self.hands))
+        self.bolt.flush()
+
+    def until(self, true: Callable[[Hands], object]) -> None:
+        clock = SystemClock()
+        end_s = clock.now() + WITHIN_S
+        while not true(self.hands):
+            assert clock.now() < end_s, vars(self.hands)
+            clock.sleep(0.01)
+            self.bolt.tick()
+            self.bolt.flush()
+
+
+def bolt(kafka: Kafka, topic: Any, **more: Any) -> KafkaBolt:
+    settings = {"bootstrap.servers": kafka.bootstrap, **more.pop("settings", {})}
+    return KafkaBolt(settings, topic, **more)
+
+
+@contextmanager
+def paused(kafka: Kafka) -> Iterator[None]:
+    kafka.pause(1)
+    try:
+        yield
+    finally:
+        kafka.resume(1)
+
+
+def run(topic_bolt: KafkaBolt, records: list[Any]) -> Any:
+    topology = Topology("t")
+    spout = topology.spout("source", Records(records, type=type(records[0])))
+    spout.shuffle().bolt("out", topic_bolt)
+    return run_inline(topology.graph()).snapshot
+
+
+def test_each_record_arrives_once_with_key_and_headers(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap, 3)
+    records = [Total(f"w{number}", number) for number in range(2000)]
+    out = bolt(kafka, topic, key="word", headers=lambda total: {"count": str(total.count)})
+    snapshot = run(out, records)
+    assert snapshot.component("source").acked == 2000
+    assert snapshot.component("source").replayed == 0
+    found = read_all(kafka.bootstrap, topic)
+    assert sorted(message.value() for message in found) == sorted(
+        f'{{"word": "w{number}", "count": {number}}}'.encode() for number in range(2000)
+    )
+    by_key = {message.key(): dict(message.headers() or []) for message in found}
+    assert by_key[b"w7"] == {"count": b"7"}
+    assert len({message.partition() for message in found}) == 3
+
+
+def test_topic_value_and_partition_may_be_functions_of_the_record(kafka: Kafka) -> None:
+    even, odd = new_topic(kafka.bootstrap, 2), new_topic(kafka.bootstrap, 2)
+    out = bolt(
+        kafka,
+        lambda total: odd if total.count % 2 else even,
+        value="word",
+        partition=lambda total: total.count // 2 % 2,
+    )
+    run(out, [Total(f"w{number}", number) for number in range(8)])
+    assert values_of(kafka.bootstrap, even) == ["w0", "w2", "w4", "w6"]
+    assert values_of(kafka.bootstrap, odd) == ["w1", "w3", "w5", "w7"]
+    by_partition = {m.value(): m.partition() for m in read_all(kafka.bootstrap, odd)}
+    assert by_partition == {b"w1": 0, b"w3": 1, b"w5": 0, b"w7": 1}
+
+
+def test_no_record_is_acked_before_the_broker_has_it(kafka: Kafka) -> None:
+    clock = ManualClock()
+    topic = new_topic(kafka.bootstrap)
+    driven = Driven(bolt(kafka, topic, value="word"), clock)
+    driven.take(Total("before", 1))
+    driven.until(lambda hands: hands.acked)
+    with paused(kafka):
+        driven.take(Total("a", 1), Total("b", 2))
+        driven.bolt._producer.poll(0.5)
+        assert driven.hands.acked == [Total("before", 1)]
+        for _ in range(2):  # those that are on their way for longer than one look are renewed
+            clock.advance(2.1)
+            driven.bolt.tick()
+        assert driven.hands.renewed == [Total("a", 1), Total("b", 2)]
+    driven.until(lambda hands: len(hands.acked) == 3)
+    assert values_of(kafka.bootstrap, topic) == ["a", "b", "before"]
+
+
+def test_what_cannot_be_delivered_in_time_fails_with_the_cause(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap)
+    driven = Driven(bolt(kafka, topic, settings={"message.timeout.ms": 1000, "linger.ms": 0}))
+    with paused(kafka):
+        driven.take(Total("a", 1))
+        driven.until(lambda hands: hands.failed)
+    ((record, reason),) = driven.hands.failed
+    assert record == Total("a", 1)
+    assert isinstance(reason, KafkaUnreachable)
+    assert topic in str(reason)
+    driven.take(Total("b", 2))
+    driven.until(lambda hands: hands.acked)
+
+
+def test_a_full_queue_is_pressure_and_no_loss(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap)
+    records = [Total(f"{number:04}", number) for number in range(500)]
+    out = bolt(kafka, topic, value="word", settings={"queue.buffering.max.messages": 10})
+    snapshot = run(out, records)
+    assert snapshot.component("source").failed == 0
+    messages = read_all(kafka.bootstrap, topic)
+    assert [m.value() for m in messages] == [f"{number:04}".encode() for number in range(500)]
+
+
+def test_a_record_that_is_too_large_fails_alone(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap, max_message_bytes="1000")
+    driven = Driven(bolt(kafka, topic, value="word", settings={"linger.ms": 0}))
+    driven.take(Total("x" * 3000, 1))
+    driven.until(lambda hands: hands.failed)
+    assert "larger than" in str(driven.hands.failed[0][1])
+    with pytest.raises(KafkaError, match="larger than"):  # beyond what the client takes itself
+        driven.take(Total("x" * 2_000_000, 1))
+    driven.take(Total("small", 2))
+    driven.until(lambda hands: hands.acked)
+
+
+def test_closing_waits_for_what_is_on_its_way(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap)
+    driven = Driven(bolt(kafka, topic, value="word", settings={"linger.ms": 500}))
+    driven.take(*(Total(f"w{number}", 1) for number in range(5)))
+    driven.bolt.cleanup()
+    assert values_of(kafka.bootstrap, topic) == ["w0", "w1", "w2", "w3", "w4"]
+
+
+def test_a_producer_that_cannot_go_on_is_replaced_and_nothing_is_forgotten(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap)
+    driven = Driven(bolt(kafka, topic, value="word", settings={"linger.ms": 5000}))
+    driven.take(Total("a", 1))
+    driven.bolt._producer.fatal = KafkaError("it cannot go on")
+    driven.bolt.tick()
+    assert [record for record, _ in driven.hands.failed] == [Total("a", 1)]
+    driven.take(Total("b", 1))
+    driven.bolt.cleanup()
+    assert driven.hands.acked == [Total("b", 1)]
+
+
+def test_a_topic_that_is_not_there_is_an_error_at_the_start(kafka: Kafka) -> None:
+    with pytest.raises(UnknownTopic, match="no-such-topic"):
+        Driven(bolt(kafka, "no-such-topic"))
+
+
+def test_a_topic_that_is_not_there_fails_the_record_that_names_it(kafka: Kafka) -> None:
+    driven = Driven(bolt(kafka, lambda total: total.word))
+    with pytest.raises(UnknownTopic, match="no-such-topic"):
+        driven.take(Total("no-such-topic", 1))
+
+
+def test_an_address_where_nobody_listens_is_an_error_within_ten_seconds() -> None:
+    ports, clock = Ports(), SystemClock()
+    address = f"127.0.0.1:{ports.claim()}"
+    before_s = clock.now()
+    with pytest.raises(KafkaUnreachable, match=address):
+        Driven(KafkaBolt({"bootstrap.servers": address}, "words"))
+    assert clock.now() - before_s < 10
+    ports.release()
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [({}, "bootstrap.servers"), ({"bootstrap.servers": "h:1", "linger": 5}, "linger")],
+)
+def test_settings_that_make_no_producer_are_an_error(settings: Any, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        Driven(KafkaBolt(settings, "words"))
+
+
+class Away:
+    """A directory that knows no topic, and counts who asks."""
+
+    asked = 0
+
+    def __init__(self, _: Any) -> None: ...
+
+    def partitions(self, topic: str) -> tuple[Partition, ...]:
+        Away.asked += 1
+        if Away.asked < 3:
+            raise UnknownTopic(f"there is no topic {topic!r}")
+        return (Partition(topic, 0),)
+
+    def close(self) -> None: ...
+
+
+def test_brokers_are_not_asked_for_an_unknown_topic_with_each_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(producing, "KafkaDirectory", Away)
+    clock = ManualClock()
+    producer = producing.Producer({"bootstrap.servers": "127.0.0.1:9"}, clock)
+    for asked in (1, 2):
+        for _ in range(3):
+            with pytest.raises(UnknownTopic):
+                producer.send(Message("later", b"x"))
+        assert Away.asked == asked
+        clock.advance(5.0)
+    assert producer.check_topic("later") == 1
+    assert producer.check_topic("later") == 1
+    assert Away.asked == 3
+
+
+def test_records_without_what_is_to_be_sent_are_refused_at_the_declaration() -> None:
+    words = Topology("t").spout("words", Records([Total("a", 1)], type=Total))
+    with pytest.raises(UnknownField, match="weight"):
+        words.shuffle().bolt("out", KafkaBolt({"bootstrap.servers": "h:1"}, "t", value="weight"))
+    pairs = Topology("t").spout("pairs", Records([("a", 1)]), fields=("word", "count"))
+    with pytest.raises(RecordMismatch, match="functions"):
+        pairs.shuffle().bolt("out", KafkaBolt({"bootstrap.servers": "h:1"}, "t"))

@@ -1,0 +1,296 @@
+"""What a real Kafka does to those who read it: nothing is lost that it still had, and lag is 0."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import NewPartitions
+
+from sunshower import Retry
+from sunshower.clock import SystemClock
+from sunshower.dev.kafka import Kafka
+from sunshower.errors import KafkaError
+from sunshower.kafka.consuming.lag import total
+from sunshower.kafka.formats import Json
+from sunshower.kafka.options import KafkaOptions, by_broker_group
+from sunshower.kafka.partitions.group_offsets import lags
+from sunshower.kafka.producing.kafka_bolt import KafkaBolt
+from sunshower.kafka.producing.messages import Message
+from sunshower.kafka.producing.producer import Producer
+from sunshower.kafka.producing.transactions import Transactions
+from sunshower.kafka.spout import KafkaSpout
+from sunshower.topologies.streams import Stream
+from tests.kafka.stage import Run, running, topology
+from tests.kafka.topics import WITHIN_S, admin, fill, new_topic, read_all
+
+PATIENT = Retry(attempts=100, initial_s=0.05, max_s=0.5)
+
+
+def reader(bootstrap: str, topic: str, **options: Any) -> KafkaSpout:
+    """A spout of a group that is called like its topic."""
+    quick = {"commit_s": 0.1, "refresh_s": 1.0}
+    more = {name: options.pop(name) for name in ("value",) if name in options}
+    return KafkaSpout(
+        {"bootstrap.servers": bootstrap, "group.id": topic, "session.timeout.ms": 6000},
+        topics=[topic],
+        options=KafkaOptions(**quick | options),
+        **more,
+    )
+
+
+def lag(bootstrap: str, topic: str) -> int:
+    try:
+        return total(lags({"bootstrap.servers": bootstrap}, topic, [topic]))
+    except KafkaError:  # a broker is just coming back
+        return 1
+
+
+def values(run: Run) -> Counter[bytes]:
+    bolts = [task.bolt for task in run._bolts("seen") if task.bolt is not None]
+    return Counter(record.value for bolt in bolts for record in bolt.records)
+
+
+def numbered(first: int, end: int) -> list[bytes]:
+    return [f"{number:06}".encode() for number in range(first, end)]
+
+
+def send(bootstrap: str, topic: str, messages: list[bytes]) -> None:
+    """Messages in all partitions."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for value in messages:
+        assert producer.send(Message(topic, value, key=value))
+    assert producer.flush(WITHIN_S) == 0
+
+
+def settled(run: Run, bootstrap: str, topic: str) -> None:
+    """Wait until the group has committed all, looking twice a second."""
+    look = every(0.5)
+    run.until(lambda: next(look) and lag(bootstrap, topic) == 0)
+
+
+def every(seconds: float) -> Iterator[bool]:
+    clock = SystemClock()
+    due_s = clock.now()
+    while True:
+        now = clock.now()
+        due = now >= due_s
+        due_s = now + seconds if due else due_s
+        yield due
+
+
+# ---- brokers ------------------------------------------------------------------------------------
+
+
+DOWN_S = 5.0
+
+
+def test_the_only_broker_is_away_for_longer_than_messages_have(kafka: Kafka) -> None:
+    """A shorter absence is tested with the example, by tests/kafka/test_example.py."""
+    source, target = new_topic(kafka.bootstrap, 2), new_topic(kafka.bootstrap, 2)
+    send(kafka.bootstrap, source, numbered(0, 20_000))
+    settings = {"bootstrap.servers": kafka.bootstrap, "message.timeout.ms": 3000, "linger.ms": 1}
+    out = KafkaBolt(settings, target, value="value")
+    spout = reader(kafka.bootstrap, source, refresh_s=30)
+    made = topology(spout, out, retry=PATIENT, message_timeout_s=4, spout_pending=500)
+    with running(made) as run:
+        bolt = run._bolts("seen")[0]
+        run.until(lambda: bolt.stats().counts.acked > 2000)
+        kafka.kill(1)
+        try:
+            end_s = run.clock.now() + DOWN_S
+            run.until(lambda: run.clock.now() >= end_s)
+        finally:
+            kafka.restart(1)
+        assert bolt.stats().counts.acked < 20_000, "it was killed in the middle"
+        send(kafka.bootstrap, source, numbered(20_000, 21_000))
+        settled(run, kafka.bootstrap, source)
+        (stats,) = (task for task in run.core.stats().tasks if task.component == "in")
+        assert bolt.stats().counts.failed, "what could not be delivered in time has failed"
+    found = Counter(message.value() for message in read_all(kafka.bootstrap, target))
+    assert set(found) == set(numbered(0, 21_000))
+    assert found.total() - 21_000 <= stats.counts.replayed
+
+
+def test_a_leader_is_killed_and_another_one_takes_over(kafka_cluster: Kafka) -> None:
+    bootstrap = kafka_cluster.bootstrap
+    topic = new_topic(bootstrap, 2)
+    send(bootstrap, topic, numbered(0, 500))
+    with running(topology(reader(bootstrap, topic))) as run:
+        run.until(lambda: len(values(run)) == 500)
+        found = admin(bootstrap).list_topics(topic, timeout=WITHIN_S).topics[topic].partitions
+        leader = found[0].leader
+        kafka_cluster.kill(leader)
+        try:
+            send(bootstrap, topic, numbered(500, 1000))
+            run.until(lambda: len(values(run)) == 1000)
+        finally:
+            kafka_cluster.restart(leader)
+        settled(run, bootstrap, topic)
+        assert set(values(run)) == set(numbered(0, 1000))
+
+
+# ---- readers and partitions ---------------------------------------------------------------------
+
+
+def test_readers_join_and_leave_three_times_during_load(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap, 4)
+    seen = Counter[bytes]()
+    sent = 0
+
+    def load() -> None:
+        nonlocal sent
+        send(kafka.bootstrap, topic, numbered(sent, sent + 300))
+        sent += 300
+
+    def made() -> Any:
+        return topology(reader(kafka.bootstrap, topic, sharing=by_broker_group))
+
+    load()
+    with running(made()) as stays:
+        for _ in range(3):
+            stays.until(lambda: len(stays.contiguous()) == 4)
+            with running(made()) as guest:
+
+                def shared(guest: Run = guest) -> bool:
+                    stays.go_on(0.05)
+                    return len(stays.contiguous()) == len(guest.contiguous()) == 2
+
+                guest.until(shared)
+                load()
+                guest.until(lambda guest=guest: len(values(guest)) > 20)  # type: ignore[misc]
+                seen += values(guest)
+            load()
+        stays.until(lambda: set(seen | values(stays)) == set(numbered(0, sent)))
+        settled(stays, kafka.bootstrap, topic)
+        seen += values(stays)
+    repeated = seen.total() - sent
+    assert repeated < 900, f"{repeated} came twice: only what was open may"
+
+
+def test_partitions_that_are_added_are_read_from_their_beginning(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap)
+    fill(kafka.bootstrap, topic, numbered(0, 10))
+    with running(topology(reader(kafka.bootstrap, topic))) as run:
+        run.until(lambda: len(values(run)) == 10)
+        client = admin(kafka.bootstrap)
+        for done in client.create_partitions([NewPartitions(topic, 3)]).values():
+            done.result(WITHIN_S)
+        fill(kafka.bootstrap, topic, numbered(10, 20), partition=2)
+        run.until(lambda: len(values(run)) == 20)
+        settled(run, kafka.bootstrap, topic)
+        assert set(values(run)) == set(numbered(0, 20))
+
+
+# ---- what becomes of messages -------------------------------------------------------------------
+
+
+def test_what_was_removed_before_it_was_read_is_told_and_counted(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap)
+    fill(kafka.bootstrap, topic, numbered(0, 10))
+    with running(topology(reader(kafka.bootstrap, topic))) as run:
+        settled(run, kafka.bootstrap, topic)
+    fill(kafka.bootstrap, topic, numbered(10, 40))
+    client = admin(kafka.bootstrap)
+    for done in client.delete_records([TopicPartition(topic, 0, 25)]).values():
+        done.result(WITHIN_S)
+    retry = Retry(dead_letters=True)
+    with running(topology(reader(kafka.bootstrap, topic), retry=retry)) as run:
+        settled(run, kafka.bootstrap, topic)
+        assert set(values(run)) == set(numbered(25, 40))
+        assert run.spout().figures()["skipped"] == 15
+        (letter,) = run.records("letters")
+        assert letter.record == {"topic": topic, "partition": 0, "from": 10, "to": 24}
+
+
+def test_a_compacted_topic_is_read_over_its_gaps(kafka: Kafka) -> None:
+    settings = {
+        "cleanup_policy": "compact",
+        "segment_ms": "100",
+        "min_cleanable_dirty_ratio": "0.01",
+        "max_compaction_lag_ms": "100",
+    }
+    topic = new_topic(kafka.bootstrap, **settings)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    clock = SystemClock()
+    end_s = clock.now() + WITHIN_S
+    count = 0
+    while True:  # until the cleaner has been here: it leaves the last segment alone
+        for _ in range(50):
+            producer.send(Message(topic, f"{count}".encode(), key=f"{count % 5}".encode()))
+            count += 1
+        assert producer.flush(WITHIN_S) == 0
+        clock.sleep(0.5)
+        left = [message.offset() for message in read_all(kafka.bootstrap, topic)]
+        if len(left) < count - 40:
+            break
+        assert clock.now() < end_s, "the cleaner does not come"
+    with running(topology(reader(kafka.bootstrap, topic))) as run:
+        settled(run, kafka.bootstrap, topic)
+        newest = {f"{number}".encode() for number in range(count - 5, count)}
+        assert newest <= set(values(run))
+        assert run.contiguous() == {f"{topic}[0]": count}
+
+
+def test_an_aborted_transaction_is_not_seen_and_leaves_no_lag(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap)
+    producer = Transactions({"bootstrap.servers": kafka.bootstrap}, topic)
+    for word, goes_well in ((b"kept", True), (b"dropped", False), (b"kept, too", True)) * 2:
+        producer.begin()
+        producer.produce(Message(topic, word))
+        (producer.commit if goes_well else producer.abort)()
+    with running(topology(reader(kafka.bootstrap, topic))) as run:
+        settled(run, kafka.bootstrap, topic)
+        assert values(run) == {b"kept": 2, b"kept, too": 2}
+
+
+class Sale(NamedTuple):
+    item: str
+
+
+def test_a_message_that_cannot_be_read_is_a_dead_letter_with_its_place_and_bytes(
+    kafka: Kafka,
+) -> None:
+    topic, dead = new_topic(kafka.bootstrap), new_topic(kafka.bootstrap)
+    fill(kafka.bootstrap, topic, [b'{"item": "tea"}', b"\xff not JSON", b'{"item": "milk"}'])
+    spout = reader(kafka.bootstrap, topic, value=Json(Sale))
+    made = topology(spout, retry=Retry(dead_letters=True))
+    bury = KafkaBolt.dead_letters({"bootstrap.servers": kafka.bootstrap}, dead)
+    Stream[Any](made, "in", "dead_letters").shuffle().bolt("bury", bury)
+    with running(made) as run:
+        settled(run, kafka.bootstrap, topic)
+        assert run.records() == [Sale("tea"), Sale("milk")]
+    (message,) = read_all(kafka.bootstrap, dead)
+    record = json.loads(message.value() or b"")["record"]
+    assert (record["topic"], record["partition"], record["offset"]) == (topic, 0, 1)
+    assert record["value"] == repr(b"\xff not JSON")
+    headers = dict(message.headers() or ())
+    assert headers["offset"] == b"1"
+    assert headers["topic"] == topic.encode()
+
+
+def test_nobody_stands_still_while_the_broker_is_away_and_a_commit_is_due(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap)
+    fill(kafka.bootstrap, topic, numbered(0, 40))
+    spout = reader(kafka.bootstrap, topic, refresh_s=1000.0)
+    with running(topology(spout)) as run:
+        run.until(lambda: len(run.records()) == 40)
+        run.until(lambda: lag(kafka.bootstrap, topic) == 0)
+        fill(kafka.bootstrap, topic, numbered(40, 60))
+        kafka.kill(1)
+        try:
+            clock, slowest_s = SystemClock(), 0.0
+            end_s = clock.now() + 4.0
+            while clock.now() < end_s:
+                begun_s = clock.now()
+                run.core.step()
+                slowest_s = max(slowest_s, clock.now() - begun_s)
+                clock.sleep(0.01)
+        finally:
+            kafka.restart(1)
+        assert slowest_s < 1.0
+        run.until(lambda: lag(kafka.bootstrap, topic) == 0)
+        assert set(values(run)) == set(numbered(0, 60))

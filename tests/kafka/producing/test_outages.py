@@ -1,0 +1,342 @@
+"""Brokers, ZooKeeper and a schema registry that are away: whoever needs them waits, and goes on."""
+
+from __future__ import annotations
+
+import struct
+import threading
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka import KafkaError as ClientError
+
+from sunshower.clock import ManualClock, SystemClock
+from sunshower.dev.ports import Ports
+from sunshower.errors import KafkaError, KafkaUnreachable, NotAuthorised, UnknownTopic
+from sunshower.kafka import connection
+from sunshower.kafka.connection import Connection
+from sunshower.kafka.exactly_once.batch_spouts import KafkaOpaque
+from sunshower.kafka.formats import Avro, Bytes
+from sunshower.kafka.options import Guarantee
+from sunshower.kafka.partitions.broker_metadata import as_ours
+from sunshower.kafka.partitions.ports import Partition
+from sunshower.kafka.producing import kafka_bolt as bolts
+from sunshower.kafka.producing import transactions
+from sunshower.kafka.producing.kafka_bolt import KafkaBolt
+from sunshower.kafka.producing.transactions import TransactionalKafkaBolt
+from sunshower.kafka.spout import KafkaSpout
+from sunshower.outages import KAFKA_CODES, is_unavailable
+from sunshower.topologies.components import Context
+from tests.kafka.fakes import Desk, message
+from tests.kafka.groups import PATIENCE, Stage, Topics
+from tests.kafka.producing.test_bolt import Hands, Input
+
+CONTEXT = Context("t", "in", 0, 0, 1, clock=SystemClock())
+
+
+class Word(NamedTuple):
+    word: str
+
+
+# ---- which errors -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (ClientError._TRANSPORT, KafkaUnreachable),
+        (ClientError._ALL_BROKERS_DOWN, KafkaUnreachable),
+        (ClientError.COORDINATOR_LOAD_IN_PROGRESS, KafkaUnreachable),
+        (ClientError.LEADER_NOT_AVAILABLE, KafkaUnreachable),
+        (ClientError.UNKNOWN_TOPIC_OR_PART, UnknownTopic),
+        (ClientError.TOPIC_AUTHORIZATION_FAILED, NotAuthorised),
+        (ClientError.INVALID_CONFIG, KafkaError),
+        (ClientError.UNSUPPORTED_VERSION, KafkaError),
+    ],
+)
+def test_only_what_waiting_mends_is_an_outage(code: int, kind: type[KafkaError]) -> None:
+    error = as_ours(ClientError(code), "topic 'a'", "host:1")
+    assert type(error) is kind
+    assert is_unavailable(error) == (kind is KafkaUnreachable)
+    assert "host:1" in str(error)
+
+
+def test_all_codes_of_an_outage_are_codes_of_the_client() -> None:
+    assert not [name for name in KAFKA_CODES if not hasattr(ClientError, name)]
+
+
+# ---- an address that nobody answers -------------------------------------------------------------
+
+
+@pytest.fixture
+def nobody() -> Any:
+    ports = Ports()
+    yield f"localhost:{ports.claim()}"
+    ports.release()
+
+
+def open_spout(settings: dict[str, Any]) -> None:
+    KafkaSpout({**settings, "group.id": "g"}, topics=["a"]).open(CONTEXT)
+
+
+def prepare_bolt(settings: dict[str, Any]) -> None:
+    KafkaBolt(settings, "a").prepare(CONTEXT)
+
+
+def ask_for_partitions(settings: dict[str, Any]) -> None:
+    batches = KafkaOpaque({**settings, "group.id": "g"}, topics=["a"])
+    batches.open(CONTEXT)
+    with closing(batches):
+        batches.partitions()
+
+
+@pytest.mark.parametrize("ask", [open_spout, prepare_bolt, ask_for_partitions])
+def test_an_address_that_nobody_answers_is_named_within_five_seconds(ask: Any, nobody: str) -> None:
+    begun_s = CONTEXT.clock.now()
+    with pytest.raises(KafkaUnreachable, match=nobody):
+        ask({"bootstrap.servers": nobody})
+    assert CONTEXT.clock.now() - begun_s < 5.0
+
+
+# ---- all brokers are away in the middle of a run ------------------------------------------------
+
+
+class Brokers:
+    """A directory that is asked by another thread: it fails twice, and answers when it may."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.is_away, self.may_answer = threading.Event(), threading.Event()
+
+    def __call__(self, _: object) -> Brokers:
+        return self
+
+    def topics(self) -> frozenset[str]:
+        self.asked += 1
+        if self.asked < 3:
+            raise KafkaUnreachable("away")
+        self.is_away.set()
+        assert self.may_answer.wait(60)
+        return frozenset()
+
+    def close(self) -> None: ...
+
+
+def test_a_client_that_is_cut_off_is_asked_until_there_is_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    brokers, made = Brokers(), Connection({"bootstrap.servers": "host:1"})
+    monkeypatch.setattr(connection, "KafkaDirectory", brokers)
+    made.check()
+    made.hear(ClientError(ClientError._TRANSPORT, "one of three"))
+    made.check()
+    assert brokers.asked == 0, "the others are there"
+    made.hear(ClientError(ClientError._ALL_BROKERS_DOWN))
+    for _ in range(2):
+        with pytest.raises(KafkaUnreachable, match=r"host:1.*one of three"):
+            made.check()
+    assert brokers.is_away.wait(60)
+    with pytest.raises(KafkaUnreachable):
+        made.check()
+    brokers.may_answer.set()
+    assert made._thread is not None
+    made._thread.join(60)
+    made.check()
+    assert brokers.asked == 3
+
+
+@pytest.mark.parametrize("guarantee", [*Guarantee])
+def test_a_spout_hands_out_what_it_has_and_raises_until_the_brokers_are_back(
+    guarantee: Guarantee, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(monkeypatch, (0, 10), guarantee=guarantee)
+    desk.open()
+    desk.client.is_cut = True
+    desk.client.waiting = [message(0), message(1)]
+    assert desk.poll() == [(0, 0), (0, 1)]
+    for _ in range(3):
+        with pytest.raises(KafkaUnreachable):
+            desk.poll()
+        desk.spout.poll(0)  # what else is due is done
+    desk.client.is_cut = False
+    desk.client.waiting = [message(2)]
+    assert desk.poll() == [(0, 2)]
+
+
+def test_partitions_that_were_lost_are_reported_before_the_outage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk = Desk(monkeypatch, (0, 10))
+    desk.open()
+    desk.client.waiting = [message(0)]
+    assert desk.poll() == [(0, 0)]
+    desk.spout._reading.revoked([Partition("a", 0)], lost=True)
+    desk.client.is_cut = True
+    polled = desk.spout.poll(100)
+    assert polled is not None
+    assert len(polled.gone) == 1
+    with pytest.raises(KafkaUnreachable):
+        desk.poll()
+
+
+class Cut:
+    """A producer; what it was handed is on its way until the brokers are back."""
+
+    is_cut = False
+    fatal = None
+
+    def __init__(self, *_: Any) -> None:
+        self.sent: list[Any] = []
+
+    def check_topic(self, _: str) -> int:
+        return 1
+
+    def check(self) -> None:
+        if Cut.is_cut:
+            raise KafkaUnreachable("all brokers are away")
+
+    def send(self, message: Any, delivered: Any) -> bool:
+        self.sent.append((message, delivered))
+        return True
+
+    def poll(self, _: float = 0.0) -> None:
+        while self.sent and not Cut.is_cut:
+            message, delivered = self.sent.pop(0)
+            delivered(None, message)
+
+
+def test_a_bolt_waits_for_the_brokers_and_keeps_what_is_on_its_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bolts, "Producer", Cut)
+    out, hands = KafkaBolt({"bootstrap.servers": "h:1"}, "a"), Hands()
+    given: Any = hands
+    out.prepare(Context("t", "out", 1, 0, 1, clock=ManualClock()))
+    first: Any = Input(Word("first"))
+    out.execute(first, given)
+    monkeypatch.setattr(Cut, "is_cut", True)
+    for _ in range(2):
+        with pytest.raises(KafkaUnreachable):
+            out.tick()
+        second: Any = Input(Word("second"))
+        with pytest.raises(KafkaUnreachable):
+            out.execute(second, given)
+        out.flush()
+    assert (hands.acked, hands.failed) == ([], [])
+    monkeypatch.setattr(Cut, "is_cut", False)
+    out.tick()
+    out.execute(second, given)
+    out.flush()
+    assert hands.acked == [Word("first"), Word("second")]
+
+
+class Transacting:
+    """A producer in transactions. `there`: whether a broker answers."""
+
+    there = True
+    fatal: KafkaError | None = None
+
+    def __init__(self, *_: Any) -> None:
+        self._answer()
+        self.sent: list[Any] = []
+
+    def check_topic(self, _: str) -> int:
+        return 1
+
+    def begin(self) -> None: ...
+    def let_go(self) -> None: ...
+    def poll(self, _: float) -> None: ...
+
+    def check(self) -> None:
+        self._answer()
+
+    def produce(self, message: Any) -> None:
+        self.sent.append(message)
+
+    def commit(self) -> None:
+        self._answer()
+
+    def abort(self) -> None:
+        raise AssertionError("the next producer of that id aborts what is open")
+
+    def _answer(self) -> None:
+        if not Transacting.there:
+            raise KafkaUnreachable("nobody answers")
+
+
+def test_a_transaction_that_nobody_answers_fails_as_an_outage_and_the_next_record_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transactions, "Transactions", Transacting)
+    out = TransactionalKafkaBolt({"bootstrap.servers": "h:1"}, "a", transactional_id="t")
+    hands = Hands()
+    given: Any = hands
+    out.prepare(CONTEXT)
+    words: list[Any] = [Input(Word(text)) for text in "abc"]
+    monkeypatch.setattr(Transacting, "there", False)
+    for one in words[:2]:
+        out.execute(one, given)
+    out.flush()
+    assert [type(error) for _, error in hands.failed] == [KafkaUnreachable] * 2
+    with pytest.raises(KafkaUnreachable):
+        out.execute(words[2], given)
+    out.flush()
+    monkeypatch.setattr(Transacting, "there", True)
+    for one in words:
+        out.execute(one, given)
+    out.flush()
+    assert hands.acked == [Word("a"), Word("b"), Word("c")]
+    assert len(hands.failed) == 2
+
+
+# ---- what reading needs besides the brokers -----------------------------------------------------
+
+
+def test_a_schema_registry_that_is_away_is_an_outage_and_no_fault_of_a_message() -> None:
+    ports = Ports()
+    url = f"http://127.0.0.1:{ports.claim()}"
+    read = Avro({"url": url, "max.retries": 0}).decoder("sales", "value")
+    with pytest.raises(KafkaUnreachable, match=url):
+        read(struct.pack(">bI", 0, 7) + b"x")
+    ports.release()
+
+
+def test_messages_that_could_not_be_translated_for_an_outage_come_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    away = True
+
+    def translate(received: Any) -> tuple[int]:
+        if away and received.offset == 1:
+            raise ConnectionError("the names are in a database that fails over")
+        return (received.offset,)
+
+    desk = Desk(monkeypatch, (0, 10))
+    desk.spout.reads = (Bytes(), Bytes(), translate, ())
+    desk.open()
+    desk.client.waiting = [message(0), message(1), message(2)]
+    for _ in range(2):
+        with pytest.raises(ConnectionError):
+            desk.poll()
+    away = False
+    assert desk.poll() == [(0,), (1,), (2,)]
+    assert desk.spout.unreadable == 0
+
+
+def test_a_group_whose_zookeeper_is_away_gives_back_then_raises_and_goes_on_after_it() -> None:
+    stage = Stage(Topics(t=4))
+    member = stage.join()
+    stage.settle()
+    assert len(member.reads) == 4
+    member.suspend()
+    member.look()
+    stage.clock.advance(PATIENCE.suspended_max_s)
+    member.look()
+    assert not member.reads, "its nodes may be somebody else's by now"
+    for _ in range(60):
+        stage.clock.advance(10.0)
+        with pytest.raises(KafkaUnreachable, match="/consumers/g"):
+            member.look()
+    member.resume(expired=True)
+    stage.settle()
+    assert len(member.reads) == 4

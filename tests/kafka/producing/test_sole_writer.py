@@ -1,0 +1,201 @@
+"""SoleWriterBolt and the tails it reads, with a client that does as told: no broker is needed."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+
+from sunshower.clock import ManualClock
+from sunshower.errors import KafkaError, KafkaUnreachable
+from sunshower.kafka.partitions import topic_ends as tail
+from sunshower.kafka.partitions.ports import Partition
+from sunshower.kafka.producing import kafka_bolt as bolt
+from sunshower.kafka.producing import sole_writer
+from sunshower.kafka.producing.messages import Message
+from sunshower.kafka.producing.sole_writer import SoleWriterBolt
+from tests.kafka.producing.test_bolt import Driven
+
+
+class Error:
+    """As the client's."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def name(self) -> str:
+        return self._name
+
+    def str(self) -> str:
+        return self._name
+
+
+class Note:
+    """What a client hands out: a message, or an event of a partition."""
+
+    def __init__(self, partition: int, value: bytes = b"", error: Error | None = None) -> None:
+        self._partition, self._value, self._error = partition, value, error
+
+    def topic(self) -> str:
+        return "words"
+
+    def partition(self) -> int:
+        return self._partition
+
+    def value(self) -> bytes:
+        return self._value
+
+    def error(self) -> Error | None:
+        return self._error
+
+
+class Told:
+    """A consumer that hands out what it was given, a batch at a time."""
+
+    def __init__(self, *batches: list[Note]) -> None:
+        self._batches = list(batches)
+
+    def assign(self, starts: list[Any]) -> None: ...
+
+    def consume(self, limit: int, timeout: float) -> list[Note]:
+        return self._batches.pop(0)
+
+
+def test_the_end_of_one_partition_told_twice_is_not_that_of_another() -> None:
+    end = Error("_PARTITION_EOF")
+    client: Any = Told(
+        [Note(0, b"a"), Note(0, error=end)],
+        [Note(0, b"b"), Note(0, error=end)],  # more has come meanwhile
+        [Note(1, b"c"), Note(1, error=end)],
+    )
+    both = (Partition("words", 0), Partition("words", 1))
+    assert [message.value() for message in tail._read(client, both, 10)] == [b"a", b"b", b"c"]
+
+
+# ---- what was not confirmed ---------------------------------------------------------------------
+
+
+class Sale(NamedTuple):
+    id: int
+
+
+class Topic:
+    """What has arrived, and whether its brokers answer."""
+
+    def __init__(self) -> None:
+        self.ids: list[bytes] = []
+        self.answers = True
+        self.asked = 0
+
+    def tails(self, *_: Any) -> Any:
+        self.asked += 1
+        if not self.answers:
+            raise KafkaUnreachable("nobody answers")
+        return [Arrived(id) for id in self.ids]
+
+
+class Arrived(NamedTuple):
+    id: bytes
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        return [("id", self.id)]
+
+
+class Client:
+    """A producer whose messages are where the test says."""
+
+    def __init__(self, *_: Any) -> None:
+        self.fatal: KafkaError | None = None
+        self.sent: list[tuple[Message, Any]] = []
+
+    def check_topic(self, _: str) -> int:
+        return 1
+
+    def send(self, message: Message, delivered: Any) -> bool:
+        self.sent.append((message, delivered))
+        return True
+
+    def poll(self, _: float = 0.0) -> None: ...
+    def check(self) -> None: ...
+    def abandon(self) -> None: ...
+
+    def ours(self, error: Error, _: Any) -> KafkaError:
+        return KafkaError(error.name())
+
+
+@pytest.fixture
+def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
+    made = Topic()
+    monkeypatch.setattr(sole_writer, "tails", made.tails)
+    monkeypatch.setattr(bolt, "Producer", Client)
+    return made
+
+
+def driven(clock: ManualClock | None = None) -> Driven:
+    return Driven(
+        SoleWriterBolt({"bootstrap.servers": "h:1"}, "sales", id="id", memory=50),
+        clock or ManualClock(),
+    )
+
+
+def ids(one: Driven) -> list[bytes]:
+    """Of what was handed to the producer that is used now."""
+    client: Any = one.bolt._producer
+    return [message.headers[-1][1] for message, _ in client.sent]
+
+
+def deliver(one: Driven, number: int, error: str) -> None:
+    client: Any = one.bolt._producer
+    message, delivered = client.sent[number]
+    delivered(Error(error), message)
+
+
+def test_what_was_not_confirmed_in_time_and_has_arrived_is_not_sent_again(topic: Topic) -> None:
+    one = driven()
+    one.take(Sale(1), Sale(2))
+    topic.ids = [b"1"]
+    for number in (0, 1):
+        deliver(one, number, "_MSG_TIMED_OUT")
+    assert len(one.hands.failed) == 2
+    one.take(Sale(1), Sale(2))
+    assert one.hands.acked == [Sale(1)]
+    assert ids(one) == [b"1", b"2", b"2"]
+    assert topic.asked == 2, "once at the beginning, and once after the errors"
+
+
+def test_after_a_producer_that_cannot_go_on_what_has_arrived_is_not_sent_again(
+    topic: Topic,
+) -> None:
+    one = driven()
+    one.take(Sale(1), Sale(2))
+    topic.ids = [b"2"]
+    one.bolt._producer.fatal = KafkaError("it cannot go on")
+    one.bolt.tick()
+    assert len(one.hands.failed) == 2
+    one.take(Sale(1), Sale(2))
+    assert one.hands.acked == [Sale(2)]
+    assert ids(one) == [b"1"]
+
+
+def test_a_message_that_is_too_large_leaves_nothing_open(topic: Topic) -> None:
+    one = driven()
+    one.take(Sale(1))
+    deliver(one, 0, "MSG_SIZE_TOO_LARGE")
+    one.take(Sale(2))
+    assert topic.asked == 1
+
+
+def test_nothing_is_sent_while_it_is_open_what_has_arrived(topic: Topic) -> None:
+    clock = ManualClock()
+    one = driven(clock)
+    one.take(Sale(1))
+    deliver(one, 0, "_MSG_TIMED_OUT")
+    topic.answers = False
+    for _ in range(3):
+        with pytest.raises(KafkaUnreachable):
+            one.take(Sale(1))
+    assert topic.asked == 2, "nobody is asked for each record: it takes seconds"
+    topic.answers = True
+    clock.advance(5.0)
+    one.take(Sale(1))
+    assert ids(one) == [b"1", b"1"]

@@ -1,0 +1,158 @@
+"""Transactions on a real Kafka: all of a batch, or nothing; one bad record fails alone."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, ClassVar, NamedTuple
+
+import pytest
+
+from sunshower import Context, Records, Retry, Topology
+from sunshower.dev.kafka import Kafka
+from sunshower.errors import KafkaError, KafkaUnreachable, StaleGeneration
+from sunshower.kafka.producing.messages import Message
+from sunshower.kafka.producing.transactions import TransactionalKafkaBolt, Transactions
+from sunshower.runtime.inline import run_inline
+from tests.kafka.topics import new_topic, values_of
+
+
+class Word(NamedTuple):
+    word: str
+
+
+def transactions(kafka: Kafka, id: str) -> Transactions:
+    return Transactions({"bootstrap.servers": kafka.bootstrap}, id)
+
+
+def test_only_what_was_committed_is_read(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap)
+    producer = transactions(kafka, topic)
+    for word, goes_well in (("kept", True), ("dropped", False), ("kept, too", True)):
+        producer.begin()
+        producer.produce(Message(topic, word.encode()))
+        (producer.commit if goes_well else producer.abort)()
+    assert values_of(kafka.bootstrap, topic) == ["kept", "kept, too"]
+
+
+def test_the_next_one_of_an_id_shuts_the_former_one_out(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap)
+    former = transactions(kafka, topic)
+    former.begin()
+    former.produce(Message(topic, b"from the dead"))
+    assert former.flush(60) == 0
+    with_same_id = transactions(kafka, topic)
+    with pytest.raises(StaleGeneration, match=topic):
+        former.commit()
+    assert former.fatal
+    with_same_id.begin()
+    with_same_id.produce(Message(topic, b"from the living"))
+    with_same_id.commit()
+    assert values_of(kafka.bootstrap, topic) == ["from the living"]
+
+
+def test_each_batch_is_committed_and_one_bad_record_fails_alone(kafka: Kafka) -> None:
+    topic = new_topic(kafka.bootstrap, max_message_bytes="1000")
+    good = [Word(f"{number:03}") for number in range(300)]
+    bad = Word("x" * 3000)
+    topology = Topology("t")
+    retry = Retry(attempts=2, initial_s=0.001, max_s=0.001, dead_letters=True)
+    spout = topology.spout("source", Records([*good, bad], type=Word), retry=retry)
+    settings = {"bootstrap.servers": kafka.bootstrap}
+    out = TransactionalKafkaBolt(settings, topic, transactional_id=topic, value="word")
+    spout.shuffle().bolt("out", out)
+    dead: list[Any] = []
+
+    def bury(letter: Any) -> None:
+        dead.append(letter)
+
+    spout.stream("dead_letters").shuffle().bolt("dead", bury)
+    run_inline(topology.graph())
+    assert values_of(kafka.bootstrap, topic) == [word.word for word in good]
+    assert [letter.record for letter in dead] == [{"word": bad.word}]
+    assert "too large" in dead[0].reason
+
+
+BROKER = {"bootstrap.servers": "b:1"}
+
+
+class Client:
+    """In the place of Transactions: refuses a commit with one of the `bad` words."""
+
+    made: ClassVar[list[Client]] = []
+    bad: ClassVar[set[bytes]] = set()
+    away: ClassVar[bool] = False
+    fatal = None
+
+    def __init__(self, _settings: Any, _id: str) -> None:
+        assert all(former.gone for former in self.made), "one of an id at a time"
+        self.made.append(self)
+        self.sent: list[bytes] = []
+        self.committed: list[list[bytes]] = []
+        self.gone = False
+
+    def check_topic(self, topic: str) -> None: ...
+    def begin(self) -> None:
+        self.sent = []
+
+    def produce(self, message: Message) -> None:
+        self.sent.append(message.value or b"")
+
+    def commit(self) -> None:
+        if self.away:
+            raise KafkaUnreachable("nobody answers")
+        if self.bad & {*self.sent}:
+            raise KafkaError("one of them is too large")
+        self.committed.append(self.sent)
+
+    def abort(self) -> None: ...
+    def poll(self, _: float) -> None: ...
+    def check(self) -> None: ...
+    def let_go(self) -> None:
+        self.gone = True
+
+
+class Hands:
+    """A collector that remembers."""
+
+    def __init__(self) -> None:
+        self.acked: list[str] = []
+        self.failed: list[str] = []
+
+    def ack(self, tuple: Any) -> None:
+        self.acked.append(tuple.record.word)
+
+    def fail(self, tuple: Any, error: KafkaError) -> None:
+        self.failed.append(tuple.record.word)
+
+
+@pytest.fixture
+def fill(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr("sunshower.kafka.producing.transactions.Transactions", Client)
+    monkeypatch.setattr(Client, "made", [])
+
+    def filled(bad: set[bytes], *, away: bool = False) -> Hands:
+        monkeypatch.setattr(Client, "bad", bad)
+        monkeypatch.setattr(Client, "away", away)
+        bolt: Any = TransactionalKafkaBolt(BROKER, "t", transactional_id="id", value="word")
+        bolt.prepare(Context("t", "out", 1, 0, 1))
+        hands = Hands()
+        for number in range(256):
+            bolt.execute(SimpleNamespace(record=Word(str(number))), hands)
+        bolt.flush()
+        return hands
+
+    return filled
+
+
+def test_a_bad_record_is_found_by_halves(fill: Any) -> None:
+    hands = fill({b"77"})
+    assert hands.failed == ["77"]
+    assert hands.acked == [str(number) for number in range(256) if number != 77], "in their order"
+    assert len(Client.made) == 10, "9 were refused, of 256 down to 1, and the rest has one more"
+    assert sum(len(client.committed) for client in Client.made) == 8
+
+
+def test_nobody_looks_for_a_bad_record_while_the_brokers_are_away(fill: Any) -> None:
+    hands = fill(set(), away=True)
+    assert len(hands.failed) == 256
+    assert len(Client.made) == 1

@@ -1,0 +1,362 @@
+"""A tuple that keeps failing ends among the dead letters, or halts the run; never in silence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sunshower import Bolt, Cause, Config, Context, DeadLetter, Failure, Retry, Spout, Topology
+from sunshower.clock import ManualClock
+from sunshower.errors import TopologyFailed
+from sunshower.runtime.inline import Finished, run_inline
+from sunshower.runtime.plan import Layout, make_plan
+from sunshower.runtime.tasks.bolts.dead_letters import dead_letter
+from sunshower.runtime.worker import Worker
+from tests.runtime.harness import Faults, Network
+from tests.runtime.rig import Rig, records_of
+
+POISON = 7
+COUNT = 20
+RETRY = Retry(attempts=3, dead_letters=True)
+
+
+class Number(NamedTuple):
+    n: Any
+
+
+class Heard(Spout[Any]):
+    """A source that writes down what it hears."""
+
+    emits = Number
+
+    def open(self, context: Context) -> None:
+        self.acked: list[Any] = []
+        self.failures: list[Failure] = []
+
+    def ack(self, message_id: Any) -> None:
+        self.acked.append(message_id)
+
+    def fail(self, message_id: Any, failure: Failure) -> None:
+        self.failures.append(failure)
+
+    def result(self) -> tuple[list[Any], list[Failure]]:
+        return self.acked, self.failures
+
+
+class Recorded(Heard):
+    def records(self) -> Iterator[Number]:
+        return map(Number, range(COUNT))
+
+
+class Tabled(Heard):
+    def tables(self) -> Iterator[pa.Table]:
+        yield pa.table({"n": range(COUNT)})
+
+
+class Emitted(Heard):
+    """Message ids are lists: they cannot be hashed."""
+
+    def open(self, context: Context) -> None:
+        super().open(context)
+        self.left = iter(range(COUNT))
+
+    def next_tuple(self, out: Any) -> None:
+        n = next(self.left, None)
+        if n is None:
+            out.finish()
+        else:
+            out.emit(Number(n), [n])
+
+
+class Picky(Bolt[Number, None]):
+    """Takes all numbers but one."""
+
+    def prepare(self, context: Context) -> None:
+        self.seen: list[int] = []
+
+    def process(self, record: Number) -> None:
+        self.seen.append(record.n)
+        if record.n == POISON:
+            raise ValueError(f"no {record.n}")
+
+    def result(self) -> list[int]:
+        return self.seen
+
+
+class Mourns(Bolt[DeadLetter, None]):
+    """Keeps the dead letters; the first `refuses` it will not have."""
+
+    def __init__(self, refuses: int = 0) -> None:
+        self.refuses = refuses
+
+    def prepare(self, context: Context) -> None:
+        self.seen: list[DeadLetter] = []
+
+    def process(self, record: DeadLetter) -> None:
+        if self.refuses:
+            self.refuses -= 1
+            raise OSError("disk full")
+        self.seen.append(record)
+
+    def result(self) -> list[DeadLetter]:
+        return self.seen
+
+
+def topology(
+    spout: Spout[Any], retry: Retry = RETRY, refuses: int = 0, **settings: Any
+) -> Topology:
+    here = Topology("t", **settings)
+    numbers = here.spout("numbers", spout, retry=retry)
+    numbers.shuffle().bolt("picky", Picky)
+    if retry.dead_letters is True:
+        numbers.stream("dead_letters").shuffle().bolt("mourns", Mourns(refuses))
+    return here
+
+
+def run(here: Topology) -> Finished:
+    return run_inline(here.graph(), clock=ManualClock(), steps_max=10_000)
+
+
+# ---- three levels of spouts ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spout", [Recorded(), Tabled(), Emitted()], ids=["rows", "columns", "own"])
+def test_poison_is_a_dead_letter_after_exactly_its_attempts_and_the_others_go_on(
+    spout: Heard,
+) -> None:
+    finished = run(topology(spout))
+    assert sorted(finished.results["picky"][0]) == sorted([*range(COUNT), POISON, POISON])
+    (letter,) = finished.results["mourns"][0]
+    id = [POISON] if isinstance(spout, Emitted) else POISON
+    place = ("picky", 0, 0, "ValueError: no 7", "ValueError")
+    assert letter[:-1] == (id, {"n": POISON}, "numbers", 3, "exception", *place)
+    assert "in process\n" in letter.traceback
+    assert 'raise ValueError(f"no {record.n}")' in letter.traceback
+    acked, failures = finished.results["numbers"][0]
+    assert len(acked) == COUNT
+    assert acked[-1] == id, "safely among the dead letters"
+    assert [(failure.cause, failure.attempt) for failure in failures] == [
+        (Cause.EXCEPTION, attempt) for attempt in (1, 2, 3)
+    ]
+    counts = finished.snapshot.component("numbers")
+    assert (counts.acked, counts.dead, counts.failed, counts.replayed) == (COUNT, 1, 3, 3)
+    assert counts.causes == {"exception": 3}
+
+
+@pytest.mark.parametrize("spout", [Recorded(), Tabled(), Emitted()], ids=["rows", "columns", "own"])
+def test_without_dead_letters_poison_halts_the_topology_with_its_story(spout: Heard) -> None:
+    story = r"message \[?7\]? of spout 'numbers' failed 2 times.*no 7.*dead_letters=.*in process"
+    with pytest.raises(TopologyFailed, match=f"(?s){story}"):
+        run(topology(spout, Retry(attempts=2)))
+
+
+def test_attempts_max_is_for_spouts_without_a_retry_of_their_own() -> None:
+    here = Topology("t", attempts_max=4)
+    here.spout("numbers", Recorded()).shuffle().bolt("picky", Picky)
+    with pytest.raises(TopologyFailed, match="failed 4 times"):
+        run(here)
+    with pytest.raises(TopologyFailed, match="failed 2 times"):
+        run(topology(Recorded(), Retry(attempts=2), attempts_max=4))
+
+
+def test_poison_leaves_as_a_line_of_json(tmp_path: Path) -> None:
+    path = tmp_path / "dead.jsonl"
+    run(topology(Recorded(), Retry(attempts=2, dead_letters=path)))
+    (line,) = path.read_text().splitlines()
+    letter = json.loads(line)
+    assert tuple(letter) == DeadLetter._fields
+    assert (letter["message_id"], letter["record"], letter["attempts"]) == (7, {"n": 7}, 2)
+
+
+def test_poison_waits_its_back_off_and_then_no_longer() -> None:
+    clock = ManualClock()
+    times: list[float] = []
+
+    class Timed(Picky):
+        def process(self, record: Number) -> None:
+            if record.n == POISON:
+                times.append(clock.now())
+            super().process(record)
+
+    here = Topology("t")
+    retry = Retry(attempts=4, initial_s=1, factor=3, max_s=5, jitter=0, dead_letters=True)
+    numbers = here.spout("numbers", Recorded(), retry=retry)
+    numbers.shuffle().bolt("picky", Timed)
+    numbers.stream("dead_letters").shuffle().bolt("mourns", Mourns())
+    run_inline(here.graph(), clock=clock, steps_max=10_000)
+    assert times == pytest.approx([0, 1, 4, 9], abs=0.01)
+    assert clock.now() == pytest.approx(9, abs=0.01)
+
+
+# ---- the letter is a tuple, too -----------------------------------------------------------------
+
+
+def test_message_is_settled_when_its_dead_letter_is_and_not_before() -> None:
+    here = Rig(topology(Recorded(), Retry(attempts=1, dead_letters=True)))
+    spout = here.spout("numbers")
+    spout.emit(0.0, COUNT)
+    spout.failed(spout.pending.all_roots(), Failure(Cause.FAILED, "picky"), 0.0)
+    assert spout.emit(0.0, 100) == COUNT
+    assert len(records_of(here.sent("mourns"))) == COUNT
+    assert not spout.done
+    assert spout.spout.acked == []
+    assert spout.next_look_s == 30.0, "it has a deadline"
+    spout.complete(spout.pending.all_roots(), 1.0)
+    assert spout.done
+    assert spout.spout.acked == list(range(COUNT))
+
+
+def test_dead_letter_that_fails_is_emitted_again() -> None:
+    finished = run(topology(Recorded(), refuses=2))
+    (letter,) = finished.results["mourns"][0]
+    assert letter.reason == "ValueError: no 7", "why it died, not why it was refused"
+    assert finished.snapshot.component("numbers").dead == 1
+
+
+def test_dead_letter_that_keeps_failing_halts_the_topology() -> None:
+    story = "the dead letter of message 7 of spout 'numbers' failed 3 times.*disk full.*reads the"
+    with pytest.raises(TopologyFailed, match=story):
+        run(topology(Recorded(), refuses=3))
+
+
+def test_dead_letters_survive_a_death_on_their_way() -> None:
+    here = Rig(topology(Recorded(), Retry(attempts=1, dead_letters=True)))
+    spout = here.spout("numbers")
+    spout.emit(0.0, 1)
+    spout.failed(spout.pending.all_roots(), Failure(Cause.FAILED, "picky"), 0.0)
+    spout.drain()
+    for now in range(3):
+        spout.emit(now, 1)
+        assert len(records_of(here.sent("mourns"))) == 1
+        spout.failed(spout.pending.all_roots(), Failure(Cause.ACTOR_DIED, "mourns"), now)
+        assert not spout.done
+
+
+# ---- what cannot be written ---------------------------------------------------------------------
+
+
+class Unspeakable:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("value", "carried"),
+    [
+        (None, None),
+        (2**63, 2**63),
+        (2**64, str(2**64)),
+        (0.5, 0.5),
+        (float("nan"), "nan"),
+        (b"\xff", r"b'\xff'"),
+        ({1}, "{1}"),
+        (["a", {"b": (1, True)}], ["a", {"b": (1, True)}]),
+        ({1: 2}, "{1: 2}"),
+        ([{1}], "[{1}]"),
+        (Cause.TIMEOUT, "<Cause.TIMEOUT: 'timeout'>"),
+        (Unspeakable(), "<Unspeakable, whose repr raised RuntimeError>"),
+    ],
+)
+def test_value_that_cannot_be_carried_becomes_its_repr(value: Any, carried: Any) -> None:
+    letter = dead_letter("s", value, {"n": value}, Failure(Cause.FAILED), 1)
+    assert letter.message_id == carried
+    assert letter.record == {"n": carried}
+
+
+def test_value_that_holds_itself_becomes_its_repr() -> None:
+    value: list[Any] = []
+    value.append(value)
+    assert dead_letter("s", value, {}, Failure(Cause.FAILED), 1).message_id == "[[...]]"
+
+
+def network(script: list[Any], seed: int = 0, retry: Retry = RETRY) -> Network:
+    """Spout, bolts and ackers in workers of their own."""
+
+    class Script(Heard):
+        def records(self) -> Iterator[Number]:
+            return map(Number, script)
+
+    plan = make_plan(topology(Script(), retry, ackers=1).graph(), Layout.ISOLATE)
+    return Network(plan, seed, clock=ManualClock(), faults=Faults())
+
+
+def letters(net: Network) -> list[DeadLetter]:
+    return [x for node in net.nodes.values() for task in node.core.results("mourns") for x in task]
+
+
+def test_record_that_cannot_travel_leaves_as_a_dead_letter_that_can() -> None:
+    net = network([1, {2}, 3])
+    net.run()
+    (letter,) = letters(net)
+    assert (letter.record, letter.exception) == ({"n": "{2}"}, "Unserialisable")
+    assert "cannot travel to another process" in letter.reason
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_poison_in_a_network_is_a_dead_letter_with_its_traceback(seed: int) -> None:
+    net = network(list(range(30)), seed)
+    net.run()
+    (letter,) = letters(net)
+    assert (letter.message_id, letter.attempts, letter.component) == (POISON, 3, "picky")
+    assert letter.worker == net.plan.tasks_of("picky")[0].worker
+    assert "no 7" in letter.traceback
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_poison_and_a_death_at_once_lose_nothing(seed: int) -> None:
+    net = network(list(range(30)), seed)
+    net.crashes.append((5 + seed, net.plan.tasks_of("picky")[0].worker))
+    net.run()
+    (counts,) = [spout.stats().counts for spout in net.spouts()]
+    assert (counts.acked, counts.dead) == (30, 1)
+
+
+# ---- the log ------------------------------------------------------------------------------------
+
+
+def test_log_tells_the_attempt_and_not_the_traceback() -> None:
+    here = Rig(topology(Recorded()))
+    spout = here.spout("numbers")
+    spout.emit(0.0, 1)
+    raised = Failure(Cause.EXCEPTION, "picky", 0, "ValueError: no\nhint", traceback="Traceback …")
+    for now, why in enumerate([raised, Failure(Cause.ACTOR_DIED, "picky", 0)]):
+        spout.failed(spout.pending.all_roots(), why, now)
+        spout.emit(now + 1, 1)
+    who = "message 0 of spout 'numbers' failed"
+    assert spout.replays.notices.take(0.0) == [
+        f"{who}, attempt 1 of 3: exception in picky[0]: ValueError: no",
+        f"{who}, and is emitted again: actor died in picky[0]",
+    ]
+
+
+def test_worker_hands_over_a_few_lines_and_at_its_end_how_many_there_were() -> None:
+    graph = topology(Recorded(), Retry(attempts=9, jitter=0, dead_letters=True)).graph()
+    clock = ManualClock()
+    worker = Worker(make_plan(graph), 0, 1, np.random.default_rng(0), clock)
+    while (wait_s := worker.step()) is not None and not worker.finished:
+        clock.advance(min(wait_s, 0.1))
+    assert clock.now() > 10, "the back-offs of nine attempts"
+    lines = worker.notices()
+    worker.close()
+    lines += worker.notices()
+    assert len(lines) == 5 + 1 + 2, "the last two are 10 s apart"
+    assert lines[5] == "2 more failures of spout 'numbers' in picky within 10 s"
+    assert worker.notices() == []
+
+
+def test_small_window_of_who_reads_the_letters_does_not_throttle_the_spout() -> None:
+    plan = make_plan(replace(topology(Recorded()).graph(), config=Config(workers=1)), Layout.PACK)
+    worker = Worker(plan, 0, 1, np.random.default_rng(0), ManualClock())
+    (spout,) = worker._wired.spouts.values()
+    channels = {channel.target: channel for channel in spout.output_streams._channels}
+    for component, window in (("picky", 5_000), ("mourns", 16)):
+        (task,) = plan.tasks_of(component)
+        channels[task.id].used, channels[task.id].window = True, window
+    assert spout.output_streams.window == 5_000

@@ -1,0 +1,100 @@
+"""What the master makes of what all tasks tell: who has succeeded, who waits, who is slow."""
+
+from __future__ import annotations
+
+import pytest
+
+from sunshower import Counter, Number, Topology
+from sunshower.runtime.control.component_conditions import ConditionTracker
+from sunshower.runtime.control.master_state import MasterState
+from sunshower.runtime.events.metrics import Counts, TaskStats, WorkerStats
+from sunshower.runtime.plan import make_plan
+from sunshower.runtime.tasks.supervision import WELL, Health, Wait, WaitKind
+from sunshower.runtime.tasks.user_code import TaskError
+
+ERROR = TaskError("work", 0, 1, "work[0] raised ValueError: no")
+
+
+def keep(record: Number) -> None: ...
+
+
+def tracker(book: MasterState | None = None) -> ConditionTracker:
+    topology = Topology("t", message_timeout_s=30)
+    topology.spout("numbers", Counter()).shuffle().bolt("work", keep, parallelism=3)
+    plan = make_plan(topology.graph())
+    return ConditionTracker(plan, book or MasterState())
+
+
+def waits(kind: WaitKind) -> Health:
+    return Health(wait=Wait(kind, 1.0, 3, ERROR, True))
+
+
+def work(task: int, acked: int = 0, health: Health = WELL, queue_s: float = 0.0) -> TaskStats:
+    return TaskStats(task, "work", Counts(acked=acked), health=health, queue_s=queue_s)
+
+
+def look(conditions: ConditionTracker, *tasks: TaskStats) -> None:
+    conditions.look({0: WorkerStats(0, 1, tasks)})
+
+
+def test_component_has_succeeded_once_a_task_of_it_has_acked_or_a_spout_emitted() -> None:
+    here = tracker()
+    look(here, work(1), TaskStats(0, "numbers", Counts(pending=1)))
+    assert here.now.proven == frozenset()
+    look(here, work(1), work(2, acked=1), TaskStats(0, "numbers", Counts(emitted=1)))
+    assert here.now.proven == {"work", "numbers"}
+
+
+def test_success_is_remembered_over_lives_of_workers_and_of_the_master() -> None:
+    book = MasterState()
+    here = tracker(book)
+    look(here, work(1, acked=1))
+    look(here, work(1))  # its counters begin anew
+    assert here.now.proven == {"work"}
+    successor = MasterState.from_bytes(book.to_bytes())
+    assert tracker(successor).now.proven == {"work"}
+
+
+@pytest.mark.parametrize("kind", WaitKind)
+def test_component_waits_while_any_task_of_it_does(kind: WaitKind) -> None:
+    here = tracker()
+    look(here, work(1, health=waits(kind)), work(2, acked=5))
+    assert here.now.waiting == {"work"}
+    look(here, work(1), work(2, acked=5))
+    assert here.now.waiting == frozenset()
+
+
+def test_component_succeeds_where_another_task_acks_while_one_is_in_doubt() -> None:
+    here, doubting = tracker(), work(1, health=waits(WaitKind.DOUBT))
+    look(here, doubting, work(2, acked=5))
+    assert here.now.succeeding == frozenset(), "what it had acked before the doubt says nothing"
+    look(here, doubting, work(2, acked=6))
+    assert here.now.succeeding == {"work"}
+    look(here, work(1), work(2, acked=6))
+    assert here.now.succeeding == frozenset()
+
+
+def test_acks_that_come_with_another_number_of_healthy_tasks_prove_nothing() -> None:
+    """A task that has ended its doubt brings what it had acked in its whole life."""
+    here, doubting = tracker(), work(1, health=waits(WaitKind.DOUBT))
+    look(here, doubting, work(2, acked=5, health=waits(WaitKind.DOUBT)))
+    look(here, doubting, work(2, acked=5))
+    assert here.now.succeeding == frozenset()
+    look(here, doubting, work(2, acked=6))
+    assert here.now.succeeding == {"work"}
+
+
+def test_place_where_tuples_wait_for_a_quarter_of_the_timeout_is_named() -> None:
+    here = tracker()
+    look(here, work(1, queue_s=7.0))
+    assert here.now.slowest == ("", 0.0)
+    look(here, work(1, queue_s=1.0), work(2, queue_s=9.0))
+    assert here.now.slowest == ("work", 9.0)
+
+
+def test_place_is_named_anew_when_the_wait_has_become_half_as_long_again_or_shorter() -> None:
+    here, told = tracker(), []
+    for queue_s in (9.0, 10.0, 13.0, 14.0, 20.0, 21.5):
+        look(here, work(1, queue_s=queue_s))
+        told.append(here.now.slowest[1])
+    assert told == [9.0, 9.0, 9.0, 14.0, 14.0, 21.5]

@@ -1,0 +1,286 @@
+"""What a process leaves behind: which records it was executing when it died, and who is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sunshower import BatchBolt, Bolt, Cause, Collector, Failure, Spout, Topology, Tuple
+from sunshower.clock import ManualClock
+from sunshower.errors import TopologyFailed
+from sunshower.runtime.control.crash_report import CrashReport
+from sunshower.runtime.control.flight_recorder import ROOTS_MAX, STACK_MAX, FlightRecorder, read
+from sunshower.runtime.plan import Layout, Plan, make_plan
+from sunshower.runtime.tracking.ids import NO_IDS, make_roots
+from tests.runtime.harness import Killed, Network
+from tests.runtime.lives import RestartTracker
+
+POISON = 33
+COUNT = 80
+ENDED = f"message {POISON} of spout 'numbers' failed 3 times.*in keep.*while executing it"
+
+
+class Number(NamedTuple):
+    n: int
+
+
+class Numbers(Spout[Number]):
+    """Tells what became of each message, to a list that outlives it."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+
+    def records(self) -> Iterator[Number]:
+        return map(Number, range(COUNT))
+
+    def ack(self, message_id: int) -> None:
+        self.log.acks.append(message_id)
+
+    def fail(self, message_id: int, failure: Failure) -> None:
+        self.log.failures.append((message_id, failure))
+
+
+class Log:
+    """Shared by all lives of all tasks, however often they are copied."""
+
+    def __init__(self) -> None:
+        self.acks: list[int] = []
+        self.failures: list[tuple[int, Failure]] = []
+        self.deaths = 0
+        self.deaths_max = 10**6
+
+    def __deepcopy__(self, memo: Any) -> Log:
+        return self
+
+    def die(self) -> None:
+        if self.deaths < self.deaths_max:
+            self.deaths += 1
+            raise Killed
+
+
+class Automatic(Bolt[Number, None]):
+    def __init__(self, log: Log) -> None:
+        self.log = log
+
+    def process(self, record: Number) -> None:
+        if record.n == POISON:
+            self.log.die()
+
+
+class Generating(Bolt[Number, Number]):
+    def __init__(self, log: Log) -> None:
+        self.log = log
+
+    def process(self, record: Number) -> Iterator[Number]:
+        if record.n == POISON:
+            self.log.die()
+        yield record
+
+
+class Manual(Bolt[Number, None]):
+    def __init__(self, log: Log) -> None:
+        self.log = log
+
+    def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
+        if tuple.record.n == POISON:
+            self.log.die()
+        out.ack(tuple)
+
+
+class Columns(BatchBolt[Number, None]):
+    def __init__(self, log: Log) -> None:
+        self.log = log
+
+    def process(self, table: pa.Table) -> None:
+        if POISON in table["n"].to_pylist():
+            self.log.die()
+
+
+BOLTS = pytest.mark.parametrize("bolt", [Automatic, Generating, Manual, Columns])
+
+
+def topology(bolt: Any, log: Log, **settings: Any) -> Topology:
+    made = Topology("t", message_timeout_s=10_000, **{"attempts_max": 3, **settings})
+    made.spout("numbers", Numbers(log)).shuffle().bolt("keep", bolt(log))
+    return made
+
+
+def apart(bolt: Any, log: Log, seed: int = 1, **settings: Any) -> Network:
+    """Spout, bolt and acker in a process each."""
+    plan = make_plan(topology(bolt, log, **settings).graph(), Layout.ISOLATE)
+    return Network(plan, seed, clock=ManualClock())
+
+
+# ---- the box ------------------------------------------------------------------------------------
+
+
+def box(life: int = 7) -> tuple[bytearray, FlightRecorder, Plan]:
+    plan = make_plan(topology(Automatic, Log()).graph(), Layout.ISOLATE)
+    buffer = bytearray(FlightRecorder.size_of(plan, 0))
+    return buffer, FlightRecorder(buffer, life), plan
+
+
+def test_process_that_died_between_two_calls_leaves_no_suspects() -> None:
+    buffer, recorder, _ = box()
+    assert read(buffer, 3) == CrashReport(3, 7)
+    recorder.begin(2, np.arange(5, dtype=np.uint64), 1.0)
+    recorder.end()
+    assert read(buffer, 3) == CrashReport(3, 7)
+
+
+def test_process_that_died_in_a_call_leaves_its_task_and_its_roots() -> None:
+    buffer, recorder, _ = box()
+    roots = np.arange(5, dtype=np.uint64)
+    recorder.begin(2, roots, 1.0)
+    found = read(bytes(buffer), 3)
+    assert found is not None
+    assert (found.task, found.suspects.tolist(), found.stack) == (2, [0, 1, 2, 3, 4], "")
+
+
+def test_of_a_very_large_batch_only_the_first_roots_are_noted() -> None:
+    buffer, recorder, _ = box()
+    recorder.begin(2, np.arange(ROOTS_MAX + 9, dtype=np.uint64), 1.0)
+    found = read(buffer, 3)
+    assert found is not None
+    assert found.suspects.tolist() == list(range(ROOTS_MAX))
+
+
+def test_of_a_very_long_stack_the_innermost_frames_are_kept() -> None:
+    buffer, recorder, plan = box()
+    recorder.begin(2, NO_IDS, 1.0)
+    recorder.testify("x" * STACK_MAX + "the end")
+    found = read(buffer, 3)
+    assert found is not None
+    assert found.stack.endswith("the end")
+    assert len(found.stack) == STACK_MAX
+    failure = found.failure(plan)
+    assert (failure.cause, failure.component, failure.traceback) == (
+        Cause.BLOCKED,
+        "keep",
+        found.stack,
+    )
+
+
+def test_call_is_known_while_it_runs() -> None:
+    _, recorder, _ = box()
+    assert recorder.running() is None
+    recorder.begin(2, NO_IDS, 100.0)
+    assert recorder.running() == (2, 100.0)
+    recorder.end()
+    assert recorder.running() is None
+
+
+def test_roots_of_the_same_process_are_found_again_as_messages() -> None:
+    buffer, recorder, _ = box()
+    generations, numbers = recorder.tables(1, 9, 64)
+    generations[[3, 4]], numbers[[3, 4]] = 2, [70, 71]
+    slots = np.array([3, 4, 5])
+    mine = make_roots(9, np.array([2, 1, 1], np.uint32), slots)  # slots 4 and 5: of others
+    foreign = make_roots(8, np.array([2, 2, 2], np.uint32), slots)
+    recorder.begin(2, np.concatenate([mine, foreign]), 1.0)
+    found = read(buffer, 3)
+    assert found is not None
+    assert found.numbers == {1: (70,)}
+
+
+def test_box_tells_how_far_its_spouts_had_drawn() -> None:
+    buffer, recorder, _ = box()
+    recorder.tables(1, 9, 64)
+    recorder.tables(2, 9, 64)
+    assert said_by(buffer).drawn == {}, "nothing was told so far"
+    recorder.drew(1, 0, 64)
+    recorder.drew(1, 72, 80)
+    recorder.drew(3, 5, 5)  # has no place here
+    assert said_by(buffer).drawn == {1: (72, 80)}
+    assert said_by(buffer).numbers == {}
+
+
+def said_by(buffer: bytearray) -> CrashReport:
+    found = read(buffer, 3)
+    assert found is not None
+    return found
+
+
+def test_box_that_is_too_small_names_no_messages_but_works() -> None:
+    _, recorder, plan = box()
+    slots = plan.graph.config.spout_slots
+    recorder.tables(1, 1, slots)
+    generations, numbers = recorder.tables(2, 2, slots)
+    assert (len(generations), len(numbers)) == (slots, slots)
+
+
+@pytest.mark.parametrize("data", [b"", b"x", bytes(1 << 20)])
+def test_other_files_say_nothing(data: bytes) -> None:
+    assert read(data, 0) is None
+
+
+# ---- what becomes of the suspects ---------------------------------------------------------------
+
+
+@BOLTS
+@pytest.mark.parametrize("seed", range(5))
+def test_record_that_kills_its_process_ends_after_its_attempts(bolt: Any, seed: int) -> None:
+    log = Log()
+    net = apart(bolt, log, seed)
+    with pytest.raises(TopologyFailed, match=ENDED):
+        net.run()
+    assert log.deaths == 3
+    assert {failure.cause for _, failure in log.failures} == {Cause.ACTOR_DIED}
+
+
+@BOLTS
+@pytest.mark.parametrize("seed", range(5))
+def test_its_neighbours_in_the_batch_are_blamed_once_at_most(bolt: Any, seed: int) -> None:
+    log = Log()
+    log.deaths_max = 2
+    net = apart(bolt, log, seed)
+    net.run()
+    assert set(log.acks) == set(range(COUNT))
+    blamed = [n for n, failure in log.failures if "while executing it" in failure.reason]
+    assert blamed.count(POISON) == 2
+    assert max(blamed.count(n) for n in range(COUNT) if n != POISON) <= 1
+
+
+@BOLTS
+def test_record_that_kills_its_own_spout_ends_too(bolt: Any) -> None:
+    log = Log()
+    lives = RestartTracker(topology(bolt, log, workers=1))
+    with pytest.raises(TopologyFailed, match=ENDED):
+        live_and_die(lives)
+    assert log.deaths == 3
+
+
+def live_and_die(lives: RestartTracker) -> None:
+    for _ in range(9):
+        with pytest.raises(Killed):
+            lives.run()
+        lives.tell()
+        lives.start()
+
+
+def test_what_is_settled_is_not_counted_any_more() -> None:
+    log = Log()
+    log.deaths_max = 2
+    lives = RestartTracker(topology(Automatic, log, workers=1))
+    for _ in range(2):
+        with pytest.raises(Killed):
+            lives.run()
+        lives.start()
+    assert lives.master.book.suspects[1][POISON] == 2
+    lives.run()
+    assert lives.tell().done
+    assert lives.master.book.suspects == {1: {}}
+    assert set(log.acks) == set(range(COUNT))
+
+
+def test_crash_report_of_another_life_counts_nothing() -> None:
+    lives = RestartTracker(topology(Automatic, Log(), workers=1))
+    lives.master.hello(
+        0, lives.clock.now(), CrashReport(0, 5, 2, NO_IDS.tobytes() + b"\1" * 8, "", {1: (3,)})
+    )
+    assert not lives.master.crash_reports
+    assert not lives.master.book.suspects

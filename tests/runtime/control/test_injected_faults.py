@@ -1,0 +1,258 @@
+"""What an experiment may do to a topology: what is valid, how it travels, what dice say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+
+from sunshower import Topology
+from sunshower.errors import ExperimentError
+from sunshower.runtime.control.master import DesiredState, Master
+from sunshower.runtime.control.master_state import MasterState
+from sunshower.runtime.events.event_log import What
+from sunshower.runtime.events.injected_faults import (
+    WELL,
+    InjectedFaults,
+    Link,
+    Raise,
+    Slow,
+    fate,
+    flipped,
+)
+from sunshower.runtime.plan import ACKER, Layout, Plan, make_plan
+from sunshower.runtime.tracking.ids import seeded
+from sunshower.runtime.worker import Worker
+from tests.runtime.levels import Automatic, Rows, chain
+from tests.runtime.recorded import Alone
+
+EVERYTHING = InjectedFaults(
+    raises=(Raise(component="bolt", probability=0.5, where={"n": 3}), Raise(component="numbers")),
+    slows=(Slow(component=ACKER, seconds=0.5), Slow(component="bolt", seconds=1, index=0)),
+    links=(Link(source="numbers", target="bolt", drop=0.1), Link(delay=1.0, delay_s=2.0)),
+    expirations=2,
+)
+
+
+def plan(topology: Topology | None = None, layout: Layout = Layout.PACK) -> Plan:
+    return make_plan((topology or chain(Rows(), Automatic())).graph(), layout)
+
+
+# ---- what is valid ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, 2, float("nan")])
+def test_probability_is_between_0_and_1(value: float) -> None:
+    with pytest.raises(ExperimentError, match="a probability is between 0 and 1"):
+        Raise(component="split", probability=value)
+    for name in ("drop", "forget", "repeat", "corrupt", "delay"):
+        odds: dict[str, Any] = {name: value}
+        with pytest.raises(ExperimentError, match=f"'{name}' of a link"):
+            Link(**odds)
+
+
+@pytest.mark.parametrize("value", [-1, float("inf"), float("nan")])
+def test_duration_is_0_or_more_seconds(value: float) -> None:
+    with pytest.raises(ExperimentError, match="the slowness of a task"):
+        Slow(component="split", seconds=value)
+    with pytest.raises(ExperimentError, match="the delay of a link"):
+        Link(delay_s=value)
+
+
+@pytest.mark.parametrize(
+    "injected",
+    [
+        InjectedFaults(raises=(Raise(component="spilt"),)),
+        InjectedFaults(slows=(Slow(component="spilt", seconds=1),)),
+        InjectedFaults(links=(Link(source="spilt"),)),
+        InjectedFaults(links=(Link(target="spilt"),)),
+    ],
+)
+def test_component_that_is_not_there_is_named_with_those_that_are(injected: InjectedFaults) -> None:
+    master = Master(plan())
+    with pytest.raises(
+        ExperimentError, match=f"'t' has no 'spilt' to disturb; it has: {ACKER}, bolt, numbers"
+    ):
+        master.disturb(injected)
+    assert master.desired_state.injected == InjectedFaults(), "what was refused does not happen"
+
+
+def test_acker_cannot_raise_and_a_task_that_is_not_there_cannot_be_slow() -> None:
+    master = Master(plan())
+    with pytest.raises(ExperimentError, match="an acker runs no user code"):
+        master.disturb(InjectedFaults(raises=(Raise(component=ACKER),)))
+    with pytest.raises(ExperimentError, match="no task 1 of 'bolt' to disturb"):
+        master.disturb(InjectedFaults(slows=(Slow(component="bolt", seconds=1, index=1),)))
+
+
+def test_fields_are_compared_with_plain_values() -> None:
+    injected = InjectedFaults(raises=(Raise(component="bolt", where={"n": object()}),))
+    with pytest.raises(ExperimentError, match="must be plain values"):
+        Master(plan()).disturb(injected)
+
+
+# ---- how it travels -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("injected", [InjectedFaults(), EVERYTHING, InjectedFaults(expirations=1)])
+def test_injected_is_read_as_it_was_written(injected: InjectedFaults) -> None:
+    assert InjectedFaults.from_fields(injected.to_fields()) == injected
+    assert (
+        InjectedFaults.from_fields(msgpack.unpackb(msgpack.packb(injected.to_fields()))) == injected
+    )
+    assert InjectedFaults.from_fields(json.loads(json.dumps(injected.to_fields()))) == injected
+
+
+def test_only_peace_is_false() -> None:
+    assert not InjectedFaults()
+    assert not InjectedFaults(expirations=3), "that was a moment; it is over"
+    assert EVERYTHING
+    assert InjectedFaults(links=(Link(),))
+
+
+def test_master_wishes_it_and_its_successor_does_so_too() -> None:
+    master = Master(plan())
+    assert master.desired_state == DesiredState()
+    master.disturb(EVERYTHING)
+    assert master.desired_state == DesiredState(injected=EVERYTHING)
+    successor = Master(plan(), MasterState.from_bytes(master.book.to_bytes()))
+    assert successor.desired_state == DesiredState(injected=EVERYTHING)
+    assert successor.hello(0, 0.0).desired_state.injected == EVERYTHING, "new lives are told, too"
+    successor.disturb(InjectedFaults())
+    assert successor.desired_state == DesiredState()
+
+
+# ---- what dice say ------------------------------------------------------------------------------
+
+
+def test_link_that_does_nothing_and_no_link_at_all_leave_a_packet_well() -> None:
+    dice = seeded(0)
+    assert fate((), dice) == WELL
+    assert all(fate((Link(),), dice) == WELL for _ in range(100))
+
+
+def test_each_certainty_has_its_fate() -> None:
+    dice = seeded(0)
+    assert fate((Link(drop=1),), dice).delays_s == ()
+    assert not fate((Link(drop=1),), dice).heard
+    assert fate((Link(forget=1),), dice) == type(WELL)(heard=False)
+    assert fate((Link(repeat=1),), dice).delays_s == (0.0, 0.0)
+    assert fate((Link(corrupt=1),), dice) == type(WELL)(corrupt=True)
+    late = [fate((Link(delay=1, delay_s=3),), dice).delays_s[0] for _ in range(2000)]
+    assert np.mean(late) == pytest.approx(3, rel=0.1)
+
+
+def test_fates_of_several_links_add_up() -> None:
+    dice = seeded(0)
+    both = fate((Link(repeat=1), Link(repeat=1, corrupt=1), Link(forget=1)), dice)
+    assert (len(both.delays_s), both.corrupt, both.heard) == (3, True, False)
+    drops = sum(not fate((Link(drop=0.5), Link(drop=0.5)), dice).delays_s for _ in range(2000))
+    assert drops / 2000 == pytest.approx(0.75, abs=0.05)
+
+
+def test_flipped_data_differs_in_one_bit() -> None:
+    data, dice = bytes(range(32)), seeded(0)
+    for _ in range(20):
+        changed = flipped(data, dice)
+        bits = [(a ^ b).bit_count() for a, b in zip(data, changed, strict=True)]
+        assert sum(bits) == 1
+
+
+# ---- which links a worker has -------------------------------------------------------------------
+
+
+def fates(injected: InjectedFaults) -> dict[tuple[str, str], bool]:
+    """(component, component) → whether packets between their workers are well; one task each."""
+    here = plan(layout=Layout.ISOLATE)
+    names = {worker: here.tasks_on(worker)[0].component for worker in here.workers}
+    found = {}
+    for worker in here.workers:
+        core = Worker(here, worker, 1, seeded(worker), Alone(chain(Rows(), Automatic())).clock)
+        core.desired_state(DesiredState(injected=injected))
+        for peer in here.workers:
+            if peer != worker:
+                found[names[worker], names[peer]] = core.fate(peer) is WELL
+    return found
+
+
+def test_link_concerns_packets_from_its_source_to_its_target_and_no_others() -> None:
+    ways = fates(InjectedFaults(links=(Link(source="numbers", target="bolt", drop=1),)))
+    assert {way for way, well in ways.items() if not well} == {("numbers", "bolt")}
+
+
+def test_link_to_an_acker_and_links_from_anywhere() -> None:
+    ways = fates(InjectedFaults(links=(Link(target=ACKER, forget=1),)))
+    assert {way for way, well in ways.items() if not well} == {
+        (name, ACKER) for name in ("numbers", "bolt", "sink")
+    }
+    assert not any(fates(InjectedFaults(links=(Link(drop=1),))).values())
+    assert all(fates(InjectedFaults()).values())
+
+
+def test_fate_follows_the_injected_that_is_wished_now() -> None:
+    here = plan(layout=Layout.ISOLATE)
+    core = Worker(here, 0, 1, seeded(0), Alone(chain(Rows(), Automatic())).clock)
+    assert core.fate(1) is WELL
+    for link, delays in ((Link(drop=1), ()), (Link(repeat=1), (0.0, 0.0))):
+        core.desired_state(DesiredState(injected=InjectedFaults(links=(link,))))
+        assert core.fate(1).delays_s == delays
+    core.desired_state(DesiredState())
+    assert core.fate(1) is WELL
+
+
+# ---- deadlines that expire ----------------------------------------------------------------------
+
+
+def waiting(spout_pending: int | str = 8) -> Alone:
+    """All that there is room for is pending, and stays so: the bolt cannot be opened."""
+
+    class Never(Automatic):
+        def prepare(self, context: Any) -> None:
+            raise OSError("gone")
+
+    run = Alone(chain(Rows(), Never, task_errors_max=99, spout_pending=spout_pending))
+    for channel in run.worker._wired.channels.values():
+        channel.window = 100
+    run.work()
+    return run
+
+
+def test_all_that_is_pending_times_out_once_for_each_expiration() -> None:
+    run = waiting()
+    emitted = len(run.rows(What.EMITTED))
+    assert emitted == 8
+    for number in (1, 1, 3, 2):
+        run.worker.desired_state(DesiredState(injected=InjectedFaults(expirations=number)))
+        if number == 1:
+            assert len(run.rows(What.FAILED)) == emitted
+    assert {cause for e in run.of(What.FAILED) for cause in e.detail} == {"timeout"}
+    assert len(run.rows(What.FAILED)) == emitted, "nothing was pending then"
+    run.clock.advance(0.2)
+    run.work()
+    run.worker.desired_state(DesiredState(injected=InjectedFaults(expirations=4)))
+    again = run.of(What.FAILED)[-1]
+    assert set(again.attempts.tolist()) == {2}
+
+
+def test_new_life_does_not_expire_what_others_did_before_it() -> None:
+    run = waiting()
+    master = Master(run.plan)
+    master.disturb(InjectedFaults(expirations=2))
+    run.worker.welcome(master.hello(0, 0.0))
+    run.work()
+    assert not run.rows(What.FAILED)
+    master.disturb(InjectedFaults(expirations=3))
+    run.worker.desired_state(master.desired_state)
+    assert len(run.rows(What.FAILED)) == 8
+
+
+def test_expiration_is_a_timeout_to_whoever_adapts_to_timeouts() -> None:
+    run = waiting("auto")
+    (spout,) = run.worker._spouts
+    assert spout.limit._congestion is not None
+    spout.limit._congestion.limit = spout.pending.limit = 16
+    run.worker.desired_state(DesiredState(injected=InjectedFaults(expirations=1)))
+    assert spout.pending.limit == 8

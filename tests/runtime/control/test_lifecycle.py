@@ -1,0 +1,143 @@
+"""The states of a topology: every command in every state, and what waits bring on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sunshower.errors import LifecycleError
+from sunshower.runtime.control.lifecycle import Command, Facts, Lifecycle, State
+from sunshower.runtime.control.master_state import MasterState
+
+WORKING = Facts(joined=True, arrived=True, quiet=False, done=False)
+ABSENT = Facts(joined=False, arrived=False, quiet=False, done=False)
+QUIET = replace(WORKING, quiet=True)
+DONE = replace(QUIET, done=True)
+
+BOOKS: dict[State, tuple[MasterState, Facts]] = {
+    State.STARTING: (MasterState(), ABSENT),
+    State.ACTIVE: (MasterState(), WORKING),
+    State.INACTIVE: (MasterState(active=False), WORKING),
+    State.REBALANCING: (MasterState(next_places=[0]), WORKING),
+    State.DRAINING: (MasterState(draining=True), WORKING),
+    State.FINISHED: (MasterState(), DONE),
+    State.KILLED: (MasterState(draining=True, killing=True, killed=True), WORKING),
+    State.FAILED: (MasterState(error="a bolt raised"), WORKING),
+}
+POSSIBLE = {  # by command: activate, deactivate, rebalance, drain, kill
+    State.STARTING: (True, True, False, True, True),
+    State.ACTIVE: (True, True, True, True, True),
+    State.INACTIVE: (True, True, True, True, True),
+    State.REBALANCING: (False, False, False, True, True),
+    State.DRAINING: (False, False, False, True, True),
+    State.FINISHED: (False, False, False, True, True),
+    State.KILLED: (False, False, False, False, True),
+    State.FAILED: (False, False, False, False, True),
+}
+
+
+@pytest.mark.parametrize("state", State)
+def test_every_state_follows_from_the_book_and_the_facts(state: State) -> None:
+    book, facts = BOOKS[state]
+    assert Lifecycle("t", book, 0.0).state(facts) is state
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("command", Command)
+def test_every_command_in_every_state(command: Command, state: State) -> None:
+    possible = dict(zip(Command, POSSIBLE[state], strict=True))[command]
+    book, _ = BOOKS[state]
+    lifecycle = Lifecycle("words", book, 0.0)
+    if possible:
+        lifecycle.allow(command, state)
+        return
+    with pytest.raises(LifecycleError) as error:
+        lifecycle.allow(command, state)
+    said, _, ways_out = str(error.value).partition("possible are: ")
+    assert said.startswith(f"topology 'words' is {state}")
+    assert f"{command} is not possible" in said
+    assert ways_out.split(", ") == [
+        other for other, can in zip(Command, POSSIBLE[state], strict=True) if can
+    ]
+
+
+def test_a_refusal_says_why_a_topology_has_failed() -> None:
+    with pytest.raises(LifecycleError, match=r"is failed \(a bolt raised\)"):
+        Lifecycle("t", MasterState(error="a bolt raised"), 0.0).allow(
+            Command.ACTIVATE, State.FAILED
+        )
+
+
+def test_first_lives_are_starting_and_those_after_a_move_rebalancing() -> None:
+    assert Lifecycle("t", MasterState(), 0.0).state(ABSENT) is State.STARTING
+    assert Lifecycle("t", MasterState(moves=1), 0.0).state(ABSENT) is State.REBALANCING
+
+
+def test_drained_topology_is_finished_and_a_killed_one_killed() -> None:
+    book = MasterState()
+    lifecycle = Lifecycle("t", book, 0.0)
+    lifecycle.drain()
+    assert lifecycle.state(DONE) is State.FINISHED
+    lifecycle.kill(30.0, now=5.0)
+    assert lifecycle.state(DONE) is State.DRAINING
+    lifecycle.look(DONE, 5.0)
+    assert lifecycle.state(DONE) is State.KILLED
+
+
+def test_kill_ends_when_its_wait_is_over_and_a_second_one_begins_a_new_wait() -> None:
+    lifecycle = Lifecycle("t", MasterState(), 0.0)
+    lifecycle.kill(30.0, now=100.0)
+    lifecycle.kill(10.0, now=120.0)
+    lifecycle.look(WORKING, 129.9)
+    assert lifecycle.state(WORKING) is State.DRAINING
+    lifecycle.look(WORKING, 130.0)
+    assert lifecycle.state(WORKING) is State.KILLED
+
+
+def test_next_master_begins_the_wait_anew() -> None:
+    book = MasterState()
+    Lifecycle("t", book, 0.0).kill(30.0, now=100.0)
+    successor = Lifecycle("t", MasterState.from_bytes(book.to_bytes()), 7.0)
+    successor.look(WORKING, 36.9)
+    assert successor.state(WORKING) is State.DRAINING
+    successor.look(WORKING, 37.0)
+    assert successor.state(WORKING) is State.KILLED
+
+
+def test_failed_topology_is_killed_without_a_wait() -> None:
+    lifecycle = Lifecycle("t", MasterState(error="why"), 0.0)
+    lifecycle.kill(30.0, now=1.0)
+    lifecycle.look(WORKING, 1.0)
+    assert lifecycle.state(WORKING) is State.KILLED
+
+
+@pytest.mark.parametrize(("facts", "now"), [(QUIET, 1.0), (WORKING, 30.0)], ids=["quiet", "waited"])
+def test_rebalance_packs_when_all_is_at_rest_or_the_wait_is_over(facts: Facts, now: float) -> None:
+    book = MasterState(lives={0: 4, 1: 2})
+    lifecycle = Lifecycle("t", book, 0.0)
+    lifecycle.rebalance([1, 1], 30.0, now=0.0)
+    lifecycle.look(WORKING, 29.9)
+    assert not book.packing
+    lifecycle.look(facts, now)
+    assert book.packing
+    lifecycle.move()
+    assert (book.places, book.next_places, book.packing) == ([1, 1], None, False)
+    assert (book.floor, book.moves) == (4, 1)
+
+
+def test_rebalance_does_not_pack_lives_that_have_not_arrived() -> None:
+    book = MasterState()
+    lifecycle = Lifecycle("t", book, 0.0)
+    lifecycle.rebalance([1], 0.0, now=0.0)
+    lifecycle.look(ABSENT, 99.0)
+    assert not book.packing
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_kill_gives_up_a_rebalance_unless_tasks_are_packed(packing: bool) -> None:
+    book = MasterState(next_places=[1], packing=packing)
+    lifecycle = Lifecycle("t", book, 0.0)
+    lifecycle.kill(30.0, now=0.0)
+    assert book.next_places == ([1] if packing else None)
+    assert lifecycle.state(WORKING) is State.DRAINING

@@ -1,0 +1,227 @@
+"""The book of workers: who is in which life, what the dead had done, and when all is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from sunshower import Bolt, Counter, Number, Topology
+from sunshower.runtime.control.crash_report import CrashReport
+from sunshower.runtime.control.master import Master, State
+from sunshower.runtime.control.master_state import MasterState
+from sunshower.runtime.events.metrics import Counts, TaskStats, WorkerStats
+from sunshower.runtime.plan import Layout, Plan, make_plan
+from sunshower.runtime.tasks.supervision import Health, Standing
+from sunshower.runtime.tasks.user_code import TaskError
+
+SPOUT, BOLT, ACKER = 0, 1, 2  # workers
+
+
+def keep(number: Number) -> None: ...
+
+
+@pytest.fixture
+def plan() -> Plan:
+    topology = Topology("t", ackers=1)
+    topology.spout("spout", Counter(9)).shuffle().bolt("bolt", keep)
+    return make_plan(topology.graph(), Layout.ISOLATE)
+
+
+@pytest.fixture
+def master(plan: Plan) -> Master:
+    return Master(plan)
+
+
+def stats(
+    worker: int, life: int = 1, *, done: bool = True, idle: bool = True, **counts: int
+) -> WorkerStats:
+    component = ["spout", "bolt"][worker]
+    task = TaskStats(worker + 1, component, Counts(**counts), done=done)
+    return WorkerStats(worker, life, (task,), idle)
+
+
+def everybody(master: Master, sent: int = 9, executed: int = 9, now: float = 0.0) -> None:
+    for worker in (SPOUT, BOLT, ACKER):
+        master.hello(worker, 0.0)
+    master.hear(stats(SPOUT, transferred=sent), now)
+    master.hear(stats(BOLT, executed=executed), now)
+    master.hear(WorkerStats(ACKER, 1, (), True), now)
+
+
+class Ticking(Bolt[Number, Number]):
+    def process(self, record: Number) -> None: ...
+
+    def tick(self) -> Iterator[Number]:
+        yield Number(0)
+
+
+def test_ticks_that_go_on_do_not_keep_a_topology_from_its_end() -> None:
+    topology = Topology("t", ackers=1)
+    topology.spout("spout", Counter(9)).shuffle().bolt("bolt", Ticking, tick_s=0.1)
+    master = Master(make_plan(topology.graph(), Layout.ISOLATE))
+    everybody(master, executed=7)  # two were lost with a life of the bolt
+    for tick in range(1, 10):
+        master.hear(stats(BOLT, executed=7, transferred=tick), tick / 10)
+        assert master.state(tick / 10) is State.ACTIVE
+    master.hear(stats(SPOUT, done=False, transferred=9), 0.95)
+    master.hear(stats(SPOUT, transferred=9), 0.99)
+    assert master.state(1.0) is State.ACTIVE, "a spout had more to do"
+    master.hear(stats(BOLT, executed=7, transferred=10), 1.9)
+    assert master.state(1.99) is State.FINISHED
+
+
+def test_topology_is_starting_until_everybody_has_said_hello(master: Master) -> None:
+    for worker in (SPOUT, BOLT):
+        master.hello(worker, 0.0)
+        assert master.state(0.0) is State.STARTING
+    master.hello(ACKER, 0.0)
+    assert master.state(0.0) is State.ACTIVE
+
+
+def test_each_hello_is_a_new_life_and_is_told_all_lives(master: Master) -> None:
+    assert master.hello(SPOUT, 0.0).life == 1
+    assert master.hello(BOLT, 0.0).lives == {SPOUT: 1, BOLT: 1}
+    welcome = master.hello(SPOUT, 0.0)
+    assert (welcome.life, welcome.lives) == (2, {SPOUT: 2, BOLT: 1})
+
+
+def test_finished_is_when_all_are_done_idle_and_nothing_is_between_them(master: Master) -> None:
+    everybody(master)
+    assert master.state(0.0) is State.FINISHED
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        stats(SPOUT, done=False, transferred=9),
+        stats(SPOUT, idle=False, transferred=9),
+        stats(BOLT, idle=False, executed=9),
+    ],
+    ids=["a spout is not done", "a spout is not idle", "a bolt is not idle"],
+)
+def test_topology_runs_while_somebody_works(master: Master, last: WorkerStats) -> None:
+    everybody(master)
+    master.hear(last, 0.0)
+    assert master.state(99.0) is State.ACTIVE
+
+
+def test_untracked_records_on_their_way_are_waited_for(master: Master) -> None:
+    everybody(master, sent=9, executed=8, now=5.0)
+    assert master.state(5.9) is State.ACTIVE
+    assert master.state(6.0) is State.FINISHED, "nothing has changed for a second"
+
+
+def test_what_is_finished_stays_so_whatever_a_late_word_says(master: Master) -> None:
+    everybody(master, sent=9, executed=3)
+    assert master.state(1.0) is State.FINISHED
+    master.hear(stats(BOLT, executed=8), 1.0)
+    assert master.state(1.0) is State.FINISHED
+
+
+def test_worker_that_is_restarted_is_waited_for(master: Master) -> None:
+    everybody(master)
+    master.hello(BOLT, 0.0)
+    assert master.state(99.0) is State.ACTIVE
+    master.hear(stats(BOLT, life=2, executed=9), 99.0)
+    assert master.state(99.0) is State.FINISHED
+
+
+def test_word_of_a_former_life_is_ignored(master: Master) -> None:
+    everybody(master)
+    master.hello(SPOUT, 0.0)
+    master.hear(stats(SPOUT, life=1, acked=7), 0.0)
+    assert master.snapshot(0.0).component("spout").acked == 0
+
+
+def test_what_a_dead_life_had_done_still_counts_but_nothing_of_it_is_pending(
+    master: Master,
+) -> None:
+    everybody(master)
+    master.hear(stats(SPOUT, acked=7, pending=3), 0.0)
+    master.hello(SPOUT, 0.0)
+    master.hear(stats(SPOUT, life=2, acked=2, pending=1), 0.0)
+    snapshot = master.snapshot(0.0)
+    assert snapshot.component("spout") == Counts(acked=9, pending=1)
+    assert snapshot.restarts == 1
+
+
+def test_next_life_of_a_spout_is_told_how_far_its_source_is_settled(master: Master) -> None:
+    everybody(master)
+    told = [(7, 20), (5, 9), (9, 15)]  # the second: a life that has not caught up yet
+    for committed, drawn in told:
+        task = TaskStats(1, "spout", Counts(), committed=committed, drawn=drawn)
+        master.hear(WorkerStats(SPOUT, 1, (task,)), 0.0)
+    assert master.hello(SPOUT, 0.0).positions == {1: (9, 20)}
+    assert master.hello(ACKER, 0.0).positions == {3: (0, 0)}
+    late = TaskStats(1, "spout", Counts(), committed=99, drawn=99)
+    master.hear(WorkerStats(SPOUT, 1, (late,)), 0.0)
+    assert master.hello(SPOUT, 0.0).positions == {1: (9, 20)}, "a former life is not listened to"
+
+
+def test_first_reason_to_give_up_counts(master: Master) -> None:
+    everybody(master)
+    master.broken("the first")
+    master.broken("the second")
+    assert master.error == "the first"
+    assert master.state(0.0) is State.FAILED
+    assert master.snapshot(0.0).state == "failed"
+
+
+# ---- quarantine ---------------------------------------------------------------------------------
+
+WHY = TaskError("spout", 0, SPOUT, "records of spout[0] raised OSError: gone", "OSError", "Trace")
+
+
+def quarantined(worker: int, life: int = 1) -> WorkerStats:
+    health = Health(Standing.QUARANTINED, 5, (WHY,))
+    task = TaskStats(worker + 1, ["spout", "bolt"][worker], Counts(), done=True, health=health)
+    return WorkerStats(worker, life, (task,), True)
+
+
+def test_quarantined_bolt_degrades_the_topology_and_it_goes_on(master: Master) -> None:
+    everybody(master, sent=0, executed=0)
+    master.hear(quarantined(BOLT), 0.0)
+    snapshot = master.snapshot(0.0)
+    assert (snapshot.degraded, snapshot.state) == ({2: WHY}, "finished")
+    assert master.error is None
+
+
+def test_quarantined_spout_fails_the_topology_when_all_else_is_done(master: Master) -> None:
+    everybody(master, sent=0, executed=0)
+    master.hear(quarantined(SPOUT), 0.0)
+    master.hear(stats(BOLT, idle=False), 0.0)
+    assert master.state(9.0) is State.ACTIVE
+    master.hear(stats(BOLT), 0.0)
+    assert master.state(9.0) is State.FAILED
+    assert master.error == f"{WHY.text}. Mend it and run again.\nTrace"
+
+
+def test_drained_topology_is_finished_whoever_is_quarantined(master: Master) -> None:
+    everybody(master, sent=1, executed=0)
+    master.drain(0.0)  # while something may still be on its way
+    master.hear(quarantined(SPOUT), 0.0)
+    assert master.state(9.0) is State.FINISHED
+
+
+def test_next_life_is_told_what_is_not_run_any_more_also_by_the_next_master(
+    plan: Plan, master: Master
+) -> None:
+    everybody(master)
+    master.hear(quarantined(BOLT), 0.0)
+    successor = Master(plan, MasterState.from_bytes(master.book.to_bytes()))
+    for one in (master, successor):
+        assert one.hello(BOLT, 1.0).quarantined == {2: (WHY, 30.0)}
+        assert one.hello(SPOUT, 1.0).quarantined == {}
+
+
+def test_worker_that_dies_again_and_again_is_told_to_wait_and_its_task_is_quarantined(
+    master: Master,
+) -> None:
+    now, welcomes = 0.0, []
+    for _ in range(7):
+        welcomes.append(master.hello(BOLT, now, CrashReport(BOLT, 1, 2)))
+        now += welcomes[-1].delay_s + 1.0
+    assert [welcome.delay_s for welcome in welcomes] == [0, 0, 0, 0.5, 1.0, 2.0, 4.0]
+    assert [list(welcome.quarantined) for welcome in welcomes] == [[]] * 6 + [[2]]
+    assert list(master.snapshot(now).degraded) == [2]

@@ -1,0 +1,79 @@
+"""Counters are exact and add up; latencies are known to a tenth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sunshower.runtime.events.metrics import Counts, Latencies, Snapshot, TaskStats, WorkerStats
+
+durations = st.lists(st.floats(1e-5, 1e4), min_size=1, max_size=50)
+
+
+@given(durations, st.integers(1, 100))
+def test_percentile_is_right_to_a_tenth_and_never_too_low(
+    seconds: list[float], percent: int
+) -> None:
+    latencies = Latencies()
+    latencies.add(np.array(seconds))
+    exact = sorted(seconds)[int(np.ceil(len(seconds) * percent / 100)) - 1]
+    found = latencies.percentile(percent)
+    assert found is not None
+    assert exact * 0.999 <= found <= exact * 1.1
+
+
+def test_no_duration_has_no_percentile() -> None:
+    assert Latencies().percentile(50) is None
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, 1e-9, 1e9])
+def test_duration_off_the_scale_counts_at_its_end(seconds: float) -> None:
+    latencies = Latencies()
+    latencies.add(np.array([seconds]))
+    assert latencies.counts.sum() == 1
+
+
+@given(durations, durations)
+def test_histograms_of_two_tasks_add_up(left: list[float], right: list[float]) -> None:
+    parts = []
+    for seconds in (left, right, left + right):
+        latencies = Latencies()
+        latencies.add(np.array(seconds))
+        parts.append(latencies)
+    assert ((parts[0] + parts[1]).counts == parts[2].counts).all()
+
+
+def test_component_is_the_sum_of_its_tasks_living_and_dead() -> None:
+    def worker(number: int, acked: int) -> WorkerStats:
+        task = TaskStats(number, "spout", Counts(acked=acked, pending=1), Latencies())
+        other = TaskStats(number + 10, "bolt", Counts(acked=100))
+        return WorkerStats(number, 1, (task, other))
+
+    snapshot = Snapshot("t", {1: worker(1, 3), 0: worker(0, 4)}, retired={"spout": Counts(acked=5)})
+    assert snapshot.component("spout") == Counts(acked=12, pending=2)
+    assert [task.task for task in snapshot.tasks()] == [0, 10, 1, 11]
+    assert snapshot.latencies("spout").counts.sum() == 0
+    assert snapshot.component("nobody") == Counts()
+
+
+def test_causes_add_up_like_all_other_counts() -> None:
+    first = Counts(failed=3, dead=1, causes={"timeout": 1, "exception": 2})
+    second = Counts(failed=1, causes={"actor died": 1, "timeout": 1})
+    both = Counts(failed=4, dead=1, causes={"timeout": 2, "exception": 2, "actor died": 1})
+    assert first.closed() + second == both
+
+
+def test_dead_task_has_nothing_pending() -> None:
+    assert Counts(acked=3, pending=2).closed() == Counts(acked=3)
+
+
+def test_figures_of_a_component_are_the_sums_of_its_tasks() -> None:
+    def task(number: int, lag: float) -> TaskStats:
+        figures = {"lag": lag, f"words[{number}]/lag": lag}
+        return TaskStats(number, "spout", Counts(), figures=figures)
+
+    snapshot = Snapshot("t", {0: WorkerStats(0, 1, (task(0, 3), task(1, 4)))})
+    assert snapshot.figures("spout") == {"lag": 7, "words[0]/lag": 3, "words[1]/lag": 4}
+    assert snapshot.figures("nobody") == {}

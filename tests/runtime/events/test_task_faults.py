@@ -1,0 +1,355 @@
+"""Code that raises or is slow because an experiment wants it: with the consequences of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sunshower import Cause, Spout, Topology
+from sunshower.clock import SystemClock
+from sunshower.errors import TopologyFailed
+from sunshower.outages import is_unavailable
+from sunshower.runtime.control.flight_recorder import Recorder
+from sunshower.runtime.control.master import DesiredState
+from sunshower.runtime.events.event_log import What
+from sunshower.runtime.events.injected_faults import InjectedFaults, Raise, Slow
+from sunshower.runtime.events.task_faults import injection_of
+from sunshower.runtime.plan import ACKER, Layout, make_plan
+from sunshower.runtime.tasks.supervision import Standing
+from sunshower.runtime.tracking.ids import U64, seeded
+from sunshower.runtime.worker import Worker
+from tests.runtime.levels import (
+    BAD,
+    COUNT,
+    Automatic,
+    Columns,
+    FailsOnce,
+    Manual,
+    Number,
+    Own,
+    Rows,
+    Table,
+    chain,
+    sink,
+)
+from tests.runtime.recorded import Alone
+
+bolts = pytest.mark.parametrize(
+    "bolt", [Automatic, Manual, Table], ids=["process", "execute", "batch"]
+)
+spouts = pytest.mark.parametrize("spout", [Rows, Columns, Own], ids=["rows", "columns", "own"])
+
+
+def start(spout: Any, bolt: Any, injected: InjectedFaults, seed: int = 0, **settings: Any) -> Alone:
+    run = Alone(chain(spout, bolt, **settings), seed=seed)
+    run.worker.desired_state(DesiredState(injected=injected))
+    return run
+
+
+def well(bolt: type[FailsOnce]) -> FailsOnce:
+    """A bolt that does not fail by itself."""
+    made = bolt()
+    made.failed = True
+    return made
+
+
+def raising(component: str, probability: float = 1.0, **where: Any) -> InjectedFaults:
+    return InjectedFaults(
+        raises=(Raise(component=component, probability=probability, where=where or None),)
+    )
+
+
+def slow(component: str, seconds: float, index: int | None = None) -> InjectedFaults:
+    return InjectedFaults(slows=(Slow(component=component, seconds=seconds, index=index),))
+
+
+def peace(run: Alone) -> None:
+    run.worker.desired_state(DesiredState())
+    run.run()
+    done = Counter(run.values(What.COMPLETED))
+    assert set(done.values()) == {1}
+    run.replay()
+
+
+# ---- bolts that raise ---------------------------------------------------------------------------
+
+
+@bolts
+def test_chosen_record_fails_and_what_it_would_have_made_is_not_sent(bolt: type[FailsOnce]) -> None:
+    run = start(Rows(), well(bolt), raising("bolt", n=BAD))
+    run.work()
+    first = next(row.root for row in run.rows(What.EMITTED) if row.value == BAD)
+    assert first in {row.root for row in run.rows(What.REFUSED, task=run.id("bolt"))}
+    assert first not in {row.root for row in run.rows(What.SENT, task=run.id("bolt"))}
+    assert {row.detail for row in run.rows(What.REFUSED)} == {Cause.EXCEPTION}
+    if bolt is not Table:
+        assert sorted(run.values(What.COMPLETED)) == sorted({*range(COUNT)} - {BAD})
+    peace(run)
+    assert sorted(run.values(What.COMPLETED)) == list(range(COUNT))
+
+
+@bolts
+def test_its_spout_hears_who_has_raised_and_that_it_was_an_experiment(
+    bolt: type[FailsOnce],
+) -> None:
+    heard = []
+
+    class Hears(Rows):
+        def fail(self, message_id: int, failure: Any) -> None:
+            heard.append(failure)
+
+    run = start(Hears(), well(bolt), raising("bolt", n=BAD))
+    run.work()
+    assert {(f.component, f.task, f.exception, f.cause) for f in heard} == {
+        ("bolt", 0, "InjectedError", Cause.EXCEPTION)
+    }
+    assert "an experiment raises this in the place of the code of bolt[0]" in heard[0].reason
+
+
+def test_table_with_one_chosen_row_fails_as_a_whole() -> None:
+    run = start(Columns(), well(Table), raising("bolt", n=BAD))
+    run.work()
+    bad = next(row.root for row in run.rows(What.EMITTED) if row.value == BAD)
+    (table,) = [e for e in run.of(What.DELIVERED, run.id("bolt")) if bad in e.roots]
+    refused = next(e for e in run.of(What.REFUSED) if bad in e.roots)
+    assert refused.roots.tolist() == table.roots.tolist()
+    peace(run)
+
+
+@bolts
+@pytest.mark.parametrize("probability", [0.0, 0.4, 1.0])
+def test_records_are_chosen_by_chance(bolt: type[FailsOnce], probability: float) -> None:
+    rounds = []
+    for seed in (1, 2, 2):
+        run = start(Rows(), well(bolt), raising("bolt", probability), seed=seed)
+        run.work()
+        refused = {row.root for row in run.rows(What.REFUSED)}
+        rounds.append(refused)
+        share = len(refused) / COUNT
+        assert share == probability if probability in (0.0, 1.0) else 0 < share <= 1
+    assert rounds[1] == rounds[2], "the same seed chooses the same"
+
+
+def test_chance_hits_about_as_often_as_it_says() -> None:
+    class Many(Rows):
+        def records(self) -> Any:
+            return map(Number, range(2000))
+
+    run = start(Many(), well(Automatic), raising("bolt", 0.25))
+    run.work()
+    failed = sum((entry.attempts == 1).sum() for entry in run.of(What.FAILED))
+    assert failed / 2000 == pytest.approx(0.25, abs=0.04)
+    peace(run)
+
+
+def test_sink_raises_too_and_several_rules_are_one_after_the_other() -> None:
+    rules = (Raise(component="sink", where={"n": 1}), Raise(component="sink", where={"n": 2}))
+    run = start(Rows(), well(Automatic), InjectedFaults(raises=rules))
+    run.work()
+    numbers = {row.root: row.value for row in run.rows(What.EMITTED)}
+    refused = {numbers[row.root] for row in run.rows(What.REFUSED, task=run.id("sink"))}
+    assert refused == {1, 2}
+    peace(run)
+
+
+def test_all_fields_must_be_as_they_were_named_and_other_streams_are_let_alone() -> None:
+    for where in ({"n": BAD, "m": 1}, {"word": "a"}, {"n": COUNT}):
+        run = start(Rows(), well(Automatic), raising("bolt", **where))
+        run.run()
+        assert not run.rows(What.REFUSED)
+
+
+def test_task_that_no_rule_concerns_is_not_touched_and_after_peace_nobody_is() -> None:
+    run = start(Rows(), well(Automatic), raising("bolt", 0.5))
+    tasks = [*run.worker._spouts, *run.worker._wired.bolts.values()]
+    assert {t.task.component for t in tasks if t.injection is not None} == {"bolt"}
+    run.worker.desired_state(DesiredState(injected=slow("sink", 1)))
+    assert {t.task.component for t in tasks if t.injection is not None} == {"sink"}
+    run.worker.desired_state(DesiredState())
+    assert all(task.injection is None for task in tasks)
+
+
+def test_check_of_mutations_looks_at_disturbed_bolts_as_well() -> None:
+    class Lists(Spout[Any]):
+        emits = ("words",)
+
+        def records(self) -> Iterator[Any]:
+            yield (["a"],)
+
+    def guilty(record: Any) -> None:
+        record[0].append("b")
+
+    topology = Topology("t", ackers=1, workers=1, check_mutation=True)
+    topology.spout("lists", Lists()).shuffle().bolt("bolt", guilty)
+    run = Alone(topology)
+    run.worker.desired_state(DesiredState(injected=slow("bolt", 0.1)))
+    with pytest.raises(TopologyFailed, match=r"bolt\[0\] changed a record"):
+        run.run()
+
+
+def test_record_is_noted_for_the_black_box_before_anything_befalls_it() -> None:
+    run = start(Rows(), well(Automatic), slow("bolt", 1.0))
+    (bolt, _) = run.worker._wired.bolts.values()
+    noted: list[tuple[float, int]] = []
+    bolt.note = lambda roots: noted.append((run.clock.now(), int(roots[0])))
+    run.run()
+    assert [root for _, root in noted] == [row.root for row in run.rows(What.EMITTED)]
+    assert [at_s for at_s, _ in noted] == [float(second) for second in range(COUNT)]
+
+
+# ---- spouts that raise --------------------------------------------------------------------------
+
+
+def spout_of(run: Alone) -> Any:
+    (spout,) = run.worker._spouts
+    return spout
+
+
+@pytest.mark.parametrize("bad", [0, BAD, COUNT - 1])
+@pytest.mark.parametrize("spout", [Rows, Columns], ids=["rows", "columns"])
+def test_source_raises_in_the_place_of_a_record_and_goes_on_from_there_when_healed(
+    spout: Any, bad: int
+) -> None:
+    run = start(spout(), well(Automatic), raising("numbers", n=bad))
+    run.work()
+    assert run.values(What.EMITTED) == list(range(bad)), "what came before it is emitted"
+    assert spout_of(run).supervision.standing is Standing.WAITING
+    assert spout_of(run).supervision.last.exception == "InjectedError"
+    assert not run.worker.finished
+    peace(run)
+    assert run.values(What.EMITTED) == list(range(COUNT)), "nothing is missing, nothing twice"
+    assert spout_of(run).supervision.runs
+
+
+@spouts
+def test_source_that_raises_all_the_time_is_quarantined_like_any_other(spout: Any) -> None:
+    run = start(spout(), well(Automatic), raising("numbers"))
+    for _ in range(20):
+        run.work()
+        run.clock.advance(5.0)
+    assert spout_of(run).supervision.is_quarantined
+    assert not run.rows(What.EMITTED)
+
+
+@spouts
+def test_source_that_raises_now_and_then_loses_nothing(spout: Any) -> None:
+    run = start(spout(), well(Automatic), raising("numbers", 0.3), task_errors_max=99)
+    run.run()
+    assert spout_of(run).supervision.health.errors > 0
+    tracked = [n for n in range(COUNT) if n % 3 or spout is not Own]
+    assert run.values(What.EMITTED) == tracked
+    peace(run)
+
+
+def test_next_tuple_that_has_emitted_a_chosen_record_raises_after_it() -> None:
+    run = start(Own(), well(Automatic), raising("numbers", n=BAD))
+    run.work()
+    assert BAD in run.values(What.EMITTED)
+    assert spout_of(run).supervision.health.errors == 1
+    peace(run)
+
+
+# ---- what is slow -------------------------------------------------------------------------------
+
+
+class Watch(Recorder):
+    """How long each guarded call took, by task."""
+
+    def __init__(self, clock: Any) -> None:
+        self.clock = clock
+        self.longest_s: Counter[int] = Counter()
+
+    def begin(self, task: int, roots: U64, now: float) -> None:
+        self.began = (task, now)
+
+    def end(self) -> None:
+        task, since_s = self.began
+        took_s = self.clock.now() - since_s
+        self.longest_s[task] = max(self.longest_s[task], took_s)
+
+
+@bolts
+def test_bolt_takes_so_much_longer_for_each_record_and_is_seen_to_do_so(
+    bolt: type[FailsOnce],
+) -> None:
+    plan = make_plan(chain(Rows(), well(bolt)).graph(), Layout.PACK)
+    here = Alone(chain(Rows(), well(bolt)))
+    watch = Watch(here.clock)
+    worker = Worker(plan, 0, 1, seeded(0), here.clock, recorder=watch)
+    worker.desired_state(DesiredState(injected=slow("bolt", 0.5)))
+    while not worker.finished:
+        if wait_s := worker.step():
+            here.clock.advance(wait_s)
+    assert here.clock.now() == pytest.approx(COUNT * 0.5, abs=0.3)
+    (middle,) = plan.tasks_of("bolt")
+    assert watch.longest_s[middle.id] >= 0.5, "within the guarded call"
+    assert worker._wired.bolts[middle.id].service.slice_records == 1, "its service time is known"
+
+
+def test_one_task_of_a_component_may_be_slow_and_slownesses_add_up() -> None:
+    topology = Topology("t", ackers=1, workers=1)
+    topology.spout("numbers", Rows()).all().bolt("bolt", sink, parallelism=2)
+    run = Alone(topology)
+    slows = (*slow("bolt", 0.25, index=1).slows, *slow("bolt", 0.5, index=1).slows)
+    run.worker.desired_state(DesiredState(injected=InjectedFaults(slows=slows)))
+    run.run()
+    assert run.clock.now() == pytest.approx(COUNT * 0.75)
+    run = Alone(topology)
+    run.worker.desired_state(DesiredState(injected=slow("bolt", 0.25)))
+    run.run()
+    assert run.clock.now() == pytest.approx(2 * COUNT * 0.25)
+
+
+@spouts
+def test_spout_takes_so_much_longer_for_each_record_that_it_emits(spout: Any) -> None:
+    run = start(spout(), well(Automatic), slow("numbers", 0.5))
+    run.run()
+    assert run.clock.now() == pytest.approx(COUNT * 0.5, abs=0.1)
+    assert spout_of(run).service.slice_records == 1
+
+
+def test_acker_takes_so_much_longer_for_each_report() -> None:
+    reports = 0
+    run = start(Rows(), well(Automatic), slow(ACKER, 0.5))
+    (acker,) = run.worker._wired.ackers.values()
+    hear = acker.hear
+
+    def counted(*args: Any) -> Any:
+        nonlocal reports
+        reports += 1
+        return hear(*args)
+
+    acker.hear = counted  # type: ignore[method-assign]
+    run.run()
+    assert reports > 1
+    assert run.clock.now() == pytest.approx(reports * 0.5)
+
+
+# ---- dependencies that are away -----------------------------------------------------------------
+
+
+@bolts
+def test_code_whose_dependency_is_away_raises_an_outage_for_every_record(
+    bolt: type[FailsOnce],
+) -> None:
+    away = InjectedFaults(raises=(Raise(component="bolt", unavailable=True),))
+    run = start(Rows(), well(bolt), away)
+    run.work()
+    assert not run.values(What.COMPLETED)
+    peace(run)
+    assert sorted(run.values(What.COMPLETED)) == list(range(COUNT))
+
+
+def test_the_error_of_an_outage_is_one_that_is_waited_for() -> None:
+    rule = Raise(component="bolt", index=0, unavailable=True)
+    plan = make_plan(chain(Rows(), well(Automatic)).graph(), Layout.ISOLATE)
+    (task,) = plan.tasks_of("bolt")
+    mine = injection_of(InjectedFaults(raises=(rule,)), task, SystemClock(), seeded(0))
+    assert mine is not None
+    assert is_unavailable(mine.error)
+    other = replace(rule, index=1)
+    assert injection_of(InjectedFaults(raises=(other,)), task, SystemClock(), seeded(0)) is None

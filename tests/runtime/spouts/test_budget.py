@@ -1,0 +1,80 @@
+"""Replays take at most their share while there are fresh records, and all the room otherwise."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sunshower.runtime.tasks.spouts.replay_budget import ReplayBudget
+
+BURST = 64
+shares = st.floats(0.01, 0.99)
+limits = st.lists(st.integers(1, 500), min_size=1, max_size=100)
+
+
+@given(shares, limits)
+def test_replays_stay_within_their_share_of_any_stretch_of_emits(
+    share: float, limits: list[int]
+) -> None:
+    """However many are due, and wherever one begins to count."""
+    budget = ReplayBudget(share)
+    emitted = []
+    for limit in limits:
+        replays = budget.replays(10_000, limit, room=10_000)
+        budget.spend(replays, limit - replays)
+        emitted.append((replays, limit))
+    for start in range(len(emitted)):
+        replays, total = map(sum, zip(*emitted[start:], strict=True))
+        assert replays <= share * total + BURST + 1e-6
+
+
+@given(shares, st.lists(st.tuples(st.integers(1, 50), st.integers(1, 5)), min_size=1, max_size=100))
+def test_little_room_for_fresh_records_is_no_reason_to_take_more(
+    share: float, calls: list[tuple[int, int]]
+) -> None:
+    budget, replays, fresh = ReplayBudget(share), 0, 0
+    for limit, room in calls:
+        now = budget.replays(10_000, limit, room)
+        taken = min(limit - now, room)
+        budget.spend(now, taken)
+        replays, fresh = replays + now, fresh + taken
+    assert replays <= share * (replays + fresh) + 1e-6
+
+
+@given(shares)
+def test_single_records_take_their_turns(share: float) -> None:
+    budget = ReplayBudget(share)
+    replays = 0
+    for _ in range(1_000):
+        replay = budget.replays(1, 1, room=1)
+        budget.spend(replay, 1 - replay)
+        replays += replay
+    assert replays == pytest.approx(1_000 * share, abs=2)
+
+
+def test_few_replays_wait_for_nobody() -> None:
+    assert ReplayBudget(0.5).replays(due=10, limit=100, room=100) == 10
+
+
+def test_where_failed_messages_hold_every_place_replays_use_all_the_room() -> None:
+    assert ReplayBudget(0.1).replays(due=1_000, limit=100, room=0) == 100
+
+
+def test_share_of_one_is_no_limit() -> None:
+    budget = ReplayBudget(1.0)
+    assert budget.replays(due=1_000, limit=100, room=100) == 100
+    budget.spend(100, 0)
+    assert budget.replays(due=1_000, limit=100, room=100) == 100
+
+
+def test_what_was_emitted_because_the_source_had_nothing_is_no_debt() -> None:
+    budget = ReplayBudget(0.5)
+    budget.spend(replays=1_000, fresh=0)
+    assert budget.replays(due=1_000, limit=100, room=100) == 50
+
+
+def test_what_is_saved_up_is_a_small_burst() -> None:
+    budget = ReplayBudget(0.5)
+    budget.spend(replays=0, fresh=1_000_000)
+    assert budget.replays(due=1_000, limit=100, room=100) == (100 + BURST) // 2

@@ -1,0 +1,278 @@
+"""How far a spout may draw, also for whoever comes after its machine is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sunshower import Topology
+from sunshower.clock import ManualClock
+from sunshower.errors import StoreUnreachable
+from sunshower.runtime.tasks.spouts.emit_reservation import EmitReservation
+from sunshower.runtime.tasks.spouts.position import Position
+from sunshower.runtime.wiring import context
+from sunshower.simulation.site import Marked
+from tests.runtime.chains import Numbers, sink
+from tests.runtime.lives import RestartTracker
+from tests.runtime.rig import Rig
+from tests.runtime.spouts.test_position import Acks, Keep, Number, seen, work
+
+
+class Counted(Marked):
+    """How often it was written to."""
+
+    writes = 0
+
+    def write(self, task: int, number: int) -> None:
+        super().write(task, number)
+        self.writes += 1
+
+
+def test_nothing_is_drawn_from_the_reservation_on() -> None:
+    marks = Counted()
+    reservation = EmitReservation(1, marks, ManualClock())
+    drawn = 0
+    for wanted in (1, 500, 3, 10_000, 10_000, 2):
+        room = reservation.room(drawn, wanted)
+        assert 0 < room <= wanted
+        drawn += room
+        assert drawn <= marks.read(1) == reservation.at
+
+
+@pytest.mark.parametrize("rate", [1, 1_000, 200_000])
+def test_a_reservation_is_moved_about_once_a_second_however_fast_a_source_is(rate: int) -> None:
+    marks, clock = Counted(), ManualClock()
+    reservation = EmitReservation(1, marks, clock)
+    drawn = 0
+    for _ in range(3_000):  # half a minute
+        left = int(rate * clock.now()) - drawn
+        while left > 0:
+            room = reservation.room(drawn, left)
+            drawn, left = drawn + room, left - room
+        clock.advance(0.01)
+    assert marks.writes < 60
+    assert reservation.at - drawn <= max(64, 3 * rate)
+
+
+class Unsure(Marked):
+    """Each write raises first, after it was carried out or before."""
+
+    is_away = True
+    is_late = False
+
+    def write(self, task: int, number: int) -> None:
+        if not self.is_away or self.is_late:
+            super().write(task, number)
+        if self.is_away:
+            raise StoreUnreachable("the head does not answer")
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_nothing_is_drawn_while_the_store_is_away_and_the_same_again_afterwards(
+    is_late: bool,
+) -> None:
+    marks, clock = Unsure(), ManualClock()
+    marks.is_late = is_late
+    reservation, twin = EmitReservation(1, marks, clock), EmitReservation(1, Marked(), clock)
+    for _ in range(20):
+        with pytest.raises(StoreUnreachable):
+            reservation.room(0, 10)
+        assert reservation.at == 0
+        clock.advance(0.1)
+    marks.is_away = False
+    drawn = 0
+    for _ in range(100):
+        room = reservation.room(drawn, 50)
+        assert room == twin.room(drawn, 50) > 0
+        drawn += room
+        assert drawn <= reservation.at == marks.read(1)
+        clock.advance(0.1)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_reservation_that_cannot_be_moved_back_stops_nobody_and_is_never_passed(
+    is_late: bool,
+) -> None:
+    marks, clock = Unsure(), ManualClock()
+    marks.is_away = False
+    reservation, drawn = caught_up(marks, clock)
+    marks.is_away, marks.is_late = True, is_late
+    for _ in range(60):
+        drawn += reservation.room(drawn, 1)
+        assert drawn <= reservation.at <= marks.read(1)
+        clock.advance(0.1)
+    reservation.close(drawn)
+    assert reservation.at == drawn <= marks.read(1)
+
+
+def caught_up(marks: Marked, clock: ManualClock) -> tuple[EmitReservation, int]:
+    """A source that has given much at once, and the number of its next record."""
+    reservation, drawn = EmitReservation(1, marks, clock), 0
+    while drawn < 1_000_000:
+        drawn += reservation.room(drawn, 10_000)
+        clock.advance(0.02)
+    assert reservation.at - drawn > 20_000
+    return reservation, drawn
+
+
+def trickle(reservation: EmitReservation, drawn: int, clock: ManualClock) -> int:
+    """Ten a second, for ten seconds."""
+    for _ in range(100):
+        drawn += reservation.room(drawn, 1)
+        clock.advance(0.1)
+    return drawn
+
+
+def test_a_reservation_follows_a_source_that_has_become_slow() -> None:
+    marks, clock = Counted(), ManualClock()
+    reservation, drawn = caught_up(marks, clock)
+    before = marks.writes
+    drawn = trickle(reservation, drawn, clock)
+    assert drawn <= marks.read(1) <= drawn + 200
+    drawn = trickle(reservation, drawn, clock)
+    assert marks.writes - before < 10
+    assert reservation.room(drawn, 10_000) > 0
+
+
+def test_what_a_former_life_may_have_drawn_stays_within_the_reservation() -> None:
+    marks, clock = Marked(), ManualClock()
+    far, _ = caught_up(marks, clock)
+    trickle(EmitReservation(1, marks, clock), 900_000, clock)
+    assert marks.read(1) == far.at
+
+
+def test_a_next_life_knows_the_reservation_and_a_drain_puts_it_where_its_end_is() -> None:
+    marks = Marked()
+    reservation = EmitReservation(1, marks, ManualClock())
+    assert reservation.room(0, 10) == 10
+    assert EmitReservation(1, marks, ManualClock()).at == reservation.at > 10
+    reservation.close(10)
+    assert EmitReservation(1, marks, ManualClock()).at == 10
+    reservation.close(20)
+    assert marks.read(1) == 10
+
+
+def test_what_may_have_been_drawn_is_waited_for_and_what_was_drawn_for_ever() -> None:
+    position = Position()
+    position.begin_at(10, 12, 20)
+    position.stop()
+    position.wait(0.0, 30.0)
+    position.wait(100.0, 30.0)
+    assert position.room(50) == 10  # 10 and 11 were drawn for certain
+    position.advance(2)
+    position.wait(200.0, 30.0)
+    position.advance(1)
+    position.wait(220.0, 30.0)
+    position.wait(249.0, 30.0)
+    assert not position.at_end
+    position.wait(250.0, 30.0)
+    assert position.at_end
+
+
+def test_transfer_that_is_unpacked_twice_owes_what_was_drawn_in_between() -> None:
+    marks, clock = Marked(), ManualClock()
+    made = Topology("t")
+    made.spout("numbers", Numbers(100)).shuffle().bolt("sink", sink)
+
+    def begun() -> Any:
+        rig = Rig(made)
+        task = rig.spout("numbers")
+        task.reservation = EmitReservation(task.task.id, marks, clock)
+        return task, context(rig.plan, task.task)
+
+    former, _ = begun()
+    former.emit(0.0, 4)
+    transfer = former.pack(stays=False, now=0.0)
+    assert transfer.owed == marks.read(former.task.id) == 4
+    moved, there = begun()
+    moved.unpack(transfer, there)
+    moved.emit(1.0, 10)  # the four first
+    moved.emit(1.0, 10)
+    assert moved.drawn > 12  # and its machine is gone
+    again, there = begun()
+    again.unpack(transfer, there)
+    again.drain()
+    for _ in range(100):
+        again.emit(2.0, 4)
+    assert again.drawn >= moved.drawn
+    assert again.exhausted
+
+
+class DryNumbers(Acks):
+    """Has nothing from `dry_at` on, and does not end."""
+
+    dry_at = 1 << 60
+
+    def records(self) -> Iterator[Number | None]:
+        for n in range(self.count):
+            while n >= self.dry_at:
+                yield None
+            if n % 3 == 0:
+                yield None
+            yield Number(n)
+
+
+class DryTables(Acks):
+    """The same, five rows a table."""
+
+    dry_at = 1 << 60
+
+    def tables(self) -> Iterator[pa.Table | None]:
+        for first in range(0, self.count, 5):
+            while first >= self.dry_at:
+                yield None
+            yield pa.table({"n": range(first, min(first + 5, self.dry_at))})
+
+
+levels = pytest.mark.parametrize("level", [DryNumbers, DryTables])
+
+
+@levels
+def test_who_is_born_into_a_drain_owes_what_a_lost_machine_had_drawn(level: Any) -> None:
+    lives, drawn = lost(level(1000))
+    work(lives)
+    assert set(seen(lives)) > set(range(5, drawn))
+    assert len(seen(lives)) < 300
+    assert lives.core.finished
+
+
+@levels
+def test_a_source_that_has_nothing_more_is_not_waited_for_for_ever(level: Any) -> None:
+    source = level(1000)
+    lives, drawn = lost(source, dry=True)
+    work(lives)
+    assert seen(lives) == list(range(5, drawn))
+    assert not lives.core.finished
+    lives.advance(lives.plan.graph.config.message_timeout_s)
+    work(lives)
+    assert lives.core.finished
+    assert seen(lives) == list(range(5, drawn))
+
+
+def lost(source: Any, *, dry: bool = False) -> tuple[RestartTracker, int]:
+    """Its machine is gone in a drain that it had not heard of, and how much it had drawn then.
+
+    Neither the master nor a black box knows that. `dry`: the source has no more than that.
+    """
+    made = Topology("t", workers=1, spout_pending=10)
+    made.spout("numbers", source).shuffle().bolt("keep", Keep(5))
+    lives = RestartTracker(made, Marked())
+    work(lives, until=20)
+    told = lives.tell().drawn
+    lives.core._wired.bolts[2].bolt.held = (5, 25)
+    spout = lives.core._spouts[0]
+    while spout.drawn < told + 20:
+        lives.run(lambda: spout.drawn >= told + 20)
+        lives.advance(0.1)
+    drawn = spout.drawn
+    assert drawn > told + 3
+    if dry:
+        source.dry_at = drawn
+    lives.master.drain(lives.clock.now())
+    lives.start(box_survives=False)
+    lives.core._opening.look(lives.clock.now())
+    lives.core._wired.bolts[2].bolt.held = ()
+    return lives, drawn

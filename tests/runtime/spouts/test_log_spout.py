@@ -1,0 +1,307 @@
+"""A spout over a log: its own numbers, acks in bulk, parts that go away, unreadable places."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sunshower import Bolt, DeadLetter, LogSpout, Polled, Retry, Spout, Topology
+from sunshower.clock import ManualClock
+from sunshower.errors import TopologyError, TopologyFailed
+from sunshower.runtime.inline import run_inline
+from tests.contract.topologies import Item
+from tests.runtime.lives import RestartTracker
+from tests.runtime.logs import SHIFT, Log, Reader, elsewhere
+
+
+class Sink(Bolt[Any, None]):
+    """Refuses each of `bad` so many times."""
+
+    def __init__(self, **bad: int) -> None:
+        self.bad = {int(number[1:]): times for number, times in bad.items()}
+        self.seen: list[Any] = []
+
+    def process(self, record: Any) -> None:
+        if self.bad.get(record.number, 0):
+            self.bad[record.number] -= 1
+            raise ValueError(f"no {record.number}")
+        self.seen.append(record.number)
+
+    def result(self) -> list[Any]:
+        return sorted(self.seen)
+
+
+class Letters(Bolt[DeadLetter, None]):
+    def __init__(self) -> None:
+        self.seen: list[DeadLetter] = []
+
+    def process(self, record: DeadLetter) -> None:
+        self.seen.append(record)
+
+    def result(self) -> list[DeadLetter]:
+        return self.seen
+
+
+def topology(log: Log, sink: Sink | None = None, **settings: Any) -> Topology:
+    """A reader of `log` and a sink; and where `retry` has dead letters, one for these."""
+    retry = settings.pop("retry", None)
+    reader = settings.pop("reader", None) or Reader(log)
+    made = Topology("logs", **settings)
+    items = made.spout("log", reader, retry=retry, streams={"others": Item})
+    items.shuffle().bolt("sink", sink or Sink())
+    if retry is not None and retry.dead_letters is True:
+        items.stream("dead_letters").shuffle().bolt("letters", Letters())
+    return made
+
+
+def run(log: Log, sink: Sink | None = None, **settings: Any) -> Any:
+    graph = topology(log, sink, **settings).graph()
+    return run_inline(graph, clock=ManualClock(), steps_max=20_000)
+
+
+def items(count: int) -> list[Any]:
+    return [Item(number) for number in range(count)]
+
+
+def test_all_records_are_acked_by_their_own_numbers_and_committed() -> None:
+    log = Log(items(30), items(5))
+    done = run(log)
+    assert done.results["log"][0] == [*range(30), *(1 << SHIFT | n for n in range(5))]
+    assert log.settled
+    assert log.closed == [0]
+
+
+def test_without_ackers_a_record_counts_as_acked_when_it_is_sent() -> None:
+    log = Log(items(30))
+    assert run(log, ackers=0).results["log"][0] == list(range(30))
+    assert log.settled
+
+
+def test_what_fails_is_emitted_again_from_memory() -> None:
+    log = Log(items(30))
+    done = run(log, Sink(n7=2, n20=1))
+    assert done.results["sink"][0] == list(range(30))
+    assert done.snapshot.component("log").replayed == 3
+    assert log.settled
+
+
+def test_a_record_goes_to_the_stream_it_was_polled_for_also_when_it_is_emitted_again() -> None:
+    log = Log([Item(0), elsewhere(1), Item(2), elsewhere(3)])
+    made = Topology("logs")
+    records = made.spout("log", Reader(log), streams={"others": Item})
+    records.shuffle().bolt("sink", Sink(n0=1))
+    records.stream("others").shuffle().bolt("others", Sink(n3=1))
+    done = run_inline(made.graph(), clock=ManualClock(), steps_max=20_000)
+    assert (done.results["sink"], done.results["others"]) == ([[0, 2]], [[1, 3]])
+    assert log.settled
+
+
+def test_what_is_unreadable_becomes_a_dead_letter_and_is_acked_when_that_is_processed() -> None:
+    log = Log([Item(0), "text", Item(2)])
+    done = run(log, retry=Retry(dead_letters=True))
+    (letter,) = done.results["letters"][0]
+    told = (letter.message_id, letter.record, letter.reason, letter.attempts)
+    assert told == ((0, 1), {"text": "text"}, "it is a text", 1)
+    assert done.results["sink"][0] == [0, 2]
+    assert log.settled
+    assert done.snapshot.component("log").dead == 1
+
+
+def test_what_does_not_fit_the_stream_is_unreadable() -> None:
+    log = Log([Item(0), ("no", "item"), Item(2)])
+    done = run(log, retry=Retry(dead_letters=True))
+    (letter,) = done.results["letters"][0]
+    assert "does not fit stream 'default'" in letter.reason
+    assert letter.record == {"record": "('no', 'item')"}
+    assert log.settled
+
+
+def test_without_dead_letters_the_topology_halts_for_what_is_unreadable() -> None:
+    with pytest.raises(TopologyFailed, match=r"message \(0, 1\) of spout 'log'.*it is a text"):
+        run(Log([Item(0), "text"]))
+
+
+def test_a_spout_that_does_not_replay_is_told_what_failed_and_nothing_comes_twice() -> None:
+    reader = Reader(Log(), replay=False)
+    log = reader.log = Log(items(10))
+    made = topology(log, Sink(n4=1), reader=reader)
+    lives = RestartTracker(made)
+    lives.run(lambda: lives.core.stats().tasks[0].counts.acked == 9)
+    lives.run(lambda: bool(reader_of(lives).failed))
+    assert reader_of(lives).failed == [(0, 4)]
+    (sink,) = lives.core.results("sink")
+    assert sink == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+
+
+def test_a_new_life_begins_where_the_last_one_has_committed() -> None:
+    log = Log(items(100))
+    lives = RestartTracker(topology(log, spout_pending=20))
+    lives.run(lambda: log.committed[0] >= 40)
+    committed = log.committed[0]
+    lives.start()
+    lives.run(lambda: log.settled)
+    (sink,) = lives.core.results("sink")
+    assert sink == list(range(committed, 100))
+
+
+def test_a_message_that_kills_its_process_is_known_by_its_number_in_the_next_life() -> None:
+    class Deadly(Bolt[Item, None]):
+        def process(self, record: Item) -> None:
+            if record.number == 13:
+                raise KeyboardInterrupt  # stands for the end of the process
+
+    log = Log(items(20))
+    made = Topology("logs", attempts_max=2)
+    records = made.spout("log", Reader(log, 1), retry=Retry(attempts=2, dead_letters=True))
+    records.shuffle().bolt("deadly", Deadly())
+    records.stream("dead_letters").shuffle().bolt("letters", Letters())
+    lives = RestartTracker(made)
+    for _ in range(6):
+        try:
+            while not log.settled:
+                if lives.core.step():
+                    lives.advance(0.1)
+        except KeyboardInterrupt:
+            lives.start()
+    (letters,) = lives.core.results("letters")
+    assert [letter.record for letter in letters] == [{"number": 13}]
+    assert log.settled
+
+
+def test_a_spout_is_told_what_is_in_line_to_be_emitted_again() -> None:
+    log = Log(items(10), items(10))
+    again = Retry(attempts=3, initial_s=5.0, jitter=0.0)
+    lives = RestartTracker(topology(log, Sink(n3=2, n7=2), retry=again))
+    lives.run(lambda: lives.core.stats().tasks[0].counts.failed == 4)
+    spout = reader_of(lives)
+    assert sorted(spout.in_line()) == [3, 7, 1 << SHIFT | 3, 1 << SHIFT | 7]
+    lives.advance(6.0)
+    lives.run(lambda: log.settled)
+    assert [*spout.in_line()] == []
+
+
+def test_what_is_gone_is_forgotten_and_its_acks_are_not_told() -> None:
+    log = Log(items(10), items(10))
+    lives = RestartTracker(topology(log, Sink(n3=1_000), attempts_max=1_000))
+    reader = None
+    while lives.core.stats().tasks[0].counts.failed < 4:
+        if lives.core.step():
+            lives.advance(0.05)
+    reader = reader_of(lives)
+    assert (reader.open_[0], reader.open_[1]) == ([3], [3])
+    log.owners = [0, 1]
+    before = len(reader.told)
+    for _ in range(40):
+        if lives.core.step():
+            lives.advance(0.05)
+    spout = lives.core.stats().tasks[0]
+    assert spout.unsettled == 1, "the one of its own partition is still tried"
+    assert len(reader.told) == before
+    log.owners = [0, 0]
+    for _ in range(200):
+        if lives.core.step():
+            lives.advance(0.05)
+    assert lives.core.stats().tasks[0].unsettled == 2, "what came back is read again"
+
+
+def test_it_is_polled_while_there_is_no_room_and_while_the_topology_rests() -> None:
+    log = Log(items(10))
+
+    class Holds(Bolt[Item, None]):
+        def execute(self, tuple: Any, out: Any) -> None: ...
+
+    made = Topology("logs", spout_pending=4, message_timeout_s=100.0)
+    made.spout("log", Reader(log)).shuffle().bolt("holds", Holds())
+    lives = RestartTracker(made)
+    idle = []
+    for _ in range(2):
+        before = log.idle
+        for _ in range(200):
+            lives.advance(lives.core.step() or 0.0)
+            if lives.clock.now() > 5.0 * (len(idle) + 1):
+                break
+        idle.append(log.idle - before)
+        for spout in lives.core._spouts:
+            spout.deactivate()
+    assert all(count >= 8 for count in idle), f"twice a second was wanted: {idle} in 5 s each"
+
+
+def test_it_commits_when_the_topology_is_deactivated() -> None:
+    log = Log(items(10))
+    lives = RestartTracker(topology(log, reader=Reader(log, 1_000)))
+    lives.run(lambda: lives.core.stats().tasks[0].counts.acked == 10)
+    assert log.committed[-1] < 10
+    lives.core._spouts[0].deactivate()
+    assert log.committed == [10]
+
+
+class Misbehaved(LogSpout[Item]):
+    def poll(self, limit: int) -> Polled[Item]:
+        return Polled(np.arange(limit + 1), [Item(0)] * (limit + 1))
+
+
+def test_a_poll_that_gives_more_than_was_asked_for_is_refused() -> None:
+    made = Topology("logs")
+    made.spout("log", Misbehaved()).shuffle().bolt("sink", Sink())
+    with pytest.raises(TopologyFailed, match=r"poll\(\d\) gave \d numbers"):
+        run_inline(made.graph(), clock=ManualClock(), steps_max=100)
+
+
+def test_a_spout_that_forgot_poll_is_told_to_write_it() -> None:
+    class Empty(LogSpout[Item]):
+        pass
+
+    with pytest.raises(TopologyError, match="write records, tables, next_tuple or poll"):
+        Topology("logs").spout("log", Empty())
+
+
+def test_poll_is_not_for_plain_spouts() -> None:
+    class Plain(Spout[Item]):
+        def poll(self, limit: int) -> None: ...
+
+    with pytest.raises(TopologyError, match="has nothing to run"):
+        Topology("logs").spout("log", Plain())
+
+
+def reader_of(lives: RestartTracker) -> Reader:
+    reader = lives.core._spouts[0].spout
+    assert isinstance(reader, Reader)
+    return reader
+
+
+def test_a_drain_reads_nothing_more_and_commits_what_was_open() -> None:
+    log = Log(items(100))
+    lives = RestartTracker(topology(log, spout_pending=10))
+    lives.run(lambda: lives.core.stats().tasks[0].counts.acked >= 20)
+    lives.core.drain()
+    lives.run(lambda: lives.core.finished)
+    emitted = lives.core.stats().tasks[0].counts.emitted
+    for _ in range(20):
+        lives.core.step()
+        lives.advance(0.1)
+    lives.core.close()
+    assert lives.core.stats().tasks[0].counts.emitted == emitted < 100
+    assert log.committed == [emitted]
+
+
+def test_a_spout_that_is_given_up_gives_its_part_of_the_log_back() -> None:
+    class Breaks(Reader):
+        def poll(self, limit: int) -> Polled[Item]:
+            if limit and self.position and self.position[0] >= 5:
+                raise OSError("broken")
+            return super().poll(limit and 1)
+
+    log = Log(items(100))
+    lives = RestartTracker(topology(log, reader=Breaks(log, 1)))
+    spout = lives.core._spouts[0]
+    while not spout.supervision.is_quarantined:
+        if lives.core.step():
+            lives.advance(1.0)
+        assert lives.clock.now() < 700.0, "it had read something: ten minutes of doubt"
+    lives.core.step()
+    assert log.closed == [0]
+    assert log.committed == [5]
+    lives.core.close()
+    assert log.closed == [0], "it is closed once"

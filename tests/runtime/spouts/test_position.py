@@ -1,0 +1,266 @@
+"""A spout that is started again: it goes on after what is settled, and loses nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+
+from sunshower import Bolt, Cause, Collector, Context, Failure, Records, Spout, Topology, Tuple
+from sunshower.runtime.tasks.spouts.emit_reservation import ReservationStore
+from sunshower.runtime.tasks.spouts.position import SKIP_RECORDS, Position
+from sunshower.simulation.site import Marked
+from tests.runtime.lives import RestartTracker
+
+
+class Number(NamedTuple):
+    n: int
+
+
+class Acks(Spout[Number]):
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def open(self, context: Context) -> None:
+        self.committed = context.committed
+        self.acks: list[int] = []
+
+    def ack(self, message_id: int) -> None:
+        self.acks.append(message_id)
+
+    def result(self) -> list[int]:
+        return self.acks
+
+
+class Numbers(Acks):
+    """0, 1, 2 … in each life, with a "nothing now" before every third."""
+
+    def records(self) -> Iterator[Number | None]:
+        for n in range(self.count):
+            if n % 3 == 0:
+                yield None
+            yield Number(n)
+
+
+class Tables(Acks):
+    """The same, seven rows a table, and an empty one before each."""
+
+    def tables(self) -> Iterator[pa.Table | None]:
+        for first in range(0, self.count, 7):
+            yield pa.table({"n": range(0)})
+            yield pa.table({"n": range(first, min(first + 7, self.count))})
+
+
+class Keep(Bolt[Number, None]):
+    """Acks all but `held`, of which it forgets to."""
+
+    def __init__(self, *held: int) -> None:
+        self.held = held
+        self.seen: list[int] = []
+
+    def prepare(self, context: Context) -> None:
+        self.seen = []
+
+    def execute(self, tuple: Tuple[Number], out: Collector[Any]) -> None:
+        self.seen.append(tuple.record.n)
+        if tuple.record.n not in self.held:
+            out.ack(tuple)
+
+    def result(self) -> list[int]:
+        return self.seen
+
+
+def topology(
+    spout: Any, *held: int, pending: int = 10, marks: ReservationStore | None = None
+) -> RestartTracker:
+    made = Topology("t", workers=1, spout_pending=pending)
+    made.spout("numbers", spout).shuffle().bolt("keep", Keep(*held))
+    return RestartTracker(made, marks)
+
+
+def seen(lives: RestartTracker) -> list[int]:
+    found: list[int] = lives.core.results("keep")[0]
+    return found
+
+
+def work(lives: RestartTracker, until: int | None = None) -> None:
+    """Until nothing moves even if one waits, for the source says "nothing now" now and then; or
+    until so many are drawn."""
+    for _ in range(40):
+        lives.run(lambda: until is not None and lives.tell().drawn >= until)
+        lives.advance(0.1)
+        if until is not None and lives.tell().drawn >= until:
+            return
+
+
+levels = pytest.mark.parametrize("level", [Numbers, Tables])
+
+
+@levels
+def test_next_life_begins_after_what_is_settled_and_names_its_records_as_before(level: Any) -> None:
+    lives = topology(level(40), 12, 14)
+    work(lives)
+    assert lives.tell().committed == 12
+    assert lives.tell().drawn == max(seen(lives)) + 1 > 14
+    lives.start()
+    work(lives)
+    assert seen(lives) == list(range(12, 40))
+    assert lives.core.results("numbers")[0] == [13, *range(15, 40)]
+    assert lives.core._spouts[0].spout.committed == 12
+
+
+@levels
+def test_what_is_in_line_to_be_replayed_is_not_settled(level: Any) -> None:
+    lives = topology(level(40), 3, pending=5)
+    work(lives)
+    spout = lives.core._spouts[0]
+    roots = spout.pending.all_roots()
+    spout.failed(roots, Failure(Cause.FAILED), 0.0)
+    assert not len(spout.pending)
+    assert lives.tell().committed == 3
+
+
+@levels
+def test_second_death_before_all_is_passed_over_loses_nothing(level: Any) -> None:
+    lives = topology(level(40), 20)
+    work(lives)
+    lives.tell()
+    lives.start()
+    assert lives.tell().committed == 20  # it has not even begun
+    lives.start()
+    work(lives)
+    assert seen(lives) == list(range(20, 40))
+
+
+@levels
+def test_spout_that_had_ended_ends_again_without_a_record(level: Any) -> None:
+    lives = topology(level(12))
+    work(lives)
+    assert lives.tell().done
+    lives.start()
+    work(lives)
+    assert seen(lives) == []
+    assert lives.core.finished
+
+
+@levels
+def test_killed_while_draining_it_emits_again_what_was_open_and_nothing_new(level: Any) -> None:
+    lives = topology(level(1000), 5)
+    work(lives, until=20)
+    lives.core.drain()
+    lives.master.drain(lives.clock.now())
+    drawn = lives.tell().drawn
+    lives.start()
+    lives.core._opening.look(lives.clock.now())
+    lives.core._wired.bolts[2].bolt.held = ()
+    work(lives)
+    assert seen(lives) == list(range(5, drawn))
+    assert lives.core.finished
+
+
+@levels
+def test_what_was_drawn_since_the_master_heard_last_is_owed_also_by_who_is_born_into_a_drain(
+    level: Any,
+) -> None:
+    lives = topology(level(1000), 5)
+    work(lives, until=20)
+    told = lives.tell().drawn
+    lives.core._wired.bolts[2].bolt.held = (5, 25)
+    for _ in range(8):
+        lives.run()
+        lives.advance(0.1)
+    drawn = lives.core._spouts[0].drawn
+    assert drawn > told + 3
+    lives.master.drain(lives.clock.now())
+    lives.start()
+    lives.core._opening.look(lives.clock.now())
+    lives.core._wired.bolts[2].bolt.held = ()
+    work(lives)
+    assert seen(lives) == list(range(5, drawn))
+    assert lives.core.finished
+
+
+@levels
+@pytest.mark.parametrize("box_survives", [True, False])
+def test_a_new_life_in_a_drain_draws_no_record_too_many_if_the_former_one_has_left_word(
+    level: Any, box_survives: bool
+) -> None:
+    """Without its box, it owes all below the fence."""
+    marks = Marked()
+    lives = topology(level(1000), 5, marks=marks)
+    work(lives, until=20)
+    drawn = lives.core._spouts[0].drawn
+    assert drawn < marks.read(1)
+    lives.master.drain(lives.clock.now())
+    lives.start(box_survives=box_survives)
+    lives.core._opening.look(lives.clock.now())
+    lives.core._wired.bolts[2].bolt.held = ()
+    work(lives)
+    assert seen(lives) == list(range(5, drawn if box_survives else marks.read(1)))
+    assert lives.core.finished
+
+
+@levels
+def test_word_of_a_life_that_knew_less_is_no_more_than_it_knew(level: Any) -> None:
+    """The box of the first life is lost, the second dies at once: the third owes the fence."""
+    marks = Marked()
+    lives = topology(level(1000), 5, marks=marks)
+    work(lives, until=20)
+    reservation = marks.read(1)
+    lives.start(box_survives=False)
+    lives.master.drain(lives.clock.now())
+    lives.start()
+    lives.core._opening.look(lives.clock.now())
+    lives.core._wired.bolts[2].bolt.held = ()
+    work(lives)
+    assert seen(lives) == list(range(5, reservation))
+
+
+@levels
+def test_killed_after_it_was_drained_it_is_done_at_once(level: Any) -> None:
+    lives = topology(level(1000))
+    work(lives, until=20)
+    lives.core.drain()
+    lives.master.drain(lives.clock.now())
+    work(lives)
+    assert lives.tell().done
+    lives.start()
+    assert lives.core.finished
+
+
+def test_long_way_is_passed_over_in_slices() -> None:
+    total = 2 * SKIP_RECORDS + 100
+    made = Topology("t", workers=1, spout_pending=total)
+    numbers = Records([Number(n) for n in range(total)], type=Number)
+    made.spout("numbers", numbers).shuffle().bolt("keep", Keep(SKIP_RECORDS + 10))
+    lives = RestartTracker(made)
+    lives.run()
+    assert lives.tell().committed == SKIP_RECORDS + 10
+    lives.start()
+    steps = 0
+    while not seen(lives):
+        assert lives.core.step() == 0
+        steps += 1
+    assert 3 <= steps < 10
+    lives.run()
+    assert len(seen(lives)) == total - SKIP_RECORDS - 10
+
+
+def test_untracked_records_are_settled_as_soon_as_they_are_sent() -> None:
+    made = Topology("t", workers=1, ackers=0)
+    made.spout("numbers", Numbers(100)).shuffle().bolt("keep", Keep())
+    lives = RestartTracker(made)
+    work(lives)
+    assert lives.tell().committed == 100
+
+
+def test_after_a_stop_only_what_a_former_life_had_drawn_may_be_drawn() -> None:
+    position = Position()
+    position.begin_at(10, 20)
+    assert position.room(50) == 50
+    position.stop()
+    assert position.room(50) == 10
+    assert list(position.advance(10)) == list(range(10, 20))
+    assert position.at_end

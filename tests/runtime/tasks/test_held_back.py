@@ -1,0 +1,136 @@
+"""A worker in a life after deaths: what it runs, what it does not, and what it never loses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from sunshower import Bolt, Cause, Context, Spout
+from sunshower.runtime.control.probations import Quarantine
+from sunshower.runtime.plan import Layout
+from sunshower.runtime.tasks.supervision import Standing
+from sunshower.runtime.tasks.user_code import TaskError
+from sunshower.runtime.worker import Worker
+from tests.runtime.chains import TOTAL, Chains, Flaky, Number
+from tests.runtime.harness import Faults
+from tests.runtime.transport.test_worker import ACKER, BOLT, SPOUT, SimEnvironment
+from tests.runtime.transport.test_worker import Number as One
+
+WHY = TaskError("keep", 0, BOLT, "its process died 6 times in a row")
+
+
+def started(site: SimEnvironment, worker: int, delay_s: float, **quarantined: TaskError) -> Worker:
+    """A second life of `worker`, told so."""
+    tasks = {task.component: task.id for task in site.plan.tasks}
+    why = {tasks[name]: Quarantine(error, 30.0) for name, error in quarantined.items()}
+    core = Worker(
+        site.plan,
+        worker,
+        2,
+        np.random.default_rng(1),
+        site.clock,
+        delay_s=delay_s,
+        quarantined=why,
+    )
+    site.workers[worker] = core
+    site.news()
+    return core
+
+
+def test_bolt_that_is_held_back_opens_when_it_may_and_its_inbox_waits() -> None:
+    opened: list[float] = []
+
+    class Late(Bolt[One, None]):
+        def prepare(self, context: Context) -> None:
+            opened.append(site.clock.now())
+
+        def process(self, record: One) -> None: ...
+
+    site = SimEnvironment(1, 2, bolt=Late)
+    bolt = started(site, BOLT, 4.0)
+    site.settle()
+    assert opened == []
+    assert bolt.step() == pytest.approx(4.0), "it wakes by itself"
+    site.clock.advance(4.0)
+    site.settle()
+    assert opened == [4.0]
+    assert site[SPOUT].stats().tasks[0].counts.acked == 2
+
+
+def test_acker_of_a_worker_that_is_held_back_does_not_wait() -> None:
+    site = SimEnvironment(1, 2)
+    started(site, ACKER, 100.0)
+    site.settle()
+    assert site[SPOUT].stats().tasks[0].counts.acked == 2
+
+
+def test_task_that_is_quarantined_in_its_next_life_runs_no_user_code() -> None:
+    made: list[object] = []
+
+    class Never(Bolt[One, None]):
+        def __init__(self) -> None:
+            made.append(self)
+
+        def process(self, record: One) -> None: ...
+
+    site = SimEnvironment(1, bolt=Never, attempts_max=100)
+    bolt = started(site, BOLT, 0.0, keep=WHY)
+    site.settle()
+    assert made == []
+    failure = site.spout().spout.failures[0]
+    assert (failure.cause, failure.reason) == (Cause.QUARANTINED, WHY.text)
+    assert bolt.stats().tasks[0].health.standing is Standing.QUARANTINED
+    assert bolt.close() == []
+
+
+def test_spout_that_is_quarantined_in_its_next_life_emits_nothing_and_is_done() -> None:
+    site = SimEnvironment(1)
+    spout = started(site, SPOUT, 0.0, numbers=WHY)
+    site.settle()
+    assert site.spout().spout is None
+    assert site.spout().output_streams.emitted == 0
+    assert spout.finished
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whoever_raises_and_whoever_dies_every_number_arrives(seed: int) -> None:
+    """Sources, bolts and groupings that raise now and then, on a bad network, with crashes."""
+    chains = Chains(sweep_grace_s=0.2, task_errors_max=1000)
+    random = np.random.default_rng(seed)
+    prepared = Flaky(2)
+
+    class Source(Spout[Number]):
+        def records(self) -> Iterator[Number]:
+            for n in range(TOTAL):
+                if random.random() < 0.05:
+                    raise OSError("gone")
+                yield Number(n)
+
+        def ack(self, message_id: int) -> None:
+            if random.random() < 0.3:
+                raise OSError("gone")
+
+    class Middle(Bolt[Number, Number]):
+        def prepare(self, context: Context) -> None:
+            prepared()
+
+        def process(self, record: Number) -> Iterator[Number]:
+            yield record
+
+    class Ward:
+        def prepare(self, targets: list[int]) -> None:
+            self.targets = targets
+
+        def choose(self, record: Number) -> list[int]:
+            if random.random() < 0.02:
+                raise KeyError(record.n)
+            return self.targets
+
+    source = chains.topology.spout("source", Source)
+    source.shuffle().bolt("middle", Middle).custom(Ward()).bolt("get", chains.get)
+    faults = Faults(drop=0.05, forget=0.05, packets=60, crashes=[(10, seed % 3), (30, seed % 5)])
+    chains.start(seed, faults, Layout.ISOLATE).run()
+    assert set(chains.got) == set(range(TOTAL)), f"seed {seed}: something is missing"
+    assert set(chains.kept) == set(range(TOTAL))

@@ -1,0 +1,274 @@
+"""What an exception for an input means: an outage, a bug, poison or doubt; and what follows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sunshower import Bolt, Cause, Failure, Number, Records, Topology
+from sunshower.config import Config
+from sunshower.errors import BadEmit, TopologyFailed
+from sunshower.runtime.plan import Task
+from sunshower.runtime.tasks.input_errors import InputErrors
+from sunshower.runtime.tasks.supervision import Supervision, WaitKind
+from tests.runtime.rig import ROOT, Rig
+
+TASK = Task(3, "work", 0, 1)
+AWAY = Failure(Cause.UNAVAILABLE, "work", 0, "ConnectionError: gone", "ConnectionError")
+BROKEN = Failure(Cause.EXCEPTION, "work", 0, "ValueError: no", "ValueError")
+
+
+def errors(*, proven: bool) -> tuple[InputErrors, Supervision]:
+    care = Supervision(TASK, Config())
+    care.tried()
+    care.proven = proven
+    return InputErrors(care), care
+
+
+def judge(
+    found: InputErrors, failure: Failure, record: Any, error: BaseException | None = None
+) -> Failure:
+    errors = {Cause.UNAVAILABLE: ConnectionError("gone")}
+    return found.judge(failure, record, error or errors.get(failure.cause, ValueError("no")))
+
+
+# ---- an outage ---------------------------------------------------------------------------------
+
+
+def test_second_outage_in_a_row_pauses_the_task_and_nothing_is_charged() -> None:
+    found, care = errors(proven=True)
+    assert not judge(found, AWAY, 1).is_charged
+    assert (care.wait, found.stops) == (None, False), "one alone may be the input's own dependency"
+    assert not judge(found, AWAY, 2).is_charged
+    assert (care.wait, found.stops) == (WaitKind.UNAVAILABLE, True)
+
+
+def test_outages_with_a_success_between_them_are_not_in_a_row() -> None:
+    found, care = errors(proven=True)
+    for number in range(20):
+        judge(found, AWAY, number)
+        found.succeed()
+    assert care.wait is None
+
+
+def test_a_task_that_waits_already_goes_on_waiting_after_one_more_outage() -> None:
+    found, care = errors(proven=True)
+    for number in range(2):
+        judge(found, AWAY, number)
+    care.begin_pause(0.0)
+    found.stops = False
+    judge(found, AWAY, 3)
+    assert found.stops
+    assert care.begin_pause(5.0) > 5.0, "and waits again"
+
+
+def test_a_success_ends_the_pause() -> None:
+    found, care = errors(proven=True)
+    for number in range(2):
+        judge(found, AWAY, number)
+    care.begin_pause(0.0)
+    found.succeed()
+    assert care.wait is None
+    assert care.health.wait is None
+    judge(found, AWAY, 3)
+    assert care.wait is None, "a new row"
+
+
+# ---- a bug, or poison --------------------------------------------------------------------------
+
+
+def test_errors_of_a_component_that_never_succeeded_are_charged_however_many_they_are() -> None:
+    found, care = errors(proven=False)
+    assert all(judge(found, BROKEN, number).is_charged for number in range(100))
+    assert (care.wait, found.stops) == (None, False)
+
+
+def test_one_record_that_comes_again_and_again_is_poison_not_doubt() -> None:
+    """Two records are one message if they are equal: a replay is rebuilt, elsewhere."""
+    found, care = errors(proven=True)
+    assert all(judge(found, BROKEN, Number(7)).is_charged for _ in range(100))
+    assert care.wait is None
+
+
+def test_nine_different_records_in_a_row_may_be_poison() -> None:
+    found, care = errors(proven=True)
+    for _ in range(5):
+        assert all(judge(found, BROKEN, number).is_charged for number in range(9))
+        found.succeed()
+    assert care.wait is None
+
+
+def test_records_that_cannot_be_compared_are_different() -> None:
+    class Strange:
+        def __eq__(self, other: object) -> bool:
+            raise RuntimeError("nobody compares me")
+
+        __hash__ = None  # type: ignore[assignment]
+
+    found, care = errors(proven=True)
+    for _ in range(10):
+        judge(found, BROKEN, Strange())
+    assert care.wait is WaitKind.DOUBT
+
+
+def test_what_sunshower_itself_raises_for_an_input_is_never_in_doubt() -> None:
+    """A record that does not fit its stream: waiting does not help."""
+    found, care = errors(proven=True)
+    misfit = BadEmit("'two' does not fit")
+    assert all(judge(found, BROKEN, number, misfit).is_charged for number in range(100))
+    assert care.wait is None
+
+
+def test_a_bolt_may_end_the_topology() -> None:
+    found, _ = errors(proven=True)
+    with pytest.raises(TopologyFailed, match="enough"):
+        judge(found, BROKEN, 1, TopologyFailed("enough"))
+
+
+# ---- doubt -------------------------------------------------------------------------------------
+
+
+def test_ten_different_records_in_a_row_bring_doubt_and_nothing_more_is_charged() -> None:
+    found, care = errors(proven=True)
+    judged = [judge(found, BROKEN, number) for number in range(12)]
+    assert [failure.is_charged for failure in judged] == [True] * 9 + [False] * 3
+    assert all(failure.in_doubt for failure in judged[9:])
+    assert (care.wait, found.stops) == (WaitKind.DOUBT, True)
+
+
+def test_doubt_ends_with_the_first_success() -> None:
+    found, care = errors(proven=True)
+    for number in range(10):
+        judge(found, BROKEN, number)
+    found.succeed()
+    assert care.wait is None
+    assert judge(found, BROKEN, 11).is_charged
+
+
+def test_while_other_tasks_of_the_component_succeed_an_error_is_charged() -> None:
+    found, care = errors(proven=True)
+    care.others_succeed = True
+    assert all(judge(found, BROKEN, number).is_charged for number in range(100))
+    assert care.wait is None
+
+
+def test_doubt_ends_the_topology_after_ten_minutes_with_the_last_error() -> None:
+    found, care = errors(proven=True)
+    for number in range(10):
+        judge(found, BROKEN, number)
+    care.begin_pause(100.0)
+    care.check_doubt(699.9)
+    with pytest.raises(TopologyFailed, match=r"work.* for 10 minutes(.|\n)*ValueError: no"):
+        care.check_doubt(700.0)
+
+
+def test_an_outage_does_not_count_towards_the_ten_minutes_of_doubt() -> None:
+    found, care = errors(proven=True)
+    for number in range(10):
+        judge(found, BROKEN, number)
+    care.begin_pause(0.0)
+    judge(found, AWAY, 11)
+    care.begin_pause(300.0)
+    care.check_doubt(10_000.0)
+    judge(found, BROKEN, 12)
+    care.begin_pause(10_000.0)
+    care.check_doubt(10_599.0)
+
+
+# ---- in a bolt ---------------------------------------------------------------------------------
+
+
+class Scripted(Bolt[Number, None]):
+    """Raises what the script says for a number; `flush` raises what is under "flush"."""
+
+    def __init__(self, script: dict[Any, BaseException]) -> None:
+        self.script = script
+        self.done: list[int] = []
+
+    def process(self, record: Number) -> None:
+        if record.value in self.script:
+            raise self.script[record.value]
+        self.done.append(record.value)
+
+
+class Flushing(Scripted):
+    def flush(self) -> None:
+        if "flush" in self.script:
+            raise self.script["flush"]
+
+
+def rig(script: dict[Any, BaseException], bolt: type[Scripted] = Scripted) -> Rig:
+    topology = Topology("t", ackers=1)
+    source = topology.spout("numbers", Records([Number(0)], type=Number))
+    source.shuffle().bolt("work", bolt(script))
+    return Rig(topology)
+
+
+def numbers(*values: int) -> list[Number]:
+    return list(map(Number, values))
+
+
+def test_the_rest_of_a_batch_waits_for_the_end_of_an_outage() -> None:
+    here = rig({n: ConnectionError("gone") for n in range(2, 9)})
+    bolt = here.bolt("work")
+    rest = bolt.process(here.batch("numbers", numbers(*range(9))))
+    assert rest.records == numbers(*range(4, 9)), "two failed, the others were not begun"
+    told = here.reports()
+    assert set(told.acks) == {ROOT, ROOT + 1}
+    assert {r: [f.cause for f in why] for r, why in told.fails.items()} == {
+        ROOT + 2: [Cause.UNAVAILABLE],
+        ROOT + 3: [Cause.UNAVAILABLE],
+    }
+    assert bolt.inputs_max == 1, "each probe takes one input"
+
+
+def test_poison_among_good_records_fails_alone() -> None:
+    here = rig({3: ValueError("no")})
+    bolt = here.bolt("work")
+    assert bolt.process(here.batch("numbers", numbers(*range(9)))) is None
+    assert bolt.bolt.done == [0, 1, 2, 4, 5, 6, 7, 8]
+    ((root, (failure,)),) = here.reports().fails.items()
+    assert (root, failure.cause, failure.is_charged) == (ROOT + 3, Cause.EXCEPTION, True)
+
+
+def test_a_batch_in_which_all_fail_after_a_success_stops_in_doubt_after_ten() -> None:
+    here = rig({n: ValueError("no") for n in range(1, 50)})
+    bolt = here.bolt("work")
+    rest = bolt.process(here.batch("numbers", numbers(*range(50))))
+    assert rest.records == numbers(*range(11, 50))
+    charged = [why[0].is_charged for _, why in sorted(here.reports().fails.items())]
+    assert charged == [True] * 9 + [False]
+    assert bolt.supervision.wait is WaitKind.DOUBT
+
+
+def test_a_batch_in_which_all_fail_and_none_ever_succeeded_is_a_bug() -> None:
+    here = rig({n: ValueError("no") for n in range(50)})
+    bolt = here.bolt("work")
+    assert bolt.process(here.batch("numbers", numbers(*range(50)))) is None
+    told = here.reports()
+    assert len(told.fails) == 50
+    assert all(why[0].is_charged for why in told.fails.values())
+
+
+def test_a_flush_that_meets_an_outage_pauses_the_task() -> None:
+    script: dict[Any, BaseException] = {"flush": ConnectionError("gone")}
+    here = rig(script, Flushing)
+    bolt = here.bolt("work")
+    bolt.process(here.batch("numbers", numbers(1, 2, 3)))
+    assert {f.cause for why in here.reports().fails.values() for f in why} == {Cause.UNAVAILABLE}
+    assert bolt.supervision.wait is WaitKind.UNAVAILABLE
+    del script["flush"]
+    bolt.bolt.script.pop("flush", None)
+    bolt.process(here.batch("numbers", numbers(1)))
+    assert bolt.supervision.wait is None
+
+
+@pytest.mark.parametrize("error", [OSError("gone"), FileNotFoundError("a.png"), TimeoutError()])
+def test_an_os_error_without_a_number_of_an_outage_is_an_ordinary_exception(
+    error: OSError,
+) -> None:
+    here = rig({1: error})
+    here.bolt("work").process(here.batch("numbers", numbers(0, 1)))
+    ((_, (failure,)),) = here.reports().fails.items()
+    assert failure.cause is Cause.EXCEPTION

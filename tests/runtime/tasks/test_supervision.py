@@ -1,0 +1,263 @@
+"""The state machine of one task: when it is tried again, when it is given up."""
+
+from __future__ import annotations
+
+import pytest
+
+from sunshower.config import Config
+from sunshower.errors import BadEmit, SourceError, TopologyFailed
+from sunshower.failures import Cause
+from sunshower.runtime.plan import Task
+from sunshower.runtime.tasks.supervision import Standing, Supervision, WaitKind, backoff
+from sunshower.runtime.tasks.user_code import Raised, TaskError, blame, guard
+
+TASK = Task(3, "count", 1, 2)
+
+
+def raised(text: str = "gone") -> Raised:
+    return blame(TASK, "open", OSError(text))
+
+
+def supervision(**settings: float) -> Supervision:
+    care = Supervision(TASK, Config(**settings))  # type: ignore[arg-type]
+    care.tried()
+    return care
+
+
+def test_new_task_waits_to_be_opened() -> None:
+    care = Supervision(TASK, Config(), first_try_s=7.0)
+    assert care.waits
+    assert care.retry_s == 7.0
+    care.tried()
+    assert care.standing is Standing.RUNNING
+
+
+def test_each_error_in_a_row_doubles_the_wait_up_to_a_cap() -> None:
+    care = supervision(task_errors_max=100)
+    waits = []
+    for _ in range(9):
+        care.raised(raised(), 1.0)
+        waits.append(round(care.retry_s - 1.0, 6))
+        care.tried()
+    assert waits == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
+    assert backoff(0.1, 10**6, 5.0) == 5.0, "no row is too long to be counted"
+    assert backoff(0.1, 0, 5.0) == 0.0
+
+
+def test_last_error_in_a_row_quarantines_and_a_trial_follows_every_thirty_seconds() -> None:
+    care = supervision()
+    for now in range(4):
+        care.raised(raised(f"no {now}"), float(now))
+        assert care.waits
+        care.tried()
+    care.raised(raised("no more"), 4.0)
+    assert care.is_quarantined
+    assert care.retry_s == 34.0
+    failure = care.failure
+    assert (failure.cause, failure.component, failure.task) == (Cause.QUARANTINED, "count", 1)
+    assert failure.reason == "open of count[1] raised OSError: no more"
+    assert (failure.worker, failure.exception) == (2, "OSError")
+    assert care.health.errors == 5
+    assert [error.text[-4:] for error in care.health.last] == [
+        "no 0",
+        "no 1",
+        "no 2",
+        "no 3",
+        "more",
+    ]
+
+
+def test_progress_ends_a_row() -> None:
+    care = supervision(task_errors_max=2)
+    care.raised(raised(), 0.0)
+    care.tried()
+    care.went_well(0.2, progress=True)
+    care.raised(raised(), 0.3)
+    assert care.waits
+    assert care.retry_s == pytest.approx(0.4), "the back-off begins anew"
+
+
+def test_nothing_to_emit_is_no_progress_until_it_has_lasted() -> None:
+    care = supervision(task_errors_max=2)
+    care.raised(raised(), 0.0)
+    care.tried()
+    care.went_well(1.0, progress=False)
+    care.went_well(5.9, progress=False)
+    care.raised(raised(), 6.0)
+    assert care.waits, "five quiet seconds: a new row"
+    care.tried()
+    care.went_well(7.0, progress=False)
+    care.raised(raised(), 11.9)
+    assert care.is_quarantined
+
+
+def test_noted_errors_stop_nobody_and_the_last_five_are_kept() -> None:
+    care = supervision()
+    for n in range(9):
+        care.note(raised(str(n)))
+    assert care.standing is Standing.RUNNING
+    assert care.health.errors == 9
+    assert [error.text[-1] for error in care.health.last] == ["4", "5", "6", "7", "8"]
+
+
+def test_task_that_was_quarantined_in_a_former_life_never_runs() -> None:
+    why = TaskError("count", 1, 2, "its process died 6 times")
+    care = Supervision(TASK, Config(), quarantined=why)
+    assert care.is_quarantined
+    assert care.failure.reason == "its process died 6 times"
+
+
+def broken(error: BaseException) -> None:
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (OSError("gone"), "ack of count[1] raised OSError: gone"),
+        (SystemExit(3), "ack of count[1] raised SystemExit: 3"),
+        (SourceError("a.txt is missing"), "a.txt is missing"),
+        (BadEmit("no stream 'x'"), "count[1]: no stream 'x'"),
+    ],
+)
+def test_error_is_told_with_its_place(error: BaseException, text: str) -> None:
+    with pytest.raises(Raised) as told:
+        guard(TASK, "ack", lambda: broken(error))
+    assert told.value.error.text == text
+    assert told.value.__cause__ is error
+
+
+def test_story_of_an_exception_has_the_way_out_and_the_line_that_raised() -> None:
+    with pytest.raises(Raised) as told:
+        guard(TASK, "ack", lambda: broken(OSError("gone")))
+    story = told.value.error.story
+    assert story.startswith(
+        "ack of count[1] raised OSError: gone. Mend it and run again.\nTraceback"
+    )
+    assert "in broken" in story
+
+
+def test_interrupts_and_the_end_of_memory_are_nobodys_error() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        guard(TASK, "ack", lambda: broken(KeyboardInterrupt()))
+    with pytest.raises(TopologyFailed, match=r"ack of count\[1\] raised MemoryError"):
+        guard(TASK, "ack", lambda: broken(MemoryError()))
+
+
+# ---- outages, doubt, probation ------------------------------------------------------------------
+
+
+def away() -> Raised:
+    return blame(TASK, "open", ConnectionRefusedError("nobody listens"))
+
+
+def test_an_outage_never_quarantines_and_its_wait_doubles_up_to_ten_seconds() -> None:
+    care, now, waits = supervision(), 0.0, []
+    for _ in range(20):
+        care.raised(away(), now)
+        assert care.waits
+        waits.append(care.retry_s - now)
+        now = care.retry_s
+        care.tried()
+    assert waits[:8] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0])
+    assert set(map(round, waits[8:])) == {10}
+    assert care.in_a_row == 0
+
+
+@pytest.mark.parametrize("chance", [0.0, 0.5, 0.999])
+def test_jitter_takes_up_to_half_of_a_wait(chance: float) -> None:
+    care = Supervision(TASK, Config(), chance=lambda: chance)
+    care.raised(away(), 7.0)
+    assert care.retry_s == pytest.approx(7.0 + 0.1 * (1 - chance / 2))
+
+
+def test_health_says_what_is_waited_for_since_when_how_often_tried_and_the_last_error() -> None:
+    care = supervision()
+    for now in (10.0, 20.0, 30.0):
+        care.raised(away(), now)
+        care.tried()
+    care.now_s = 45.0
+    wait = care.health.wait
+    assert wait is not None
+    assert (wait.kind, wait.for_s, wait.tries) == (WaitKind.UNAVAILABLE, 35.0, 3)
+    assert not wait.reached, "no task of it has ever succeeded"
+    assert "ConnectionRefusedError: nobody listens" in wait.error.text
+    care.succeed()
+    assert care.health.wait is None
+    care.raised(away(), 50.0)
+    wait = care.health.wait
+    assert wait is not None
+    assert (wait.for_s, wait.tries, wait.reached) == (0.0, 1, True)
+
+
+def test_further_types_of_the_user_are_outages_too() -> None:
+    class Busy(Exception):
+        pass
+
+    care = Supervision(TASK, Config(task_errors_max=1), unavailable=(Busy,))
+    care.raised(blame(TASK, "open", Busy()), 0.0)
+    assert care.waits
+    care.raised(blame(TASK, "open", ValueError()), 0.0)
+    assert care.is_quarantined
+
+
+def test_errors_that_are_none_of_an_outage_are_counted_beside_it() -> None:
+    care = supervision(task_errors_max=2)
+    for now, error in enumerate([raised(), away(), away()]):
+        care.raised(error, float(now))
+        assert care.waits
+    care.raised(raised(), 3.0)
+    assert care.is_quarantined
+
+
+def test_a_bolt_in_quarantine_that_can_be_opened_runs_again() -> None:
+    care = supervision(task_errors_max=1)
+    care.raised(raised(), 0.0)
+    assert (care.is_quarantined, care.retry_s) == (True, 30.0)
+    care.raised(raised(), 30.0)
+    assert (care.is_quarantined, care.retry_s) == (True, 60.0)
+    care.tried()
+    assert care.runs
+
+
+def test_what_a_quarantined_bolt_makes_fail_is_charged_only_if_it_never_succeeded() -> None:
+    care = supervision(task_errors_max=1)
+    care.raised(raised(), 0.0)
+    assert care.failure.is_charged, "a bug: whoever develops it is told soon"
+    care.proven = True
+    assert not care.failure.is_charged
+
+
+def test_a_source_that_has_emitted_is_in_doubt_for_ten_minutes_and_one_that_has_not_is_not() -> (
+    None
+):
+    care = supervision()
+    assert not care.doubted(raised(), 0.0), "it never emitted"
+    care.proven = True
+    now = 100.0
+    while care.doubted(raised(), now):
+        wait = care.health.wait
+        assert wait is not None
+        assert (care.waits, wait.kind, wait.reached) == (True, WaitKind.DOUBT, True)
+        now = care.retry_s
+        care.tried()
+    assert 700.0 <= now < 710.0
+
+
+def test_an_outage_is_no_doubt_and_ends_one() -> None:
+    care = supervision()
+    care.proven = True
+    assert care.doubted(raised(), 0.0)
+    assert not care.doubted(away(), 300.0)
+    care.raised(away(), 300.0)
+    assert care.doubted(raised(), 800.0), "the ten minutes begin anew"
+
+
+def test_a_source_that_has_nothing_and_does_not_raise_for_five_seconds_is_well_again() -> None:
+    care = supervision()
+    care.raised(away(), 0.0)
+    care.tried()
+    care.went_well(1.0, progress=False)
+    assert care.health.wait is not None
+    care.went_well(6.0, progress=False)
+    assert care.health.wait is None

@@ -1,0 +1,297 @@
+"""Ticks: at exact times, never in a burst, with anchors or without, and never blocked for ever."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sunshower import (
+    BatchBolt,
+    Bolt,
+    Collector,
+    Context,
+    Counter,
+    Derived,
+    Number,
+    OnStream,
+    Records,
+    Spout,
+    SpoutCollector,
+    Topology,
+    Tuple,
+)
+from sunshower.clock import ManualClock
+from sunshower.runtime.plan import Layout, make_plan
+from sunshower.runtime.tasks.supervision import Standing
+from sunshower.runtime.tasks.ticks import Ticker
+from sunshower.runtime.tracking.ids import seeded
+from sunshower.runtime.worker import Worker
+from sunshower.topologies.streams import Stream
+from tests.runtime.harness import Network
+from tests.runtime.rig import ROOT, Rig, edges_by_root, records_of
+from tests.runtime.test_under_load import every_layout
+
+
+def sink(record: Any) -> None: ...
+
+
+def ticker(output_streams: Any = None, every_s: float = 0.5) -> Ticker:
+    return Ticker(None, output_streams, every_s, 10.0)  # type: ignore[arg-type]
+
+
+def times(ticks: Ticker, *looks_s: float) -> list[float]:
+    return [now for now in looks_s if ticks.take(now)]
+
+
+class Room:
+    """Receivers with as much room as the test gives them."""
+
+    full = overfull = False
+
+
+# ---- when ---------------------------------------------------------------------------------------
+
+
+def test_ticks_are_due_at_exact_times_however_late_they_were() -> None:
+    ticks = ticker()
+    assert times(ticks, 10.0, 10.499, 10.5, 10.6, 11.2, 11.4, 11.5) == [10.5, 11.2, 11.5]
+
+
+def test_missed_ticks_are_left_out() -> None:
+    ticks = ticker()
+    assert times(ticks, 17.3, 17.31, 17.4, 17.5) == [17.3, 17.5]
+
+
+def test_a_million_ticks_do_not_drift() -> None:
+    ticks = ticker(every_s=0.1)
+    ticks.number = 1_000_000
+    assert ticks.due_s == 10.0 + 1_000_000 * 0.1
+    assert times(ticks, ticks.due_s) == [pytest.approx(100_010.0)]
+    assert ticks.number == 1_000_001
+
+
+def test_tick_waits_for_room_and_not_longer_than_until_the_next() -> None:
+    room = Room()
+    ticks = ticker(room)
+    room.full = True
+    assert times(ticks, 10.5, 10.9) == []
+    assert ticks.look_s(10.9) == 11.0
+    assert times(ticks, 11.0) == [11.0], "called all the same"
+    room.full = False
+    assert times(ticks, 11.2, 11.5) == [11.5]
+
+
+def test_tick_is_left_out_where_the_hard_limit_is_reached() -> None:
+    room = Room()
+    ticks = ticker(room)
+    room.full = room.overfull = True
+    assert times(ticks, 10.5, 11.0, 11.6, 12.0) == []
+    room.full = room.overfull = False
+    assert times(ticks, 12.4, 12.5) == [12.5]
+
+
+class Beats(Bolt[Number, Number]):
+    """Notes when it ticks, and yields the number of the tick."""
+
+    clock: ManualClock
+
+    def prepare(self, context: Context) -> None:
+        self.beats: list[float] = []
+
+    def process(self, record: Number) -> None: ...
+
+    def tick(self) -> Iterator[Number]:
+        self.beats.append(self.clock.now())
+        yield Number(len(self.beats))
+
+    def result(self) -> list[float]:
+        return self.beats
+
+
+class Endless(Spout[Number]):
+    def next_tuple(self, out: SpoutCollector[Number]) -> None: ...
+
+
+def test_idle_worker_wakes_for_its_ticks() -> None:
+    clock = ManualClock()
+    Beats.clock = clock
+    topology = Topology("t", ackers=1, idle_poll_s=100)
+    topology.spout("numbers", Endless).shuffle().bolt("beats", Beats, tick_s=0.25)
+    worker = Worker(make_plan(topology.graph()), 0, 1, seeded(0), clock)
+    while clock.now() < 1.1:
+        wait_s = worker.step()
+        assert wait_s is not None
+        clock.advance(wait_s)
+    assert worker.results("beats") == [[pytest.approx(n / 4, abs=1e-3) for n in (1, 2, 3, 4)]]
+
+
+# ---- what may come of one -----------------------------------------------------------------------
+
+
+class Summing(Bolt[Number, Number]):
+    """Forwards nothing but a sum now and then, and a mark on another stream."""
+
+    def prepare(self, context: Context) -> None:
+        self.sum = 0
+
+    def process(self, record: Number) -> None:
+        self.sum += record.value
+
+    def tick(self) -> Iterator[Any]:
+        yield Number(self.sum)
+        yield OnStream("marks", Number(0))
+
+
+def topology_of(impl: Any, **out: Any) -> Topology:
+    topology = Topology("t", ackers=1)
+    source = topology.spout("numbers", Records([Number(1)], type=Number))
+    source.shuffle().bolt("bolt", impl, tick_s=1, **out).shuffle().bolt("next", sink)
+    return topology
+
+
+def test_tick_of_an_automatic_bolt_yields_records_that_nobody_follows() -> None:
+    topology = topology_of(Summing, streams={"marks": Number})
+    Stream[Any](topology, "bolt", "marks").shuffle().into("next")
+    here = Rig(topology)
+    here.bolt("bolt").process(here.batch("numbers", [Number(3), Number(4)]))
+    here.reports()
+    here.bolt("bolt").tick()
+    sent = here.sent("next")
+    assert records_of(sent) == [Number(7), Number(0)]
+    assert not any(batch.tracked for batch in sent)
+    assert not here.reports().acks
+
+
+class Holding(Bolt[Number, Number]):
+    """Holds what comes until the tick, which makes one record of it all."""
+
+    def prepare(self, context: Context) -> None:
+        self.held: list[Tuple[Number]] = []
+
+    def execute(self, tuple: Tuple[Number], out: Collector[Number]) -> None:
+        self.out = out
+        self.held.append(tuple)
+
+    def tick(self) -> Iterator[Number]:
+        self.out.emit(Number(sum(t.record.value for t in self.held)), anchors=self.held)
+        for tuple in self.held:
+            if tuple.record.value < 0:
+                self.out.fail(tuple, "below zero")
+            else:
+                self.out.ack(tuple)
+        if not self.held:
+            raise ValueError("nothing to tick for")
+        self.held = []
+        yield Number(-1)
+
+
+def test_tick_of_a_manual_bolt_emits_with_anchors_acks_and_fails() -> None:
+    here = Rig(topology_of(Holding))
+    batch = here.batch("numbers", [Number(3), Number(4), Number(-5)])
+    here.bolt("bolt").process(batch)
+    assert not here.reports().acks
+    here.bolt("bolt").tick()
+    anchored, loose = here.sent("next")
+    assert (anchored.records, loose.records) == ([Number(2)], [Number(-1)])
+    assert not loose.tracked
+    told = here.reports()
+    good = [batch.only(0), batch.only(1)]
+    expected = edges_by_root([*good, anchored])
+    expected.pop(ROOT + 2)
+    assert dict(told.acks) == expected
+    assert [failure.reason for failure in told.fails[ROOT + 2]] == ["below zero"]
+
+
+class Columns(BatchBolt[Number, Number]):
+    def process(self, table: pa.Table) -> Derived | None:
+        return None
+
+    def tick(self) -> pa.Table:
+        return pa.table({"value": [7, 8]})
+
+
+def test_tick_of_a_batch_bolt_returns_a_table() -> None:
+    here = Rig(topology_of(Columns))
+    here.bolt("bolt").tick()
+    (batch,) = here.sent("next")
+    assert batch.records.column("value").to_pylist() == [7, 8]
+    assert not batch.tracked
+
+
+class TickingCounter(Counter):
+    def __init__(self, stop: int) -> None:
+        super().__init__(stop)
+        self.ticks = 0
+
+    def tick(self) -> None:
+        self.ticks += 1
+
+
+@every_layout
+def test_ticks_go_on_while_records_flow_and_end_with_them(layout: Layout) -> None:
+    clock = ManualClock()
+
+    class Slow(Bolt[Number, None]):
+        def process(self, record: Number) -> None:
+            clock.advance(0.01)
+
+    topology = Topology("t", workers=2, ackers=1)
+    source = topology.spout("numbers", TickingCounter(500), tick_s=0.5)
+    source.shuffle().bolt("slow", Slow)
+    net = Network(make_plan(topology.graph(), layout), 0, clock=clock)
+    net.run()
+    (spout,) = net.spouts()
+    assert clock.now() > 4.9
+    assert 7 <= spout.spout.ticks <= 2 * clock.now()  # type: ignore[attr-defined]
+
+
+# ---- what goes wrong ----------------------------------------------------------------------------
+
+
+class RaisesInTick(Summing):
+    def tick(self) -> None:
+        raise ZeroDivisionError("no ticks today")
+
+
+class WrongRecord(Summing):
+    def tick(self) -> Iterator[Any]:
+        yield "seven"
+
+
+@pytest.mark.parametrize(
+    ("impl", "says"),
+    [
+        (RaisesInTick, r"tick of bolt\[0\] raised ZeroDivisionError: no ticks today"),
+        (WrongRecord, r"bolt\[0\]: 'seven' \(a str\) does not fit stream 'default'"),
+        (Holding, r"tick of bolt\[0\] raised AttributeError"),
+    ],
+)
+def test_tick_that_raises_is_told_and_the_task_goes_on(impl: Any, says: str) -> None:
+    clock = ManualClock()
+    topology = Topology("t", ackers=1)
+    topology.spout("numbers", Endless).shuffle().bolt("bolt", impl, tick_s=1)
+    worker = Worker(make_plan(topology.graph()), 0, 1, seeded(0), clock)
+    worker.step()
+    for errors in (1, 2):
+        clock.advance(1.0)
+        worker.step()
+        (health,) = (t.health for t in worker.stats().tasks if t.component == "bolt")
+        assert (health.standing, health.errors) == (Standing.RUNNING, errors)
+        assert re.search(says, health.last[-1].text)
+
+
+def test_what_a_manual_bolt_settled_before_its_tick_raised_stands() -> None:
+    class Breaks(Holding):
+        def tick(self) -> None:  # type: ignore[override]
+            self.out.ack(self.held[0])
+            raise ValueError("half way")
+
+    here = Rig(topology_of(Breaks))
+    here.bolt("bolt").process(here.batch("numbers", [Number(3), Number(4)]))
+    with pytest.raises(ValueError, match="half way"):
+        here.bolt("bolt").tick()
+    assert set(here.reports().acks) == {ROOT}

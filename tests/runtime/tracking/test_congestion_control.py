@@ -1,0 +1,267 @@
+"""`spout_pending="auto"`: the limit grows while the latency holds, and shrinks before timeouts."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from typing import Any
+
+import pytest
+
+from sunshower import Bolt, Collector, Context, Number, Topology, Tuple
+from sunshower.clock import ManualClock
+from sunshower.config import Config
+from sunshower.errors import ConfigError
+from sunshower.runtime.plan import make_plan
+from sunshower.runtime.tracking.congestion_control import CongestionControl
+from sunshower.runtime.tracking.ids import seeded
+from sunshower.runtime.worker import Worker
+from tests.runtime.test_under_load import Slow, Watch, Watched, every_layout
+
+TABLE = 32_768
+
+
+def congestion(limit: int | None = None, **settings: Any) -> CongestionControl:
+    """One that has just started, or one that has found `limit` at a latency of 0.1 s."""
+    found = CongestionControl(Config(spout_pending="auto", **settings), TABLE)
+    if limit is not None:
+        found.completed(0.0, 8, 0.1, False)
+        found.limit = found._threshold = limit
+    return found
+
+
+def rounds(
+    here: CongestionControl, *latencies_s: float, now: float = 1.0, reached: bool = True
+) -> float:
+    """A round trip of each latency, from `now` on. Returns the time when they are over."""
+    for latency_s in latencies_s:
+        now += latency_s + 1e-6
+        here.completed(now, here.limit, latency_s, reached)
+    return now
+
+
+# ---- the rules ----------------------------------------------------------------------------------
+
+
+def test_limit_doubles_at_first_and_ends_with_the_table() -> None:
+    here = congestion()
+    limits = []
+    for number in range(16):
+        rounds(here, 0.1, now=float(number))
+        limits.append(here.limit)
+    assert limits[:4] == [2, 4, 8, 16]
+    assert limits[-2:] == [TABLE, TABLE]
+
+
+def test_limit_grows_by_a_64th_once_it_was_too_high() -> None:
+    here = congestion(limit=6_400)
+    rounds(here, 0.1)
+    assert here.limit == 6_500
+
+
+def test_limit_is_left_alone_while_something_else_holds_the_spout_back() -> None:
+    here = congestion()
+    rounds(here, *[0.1] * 20, reached=False)
+    assert here.limit == 1
+
+
+def test_limit_shrinks_while_the_trees_wait_longer_than_the_window() -> None:
+    here = congestion(limit=800)
+    rounds(here, 0.1 + 0.25 + 0.01)
+    assert here.limit == 700
+
+
+def test_limit_is_judged_once_in_a_round_trip() -> None:
+    here = congestion(limit=800)
+    now = rounds(here, 2.0)
+    for _ in range(10):
+        here.completed(now + 1.0, 500, 2.0, True)  # emitted before the limit shrank
+    assert here.limit == 700
+
+
+def test_timeout_halves_the_limit_once_for_all_trees_emitted_before() -> None:
+    here = congestion(limit=800, message_timeout_s=30)
+    for now in (100.0, 100.1, 129.9):
+        here.timed_out(now)
+    assert here.limit == 400
+    here.timed_out(130.0)
+    assert here.limit == 200
+
+
+def test_two_trees_are_left_to_those_that_wait_so_that_one_is_processed_and_one_acked() -> None:
+    here = congestion(limit=3, message_timeout_s=30)
+    rounds(here, *[7.4] * 3)
+    assert here.limit == 2
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_one_tree_is_left_where_the_latency_passes_a_quarter_of_the_timeout(limit: int) -> None:
+    here = congestion(limit=limit, message_timeout_s=30)
+    rounds(here, *[7.6] * 10)
+    assert here.limit == 1
+
+
+def test_one_tree_is_left_after_timeouts_and_never_none() -> None:
+    here = congestion(limit=9)
+    for number in range(10):
+        here.timed_out(number * 100.0)
+    assert here.limit == 1
+
+
+def test_limit_does_not_grow_towards_the_timeout_however_long_the_way_is() -> None:
+    here = congestion(message_timeout_s=30)
+    rounds(here, *[8.0] * 10)
+    assert here.limit == 1
+
+
+def test_limit_doubles_up_to_the_table_while_a_bolt_keeps_what_is_open() -> None:
+    here = congestion()
+    limits = []
+    for _ in range(17):
+        here.stalled()
+        limits.append(here.limit)
+    assert limits[:4] == [2, 4, 8, 16]
+    assert limits[-2:] == [TABLE, TABLE]
+
+
+def test_latency_of_the_way_is_looked_for_anew_by_half_the_limit_for_a_round() -> None:
+    here = congestion(limit=6_400)
+    now, limits = 1.0, [6_400]
+    while now < 32.0:
+        now = rounds(here, 0.2, now=now)
+        limits.append(here.limit)
+    (probe,) = [i for i in range(1, len(limits)) if limits[i] < limits[i - 1]]
+    assert limits[probe] == pytest.approx(limits[probe - 1] / 2, rel=0.05)
+    assert limits[probe + 1] >= limits[probe - 1], "back at once: the way has not become longer"
+
+
+# ---- in a loop with a server --------------------------------------------------------------------
+
+
+def serve(
+    here: CongestionControl, rate: float, way_s: float, start_s: float, end_s: float
+) -> tuple[float, float]:
+    """A server of `rate` trees a second behind a way of `way_s`, from `start_s` to `end_s`. Returns
+    the part of the time in which it was busy, and the worst latency.
+
+    The spout keeps `here.limit` trees open; each is done by the server after those before it.
+    """
+    done_s = deque[tuple[float, float]]()  # (when done, when emitted)
+    free_s = now = start_s
+    worst_s, served = 0.0, 0
+    while now < end_s:
+        while len(done_s) < here.limit:
+            free_s = max(free_s, now) + 1 / rate
+            done_s.append((free_s + way_s, now))
+        now, emitted_s = done_s.popleft()
+        worst_s = max(worst_s, now - emitted_s)
+        served += 1
+        here.completed(now, 1, now - emitted_s, len(done_s) + 1 >= here.limit)
+    return served / rate / (end_s - start_s), worst_s
+
+
+@pytest.mark.parametrize(("rate", "way_s"), list(itertools.product([5, 100, 2_000], [0.01, 0.5])))
+def test_whatever_the_server_the_queue_is_short_and_the_server_busy(
+    rate: float, way_s: float
+) -> None:
+    here = congestion()
+    busy, worst_s = serve(here, rate, way_s, 0.0, 200.0)
+    assert busy > 0.95, "looking for the latency of the way, and the first seconds, included"
+    assert worst_s < way_s + 4.0, "of a timeout of 30 s"
+    busy, worst_s = serve(here, rate, way_s, 200.0, 260.0)
+    assert busy > 0.95
+    assert worst_s < way_s + 1.5
+
+
+# ---- in a topology ------------------------------------------------------------------------------
+
+
+class Service(Bolt[Number, None]):
+    """A queue behind `execute`, which takes at once; each tick of 10 ms one number is done."""
+
+    def prepare(self, context: Context) -> None:
+        self.waiting = deque[Tuple[Number]]()
+        self.most = 0
+
+    def execute(self, tuple: Tuple[Number], out: Collector[Any]) -> None:
+        self.out = out
+        self.waiting.append(tuple)
+        self.most = max(self.most, len(self.waiting))
+
+    def tick(self) -> None:
+        if self.waiting:
+            self.out.ack(self.waiting.popleft())
+
+
+def served(spout_pending: Any) -> tuple[Watch, Worker]:
+    """A minute of a service that does 100 numbers a second and hides its queue from the credits."""
+    watch = Watch()
+    topology = Topology("t", ackers=1, workers=1, spout_pending=spout_pending)
+    source = topology.spout("numbers", Watched(watch, None))
+    source.shuffle().bolt("service", Service, tick_s=0.01)
+    worker = Worker(make_plan(topology.graph()), 0, 1, seeded(0), watch.clock)
+    while watch.clock.now() < 60.0 and not watch.failures:
+        wait_s = worker.step()
+        watch.clock.advance(0.0005 if wait_s == 0 else min(wait_s or 1.0, 1.0))
+    return watch, worker
+
+
+def test_queue_that_credits_cannot_see_is_kept_short() -> None:
+    watch, worker = served("auto")
+    assert not watch.failures
+    (stats,) = [task for task in worker.stats().tasks if task.component == "numbers"]
+    assert stats.counts.acked > 0.95 * 6_000, "the service is never idle"
+    assert stats.latencies.percentile(100) < 3.0
+
+
+def test_fixed_number_that_is_too_high_for_it_times_out() -> None:
+    """The control: what the limit prevents does happen without it."""
+    watch, _ = served(4_000)
+    assert watch.failures
+
+
+@every_layout
+@pytest.mark.parametrize("cost_s", [0.001, 0.05, 1.0])
+def test_slow_bolt_does_not_time_out(layout: Any, cost_s: float) -> None:
+    from tests.runtime.harness import Network
+
+    watch = Watch()
+    topology = Topology("slow", workers=2, ackers=1, spout_pending="auto")
+    source = topology.spout("numbers", Watched(watch, 600))
+    source.shuffle().bolt("slow", Slow(watch, cost_s))
+    net = Network(make_plan(topology.graph(), layout), 0, clock=watch.clock, seconds_max=1_000)
+    net.watch = []
+    net.run()
+    assert watch.done == 600
+    assert not watch.failures
+
+
+def steps_for(spout_pending: Any) -> tuple[int, int]:
+    """(slices of work, open trees in the end allowed) for 600,000 numbers at 1 µs each."""
+    clock = ManualClock()
+
+    class Quick(Bolt[Number, None]):
+        def process(self, record: Number) -> None:
+            clock.advance(1e-6)
+
+    watch = Watch()
+    topology = Topology("t", ackers=1, workers=1, spout_pending=spout_pending)
+    topology.spout("numbers", Watched(watch, 600_000)).shuffle().bolt("quick", Quick)
+    worker = Worker(make_plan(topology.graph()), 0, 1, seeded(0), clock)
+    steps = 0
+    while worker.step() == 0 or not worker.finished:
+        steps += 1
+        clock.advance(1e-4)  # what a slice costs beside its records
+    (spout,) = worker._spouts
+    return steps, spout.pending.limit
+
+
+def test_quick_bolt_has_the_whole_table_and_hardly_more_slices_than_with_a_fixed_number() -> None:
+    steps, limit = steps_for("auto")
+    assert limit > TABLE // 4
+    assert steps < 1.3 * steps_for(TABLE)[0]
+
+
+def test_setting_that_is_neither_a_number_nor_auto_is_refused() -> None:
+    with pytest.raises(ConfigError):
+        Topology("t", spout_pending="plenty")  # type: ignore[arg-type]

@@ -1,0 +1,216 @@
+"""What is left of failed trees in a queue is dropped, and nothing else is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sunshower import Cause, Failure, Number, Records, Topology
+from sunshower.runtime.plan import make_plan
+from sunshower.runtime.tracking.failed_trees import FailedTrees
+from sunshower.runtime.tracking.ids import GENERATION_MASK, U64, make_roots
+from sunshower.runtime.tracking.pending import Pending
+from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.worker import Worker
+from tests.runtime.rig import Rig
+from tests.runtime.test_under_load import Watch
+
+SPOUTS = 2
+LAST = GENERATION_MASK
+
+
+def root(incarnation: int, generation: int, slot: int) -> int:
+    return incarnation << 48 | (generation & LAST) << 24 | slot
+
+
+def roots(*ids: int) -> U64:
+    return np.array(ids, np.uint64)
+
+
+def knowing(*ids: int) -> FailedTrees:
+    """It was told that these have failed, one after the other."""
+    trees = FailedTrees(SPOUTS)
+    for one in ids:
+        trees.note(roots(one))
+    return trees
+
+
+def are_over(trees: FailedTrees, *ids: int) -> list[bool]:
+    found: list[bool] = trees.are_over(roots(*ids)).tolist()
+    return found
+
+
+def test_a_failed_tree_is_over_and_its_replay_in_the_same_slot_is_not() -> None:
+    trees = knowing(root(3, 7, 5))
+    assert are_over(trees, root(3, 7, 5), root(3, 8, 5)) == [True, False]
+
+
+def test_trees_that_had_the_slot_before_are_over_too() -> None:
+    assert are_over(knowing(root(3, 7, 5)), root(3, 6, 5), root(3, 1, 5)) == [True, True]
+
+
+def test_a_tree_in_another_slot_is_not_over_whether_the_slot_is_known_or_not() -> None:
+    assert are_over(knowing(root(3, 7, 5)), root(3, 7, 4), root(3, 7, 900_000)) == [False, False]
+
+
+def test_spout_tasks_and_their_lives_are_told_apart() -> None:
+    """Incarnation n belongs to spout task n % 2."""
+    trees = knowing(root(3, 7, 5), root(4, 2, 5))
+    assert are_over(trees, root(3, 7, 5), root(4, 2, 5)) == [True, True]
+    assert are_over(trees, root(4, 7, 5), root(5, 1, 5)) == [False, False]
+    trees.note(roots(root(5, 1, 9)))  # the next life of task 1
+    assert are_over(trees, root(5, 1, 9), root(5, 1, 5), root(4, 2, 5)) == [True, False, True]
+
+
+def test_a_table_grows_with_the_slots_and_forgets_nothing() -> None:
+    trees = knowing(root(3, 7, 5), root(3, 1, 5_000), root(3, 2, 1_000_000))
+    known = (root(3, 7, 5), root(3, 1, 5_000), root(3, 2, 1_000_000))
+    assert are_over(trees, *known) == [True, True, True]
+
+
+@given(st.integers(1, LAST), st.integers(-1_000, 1_000))
+def test_generations_are_compared_on_a_circle(failed: int, further: int) -> None:
+    generation = (failed + further) & LAST
+    expected = further <= 0
+    assert are_over(knowing(root(3, failed, 5)), root(3, generation, 5)) == [expected]
+
+
+def test_no_living_tree_is_taken_for_a_failed_one_while_its_slot_goes_round_the_circle() -> None:
+    """After the last generation comes 0, which stands for "nothing known" here: what has failed in
+    it is processed once more than necessary."""
+    table = Pending(3, 1)
+    table._generation[:] = LAST - 2
+    trees, found = FailedTrees(SPOUTS), []
+    for _ in range(5):
+        (one,) = table.take(["record"], [0], 1, 0.0, 30.0).tolist()
+        assert are_over(trees, one) == [False], "nobody has said so"
+        trees.note(table.release(roots(one)).roots)
+        found += are_over(trees, one)
+    assert found == [True, True, False, True, True]
+
+
+def test_what_has_failed_is_forgotten_after_one_or_two_minutes() -> None:
+    """A note that stayed would hit living trees when the generations of its slot come round."""
+    failed = FailedTrees(1)
+    roots = make_roots(1, np.array([5], np.uint32), np.array([3]))
+    failed.note(roots)
+    failed.turn(60.0)
+    assert failed.are_over(roots).all()
+    failed.turn(119.9)
+    assert failed.are_over(roots).all()
+    failed.turn(120.0)
+    assert not failed.are_over(roots).any()
+
+
+# ---- what is dropped -----------------------------------------------------------------------------
+
+
+def batch(*trees: list[int]) -> Batch:
+    """A record for each list of roots."""
+    anchors = roots(*(one for own in trees for one in own))
+    offsets = np.cumsum([0, *map(len, trees)])
+    return Batch(0, 0, list(range(len(trees))), anchors, anchors, offsets)
+
+
+FAILED, OTHER_FAILED, LIVING = root(3, 7, 5), root(3, 4, 6), root(3, 8, 5)
+
+
+def test_a_record_with_several_anchors_is_dropped_when_all_of_them_are_over() -> None:
+    trees = knowing(FAILED, OTHER_FAILED)
+    given = batch([FAILED, LIVING], [FAILED, OTHER_FAILED], [LIVING], [FAILED])
+    living = trees.living(given)
+    assert living.records == [0, 2]
+    assert living.roots.tolist() == [FAILED, LIVING, LIVING]
+    assert living.offsets is not None
+    assert living.offsets.tolist() == [0, 2, 3]
+
+
+def test_a_record_that_nobody_follows_is_never_dropped() -> None:
+    trees = knowing(FAILED)
+    assert trees.living(batch([], [FAILED], [])).records == [0, 2], "beside others"
+    untracked = Batch(0, 0, [1, 2])
+    assert trees.living(untracked) is untracked
+
+
+def test_a_batch_of_living_trees_is_the_same_object() -> None:
+    given = Batch(0, 0, ["one"], roots(LIVING), roots(1))
+    assert knowing(FAILED).living(given) is given
+    assert knowing().living(given) is given
+
+
+# ---- who is told ---------------------------------------------------------------------------------
+
+
+def sink(record: Number) -> None: ...
+
+
+def one_worker(process: Any, **settings: Any) -> Worker:
+    topology = Topology("t", ackers=1, workers=1, **settings)
+    numbers = topology.spout("numbers", Records([Number(n) for n in range(3)], type=Number))
+    numbers.shuffle().bolt("work", process)
+    return Worker(make_plan(topology.graph()), 0, 1, np.random.default_rng(0), Watch().clock)
+
+
+def test_a_spout_that_replays_says_which_trees_have_failed() -> None:
+    topology = Topology("t", ackers=1)
+    numbers = topology.spout("numbers", Records([Number(1)], type=Number))
+    numbers.shuffle().bolt("next", sink)
+    here = Rig(topology)
+    spout = here.spout("numbers")
+    spout.emit(0.0, 10)
+    (tree,) = spout.pending.all_roots().tolist()
+    spout.failed(roots(tree), Failure(Cause.TIMEOUT), 31.0)
+    assert [one.tolist() for one in here.wired.reports.failed] == [[tree]]
+
+
+def test_an_input_of_a_failed_tree_is_counted_as_expired_and_not_processed() -> None:
+    done: list[int] = []
+
+    def work(record: Number) -> None:
+        done.append(record.value)
+
+    worker = one_worker(work, spout_pending=3)
+    (spout,) = worker._spouts
+    (inbox,) = [i for t, i in worker._wired.inboxes.items() if t in worker._wired.bolts]
+    while not len(inbox):
+        worker.step()
+    first, queued = spout.pending.all_roots(), len(inbox)
+    spout.expire(0.0)  # all that is open fails while it waits in the inbox
+    assert len(first) == queued
+    list(worker.outgoing())  # the end of a slice of work: what is to be told is told
+    while worker.step() == 0:
+        pass
+    (bolt,) = [task for task in worker.stats().tasks if task.component == "work"]
+    assert bolt.counts.expired == queued
+    assert bolt.counts.executed == len(done) == 3 - queued
+
+
+def test_a_paused_bolt_passes_over_all_inputs_of_failed_trees_at_its_next_try() -> None:
+    """A try for each of them would be ten seconds for each."""
+    away, done = True, list[int]()
+
+    def work(record: Number) -> None:
+        if away:
+            raise ConnectionRefusedError("away")
+        done.append(record.value)
+
+    topology = Topology("t", ackers=1, workers=1, spout_pending=10)
+    numbers = topology.spout("numbers", Records([Number(n) for n in range(10)], type=Number))
+    numbers.shuffle().bolt("work", work)
+    clock = Watch().clock
+    worker = Worker(make_plan(topology.graph()), 0, 1, np.random.default_rng(0), clock)
+    (spout,), (bolt,) = worker._spouts, worker._wired.bolts.values()
+    inbox = worker._wired.inboxes[bolt.task.id]
+    while bolt.supervision.wait is None or len(inbox) < 2:
+        worker.step()
+    queued = len(inbox)
+    spout.expire(clock.now())
+    list(worker.outgoing())
+    away = False
+    clock.advance(bolt.supervision.resumes_s - clock.now())
+    while not done:
+        assert worker.step() == 0, "it waits for another try"
+    assert bolt.expired == queued

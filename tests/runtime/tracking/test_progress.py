@@ -1,0 +1,209 @@
+"""A progress deadline: a tree lives while it is heard of, up to a hard maximum after its emit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sunshower import Bolt, Cause, Number, Topology
+from sunshower.config import Config
+from sunshower.errors import ConfigError
+from sunshower.runtime.plan import Layout, make_plan
+from sunshower.runtime.tracking.ids import U64
+from tests.runtime.harness import Network
+from tests.runtime.rig import Rig
+from tests.runtime.spouts.test_spout_task import Numbers, sink
+from tests.runtime.test_under_load import Watch, Watched, every_layout
+from tests.runtime.transport.test_two_workers import seeds
+
+
+def rig(*numbers: int) -> Any:
+    """A spout with a timeout of 30 s, at most 70 s in all, that has emitted `numbers` at 0."""
+    topology = Topology("t", ackers=1, message_timeout_s=30, message_timeout_max_s=70)
+    topology.spout("numbers", Numbers(*numbers)).shuffle().bolt("next", sink)
+    here = Rig(topology)
+    here.spout("numbers").emit(0.0, 100)
+    here.wired.reports.take()
+    return here
+
+
+def asked(here: Any) -> list[U64]:
+    return [roots for report in here.wired.reports.take().values() for roots in report.asks]
+
+
+def heard(here: Any) -> list[Any]:
+    return [(what, number) for what, number, *_ in here.spout("numbers").spout.heard]
+
+
+# ---- the spout's side ---------------------------------------------------------------------------
+
+
+def test_overdue_tree_is_asked_about_and_lives_if_it_was_heard_of() -> None:
+    here = rig(5)
+    spout = here.spout("numbers")
+    spout.look(30.0)
+    (roots,) = asked(here)
+    assert roots.tolist() == spout.pending.all_roots().tolist()
+    assert not heard(here)
+    spout.heard_of(roots, np.array([10.0]), 30.5)
+    spout.look(31.0)  # the grace is over, and nothing is due
+    assert spout.next_look_s == 50.5, "last heard of at 20.5, and 30 s from then"
+    spout.look(50.5)
+    assert len(asked(here)) == 1
+    assert not heard(here)
+
+
+def test_tree_that_was_not_heard_of_fails_with_the_answer() -> None:
+    here = rig(5, 6)
+    spout = here.spout("numbers")
+    spout.look(30.0)
+    (roots,) = asked(here)
+    spout.heard_of(roots, np.array([30.0, np.inf]), 30.1)
+    assert heard(here) == [("fail", 0), ("fail", 1)]
+    assert "no progress within 30 s, or no verdict within 70 s" in spout.spout.heard[0][2]
+
+
+def test_question_that_is_not_answered_is_asked_again_until_the_maximum() -> None:
+    here = rig(5)
+    spout = here.spout("numbers")
+    spout.look(30.0)
+    (first,) = asked(here)
+    assert spout.next_look_s == 31.0
+    spout.look(30.9)
+    assert not asked(here)
+    for now in np.arange(31.0, 70.0):
+        spout.look(now)
+        (again,) = asked(here)
+        assert again.tolist() == first.tolist()
+    assert not heard(here)
+    spout.look(70.0)
+    assert not asked(here)
+    assert heard(here) == [("fail", 0)]
+    assert spout.spout.heard[0][2].startswith("timeout: ")
+
+
+def test_lost_answer_costs_a_tree_nothing_but_time() -> None:
+    here = rig(5)
+    spout = here.spout("numbers")
+    spout.look(30.0)
+    spout.look(31.0)  # the answer to the first question is lost
+    _, roots = asked(here)
+    spout.heard_of(roots, np.array([2.0]), 31.2)
+    spout.look(32.0)  # the grace is over, and nothing is due
+    assert not asked(here)
+    assert not heard(here)
+    assert spout.next_look_s == pytest.approx(59.2), "last heard of at 29.2, and 30 s from then"
+    spout.look(59.2)
+    (roots,) = asked(here)
+    spout.heard_of(roots, np.array([30.0]), 59.4)
+    assert heard(here) == [("fail", 0)], "the answer says that it is too old"
+
+
+def test_nothing_outlives_the_hard_maximum() -> None:
+    here = rig(5)
+    spout = here.spout("numbers")
+    for now in (30.0, 60.0):
+        spout.look(now)
+        (roots,) = asked(here)
+        spout.heard_of(roots, np.array([0.0]), now)
+    spout.look(69.9)
+    assert not heard(here)
+    spout.look(70.0)
+    assert not asked(here), "no answer could save it"
+    assert heard(here) == [("fail", 0)]
+
+
+def test_time_in_which_a_dependency_was_away_counts_neither_for_the_tree_nor_its_silence() -> None:
+    here = rig(5)
+    spout = here.spout("numbers")
+    spout.deadlines.hold(True, 10.0)
+    spout.deadlines.hold(False, 610.0)
+    spout.look(630.0)  # its 30 s are over only now
+    (roots,) = asked(here)
+    spout.heard_of(roots, np.array([620.0]), 630.0)  # it was heard of a moment before the outage
+    spout.look(639.9)
+    assert not asked(here), "silent for less than 30 s, without the outage"
+    spout.look(640.1)
+    (roots,) = asked(here)
+    spout.heard_of(roots, np.array([np.inf]), 640.2)
+    assert heard(here) == [("fail", 0)]
+
+
+def test_late_answer_changes_nothing() -> None:
+    here = rig(5)
+    spout = here.spout("numbers")
+    spout.look(30.0)
+    (roots,) = asked(here)
+    spout.postpone(roots, 30.2)
+    spout.heard_of(roots, np.array([np.inf]), 30.4)
+    assert not heard(here), "a bolt has asked for more time meanwhile"
+    assert spout.next_look_s == pytest.approx(31.0)
+    spout.complete(roots, 30.5)
+    spout.heard_of(roots, np.array([np.inf]), 30.6)
+    assert heard(here) == [("ack", 0)]
+
+
+def test_more_time_than_the_maximum_is_given_to_who_asks_for_it() -> None:
+    here = rig(5)
+    spout = here.spout("numbers")
+    spout.postpone(spout.pending.all_roots(), 60.0)
+    spout.look(89.9)
+    assert not heard(here)
+
+
+def test_maximum_below_the_timeout_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"message_timeout_max_s is 20, shorter than .* 30"):
+        Config(message_timeout_s=30, message_timeout_max_s=20)
+
+
+# ---- the whole way ------------------------------------------------------------------------------
+
+
+class Slowly(Bolt[Number, Number]):
+    """Each record takes 20 s."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+
+    def process(self, record: Number) -> Iterator[Number]:
+        self.watch.clock.advance(20.0)
+        self.watch.done += 1
+        yield record
+
+
+def slow_chain(watch: Watch, layout: Layout, seed: int, longest_s: float | None) -> Network:
+    """One number through three bolts of 20 s each, with a timeout of 30 s."""
+    topology = Topology(
+        "chain",
+        workers=2,
+        ackers=1,
+        message_timeout_s=30,
+        message_timeout_max_s=longest_s,
+        sweep_grace_s=60,  # here the clock leaps by 20 s while a question is on its way
+    )
+    stream = topology.spout("numbers", Watched(watch, 1))
+    for name in ("one", "two", "three"):
+        stream = stream.shuffle().bolt(name, Slowly(watch))
+    return Network(make_plan(topology.graph(), layout), seed, clock=watch.clock)
+
+
+@every_layout
+@seeds(5)
+def test_slow_tree_that_moves_does_not_time_out(layout: Layout, seed: int) -> None:
+    watch = Watch()
+    slow_chain(watch, layout, seed, 200).run()
+    assert not watch.failures, f"seed {seed}: {watch.failures}"
+    assert watch.done == 3
+
+
+@pytest.mark.parametrize("longest_s", [None, 40])
+def test_slow_tree_times_out_without_it_and_at_the_maximum(longest_s: float | None) -> None:
+    watch = Watch()
+    net = slow_chain(watch, Layout.ISOLATE, 0, longest_s)
+    net.until(lambda: watch.done == 3)  # and nobody has heard of the last one yet
+    (spout,) = net.spouts()
+    spout.look(watch.clock.now())
+    assert watch.failures[0].cause is Cause.TIMEOUT

@@ -1,0 +1,98 @@
+"""Which acker shard follows which root, and what reaches it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sunshower.failures import Cause, Failure
+from sunshower.runtime.tracking.reports import Reports, Shards
+
+LAYOUTS = [
+    [[9]],
+    [[9], [9]],
+    [[8], [9]],
+    [[8, 9], [8, 9]],
+    [[7, 8, 9], [9]],
+]
+layouts = st.sampled_from(LAYOUTS)
+roots = st.builds(
+    lambda life, generation, slot: life << 48 | generation << 24 | slot,
+    st.integers(1, 9),
+    st.integers(0, 5),
+    st.integers(0, 20),
+)
+many = st.lists(roots, min_size=1, max_size=30)
+
+
+def owners(shards: list[list[int]], some: list[int]) -> list[int]:
+    array = np.array(some, np.uint64)
+    found = [-1] * len(some)
+    for task, which in Shards(shards).split(array):
+        for index in np.arange(len(some))[which].tolist():
+            assert found[index] == -1, "two shards follow one root"
+            found[index] = task
+    return found
+
+
+@given(layouts, many)
+def test_each_root_has_one_shard_by_spout_and_slot(
+    shards: list[list[int]], some: list[int]
+) -> None:
+    expected = []
+    for root in some:
+        mine = shards[(root >> 48) % len(shards)]
+        expected.append(mine[(root & 0xFFFFFF) % len(mine)])
+    assert owners(shards, some) == expected
+
+
+@given(layouts, roots, st.integers(0, (1 << 24) - 1))
+def test_generation_does_not_move_a_slot_to_another_shard(
+    shards: list[list[int]], root: int, generation: int
+) -> None:
+    other = root & ~(0xFFFFFF << 24) | generation << 24
+    assert owners(shards, [root]) == owners(shards, [other])
+
+
+@given(layouts, many)
+def test_reports_reach_the_shards_that_follow(shards: list[list[int]], some: list[int]) -> None:
+    reports = Reports(Shards(shards))
+    array = np.array(some, np.uint64)
+    reports.start(array, array)
+    reports.ack(array, array ^ np.uint64(7))
+    reports.fail(array, Failure(Cause.FAILED))
+    told: list[tuple[int, int]] = []
+    for task, report in reports.take().items():
+        told += [(root, task) for root, _ in report.fails]
+        starts = [root for pair in report.starts for root in pair[0].tolist()]
+        assert starts == [root for root, _ in report.fails]
+        for kept, xors in report.acks:  # neighbours of one root are folded; see test_edges.py
+            assert len(kept) == len(xors)
+            assert set(kept.tolist()) <= set(starts)
+    assert sorted(told) == sorted(zip(some, owners(shards, some), strict=True))
+
+
+def test_taken_reports_are_gone() -> None:
+    reports = Reports(Shards([[9]]))
+    reports.ack(np.ones(1, np.uint64), np.ones(1, np.uint64))
+    assert set(reports.take()) == {9}
+    assert reports.take() == {}
+
+
+@pytest.mark.parametrize("kind", ["start", "ack"])
+def test_report_of_nothing_is_no_report(kind: str) -> None:
+    reports = Reports(Shards([[9]]))
+    getattr(reports, kind)(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
+    assert reports.take() == {}
+
+
+def test_without_ackers_nothing_is_reported() -> None:
+    reports = Reports(None)
+    one = np.ones(1, np.uint64)
+    reports.start(one, one)
+    reports.ack(one, one)
+    reports.fail(one, Failure(Cause.FAILED))
+    assert not reports.tracked
+    assert reports.take() == {}

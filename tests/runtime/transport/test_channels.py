@@ -1,0 +1,177 @@
+"""The load of a channel is what was pushed and is not processed, wherever it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.transport.channels import Inbox, Inflow, LocalChannel, RemoteChannel
+from tests.runtime.batches import batches, said
+
+_WINDOW = 8
+
+
+def batch(*roots: int) -> Batch:
+    array = np.array(roots, np.uint64)
+    return Batch(0, 1, list(range(len(roots))), array, array)
+
+
+def remote() -> RemoteChannel:
+    return RemoteChannel(1, 2, _WINDOW)
+
+
+class RemoteChannelAgainstModel(RuleBasedStateMachine):
+    """Push, take, send, grant and lose in any order; the model is three lists of roots."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.channel = remote()
+        self.queue: list[int] = []
+        self.unsettled: dict[int, list[int]] = {}  # frame → roots
+        self.next_root = 1
+
+    @rule(count=st.integers(1, 6))
+    def push(self, count: int) -> None:
+        roots = list(range(self.next_root, self.next_root + count))
+        self.next_root += count
+        self.queue += roots
+        self.channel.push(batch(*roots))
+
+    @precondition(lambda self: self.queue)
+    @rule(most=st.integers(1, 8))
+    def send_some(self, most: int) -> None:
+        taken = self.channel.take(most)
+        roots = taken.roots.tolist()
+        assert 1 <= len(roots) <= most
+        assert roots == self.queue[: len(roots)], "in order"
+        del self.queue[: len(roots)]
+        self.unsettled[self.channel.sent(taken)] = roots
+
+    @precondition(lambda self: self.queue)
+    @rule(most=st.integers(1, 8))
+    def take_and_put_back(self, most: int) -> None:
+        self.channel.put_back(self.channel.take(most))
+
+    @precondition(lambda self: self.queue)
+    @rule()
+    def one_cannot_travel(self) -> None:
+        bad, rest = self.channel.take(8).split(1)
+        self.channel.put_back(rest)
+        self.channel.drop(1)
+        assert self.queue.pop(0) == bad.roots[0]
+
+    @precondition(lambda self: self.unsettled)
+    @rule(data=st.data(), window=st.integers(1, 20))
+    def receiver_grants(self, data: st.DataObject, window: int) -> None:
+        upto = data.draw(st.sampled_from(sorted(self.unsettled)))
+        self.channel.granted(upto, window)
+        assert self.channel.window == window
+        self.unsettled = {seq: r for seq, r in self.unsettled.items() if seq > upto}
+
+    @precondition(lambda self: self.unsettled)
+    @rule(data=st.data())
+    def some_are_lost(self, data: st.DataObject) -> None:
+        seqs = data.draw(st.sets(st.sampled_from([*self.unsettled, 9_999])))
+        lost = [
+            root for seq in sorted(seqs & self.unsettled.keys()) for root in self.unsettled.pop(seq)
+        ]
+        assert self.channel.lose(seqs).tolist() == lost
+
+    @rule()
+    def all_are_lost(self) -> None:
+        lost = [root for _, roots in sorted(self.unsettled.items()) for root in roots]
+        assert self.channel.lose().tolist() == lost
+        self.unsettled = {}
+
+    @invariant()
+    def load_is_what_is_not_processed(self) -> None:
+        waiting = len(self.queue) + sum(map(len, self.unsettled.values()))
+        assert self.channel.load == waiting
+        assert self.channel.queued == len(self.queue)
+        assert self.channel.full == (waiting >= self.channel.window)
+
+
+TestRemoteChannelAgainstModel = RemoteChannelAgainstModel.TestCase
+TestRemoteChannelAgainstModel.settings = settings(max_examples=60, stateful_step_count=30)
+
+
+def test_pushed_channel_stands_in_line_of_its_peer_link() -> None:
+    ready: dict[RemoteChannel, None] = {}
+    channel = RemoteChannel(1, 2, _WINDOW, ready=ready)
+    channel.push(batch(1))
+    assert list(ready) == [channel]
+
+
+def test_channel_that_closes_a_cycle_is_never_full() -> None:
+    channel = RemoteChannel(1, 2, _WINDOW, credited=False)
+    channel.push(batch(*range(1, 100)))
+    assert channel.load == 99
+    assert not channel.full
+
+
+def test_local_channel_hands_the_batch_over_as_it_is() -> None:
+    channel = LocalChannel(1, 2, _WINDOW)
+    one = batch(1, 2, 3)
+    channel.push(one)
+    taken, origin, seq = channel.inbox.take(10)
+    assert taken is one
+    assert (channel.load, seq) == (3, None)
+    origin.processed(3, seq, 5)
+    assert (channel.load, channel.window) == (0, 5)
+
+
+@given(batches(), st.integers(1, 5))
+def test_inbox_cuts_a_batch_and_tells_its_number_with_the_last_part(one: Batch, most: int) -> None:
+    inbox = Inbox()
+    inbox.put(one, Inflow(1, 2, 0, 4), seq=17)
+    parts: list[Any] = []
+    while inbox.entries:
+        parts.append(inbox.take(most))
+    assert [len(part) for part, _, _ in parts[:-1]] == [most] * (len(parts) - 1)
+    assert [seq for _, _, seq in parts] == [None] * (len(parts) - 1) + [17]
+    assert [record for part, _, _ in parts for record in said(part)] == said(one)
+
+
+@pytest.mark.parametrize(
+    ("knows", "next_one", "due_at"),
+    [(8, 8, 4), (8, 64, 4), (8, 2, 1)],
+    ids=["as it is", "more than the sender knows", "less than the sender knows"],
+)
+def test_sender_is_told_before_the_window_that_it_knows_runs_dry(
+    knows: int, next_one: int, due_at: int
+) -> None:
+    flow = Inflow(1, 2, worker=0, window=knows)
+    for record in range(1, due_at + 1):
+        flow.processed(1, None, next_one)
+        assert flow.due == (record == due_at)
+    assert flow.grant() == (1, 2, 0, next_one)
+    assert flow.window == next_one
+
+
+def test_grant_names_the_last_frame_that_is_wholly_processed() -> None:
+    flow = Inflow(1, 2, worker=0, window=4)
+    flow.processed(3, 6, 4)
+    flow.processed(2, None, 9)  # the first part of frame 7
+    assert flow.grant() == (1, 2, 6, 9)
+    assert flow.records == 0
+
+
+def test_frame_that_cannot_be_read_is_granted_in_its_turn() -> None:
+    flow = Inflow(1, 2, worker=0, window=4)
+    flow.put_aside(1)
+    assert flow.grant() == (1, 2, 1, 4), "nothing waits before it"
+    flow.arrived = 2
+    flow.put_aside(3)
+    flow.put_aside(4)
+    flow.arrived = 5
+    assert (flow.records, flow.seq) == (0, 1), "frame 2 is still in the inbox"
+    flow.processed(7, 2, 8)
+    assert flow.grant() == (1, 2, 4, 8)
+    flow.processed(7, 5, 8)
+    assert flow.grant() == (1, 2, 5, 8)

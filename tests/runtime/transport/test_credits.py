@@ -1,0 +1,139 @@
+"""What may wait before a task is worth the same time, whether it is quick or slow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from sunshower import Bolt, Counter, Number, Topology
+from sunshower.config import Config
+from sunshower.runtime.plan import make_plan
+from sunshower.runtime.tracking.ids import seeded
+from sunshower.runtime.transport.credits import FIRST_WINDOW, ServiceTime
+from sunshower.runtime.worker import Worker
+from tests.runtime.test_under_load import Watch
+
+CONFIG = Config(slice_s=0.005, window_s=0.25)
+LEAST = 2  # of a task of many seconds a record
+
+
+@dataclass
+class Measured:
+    """One whole slice after the other."""
+
+    service: ServiceTime = field(default_factory=lambda: ServiceTime(CONFIG))
+
+    def slices(self, count: int, record_s: float, waited_s: float = 0.0) -> ServiceTime:
+        """`waited_s`: what each record had waited for room, or for its turn."""
+        for _ in range(count):
+            records = self.service.slice_records
+            self.service.measure(records, records * record_s, records * waited_s)
+        return self.service
+
+
+def after(record_s: float, waited_s: float = 0.0) -> ServiceTime:
+    return Measured().slices(100, record_s, waited_s)
+
+
+@pytest.mark.parametrize("record_s", [1e-5, 1e-4, 1e-3, 1e-2])
+def test_window_and_slice_are_worth_their_seconds(record_s: float) -> None:
+    service = after(record_s)
+    assert service.window == pytest.approx(0.25 / record_s, rel=0.01)
+    assert service.slice_records == pytest.approx(max(1, 0.005 / record_s), rel=0.01, abs=1)
+
+
+def test_slow_task_still_has_one_record_in_hand_and_a_few_on_their_way() -> None:
+    service = after(10.0)
+    assert (service.slice_records, service.window) == (1, LEAST)
+
+
+def test_quick_task_meets_the_hard_limit() -> None:
+    assert after(0.0).window == CONFIG.window_records_max
+
+
+def test_limits_grow_step_by_step_and_fall_at_once() -> None:
+    service = ServiceTime(CONFIG)
+    service.measure(FIRST_WINDOW, 1e-6)
+    assert service.window == 4 * FIRST_WINDOW
+    service.measure(1, 100.0)
+    assert service.window == LEAST
+
+
+def test_window_grows_once_for_each_window_of_inputs() -> None:
+    """The first inputs say little of the pace: the room before the receivers is still empty."""
+    service = ServiceTime(CONFIG)
+    service.measure(FIRST_WINDOW, 1e-6)
+    for _ in range(4 * FIRST_WINDOW - 1):
+        service.measure(1, 1e-6)
+        assert service.window == 4 * FIRST_WINDOW
+    service.measure(1, 1e-6)
+    assert service.window == 16 * FIRST_WINDOW
+
+
+def test_one_slow_slice_is_forgotten() -> None:
+    measured = Measured()
+    measured.slices(50, 1e-4)
+    measured.slices(1, 0.1)
+    assert measured.slices(120, 1e-3).window == pytest.approx(250, rel=0.01)
+
+
+# ---- pace ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("waited_s", [1e-3, 1e-2])
+def test_window_follows_the_pace_and_the_slice_the_work_alone(waited_s: float) -> None:
+    """A quick bolt before a slow one: it waits for room, so no more may wait before it."""
+    service = after(1e-5, waited_s)
+    assert service.window == pytest.approx(0.25 / (1e-5 + waited_s), rel=0.01, abs=1)
+    assert service.slice_records == pytest.approx(500, abs=1)
+
+
+def test_pace_of_a_task_that_is_no_longer_blocked_is_its_own_work_again() -> None:
+    measured = Measured()
+    measured.slices(50, 1e-5, 1e-2)
+    assert measured.slices(100, 1e-5).window == pytest.approx(25_000, rel=0.01)
+
+
+class Quick(Bolt[Number, Number]):
+    def process(self, record: Number) -> list[Number]:
+        return [record]
+
+
+class Slow(Bolt[Number, None]):
+    def __init__(self, watch: Watch, cost_s: float, flush_s: float = 0.0) -> None:
+        self.watch, self.cost_s, self.flush_s = watch, cost_s, flush_s
+
+    def process(self, record: Number) -> None:
+        self.watch.clock.advance(self.cost_s)
+
+
+class Committing(Slow):
+    def flush(self) -> None:
+        self.watch.clock.advance(self.flush_s)
+
+
+def measured(last: Slow, seconds: float = 20.0) -> dict[str, ServiceTime]:
+    """The service times in the chain numbers → quick → last, after so long."""
+    watch = last.watch
+    topology = Topology("t", ackers=1, workers=1, spout_pending=32_768)
+    numbers = topology.spout("numbers", Counter())
+    numbers.shuffle().bolt("quick", Quick).shuffle().bolt("last", last)
+    worker = Worker(make_plan(topology.graph()), 0, 1, seeded(0), watch.clock)
+    while watch.clock.now() < seconds:
+        wait_s = worker.step()
+        watch.clock.advance(1e-5 if wait_s == 0 else wait_s or 1.0)
+    return {bolt.task.component: bolt.service for bolt in worker._wired.bolts.values()}
+
+
+def test_bolt_before_a_slow_one_has_the_pace_of_the_slow_one() -> None:
+    found = measured(Slow(Watch(), 1e-3))
+    for service in found.values():
+        assert 0.5e-3 < (service.pace_s or 0) < 2e-3
+        assert 100 < service.window < 600, "a quarter of a second, about: slices come in bursts"
+    assert found["quick"].slice_records > 250, "its own work is nothing"
+
+
+def test_commit_of_a_batch_is_no_part_of_the_pace_of_its_records() -> None:
+    service = measured(Committing(Watch(), 1e-4, flush_s=0.05))["last"]
+    assert service.slice_records == pytest.approx(0.02 / 1e-4, rel=0.01)

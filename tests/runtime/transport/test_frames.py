@@ -1,0 +1,89 @@
+"""What goes onto the wire comes off it: rows, columns, anchors; what cannot travel is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import given
+
+from sunshower.errors import CorruptPacket, Unserialisable
+from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.transport.frames import decode, encode, first_bad
+from tests.runtime.batches import MAX, STREAMS, Order, Word, batches, said
+
+
+def over_the_wire(fields: list[Any]) -> list[Any]:
+    again: list[Any] = msgpack.unpackb(msgpack.packb(fields))
+    return again
+
+
+@given(batches())
+def test_frame_comes_back_as_it_was(batch: Batch) -> None:
+    frame = decode(over_the_wire(encode(3, 41, batch, STREAMS[batch.stream], MAX)), STREAMS)
+    assert (frame.target, frame.seq) == (3, 41)
+    assert (frame.batch.stream, frame.batch.source) == (batch.stream, batch.source)
+    assert frame.batch.is_table == batch.is_table
+    assert said(frame.batch) == said(batch)
+
+
+def test_children_of_one_parent_tell_their_root_once() -> None:
+    root = np.full(100, 1 << 60, np.uint64)
+    batch = Batch(0, 7, [Word("a", 1)] * 100, root, np.arange(100, dtype=np.uint64))
+    roots, counts = encode(3, 1, batch, STREAMS[0], MAX)[6:8]
+    assert (len(roots), len(counts)) == (8, 4)
+
+
+def test_tuple_inside_a_field_arrives_as_a_list() -> None:
+    batch = Batch(4, 7, [("a", (1, 2))])
+    assert decode(over_the_wire(encode(3, 1, batch, STREAMS[4], MAX)), STREAMS).batch.records == [
+        ("a", [1, 2])
+    ]
+
+
+@pytest.mark.parametrize("value", [object(), 1 << 64, {1, 2}])
+def test_record_that_cannot_travel_is_refused_with_its_stream(value: Any) -> None:
+    batch = Batch(4, 7, [("good", 1), ("bad", value), ("good", 2)])
+    with pytest.raises(Unserialisable, match=r"stream 'default' of 'spout' cannot travel"):
+        encode(3, 1, batch, STREAMS[4], MAX)
+    assert first_bad(batch, STREAMS[4], MAX) == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(2, 99), (6, b"123"), (9, b"123")],
+    ids=["stream", "roots", "offsets"],
+)
+def test_frame_of_another_shape_is_corrupt(place: int, value: Any) -> None:
+    batch = Batch(0, 7, [Word("a", 1)], np.ones(1, np.uint64), np.ones(1, np.uint64))
+    fields = encode(3, 1, batch, STREAMS[0], MAX)
+    fields[place] = value
+    with pytest.raises(CorruptPacket, match="a frame of this topology cannot be read"):
+        decode(fields, STREAMS)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(4, 1), (5, b"\xc1"), (5, msgpack.packb(7)), (5, msgpack.packb([["a"]]))],
+    ids=["kind", "rows", "a number for rows", "a field too few"],
+)
+def test_records_that_cannot_be_made_again_leave_their_roots_known(place: int, value: Any) -> None:
+    batch = Batch(2, 7, [Order("a", 1)], np.ones(1, np.uint64), np.ones(1, np.uint64))
+    fields = encode(3, 1, batch, STREAMS[2], MAX)
+    fields[place] = value
+    frame = decode(fields, STREAMS)
+    assert frame.error
+    assert frame.batch.roots.tolist() == [1]
+
+
+def test_lone_surrogates_travel() -> None:
+    batch = Batch(4, 7, [("\udc80", 1)])
+    frame = decode(over_the_wire(encode(3, 1, batch, STREAMS[4], MAX)), STREAMS)
+    assert frame.batch.records == [("\udc80", 1)]
+
+
+def test_frame_with_a_field_too_few_is_corrupt() -> None:
+    with pytest.raises(CorruptPacket):
+        decode([1, 2, 3], STREAMS)

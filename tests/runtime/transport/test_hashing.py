@@ -1,0 +1,106 @@
+"""Equal keys find the same task: in every process, after every restart, rows or columns."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sunshower.errors import BadEmit
+from sunshower.runtime.transport import hashing
+from sunshower.runtime.transport.hashing import KeyTable, stable_hash
+from tests.structure.reading import ROOT
+
+atoms = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()
+keys = st.recursive(atoms, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=6)
+KEYS: list[Any] = [
+    "rain",
+    "",
+    "\udc80",
+    b"rain",
+    0,
+    -1,
+    1 << 80,
+    0.5,
+    None,
+    ("a", 1),
+    ("a", ("b",)),
+]
+
+
+def test_another_process_with_other_salt_agrees() -> None:
+    program = (
+        "from tests.runtime.transport.test_hashing import KEYS\n"
+        "from sunshower.runtime.transport.hashing import stable_hash\n"
+        "print(*map(stable_hash, KEYS), hash('rain'))"
+    )
+    answers = set()
+    salts = set()
+    for salt in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": salt, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        *hashes, salted = done.stdout.split()
+        answers.add(tuple(map(int, hashes)))
+        salts.add(salted)
+    assert len(salts) == 2, "the two processes were salted alike: this proves nothing"
+    assert answers == {tuple(map(stable_hash, KEYS))}
+
+
+@given(keys, keys)
+def test_values_that_are_equal_hash_equally(left: Any, right: Any) -> None:
+    assert left != right or stable_hash(left) == stable_hash(right)
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        (1, 1.0, True),
+        (0, -0.0, False),
+        (2**60, 2.0**60),
+        (("a", 1), ["a", 1]),
+    ],
+)
+def test_one_number_is_one_key_however_it_is_written(same: tuple[Any, ...]) -> None:
+    assert len(set(map(stable_hash, same))) == 1
+
+
+@given(keys)
+def test_hash_has_32_bits(key: Any) -> None:
+    assert 0 <= stable_hash(key) < 1 << 32
+
+
+def test_kinds_and_nestings_are_told_apart() -> None:
+    different = ["1", b"1", 1, ("1",), (("1",),), ("1", ""), ("", "1"), (), None, "None", 1.5]
+    assert len(set(map(stable_hash, different))) == len(different)
+
+
+@pytest.mark.parametrize("key", [object(), {1: 2}, {1}, ("a", object())])
+def test_key_that_other_processes_would_hash_otherwise_is_refused(key: Any) -> None:
+    with pytest.raises(BadEmit, match=r"a key of type (object|dict|set) has no hash .* group by"):
+        stable_hash(key)
+
+
+def test_table_remembers_a_key_and_forgets_none_of_its_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hashing, "_KEYS_MAX", 10)
+    table = KeyTable(7)
+    first = {key: table[key] for key in range(100)}
+    assert len(table) <= 10, "it would grow with the stream"
+    assert {key: table[key] for key in range(100)} == first
+    assert set(first.values()) == set(range(7))
+
+
+def test_key_that_python_cannot_hash_is_found_too() -> None:
+    assert KeyTable(5).find(["a", 1]) == KeyTable(5).find(("a", 1)) == stable_hash(("a", 1)) % 5

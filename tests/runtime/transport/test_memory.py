@@ -1,0 +1,84 @@
+"""What a worker holds is bounded, also with a bolt that never acks: the formula of `Wired`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sunshower import Bolt, Collector, Number, Topology, Tuple
+from sunshower.runtime.plan import Layout, make_plan
+from sunshower.runtime.transport.channels import RemoteChannel
+from sunshower.runtime.worker import Worker
+from tests.runtime.harness import Network
+from tests.runtime.test_under_load import Watch, Watched, every_layout
+
+PENDING = 5_000
+WINDOW = 600
+BATCH = 200
+LEDGER_SLOTS = 8_192  # the next power of two
+
+
+class Forgetful(Bolt[Number, None]):
+    """Takes its time for each number, and never acks one."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+
+    def execute(self, tuple: Tuple[Number], out: Collector[Any]) -> None:
+        self.watch.clock.advance(1e-5)
+
+
+def network(watch: Watch, layout: Layout, longest_s: float | None) -> Network:
+    topology = Topology(
+        "forgetful",
+        workers=2,
+        ackers=1,
+        message_timeout_s=30,
+        message_timeout_max_s=longest_s,
+        spout_pending=PENDING,
+        window_records_max=WINDOW,
+        frame_records_max=BATCH,
+        attempts_max=1_000,
+    )
+    topology.spout("numbers", Watched(watch, None)).shuffle().bolt("forgets", Forgetful(watch))
+    return Network(make_plan(topology.graph(), layout), 0, clock=watch.clock)
+
+
+def check_bound(core: Worker) -> None:
+    """Every container of a worker against the formula."""
+    wired = core._wired
+    for spout in wired.spouts.values():
+        assert len(spout.pending) + len(spout.replays.line) <= PENDING
+        assert len(spout.replays.line._blames) <= PENDING
+        assert spout.pending.bytes_per_slot() == 52
+    for acker in wired.ackers.values():
+        tables = acker.ledger._tables.values()
+        assert sum(len(table.tag) for table in tables) <= LEDGER_SLOTS
+        assert acker.ledger.bytes_per_slot() <= (24 if acker.ledger._timed else 16)
+        assert not acker._reasons
+    for inbox in wired.inboxes.values():
+        assert sum(len(entry[0]) for entry in inbox.entries) <= 2 * WINDOW
+    for channel in wired.channels.values():
+        assert channel.load <= 2 * WINDOW
+        if isinstance(channel, RemoteChannel):
+            assert channel.queued + sum(f.records for f in channel.unsettled) == channel.load
+    assert not wired.overload
+    for peer_link in core._peer_links.values():
+        assert len(peer_link._in_flight) <= core.plan.graph.config.calls_in_flight_max
+        roots = [r for report in peer_link.content.reports.values() for r in report.roots()]
+        assert sum(map(len, roots)) <= 4 * PENDING
+
+
+@every_layout
+@pytest.mark.parametrize("longest_s", [None, 60])
+def test_bolt_that_never_acks_fills_the_pending_table_and_nothing_else(
+    layout: Layout, longest_s: float | None
+) -> None:
+    watch = Watch()
+    net = network(watch, layout, longest_s)
+    net.watch = [check_bound]
+    (spout,) = net.spouts()
+    net.until(lambda: len(spout.pending) == PENDING)
+    net.until(lambda: spout.stats().counts.replayed > 2 * PENDING)
+    assert len(spout.pending) + len(spout.replays.line) == PENDING

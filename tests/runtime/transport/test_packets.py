@@ -1,0 +1,142 @@
+"""A packet comes back as it was, and no bit of it can be flipped unseen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sunshower.errors import CorruptPacket
+from sunshower.failures import Cause, Failure
+from sunshower.runtime.tracking.acker_task import Verdicts
+from sunshower.runtime.tracking.reports import ShardReport
+from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.transport.frames import encode
+from sunshower.runtime.transport.packets import (
+    Address,
+    Content,
+    encode_packet,
+    read_address,
+    read_content,
+)
+from tests.runtime.batches import MAX, STREAMS, Word, batches, ids, said
+
+ADDRESS = Address(1, 2, 3, 4, 5)
+failures = st.builds(
+    Failure, st.sampled_from(Cause), st.sampled_from(["", "split"]), st.integers(-1, 9), st.text()
+)
+told = st.lists(st.tuples(ids, failures), max_size=4)
+arrays = st.lists(ids, max_size=5).map(lambda values: np.array(values, np.uint64))
+pairs = st.lists(ids, min_size=1, max_size=5).map(
+    lambda values: (np.array(values, np.uint64), np.array(values[::-1], np.uint64))
+)
+reports = st.builds(ShardReport, st.lists(pairs, max_size=3), st.lists(pairs, max_size=3), told)
+verdicts = st.builds(Verdicts, st.lists(arrays, max_size=3), told)
+grants = st.tuples(*[st.integers(1, 99)] * 4)
+
+
+def report_said(report: ShardReport) -> tuple[Any, ...]:
+    """All that a report means, however its arrays are cut."""
+    parts = [
+        np.concatenate([p[i] for p in some]).tolist() if some else []
+        for some in (report.starts, report.acks)
+        for i in (0, 1)
+    ]
+    return (*parts, sorted(report.fails, key=repr))
+
+
+def verdicts_said(verdict: Verdicts) -> tuple[Any, ...]:
+    complete = np.concatenate([np.zeros(0, np.uint64), *verdict.complete]).tolist()
+    return complete, sorted(verdict.failed, key=repr)
+
+
+@given(
+    st.lists(batches(), max_size=3),
+    st.dictionaries(st.integers(1, 9), reports, max_size=2),
+    st.dictionaries(st.integers(1, 9), verdicts, max_size=2),
+    st.lists(ids, max_size=3),
+    st.lists(grants, max_size=3),
+)
+def test_packet_comes_back_as_it_was(
+    some: list[Batch],
+    reports: dict[int, ShardReport],
+    verdicts: dict[int, Verdicts],
+    postponed: list[int],
+    grants: list[tuple[int, int, int, int]],
+) -> None:
+    frames = [encode(9, seq, b, STREAMS[b.stream], MAX) for seq, b in enumerate(some, start=1)]
+    data = encode_packet(ADDRESS, Content(frames, reports, verdicts, postponed, grants))
+    assert read_address(data) == ADDRESS
+    packet = read_content(data, STREAMS)
+    assert (packet.sender, packet.life) == (1, 3)
+    assert [(f.target, f.seq, said(f.batch)) for f in packet.frames] == [
+        (9, seq, said(batch)) for seq, batch in enumerate(some, start=1)
+    ]
+    assert {t: report_said(r) for t, r in packet.reports.items()} == {
+        t: report_said(r) for t, r in reports.items()
+    }
+    assert {t: verdicts_said(v) for t, v in packet.verdicts.items()} == {
+        t: verdicts_said(v) for t, v in verdicts.items()
+    }
+    assert packet.postponed.tolist() == postponed
+    assert packet.grants == grants
+
+
+def test_questions_about_progress_and_their_answers_travel() -> None:
+    roots = np.array([1 << 60, 2 << 60], np.uint64)
+    ages = np.array([0.25, np.inf])
+    content = Content(
+        reports={4: ShardReport(asks=[roots[:1], roots[1:]])},
+        verdicts={5: Verdicts(ages=[(roots[:1], ages[:1]), (roots[1:], ages[1:])])},
+    )
+    packet = read_content(encode_packet(ADDRESS, content), STREAMS)
+    assert [asked.tolist() for asked in packet.reports[4].asks] == [roots.tolist()]
+    ((about, told),) = packet.verdicts[5].ages
+    assert (about.tolist(), told.tolist()) == (roots.tolist(), ages.tolist())
+
+
+def example() -> bytes:
+    one = np.array([1 << 60], np.uint64)
+    failure = Failure(Cause.FAILED, "split", 0, "no such word")
+    frame = encode(9, 1, Batch(0, 7, [Word("rain", 1)], one, one), STREAMS[0], MAX)
+    report = ShardReport([(one, one)], [(one, one)], [(1 << 60, failure)])
+    return encode_packet(ADDRESS, Content([frame], {4: report}, {5: Verdicts([one])}, [7], []))
+
+
+def test_every_flipped_bit_is_seen() -> None:
+    data = example()
+    for bit in range(len(data) * 8):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(CorruptPacket):
+            read_address(bytes(flipped))
+
+
+def test_every_missing_tail_is_seen() -> None:
+    data = example()
+    for length in range(len(data)):
+        with pytest.raises(CorruptPacket):
+            read_address(data[:length])
+
+
+def test_packet_of_another_release_says_so() -> None:
+    other = bytearray(example())
+    other[2] = 9
+    with pytest.raises(CorruptPacket, match=r"version 9, not with b'SS' version 2: .* one release"):
+        read_address(bytes(other))
+
+
+def test_reason_that_is_no_proper_text_travels_too() -> None:
+    failure = Failure(Cause.EXCEPTION, "split", 0, "ValueError: '\udc80'")  # from a file name, say
+    content = Content(verdicts={5: Verdicts([], [(1, failure)])})
+    packet = read_content(encode_packet(ADDRESS, content), STREAMS)
+    assert packet.verdicts[5].failed == [(1, failure)]
+
+
+def test_failure_that_many_roots_share_is_written_once() -> None:
+    failure = Failure(Cause.EXCEPTION, "split", 0, "x" * 1_000)
+    content = Content(verdicts={5: Verdicts([], [(root, failure) for root in range(100)])})
+    assert len(encode_packet(ADDRESS, content)) < 2_000

@@ -1,0 +1,295 @@
+"""An input that yields more than its receivers have room for leaves in pieces, in one tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sunshower import Bolt, Cause, Context, Counter, Number, Records, Topology
+from sunshower.runtime.plan import Layout, make_plan
+from sunshower.runtime.transport.batch import Batch
+from sunshower.runtime.worker import Worker
+from sunshower.simulation.cluster import SimCluster
+from tests.runtime.rig import ROOT, Rig, balance, edges_by_root, records_of
+from tests.runtime.test_under_load import Watch
+from tests.simulation.probes import Shared
+
+ROOM = 10  # that the receiver has, in the rig
+every_layout = pytest.mark.parametrize("layout", Layout)
+
+
+def below(record: Number) -> Iterator[Number]:
+    """0 … record - 1; the last thing that a negative number does is to raise."""
+    yield from map(Number, range(abs(record.value)))
+    if record.value < 0:
+        raise ValueError("at the end")
+
+
+def returned(record: Number) -> Iterator[Number]:
+    return below(record)
+
+
+def in_a_list(record: Number) -> list[Number]:
+    return list(below(record))
+
+
+def sink(record: Number) -> None: ...
+
+
+lazily = pytest.mark.parametrize("impl", [below, returned])
+
+
+def rig(impl: Callable[[Number], Any]) -> Rig:
+    topology = Topology("t", ackers=1)
+    source = topology.spout("numbers", Records([Number(0)], type=Number))
+    source.shuffle().bolt("make", impl, fields=Number).shuffle().bolt("next", sink)
+    here = Rig(topology)
+    for channel in here.wired.channels.values():
+        channel.window = ROOM
+    return here
+
+
+def batch(here: Rig, *values: int) -> Batch:
+    return here.batch("numbers", list(map(Number, values)))
+
+
+def values(batches: list[Batch]) -> list[int]:
+    return [record.value for record in records_of(batches)]
+
+
+# ---- a piece -------------------------------------------------------------------------------------
+
+
+@lazily
+def test_an_input_is_sent_as_far_as_there_is_room_and_acked_after_its_last_piece(
+    impl: Callable[[Number], Any],
+) -> None:
+    here = rig(impl)
+    bolt, given = here.bolt("make"), batch(here, 25)
+    assert bolt.process(given) is None
+    pieces = [here.sent("next")]
+    while bolt.unfinished is not None:
+        assert not here.reports().acks, "not before its end"
+        bolt.go_on()
+        pieces.append(here.sent("next"))
+    assert [values(piece) for piece in pieces] == [
+        list(range(10)),
+        list(range(10, 20)),
+        list(range(20, 25)),
+    ]
+    balance(here.reports().acks, given, *pieces)
+    assert bolt.stats().counts.acked == 1
+
+
+@lazily
+@pytest.mark.parametrize("size", [ROOM - 1, ROOM, ROOM + 1, 2 * ROOM])
+def test_whatever_its_size_an_input_is_sent_once_and_its_tree_is_complete(
+    impl: Callable[[Number], Any], size: int
+) -> None:
+    here = rig(impl)
+    bolt, given = here.bolt("make"), batch(here, size)
+    assert bolt.process(given) is None
+    for _ in range(3):
+        if bolt.unfinished is not None:
+            bolt.go_on()
+    assert bolt.unfinished is None
+    sent = here.sent("next")
+    assert values(sent) == list(range(size))
+    balance(here.reports().acks, given, sent)
+
+
+@lazily
+def test_inputs_that_were_not_begun_are_given_back_in_their_order(
+    impl: Callable[[Number], Any],
+) -> None:
+    here = rig(impl)
+    bolt, given = here.bolt("make"), batch(here, 3, 3, 9, 1, 2)
+    rest = bolt.process(given)
+    assert values([rest]) == [1, 2]
+    assert rest.roots.tolist() == [ROOT + 3, ROOT + 4]
+    assert values([bolt.unfinished]) == [9]
+    assert set(here.reports().acks) == {ROOT, ROOT + 1}
+    bolt.go_on()
+    assert set(here.reports().acks) == {ROOT + 2}
+    assert bolt.process(rest) is None
+    assert values(here.sent("next")) == [*range(3), *range(3), *range(9), 0, 0, 1]
+
+
+def test_a_list_is_there_as_a_whole_and_leaves_as_a_whole() -> None:
+    here = rig(in_a_list)
+    bolt, given = here.bolt("make"), batch(here, 3, 25, 4)
+    rest = bolt.process(given)
+    assert values([rest]) == [4]
+    assert bolt.unfinished is None
+    sent = here.sent("next")
+    assert values(sent) == [*range(3), *range(25)]
+    balance(here.reports().acks, given.split(2)[0], sent)
+
+
+@lazily
+def test_the_trees_of_an_input_with_several_anchors_are_complete_together(
+    impl: Callable[[Number], Any],
+) -> None:
+    here = rig(impl)
+    bolt = here.bolt("make")
+    given = here.batch("numbers", [Number(25), Number(2)], [0, 1], [1])
+    rest = bolt.process(given)
+    while bolt.unfinished is not None:
+        bolt.go_on()
+    assert bolt.process(rest) is None
+    balance(here.reports().acks, given, here.sent("next"))
+
+
+@lazily
+def test_an_input_that_nobody_follows_leaves_in_pieces_without_a_report(
+    impl: Callable[[Number], Any],
+) -> None:
+    here = rig(impl)
+    bolt = here.bolt("make")
+    bolt.process(here.untracked("numbers", [Number(25)]))
+    while bolt.unfinished is not None:
+        bolt.go_on()
+    sent = here.sent("next")
+    assert values(sent) == list(range(25))
+    assert not any(one.tracked for one in sent)
+    assert not here.reports().acks
+
+
+# ---- an exception --------------------------------------------------------------------------------
+
+
+@lazily
+def test_an_exception_in_the_first_piece_sends_nothing_of_it(impl: Callable[[Number], Any]) -> None:
+    here = rig(impl)
+    here.bolt("make").process(batch(here, -5, 2))
+    assert values(here.sent("next")) == [0, 1]
+    told = here.reports()
+    assert (set(told.fails), set(told.acks)) == ({ROOT}, {ROOT + 1})
+
+
+@lazily
+def test_an_exception_in_a_later_piece_fails_the_tree_to_which_what_was_sent_belongs(
+    impl: Callable[[Number], Any],
+) -> None:
+    here = rig(impl)
+    bolt = here.bolt("make")
+    bolt.process(batch(here, -25))
+    bolt.go_on()
+    sent = here.sent("next")
+    assert values(sent) == list(range(20))
+    assert set(edges_by_root(sent)) == {ROOT}, "they are of the failed tree"
+    bolt.go_on()
+    assert bolt.unfinished is None
+    assert not here.sent("next"), "nothing of the piece that raised"
+    told = here.reports()
+    ((root, (failure,)),) = told.fails.items()
+    assert (root, failure.cause, failure.reason) == (
+        ROOT,
+        Cause.EXCEPTION,
+        "ValueError: at the end",
+    )
+    assert not told.acks
+    counts = bolt.stats().counts
+    assert (counts.executed, counts.acked, counts.failed) == (1, 0, 1)
+
+
+@lazily
+def test_neighbours_of_an_input_that_raises_in_a_later_piece_go_on(
+    impl: Callable[[Number], Any],
+) -> None:
+    here = rig(impl)
+    bolt = here.bolt("make")
+    rest = bolt.process(batch(here, 2, -15, 3))
+    bolt.go_on()
+    assert bolt.unfinished is None
+    bolt.process(rest)
+    told = here.reports()
+    assert (set(told.fails), set(told.acks)) == ({ROOT + 1}, {ROOT, ROOT + 2})
+
+
+# ---- a generator without an end ------------------------------------------------------------------
+
+
+class Endless(Bolt[Number, Number]):
+    """The first number is followed by all others; the next ones by themselves."""
+
+    def process(self, record: Number) -> Iterator[Number]:
+        return iter([record]) if record.value else map(Number, count())
+
+
+def endless(record: Number) -> Iterator[Number]:
+    yield from map(Number, [record.value] if record.value else count())
+
+
+class TakesTime(Bolt[Number, None]):
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+
+    def process(self, record: Number) -> None:
+        self.watch.clock.advance(0.001)
+        self.watch.done += 1
+
+
+@pytest.mark.parametrize("impl", [endless, Endless()])
+def test_what_yields_without_end_is_dropped_when_its_tree_has_failed(impl: Any) -> None:
+    watch = Watch()
+    topology = Topology("t", ackers=1, workers=1, message_timeout_s=2, spout_pending=1)
+    source = topology.spout("numbers", Counter(5))
+    source.shuffle().bolt("make", impl).shuffle().bolt("next", TakesTime(watch))
+    worker = Worker(make_plan(topology.graph()), 0, 1, np.random.default_rng(0), watch.clock)
+    (spout,) = worker._spouts
+    most = 0
+    while not spout.replays.causes:
+        wait_s = worker.step()
+        watch.clock.advance(wait_s or 1e-5)
+        most = max(most, *(len(inbox) for inbox in worker._wired.inboxes.values()))
+    assert watch.clock.now() < 2.1
+    assert dict(spout.replays.causes) == {Cause.TIMEOUT: 1}
+    assert most < 2 * 250, "a window of a quarter of a second, and a piece of one at most"
+    make = next(b for b in worker._wired.bolts.values() if b.task.component == "make")
+    while make.unfinished is not None:
+        worker.step()
+    assert make.expired == 1
+    assert make.stats().counts.acked == 0
+
+
+class Wide(Bolt[Number, Number]):
+    def process(self, record: Number) -> Iterator[Number]:
+        return map(Number, range(5_000))
+
+
+class Written(Shared):
+    def __init__(self) -> None:
+        self.rows = 0
+
+
+class Write(Bolt[Number, None]):
+    def __init__(self, written: Written) -> None:
+        self.written = written
+
+    def prepare(self, context: Context) -> None:
+        self.clock = context.clock
+
+    def process(self, record: Number) -> None:
+        self.clock.sleep(0.001)
+        self.written.rows += 1
+
+
+@every_layout
+def test_inputs_of_many_outputs_each_pass_a_slow_bolt_and_nothing_times_out(
+    layout: Layout,
+) -> None:
+    """Each is the work of five seconds; all of them, of almost two timeouts."""
+    written = Written()
+    topology = Topology("wide", spout_pending=1_000)
+    source = topology.spout("numbers", Counter(10))
+    source.shuffle().bolt("make", Wide()).shuffle().bolt("next", Write(written))
+    with SimCluster(1) as cluster:
+        run = cluster.submit(topology.graph(), layout)
+        assert run.wait(120.0)
+        numbers = run.snapshot().component("numbers")
+    assert (numbers.acked, numbers.failed, written.rows) == (10, 0, 50_000)

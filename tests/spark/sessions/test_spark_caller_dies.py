@@ -1,0 +1,59 @@
+"""A task whose worker is killed while Spark works for it: its next life ends what is left."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import ray
+
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, Place, Step
+from tests.spark.sessions.test_spark_gateway import SALES, SOME, WITHIN_S, Total
+
+SPARK = BatchInfo("1", len(SOME), topology="t", task="spark-0")
+
+
+class Caller:
+    """A task in a process of its own."""
+
+    def __init__(self, place: Place) -> None:
+        self._gateway = place.open()
+
+    def hand_over(self) -> None:
+        """A job that takes for ever, and all cores."""
+        self._ticket = self._gateway.submit(Step(for_ever, Total), [SALES.table(SOME)], SPARK)
+
+
+def for_ever(df: Any, batch: BatchInfo) -> Any:
+    found = df.sparkSession.range(10**14).groupBy().max("id")
+    return found.selectExpr("'a' page", "double(`max(id)`) total")
+
+
+@dataclass(frozen=True)
+class Until:
+    """A transform that computes nothing, and waits until so many jobs of Spark are under way."""
+
+    active: int
+
+    def __call__(self, df: Any, batch: BatchInfo) -> None:
+        tracker = df.sparkSession.sparkContext.statusTracker()
+        end_s = time.monotonic() + WITHIN_S
+        while len(tracker.getActiveJobsIds()) != self.active:
+            assert time.monotonic() < end_s, f"never were {self.active} jobs under way"
+            threading.Event().wait(0.05)
+
+
+@pytest.mark.parametrize("place", ["on_ray"], indirect=True)
+def test_the_job_of_a_killed_task_is_ended_by_its_next_life(place: Place, gateway: Gateway) -> None:
+    nobody, rows = BatchInfo("2", len(SOME)), [SALES.table(SOME)]
+    caller = ray.remote(Caller).options(num_cpus=0).remote(place)
+    ray.get(caller.hand_over.remote())
+    gateway.submit(Step(Until(1)), rows, nobody).result()
+    ray.kill(caller)
+    gateway.submit(Step(Until(1)), rows, nobody).result()  # others are no reason to end it
+    next_life = place.open()
+    next_life.submit(Step(Until(0)), rows, SPARK).result()
+    next_life.close()

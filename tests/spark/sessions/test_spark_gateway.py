@@ -1,0 +1,311 @@
+"""What every body of the port of Spark keeps: values, results, errors, times, deaths."""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import signal
+import threading
+import weakref
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+
+from sunshower.errors import ResultMismatch, SparkError, SparkLost, SparkTimeout, TransformFailed
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, Step
+from sunshower.spark_integration.steps import Query
+from sunshower.spark_integration.tables.schema import Columns
+from tests.spark.everything import EVERYTHING, Colour, Everything, Inner
+
+WITHIN_S = 240.0
+
+
+class Sale(NamedTuple):
+    page: str
+    price: float | None
+
+
+class Total(NamedTuple):
+    page: str
+    total: float | None
+
+
+SALES = Columns.of(Sale)
+SOME = [Sale("a", 1.5), Sale("b", 2.0), Sale("a", None), Sale("a", 2.5)]
+
+
+def as_it_is(df: Any, batch: BatchInfo) -> Any:
+    return df
+
+
+def totals(df: Any, batch: BatchInfo) -> Any:
+    return df.groupBy("page").sum("price").withColumnRenamed("sum(price)", "total")
+
+
+def run(gateway: Gateway, step: Step, *tables: pa.Table, id: str = "1") -> list[Any]:
+    rows = sum(table.num_rows for table in tables)
+    result = gateway.submit(step, tables, BatchInfo(id, rows)).result()
+    return [] if result is None else Columns.of(step.out).records(result)
+
+
+def fails(gateway: Gateway, transform: Any, out: Any = Total) -> SparkError:
+    with pytest.raises(SparkError) as caught:
+        run(gateway, Step(transform, out), SALES.table(SOME))
+    assert "\tat " not in str(caught.value), "a Java stack"
+    assert "py4j" not in str(caught.value)
+    return caught.value
+
+
+VALUES = [
+    Everything(
+        number=-(2**63),
+        share=math.nan,
+        flag=True,
+        text="a\0ü\U0001f600",
+        raw=b"\0\xff",
+        price=Decimal("-12345678901234567890.123456789012345678"),
+        day=date(1, 1, 1),
+        at=datetime(1582, 10, 10, 1, 2, 3, 4, tzinfo=UTC),
+        colour=Colour.GREEN,
+        maybe_number=None,
+        maybe_share=math.nan,
+        maybe_text="",
+        maybe_at=None,
+        maybe_colour=None,
+        numbers=[1, None],
+        shares=(math.inf, math.nan),
+        lists=[[], ["x"]],
+        table={"a": math.nan, "b": None},
+        inner=Inner(1, None),
+        maybe_inner=Inner(2, []),
+        inners=[Inner(3, ["y"]), Inner(4, None)],
+        by_colour={Colour.RED: None, Colour.GREEN: Inner(5, [])},
+    ),
+    Everything(
+        number=2**63 - 1,
+        share=-0.0,
+        flag=False,
+        text="",
+        raw=b"",
+        price=Decimal(0),
+        day=date(9999, 12, 31),
+        at=datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
+        colour=Colour.RED,
+        maybe_number=7,
+        maybe_share=None,
+        maybe_text=None,
+        maybe_at=datetime(1969, 12, 31, tzinfo=UTC),
+        maybe_colour=Colour.RED,
+        numbers=[],
+        shares=(),
+        lists=None,
+        table={},
+        inner=Inner(0, []),
+        maybe_inner=None,
+        inners=[],
+        by_colour={},
+    ),
+]
+
+
+def test_every_value_comes_back_as_it_was(gateway: Gateway) -> None:
+    step = Step(as_it_is, Everything)
+    back = run(gateway, step, EVERYTHING.table(VALUES * 3))
+    assert sorted(map(repr, back)) == sorted(map(repr, _normal(VALUES * 3)))
+
+
+def _normal(records: list[Everything]) -> list[Everything]:
+    return EVERYTHING.records(EVERYTHING.table(records))
+
+
+def test_empty_batches_and_columns_of_nulls_are_batches_too(gateway: Gateway) -> None:
+    assert run(gateway, Step(as_it_is, Sale), SALES.table([])) == []
+    nulls = [Sale("a", None), Sale("b", None)]
+    assert sorted(run(gateway, Step(as_it_is, Sale), SALES.table(nulls))) == nulls
+    assert run(gateway, Step(totals, Total), SALES.table([])) == []
+
+
+class Number(NamedTuple):
+    number: int
+    text: str
+
+
+def test_a_million_rows_come_back_as_they_were(gateway: Gateway) -> None:
+    columns = Columns.of(Number)
+    numbers = pa.array(range(1_000_000), pa.int64())
+    table = pa.Table.from_arrays([numbers, numbers.cast(pa.string())], schema=columns.arrow)
+    result = gateway.submit(Step(as_it_is, Number), [table], BatchInfo("1", 1_000_000)).result()
+    assert result is not None
+    assert result.sort_by("number").combine_chunks() == table
+
+
+def test_a_transform_may_group_join_and_ask_in_sql(gateway: Gateway) -> None:
+    assert sorted(run(gateway, Step(totals, Total), SALES.table(SOME))) == [("a", 4.0), ("b", 2.0)]
+    pages = pa.table({"page": ["a"], "title": pa.array(["A"], pa.large_string())})
+    query = Query(
+        "select title page, max(price) total from batch join pages using (page) group by 1"
+    )
+    step = Step(query, Total, {"pages": pages})
+    assert run(gateway, step, SALES.table(SOME)) == [Total("A", 2.5)]
+
+
+def test_two_batches_are_in_flight_at_a_time(gateway: Gateway) -> None:
+    run(gateway, Step(totals, Total), SALES.table(SOME))
+    step = Step(two_together, Total)
+    tickets = [gateway.submit(step, [SALES.table(SOME)], BatchInfo(str(n), 4)) for n in range(2)]
+    assert all(ticket.result() is not None for ticket in tickets)
+
+
+_together = threading.Barrier(2)  # of the process that the transforms run in
+
+
+def two_together(df: Any, batch: BatchInfo) -> Any:
+    _together.wait(WITHIN_S)
+    return totals(df, batch)
+
+
+def seven(df: Any, batch: BatchInfo) -> int:
+    return 7
+
+
+def raising(df: Any, batch: BatchInfo) -> Any:
+    prices = {"a": 1}
+    return df.withColumn("total", prices["no such page"])
+
+
+def no_such_column(df: Any, batch: BatchInfo) -> Any:
+    return df.select("page", df.colour)
+
+
+def raising_inside(df: Any, batch: BatchInfo) -> Any:
+    from pyspark.sql.functions import udf
+
+    def halve(price: float) -> float:
+        return price / 0
+
+    return df.select("page", udf(halve, "double")("price").alias("total"))
+
+
+def refusing_in_java(df: Any, batch: BatchInfo) -> Any:
+    return df.selectExpr("page", "double(raise_error('no price')) total")
+
+
+def test_what_a_transform_raises_has_its_own_traceback(gateway: Gateway) -> None:
+    error = fails(gateway, raising)
+    assert isinstance(error, TransformFailed)
+    assert 'df.withColumn("total", prices["no such page"])' in str(error)
+    assert str(error).endswith("KeyError: 'no such page'")
+
+
+def test_what_spark_refuses_is_told_with_the_line_that_asked(gateway: Gateway) -> None:
+    error = fails(gateway, no_such_column)
+    assert isinstance(error, TransformFailed)
+    assert 'return df.select("page", df.colour)' in str(error)
+    assert "colour" in str(error).splitlines()[-1]
+
+
+def test_what_a_udf_raises_has_its_traceback_too(gateway: Gateway) -> None:
+    error = fails(gateway, raising_inside)
+    assert isinstance(error, TransformFailed)
+    assert "return price / 0" in str(error)
+    assert str(error).endswith("ZeroDivisionError: float division by zero")
+
+
+def test_what_java_says_is_one_sentence(gateway: Gateway) -> None:
+    error = fails(gateway, refusing_in_java)
+    assert isinstance(error, TransformFailed)
+    assert str(error).endswith("no price")
+
+
+def test_a_result_of_another_schema_is_told_before_it_is_computed(gateway: Gateway) -> None:
+    error = fails(gateway, as_it_is)
+    assert isinstance(error, ResultMismatch)
+    assert (
+        "Total has a field 'total', and there is no such column; the columns are: page, price"
+        in str(error)
+    )
+    error = fails(gateway, seven)
+    assert "returned int; it must return a DataFrame" in str(error)
+
+
+def how_many_are_kept(df: Any, batch: BatchInfo) -> Any:
+    kept = sum(one() is not None for one in _frames)
+    _frames.append(weakref.ref(df))
+    return df.limit(1).selectExpr("page", f"double({kept}) total")
+
+
+_frames: list[weakref.ref[Any]] = []  # of the process that the transforms run in
+
+
+def test_nothing_of_a_batch_is_kept_when_it_is_done(gateway: Gateway) -> None:
+    step = Step(how_many_are_kept, Total)
+    kept = [run(gateway, step, SALES.table(SOME))[0].total for _ in range(6)]
+    assert max(kept) <= 2, kept  # each of the two slots may still have its last one
+
+
+def never_ending(df: Any, batch: BatchInfo) -> Any:
+    threading.Event().wait(60)
+
+
+def long_job(df: Any, batch: BatchInfo) -> Any:
+    numbers = df.sparkSession.range(10**13)
+    return (
+        df.crossJoin(numbers)
+        .groupBy("page")
+        .agg({"id": "max"})
+        .selectExpr("page", "double(`max(id)`) total")
+    )
+
+
+def test_a_job_that_never_ends_is_ended_and_the_next_one_runs(gateway: Gateway) -> None:
+    run(gateway, Step(totals, Total), SALES.table(SOME))
+    for transform in (never_ending, long_job):
+        step = Step(transform, Total, timeout_s=1.0)
+        tickets = [gateway.submit(step, [SALES.table(SOME)], BatchInfo("9", 4)) for _ in range(2)]
+        for ticket in tickets:  # both slots: others take their places
+            with pytest.raises(SparkTimeout, match=r"longer than 1 s for batch 9 of 4 rows"):
+                ticket.result()
+        assert Total("a", 4.0) in run(gateway, Step(totals, Total), SALES.table(SOME))
+
+
+def killing_java(df: Any, batch: BatchInfo) -> Any:
+    df.sparkSession.sparkContext._gateway.proc.kill()
+    df.sparkSession.sparkContext._gateway.proc.wait()
+    return df.withColumnRenamed("price", "total")
+
+
+def stopping_spark(df: Any, batch: BatchInfo) -> Any:
+    df.sparkSession.sparkContext._jsc.sc().stop()
+    return df.withColumnRenamed("price", "total")
+
+
+@pytest.mark.parametrize("ending", [killing_java, stopping_spark])
+def test_a_job_whose_session_dies_is_lost_and_the_next_one_has_a_new_session(
+    gateway: Gateway, ending: Any
+) -> None:
+    error = fails(gateway, ending)
+    assert isinstance(error, SparkLost), error
+    assert Total("a", 4.0) in run(gateway, Step(totals, Total), SALES.table(SOME))
+
+
+class Process(NamedTuple):
+    pid: int
+
+
+def of_java(df: Any, batch: BatchInfo) -> Any:
+    return df.sparkSession.sql(f"select {df.sparkSession.sparkContext._gateway.proc.pid}L pid")
+
+
+def test_when_java_dies_between_two_jobs_the_second_one_hears_nothing_of_it(
+    gateway: Gateway,
+) -> None:
+    (java,) = run(gateway, Step(of_java, Process), SALES.table(SOME))
+    process = os.pidfd_open(java.pid)
+    os.kill(java.pid, signal.SIGKILL)
+    assert select.select([process], [], [], WITHIN_S)[0], "it still runs"
+    os.close(process)
+    assert Total("a", 4.0) in run(gateway, Step(totals, Total), SALES.table(SOME))

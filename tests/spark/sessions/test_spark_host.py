@@ -1,0 +1,360 @@
+"""Who owns a session, without one: lives, slots, limits, and answers that come too late."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import wait
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sunshower.errors import (
+    ConfigError,
+    SparkError,
+    SparkLost,
+    SparkTimeout,
+    SparkUnavailable,
+    TransformFailed,
+)
+from sunshower.spark_integration.sessions import local_spark as local
+from sunshower.spark_integration.sessions import session_host as module
+from sunshower.spark_integration.sessions.session_host import Host, Job
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, Step
+
+WITHIN_S = 30.0
+
+
+class FakeContext:
+    def __init__(self) -> None:
+        self.cancelled = threading.Event()
+        self.said: list[tuple[object, ...]] = []
+
+    def setJobGroup(self, *group: object) -> None:  # noqa: N802
+        self.said.append(group[1:])
+
+    def setLocalProperty(self, *named: object) -> None:  # noqa: N802
+        self.said.append(named)
+
+    def cancelJobGroup(self, group: str) -> None:  # noqa: N802
+        self.cancelled.set()
+
+
+class FakeSession:
+    """A session, and the Spark in it, in one. Its lives are numbered."""
+
+    lives: list[FakeSession]
+
+    def __init__(self) -> None:
+        self.spark, self.sparkContext = self, FakeContext()
+        self.dead = self.stopped = False
+        self.on_hand_over: Callable[[], Any] = list
+        self.hangs = False
+        self.killed = threading.Event()
+
+    def newSession(self) -> FakeSession:  # noqa: N802
+        return self
+
+    def hand_over(self, session: Any, table: pa.Table) -> Any:
+        self.on_hand_over()
+        return self
+
+    def alive(self) -> bool:
+        if self.hangs:
+            self.dead = self.killed.wait(WITHIN_S)
+        return not self.dead
+
+    def kill(self) -> None:
+        self.killed.set()
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+class Opening:
+    """Opens sessions, and keeps them. `refusals` come first."""
+
+    def __init__(self, *refusals: Exception) -> None:
+        self.refusals, self.lives = [*refusals], list[FakeSession]()
+
+    def __call__(self) -> FakeSession:
+        if self.refusals:
+            raise self.refusals.pop(0)
+        self.lives.append(FakeSession())
+        return self.lives[-1]
+
+
+def job(transform: Any, timeout_s: float = WITHIN_S) -> Job:
+    return Job(Step(transform, timeout_s=timeout_s), [pa.table({})], BatchInfo("7", 3))
+
+
+def nothing(df: Any, batch: BatchInfo) -> None:
+    return None
+
+
+def dying(df: Any, batch: BatchInfo) -> None:
+    df.dead = True
+    raise ConnectionRefusedError
+
+
+def test_jobs_share_a_session_and_a_dead_one_is_replaced() -> None:
+    opening = Opening()
+    host = Host(opening, 1)
+    assert host.submit(job(nothing)).result() is None
+    with pytest.raises(SparkLost, match="Spark died while it ran dying"):
+        host.submit(job(dying)).result()
+    assert host.submit(job(nothing)).result() is None
+    assert host.submit(job(nothing)).result() is None
+    assert [one.stopped for one in opening.lives] == [True, False]
+    host.stop()
+    assert opening.lives[1].stopped
+
+
+class Unspeakable(Exception):
+    """As one of Java's, when Java is gone."""
+
+    def __str__(self) -> str:
+        raise AssertionError
+
+
+def test_an_error_that_cannot_be_said_settles_its_job_too() -> None:
+    def failing(df: Any, batch: BatchInfo) -> None:
+        raise Unspeakable
+
+    host = Host(Opening(Unspeakable()), 1)
+    with pytest.raises(SparkUnavailable, match="its Java is gone"):
+        host.submit(job(nothing)).result()
+    with pytest.raises(TransformFailed, match="its Java is gone"):
+        host.submit(job(failing)).result()
+    host.stop()
+
+
+def test_what_is_given_up_while_it_is_handed_over_is_not_transformed() -> None:
+    called: list[BatchInfo] = []
+    opening = Opening()
+    host = Host(opening, 1)
+    assert host.submit(job(nothing)).result() is None
+
+    def transform(df: Any, batch: BatchInfo) -> None:
+        called.append(batch)
+
+    given_up, session = job(transform), opening.lives[0]
+    session.on_hand_over = given_up.cancel
+    with pytest.raises(SparkError, match="given up"):
+        host.submit(given_up).result()
+    session.on_hand_over = list
+    assert host.submit(job(nothing)).result() is None  # the slot has done with the one before
+    assert not called
+    host.stop()
+
+
+class Cycle:
+    """As py4j's: it is gone when cycles are collected."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_what_a_job_has_left_in_cycles_is_collected_where_that_is_done_seldom(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_UNSWEPT_MAX", 3 * module._JOB_BYTES)
+    left: list[weakref.ref[Cycle]] = []
+
+    def leaving(df: Any, batch: BatchInfo) -> None:
+        left.append(weakref.ref(Cycle()))
+
+    host = Host(Opening(), 1)
+    gc.disable()
+    try:
+        for _ in range(5):  # the fourth is one too many
+            host.submit(job(leaving)).result()
+        assert [one() is None for one in left[:4]] == [True] * 4
+    finally:
+        gc.enable()
+    host.stop()
+
+
+def test_a_session_that_does_not_open_is_told_and_tried_again() -> None:
+    host = Host(Opening(RuntimeError("Java gateway exited"), SparkUnavailable("no room")), 1)
+    with pytest.raises(SparkUnavailable, match="does not start: Java gateway exited"):
+        host.submit(job(nothing)).result()
+    with pytest.raises(SparkUnavailable, match="no room"):
+        host.submit(job(nothing)).result()
+    assert host.submit(job(nothing)).result() is None
+    host.stop()
+
+
+def test_a_job_that_hangs_loses_its_slot_and_its_late_answer_is_nothing() -> None:
+    opening, go_on = Opening(), threading.Event()
+    host = Host(opening, 1)
+
+    def hanging(df: Any, batch: BatchInfo) -> None:
+        go_on.wait(WITHIN_S)
+
+    hung = host.submit(job(hanging, timeout_s=0.05))
+    with pytest.raises(SparkTimeout, match=r"hanging took longer than 0\.05 s for batch 7 of 3"):
+        hung.result()
+    assert opening.lives[0].sparkContext.cancelled.wait(WITHIN_S)
+    assert host.submit(job(nothing)).result() is None
+    go_on.set()
+    with pytest.raises(SparkTimeout):
+        hung.result()
+    host.stop()
+
+
+def test_a_session_that_hangs_when_it_opens_is_no_reason_to_wait_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_START_S", 0.05)
+    go_on = threading.Event()
+
+    def opening() -> FakeSession:
+        go_on.wait(WITHIN_S)
+        return FakeSession()
+
+    host = Host(opening, 1)
+    for _ in range(2):  # also who comes later
+        with pytest.raises(SparkUnavailable, match="has not answered within"):
+            host.submit(job(nothing)).result()
+    go_on.set()
+    host.stop()
+
+
+def test_a_session_whose_java_hangs_is_killed_and_another_is_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opening = Opening()
+    host = Host(opening, 1)
+    host.submit(job(nothing)).result()
+    monkeypatch.setattr(module, "_START_S", 0.05)
+    opening.lives[0].hangs = True
+    with pytest.raises(SparkUnavailable, match="has not answered within"):
+        host.submit(job(nothing)).result()
+    monkeypatch.setattr(module, "_START_S", WITHIN_S)
+    assert host.submit(job(nothing)).result() is None
+    assert opening.lives[0].killed.is_set()
+    assert len(opening.lives) == 2
+    host.stop()
+
+
+def test_what_does_not_come_by_waiting_is_not_waited_for() -> None:
+    host = Host(Opening(ConfigError("no such amount")), 1)
+    with pytest.raises(SparkError, match="no such amount") as caught:
+        host.submit(job(nothing)).result()
+    assert not isinstance(caught.value, SparkUnavailable)
+    host.stop()
+
+
+def test_an_opening_that_hangs_is_killed_and_one_that_fails_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    killed = threading.Event()
+
+    def hang() -> None:
+        with local.opening(killed.set):
+            assert killed.wait(WITHIN_S)
+            raise ConnectionResetError
+
+    monkeypatch.setattr(local, "_OPEN_S", 0.05)
+    with pytest.raises(SparkUnavailable, match=r"not opened, and run a first job, within 0\.05 s"):
+        hang()
+    monkeypatch.setattr(local, "_OPEN_S", WITHIN_S)
+    with pytest.raises(ConnectionResetError):
+        hang()
+
+
+def test_so_many_jobs_run_at_a_time_and_no_more() -> None:
+    together = threading.Barrier(3, timeout=WITHIN_S)
+    running, most = set[int](), []
+
+    def meeting(df: Any, batch: BatchInfo) -> None:
+        running.add(threading.get_ident())
+        most.append(len(running))
+        together.wait()
+        running.discard(threading.get_ident())
+
+    host = Host(Opening(), 3)
+    jobs = [host.submit(job(meeting)) for _ in range(6)]
+    wait([one.outcome for one in jobs], WITHIN_S)
+    assert all(one.result() is None for one in jobs)
+    assert max(most) == 3
+    host.stop()
+
+
+def test_a_job_for_a_host_that_has_stopped_is_lost() -> None:
+    opening = Opening()
+    host = Host(opening, 1)
+    host.stop()
+    with pytest.raises(SparkLost, match="was closed"):
+        host.submit(job(nothing)).result()
+    assert opening.lives == []
+
+
+def test_whatever_a_transform_raises_its_job_ends_and_the_slot_goes_on() -> None:
+    def leaving(df: Any, batch: BatchInfo) -> None:
+        raise SystemExit("away")
+
+    host = Host(Opening(), 1)
+    with pytest.raises(TransformFailed, match="SystemExit: away"):
+        host.submit(job(leaving)).result()
+    assert host.submit(job(nothing)).result() is None
+    host.stop()
+
+
+def test_topologies_are_pools_and_spark_is_told_what_a_job_is_of() -> None:
+    opening = Opening()
+    host = Host(opening, 1)
+    of_one = Job(Step(nothing), [pa.table({})], BatchInfo("7", 3, 2, topology="sales"))
+    host.submit(of_one).result()
+    host.submit(job(nothing)).result()
+    pool = "spark.scheduler.pool"
+    assert opening.lives[0].sparkContext.said == [
+        ("sales: nothing, batch 7, attempt 2", True),
+        (pool, "sales"),
+        ("nothing, batch 7, attempt 0", True),
+        (pool, None),
+    ]
+    host.stop()
+
+
+def test_what_a_job_took_is_told_also_where_spark_says_nothing() -> None:
+    host = Host(Opening(), 1)
+    told = host.submit(job(nothing))
+    told.result()
+    report = told.report()
+    assert report is not None
+    assert (report.batch, report.rows_in, report.rows_out, report.jobs) == ("7", 3, 0, ())
+    assert min(report.wait_s, report.hand_over_s, report.job_s) >= 0
+    failed = host.submit(job(dying))
+    with pytest.raises(SparkLost):
+        failed.result()
+    assert failed.report() is None
+    host.stop()
+
+
+def test_a_job_that_nobody_waits_for_is_ended_and_one_that_waits_does_not_begin() -> None:
+    opening, began, go_on = Opening(), threading.Event(), threading.Event()
+    host = Host(opening, 1)
+
+    def long(df: Any, batch: BatchInfo) -> None:
+        began.set()
+        go_on.wait(WITHIN_S)
+
+    def refusing(df: Any, batch: BatchInfo) -> None:
+        raise AssertionError("it was given up before")
+
+    running, waiting = host.submit(job(long)), host.submit(job(refusing))
+    began.wait(WITHIN_S)
+    waiting.cancel()
+    running.cancel()
+    assert opening.lives[0].sparkContext.cancelled.is_set()
+    for one in (running, waiting):
+        with pytest.raises(SparkError, match="batch 7 was given up"):
+            one.result()
+    go_on.set()
+    assert host.submit(job(nothing)).result() is None
+    host.stop()

@@ -1,0 +1,131 @@
+"""What the session on a cluster alone has: who shares it, who stops it, and what it stands on."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+import ray
+
+from sunshower.errors import SparkError, SparkLost, TransformFailed
+from sunshower.spark_integration.sessions import spark_on_ray as on_ray
+from sunshower.spark_integration.sessions.spark_on_ray import GatewayActor, RayDPSpark
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, Step
+from sunshower.spark_integration.tables.schema import Columns
+from tests.spark.conftest import ON_RAY
+from tests.spark.javas import java_left, javas
+
+WITHIN_S = 30.0
+only_there = pytest.mark.parametrize("place", ["on_ray"], indirect=True)
+
+
+class Number(NamedTuple):
+    number: int
+
+
+SOME = Columns.of(Number).table([Number(1), Number(2)])
+
+
+def as_it_is(df: Any, batch: BatchInfo) -> Any:
+    return df
+
+
+def works(gateway: Gateway) -> bool:
+    found = gateway.submit(Step(as_it_is, Number), [SOME], BatchInfo("1", 2)).result()
+    return found is not None and sorted(found["number"].to_pylist()) == [1, 2]
+
+
+def fails(gateway: Gateway, transform: Any) -> SparkError:
+    with pytest.raises(SparkError) as caught:
+        gateway.submit(Step(transform, Number), [SOME], BatchInfo("1", 2)).result()
+    return caught.value
+
+
+@only_there
+def test_a_session_that_was_stopped_is_there_again_for_the_next_batch(
+    gateway: Gateway, place: RayDPSpark
+) -> None:
+    assert works(gateway)
+    place.stop()
+    assert isinstance(fails(gateway, as_it_is), SparkLost)  # whoever hands over, does it again
+    assert works(gateway)
+
+
+def killing_the_master(df: Any, batch: BatchInfo) -> Any:
+    ray.kill(ray.get_actor(f"{df.sparkSession.sparkContext.appName}_SPARK_MASTER"))
+    return df
+
+
+@only_there
+def test_a_session_does_not_outlive_raydps_master(gateway: Gateway) -> None:
+    assert isinstance(fails(gateway, killing_the_master), SparkLost)
+    assert works(gateway)
+
+
+@only_there
+def test_a_task_may_have_a_session_of_its_own(gateway: Gateway, place: RayDPSpark) -> None:
+    assert works(gateway)
+    before = javas()
+    own = replace(place, name=None).open()
+    try:
+        assert works(own)
+        assert works(gateway)
+        assert len(javas()) > len(before)
+    finally:
+        own.close()
+    assert java_left(before) == []
+    assert works(gateway)
+
+
+class FromElsewhere:
+    """A transform of a module that the session's node has not."""
+
+    def __reduce__(self) -> Any:
+        return importlib.import_module, ("module_of_one_machine",)
+
+
+class OfTheUser(SparkError):
+    """An error of a user's own."""
+
+
+def raising(df: Any, batch: BatchInfo) -> Any:
+    raise OfTheUser("no such page")
+
+
+@only_there
+def test_what_goes_wrong_there_is_said_here(gateway: Gateway) -> None:
+    error = fails(gateway, FromElsewhere())
+    assert isinstance(error, TransformFailed)
+    assert "No module named 'module_of_one_machine'. What it needs must be there" in str(error)
+    assert str(fails(gateway, raising)) == "no such page"
+
+
+class Sleeper:
+    """A host whose session is not open when it is asked first."""
+
+    def __init__(self) -> None:
+        self.asked, self.stopped = 0, False
+
+    @property
+    def opened(self) -> bool:
+        self.asked += 1
+        return self.asked > 1
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+def test_a_session_that_opens_late_and_that_nobody_asks_ends_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr(on_ray, "os", SimpleNamespace(_exit=lambda _: ended.set()))
+    actor, host = GatewayActor(replace(ON_RAY, idle_s=0.2)), Sleeper()
+    actor.stop()
+    monkeypatch.setattr(actor, "_host", host)
+    assert ended.wait(WITHIN_S)
+    assert (host.asked, host.stopped) == (2, True)

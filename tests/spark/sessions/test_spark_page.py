@@ -1,0 +1,89 @@
+"""The page about Spark: its programs are run, and those that need a broker are declared."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from textwrap import dedent
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.parquet
+import pytest
+
+from sunshower import Records, Topology
+from sunshower.dev import jars
+from sunshower.runtime.inline import run_inline
+from sunshower.spark_integration.sessions import local_spark as local
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, Place, Step
+from sunshower.trident.declaration.declare import batches
+from sunshower.trident.spouts.fixed import FixedBatchSpout
+
+pytest.importorskip("pyspark.sql.functions")  # before another thread is importing it
+REPOSITORY = Path(__file__).resolve().parents[3]
+PAGE = (REPOSITORY / "docs/SPARK.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^ *```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+FIRST, TABLES, READERS, KAFKA, SUBSCRIBED = map(dedent, BLOCK.findall(PAGE))
+
+
+class Sale(NamedTuple):
+    page: str
+    price: float
+
+
+class Total(NamedTuple):
+    title: str
+    total: float
+
+
+SALES = [Sale("a", 1.0), Sale("b", 2.0), Sale("a", 4.0), Sale("x", 9.0)]
+
+
+def totals_in(dataset: Any) -> list[tuple[str, float]]:
+    return sorted((row["title"], row["total"]) for row in dataset.to_table().to_pylist())
+
+
+def read(df: Any, batch: BatchInfo) -> None:
+    """What the page gives to readers: a table, a stream of it, and a table without Spark."""
+    names = {"spark": df.sparkSession, "pyarrow": pa}
+    lines = READERS.replace("out/totals", str(Path("out/totals").absolute())).splitlines()
+    once, stream, plain = [eval(line, names) for line in lines]
+    found = sorted((row.title, row.total, row.txid) for row in once.collect())
+    assert found == [("A", 1.0, 1), ("A", 4.0, 2), ("B", 2.0, 1)]
+    assert stream.isStreaming
+    assert totals_in(plain) == [("A", 1.0), ("A", 4.0), ("B", 2.0)]
+
+
+@pytest.mark.parametrize("place", ["local"], indirect=True)
+def test_the_programs_of_the_page_do_what_it_says(
+    place: Place, gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(local, "LocalSpark", lambda **_: place)  # a process has one session
+    monkeypatch.setattr("sunshower.spark_integration.steps.LocalSpark", lambda **_: place)
+    monkeypatch.setattr(jars, "spark_kafka", tuple)
+    pyarrow.parquet.write_table(
+        pa.table({"page": ["a", "b"], "title": ["A", "B"]}), "pages.parquet"
+    )
+    topology, names = Topology("first"), dict[str, Any](Total=Total)
+    names["sales"] = topology.spout("sales", Records(SALES, type=Sale))
+
+    exec(FIRST, names)
+    run_inline(topology.graph())
+    dataset = pyarrow.dataset.dataset("out/totals", partitioning="hive")
+    assert totals_in(dataset) == [("A", 5.0), ("B", 2.0)]
+
+    shutil.rmtree("out")
+    topology, spout = Topology("second"), FixedBatchSpout(SALES, 2, type=Sale)
+    names |= {"topology": topology, "spout": spout, "batches": batches}
+    exec(TABLES, names)
+    run_inline(topology.graph())
+    gateway.submit(Step(read), [pa.table({})], BatchInfo("1", 0)).result()
+
+    names["topology"] = topology = Topology("third")
+    exec(KAFKA, names)
+    exec(f"from __future__ import annotations\n{SUBSCRIBED}", names)
+    assert "pages" in topology.graph().components
+    assert [*names["step"].step.tables] == ["pages"]

@@ -1,0 +1,75 @@
+"""One job in a session, without Spark: what is asked of it, when, and what is kept afterwards."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+
+from sunshower.errors import SparkError
+from sunshower.spark_integration.job import Runner
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, Step
+from sunshower.spark_integration.tables.schema import Columns, spark_schema
+
+pytest.importorskip("pyspark")
+BATCH, PAGES = BatchInfo("7", 0), pa.table({"page": ["a"]})
+
+
+class Sale(NamedTuple):
+    page: str
+
+
+class FakeSession:
+    def newSession(self) -> FakeSession:  # noqa: N802
+        return self
+
+
+def runner() -> Runner:
+    session: Any = FakeSession()
+    return Runner(session, lambda _, table: table)
+
+
+def uncollected() -> Any:
+    """A DataFrame of sales that is not to be computed."""
+    from pyspark.sql import DataFrame
+
+    class Uncollected(DataFrame):
+        schema = spark_schema(Columns.of(Sale).arrow)
+
+        def __init__(self) -> None:
+            pass
+
+    return Uncollected()
+
+
+def test_what_is_given_up_while_it_is_planned_is_not_computed() -> None:
+    over: list[bool] = []
+
+    def planned(df: Any, batch: BatchInfo) -> Any:
+        over.append(True)
+        return uncollected()
+
+    with pytest.raises(SparkError, match="planned: batch 7 was given up"):
+        runner().run(Step(planned, Sale), [pa.table({})], BATCH, lambda: bool(over))
+
+
+def test_static_tables_are_made_once_and_kept_for_the_last_steps_alone() -> None:
+    made: list[int] = []
+
+    def nothing(batch: BatchInfo) -> None:
+        assert batch.tables["pages"] is PAGES
+
+    def pages(session: Any) -> Any:
+        made.append(1)
+        return PAGES
+
+    one, ours = runner(), [Step(nothing, tables={"pages": pages}) for _ in range(100)]
+    for step in ours:
+        for _ in range(3):
+            one.run(ours[0], [], BATCH)
+            one.run(step, [], BATCH)
+    assert len(made) == 100, "the first one is always among the last"
+    assert len(one._static) < 20
+    one.run(ours[1], [], BATCH)
+    assert len(made) == 101

@@ -1,0 +1,112 @@
+"""The example of both ways on Ray and Spark, while workers are killed: a plain program's rows."""
+
+from __future__ import annotations
+
+import runpy
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.parquet
+import pytest
+
+from sunshower.errors import ClusterError
+from sunshower.experiments.evidence.facts import Facts
+from sunshower.runtime.plan import Layout
+from sunshower.spark_integration.tables.table_folder import TableFolder, batches_in
+from sunshower.trident import SqliteState
+from tests.spark.conftest import obtain
+
+if TYPE_CHECKING:
+    from sunshower.actors.cluster import RayCluster
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples/heavy_transform.py"
+EXPERIMENT = EXAMPLE.parent / "experiments/heavy_transform.py"
+KILLS = 3
+
+
+def plain(folder: Path) -> list[tuple[int, str, float]]:
+    """What a program without batches finds in the files."""
+    lines = [text for file in folder.glob("*.txt") for text in file.read_text().splitlines()]
+    fields = [line.split() for line in lines if line != "???"]
+    return sorted((int(id), page, float(price)) for id, _, page, price in fields)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_whoever_is_killed_the_table_has_the_rows_of_a_plain_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_cluster: RayCluster
+) -> None:
+    obtain()
+    monkeypatch.chdir(tmp_path)
+    table, chance = Path("heavy/sales"), Random(8)
+    run = ray_cluster.submit(runpy.run_path(str(EXAMPLE))["topology"].graph(), Layout.PACK)
+    try:
+        killed, end_s = 0, time.monotonic() + 500
+        while time.monotonic() < end_s and not run.wait(0.1):
+            if killed < KILLS and len(list(table.glob("txid=*"))) > killed:
+                with suppress(ClusterError):  # it has just died
+                    run.kill_worker(chance.choice(run.plan.workers))
+                    killed += 1
+        assert run.finished(), run.snapshot()
+        assert killed == KILLS
+    finally:
+        run.stop()
+    found = pyarrow.dataset.dataset(table, partitioning="hive").to_table().to_pylist()
+    assert sorted((row["id"], row["page"], row["price"]) for row in found) == plain(
+        Path("heavy/input")
+    )
+    kept = batches_in(table)
+    assert sum(one.rows for one in kept) == len(found)
+    assert all(one.jobs for one in kept)
+    best = [row["page"] for row in found if row["rank"] == 1]
+    assert dict(SqliteState("heavy.db").items()) == {page: best.count(page) for page in set(best)}
+
+
+@pytest.fixture
+def experiment() -> Iterator[dict[str, Any]]:
+    """Its names; what it has written is removed."""
+    found = runpy.run_path(str(EXPERIMENT))
+    yield found
+    found["ENDING_WITH_US"].cleanup()
+
+
+def test_each_repeat_of_the_experiment_has_files_of_its_own(experiment: dict[str, Any]) -> None:
+    assert experiment["written"]() is None
+    for _ in range(2):  # all repeats are declared before the first of them runs
+        experiment["topology"]()
+    first, second = experiment["FOLDER"].iterdir()
+    for own in (second, first):
+        assert len([*own.glob("heavy/input/*.txt")]) == 4
+        TableFolder(own / "heavy/sales", "t", "b", current=1)
+        assert experiment["written"]() == own / "heavy"
+
+
+def test_the_experiment_compares_whole_rows(experiment: dict[str, Any]) -> None:
+    experiment["topology"]()
+    (own,) = experiment["FOLDER"].iterdir()
+    TableFolder(own / "heavy/sales", "t", "b", current=1)
+    names = (*experiment["COLUMNS"], "rank", "txid")
+    lines = experiment["plain"](own / "heavy/input")
+    sales = [dict(zip(names, (*line, 0, 1), strict=True)) for line in lines]
+    for row, rank in experiment["ranked"](sales):
+        row["rank"] = rank
+    batch = own / "heavy/sales/txid=1"
+    batch.mkdir()
+
+    def said(instead: dict[str, Any]) -> list[str]:
+        rows = pa.Table.from_pylist([instead, *sales[1:]]).drop_columns("txid")
+        pyarrow.parquet.write_table(rows, batch / "part.parquet")
+        weighed = experiment["SameRows"]().check(cast("Any", None), Facts({}, ()))
+        return [one.partition(", such")[0] for one in weighed.broken]
+
+    first, second, *_ = sales
+    foreign = ["1 sales are missing", "1 sales are there twice, or not so in the files"]
+    assert said(first) == []
+    assert said(first | {"rank": 99}) == ["1 sales are ranked wrongly"]
+    assert said(first | {"category": "tea"})[:2] == said(second)[:2] == foreign

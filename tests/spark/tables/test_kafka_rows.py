@@ -1,0 +1,149 @@
+"""Kafka straight into Spark: ranges are decided and tracked by us, records are read by Spark."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import TopicPartition
+
+from sunshower import Topology
+from sunshower.dev.kafka import Kafka
+from sunshower.errors import RangeGone
+from sunshower.kafka.exactly_once.batch_spouts import BatchOptions
+from sunshower.kafka.exactly_once.offset_ranges import KafkaRanges, OffsetRange
+from sunshower.runtime.inline import run_inline
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, Place, Step
+from sunshower.spark_integration.steps import spark
+from sunshower.spark_integration.tables.kafka_rows import KafkaRows
+from sunshower.spark_integration.tables.schema import Columns
+from sunshower.trident import InMemory, MemoryState, batches, sum_
+from sunshower.trident.spouts.bounds import Bounds
+from tests.kafka.topics import admin, fill, new_topic, read_all
+
+RANGES = Columns.of(OffsetRange)
+
+
+class Sum(NamedTuple):
+    key: str
+    total: int
+
+
+def sums(records: Any, batch: BatchInfo) -> Any:
+    found = records.selectExpr("string(partition) key", "int(string(value)) number")
+    return found.groupBy("key").agg({"number": "sum"}).withColumnRenamed("sum(number)", "total")
+
+
+@dataclass(frozen=True)
+class Subscribed:
+    """What a user's own code would do who subscribes to a topic, in the session of a step."""
+
+    servers: str
+    topic: str
+
+    @property
+    def options(self) -> dict[str, str]:
+        named = {"kafka.bootstrap.servers": self.servers, "subscribe": self.topic}
+        return {**named, "startingOffsets": "earliest"}
+
+    def __call__(self, session: Any) -> Any:
+        return session.read.format("kafka").options(**self.options).load()
+
+    def follow(self, session: Any, into: Path) -> Any:
+        """A stream of Spark's own, to the end of what is there, and all that it has written."""
+        stream = session.readStream.format("kafka").options(**self.options).load().writeStream
+        stream = stream.format("parquet").option("checkpointLocation", f"{into}-checkpoint")
+        stream.trigger(availableNow=True).start(str(into)).awaitTermination()
+        return session.read.parquet(str(into))
+
+
+@dataclass(frozen=True)
+class BothWays:
+    """A transform that sums what a static table of a topic has, and a stream that follows it."""
+
+    subscribed: Subscribed
+    into: Path
+
+    def __call__(self, df: Any, batch: BatchInfo) -> Any:
+        followed = self.subscribed.follow(df.sparkSession, self.into)
+        found = {"table": batch.tables["topic"], "stream": followed}
+        sums = [
+            frame.selectExpr(f"'{name}' key", "sum(int(string(value))) total")
+            for name, frame in found.items()
+        ]
+        return sums[0].unionAll(sums[1])
+
+
+@pytest.fixture
+def topic(kafka: Kafka, place: Any) -> Iterator[str]:
+    if not place.jars:
+        pytest.skip("no jars of Spark for Kafka here")
+    name = new_topic(kafka.bootstrap, 3)
+    for partition in range(2):  # one has nothing
+        numbers = range(partition * 1000, partition * 1000 + 700)
+        fill(kafka.bootstrap, name, [str(number).encode() for number in numbers], partition)
+    return name
+
+
+@pytest.mark.parametrize("place", ["local"], indirect=True)  # the others are the place's
+def test_all_records_are_in_one_batch_as_a_plain_consumer_reads_them(
+    kafka: Kafka, topic: str, place: Place, gateway: Gateway
+) -> None:
+    expected: dict[str, int] = {}
+    for message in read_all(kafka.bootstrap, topic):
+        key = str(message.partition())
+        expected[key] = expected.get(key, 0) + int(message.value() or b"")
+    settings = {"bootstrap.servers": kafka.bootstrap, "group.id": uuid.uuid4().hex}
+    options = BatchOptions(bounds=Bounds(records=500), until_end=True)
+    step = spark(sums, out=Sum, reads=KafkaRows(kafka.bootstrap), where=place)
+    state, topology = MemoryState(), Topology("ranges", message_timeout_s=300)
+    ranges = KafkaRanges(settings, topics=[topic], options=options)
+    read = batches(topology, "in", ranges, store=InMemory()).apply(step)
+    read.group_by("key").persistent_aggregate(state, sum_("total"))
+    run_inline(topology.graph())
+    assert dict(state.items()) == expected
+
+
+def test_a_range_that_is_gone_is_an_error_that_names_it(
+    kafka: Kafka, topic: str, gateway: Gateway
+) -> None:
+    place = TopicPartition(topic, 0, 10)
+    admin(kafka.bootstrap).delete_records([place])[place].result(60)
+    step = Step(sums, Sum, reads=KafkaRows(kafka.bootstrap))
+    there = RANGES.table([OffsetRange(topic, 0, 10, 700), OffsetRange(topic, 1, 0, 1)])
+    (first, second) = _run(gateway, step, there)
+    assert (first.key, second.key, second.total) == ("0", "1", 1000)
+    with pytest.raises(RangeGone, match=rf"Cannot fetch .*{topic}-0.*keep records until"):
+        _run(gateway, step, RANGES.table([OffsetRange(topic, 0, 5, 700)]))
+
+
+def test_batches_without_a_range_and_several_ranges_of_a_partition_are_read_too(
+    kafka: Kafka, topic: str, gateway: Gateway
+) -> None:
+    step = Step(sums, Sum, reads=KafkaRows(kafka.bootstrap))
+    assert _run(gateway, step, RANGES.table([])) == []
+    pieces = [OffsetRange(topic, 1, first, first + 5) for first in (0, 5, 10)]
+    assert _run(gateway, step, RANGES.table(pieces)) == [Sum("1", sum(range(1000, 1015)))]
+
+
+@pytest.mark.parametrize("place", ["local"], indirect=True)  # all of it is Spark's own
+def test_who_subscribes_in_the_session_of_a_step_reads_all_records_too(
+    kafka: Kafka, topic: str, gateway: Gateway, tmp_path: Path
+) -> None:
+    subscribed = Subscribed(kafka.bootstrap, topic)
+    step = Step(BothWays(subscribed, tmp_path / "followed"), Sum, tables={"topic": subscribed})
+    for more in ([], [b"5", b"6"]):  # a static table has what is there when its batch runs
+        fill(kafka.bootstrap, topic, more)
+        total = sum(int(one.value() or b"") for one in read_all(kafka.bootstrap, topic))
+        found = _run(gateway, step, RANGES.table([]))
+        assert found == [Sum("stream", total), Sum("table", total)]
+
+
+def _run(gateway: Gateway, step: Step, ranges: pa.Table) -> list[Any]:
+    result = gateway.submit(step, [ranges], BatchInfo("1", ranges.num_rows)).result()
+    return sorted(Columns.of(Sum).records(result))

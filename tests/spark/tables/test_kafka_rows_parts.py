@@ -1,0 +1,81 @@
+"""What is said to Spark's Kafka source, and what is refused, without Spark."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+import pytest
+
+from sunshower.errors import ConfigError, RangeGone, RecordMismatch, SparkMissing
+from sunshower.kafka.exactly_once.offset_ranges import OffsetRange
+from sunshower.records import Schema
+from sunshower.spark_integration.error_report import blamed
+from sunshower.spark_integration.operator import SparkOperator
+from sunshower.spark_integration.sessions.environment import with_jars
+from sunshower.spark_integration.steps import spark
+from sunshower.spark_integration.tables.kafka_rows import KafkaRows, reads
+
+SOME = [OffsetRange("a", 0, 3, 9), OffsetRange("b", 4, 0, 1), OffsetRange("a", 2, 5, 6)]
+
+
+def said(*ranges: OffsetRange) -> list[dict[str, Any]]:
+    found = reads(one._asdict() for one in ranges)
+    return [{name: json.loads(value) for name, value in one.items()} for one in found]
+
+
+def test_all_partitions_of_a_batch_are_one_read() -> None:
+    assert said(*SOME) == [
+        {
+            "assign": {"a": [0, 2], "b": [4]},
+            "startingOffsets": {"a": {"0": 3, "2": 5}, "b": {"4": 0}},
+            "endingOffsets": {"a": {"0": 9, "2": 6}, "b": {"4": 1}},
+        }
+    ]
+    assert said() == []
+
+
+def test_ranges_of_one_partition_are_read_one_beside_the_other() -> None:
+    found = said(*SOME, OffsetRange("a", 0, 9, 12), OffsetRange("a", 0, 3, 9))
+    assert [one["startingOffsets"]["a"]["0"] for one in found] == [3, 9, 3]
+    assert [one["endingOffsets"]["a"]["0"] for one in found] == [9, 12, 9]
+
+
+def nothing(df: Any, batch: Any) -> Any:
+    return df
+
+
+class Sale(NamedTuple):
+    topic: str
+    partition: float
+
+
+def test_an_input_that_is_no_range_is_refused_where_it_is_declared() -> None:
+    step = spark(nothing, reads=KafkaRows("nowhere:1"))
+    with pytest.raises(RecordMismatch, match="no partition of type int64; its columns are: topic,"):
+        SparkOperator(step, [Schema.of(Sale)])
+    SparkOperator(step, [Schema.of(OffsetRange)])
+
+
+@pytest.mark.parametrize("name", ["failOnDataLoss", "subscribe", "STARTINGOFFSETS"])
+def test_what_the_ranges_say_is_not_to_be_set(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is not to be set"):
+        KafkaRows("nowhere:1", {name: "x"})
+
+
+def test_offsets_that_are_gone_have_an_error_of_their_own() -> None:
+    told = (
+        "Job aborted: Lost task 0.0 (executor driver): java.lang.IllegalStateException: Cannot "
+        "fetch offset 3 (GroupId: g, TopicPartition: a-0). \nSome data may have been lost because "
+        "they are not available in Kafka any more\n\tat org.apache.spark.X.y(X.scala:1)"
+    )
+    error = blamed(RuntimeError(told), "totals", True)
+    assert isinstance(error, RangeGone)
+    assert "Cannot fetch offset 3 (GroupId: g, TopicPartition: a-0). Retention" in str(error)
+
+
+def test_a_jar_that_is_not_there_is_told_before_spark_starts() -> None:
+    with pytest.raises(SparkMissing, match=r"no file /no/such\.jar, which jars=\(…\) names"):
+        with_jars(["/no/such.jar"])
+    assert with_jars([]) == {}
+    assert with_jars([__file__, __file__]) == {"spark.jars": f"{__file__},{__file__}"}

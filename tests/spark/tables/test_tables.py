@@ -1,0 +1,207 @@
+"""Tables in programs of batches: who dies or fails, readers see each committed row once."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset
+import pytest
+from pyarrow import parquet
+
+from sunshower import Topology
+from sunshower.clock import ManualClock
+from sunshower.errors import (
+    ClusterError,
+    ConfigError,
+    DuplicateComponent,
+    TopologyError,
+    WriteFailed,
+)
+from sunshower.records import Schema
+from sunshower.runtime.inline import run_inline
+from sunshower.runtime.plan import Layout
+from sunshower.simulation.cluster import SimCluster
+from sunshower.spark_integration.bolt import SparkBatchBolt
+from sunshower.spark_integration.operator import SparkOperator
+from sunshower.spark_integration.sessions.spark_port import BatchInfo
+from sunshower.spark_integration.tables import tables
+from sunshower.spark_integration.tables.table_folder import batches_in
+from sunshower.spark_integration.tables.tables import Staged, Table, table
+from sunshower.trident import InMemory, InSqlite, batches
+from sunshower.trident.spouts.port import SpoutKind
+from tests.spark.scripted import Scripted
+from tests.trident.rigs.group_rig import Hook, Numbers, OpaqueNumbers, Row
+
+TOTAL = 40
+SETTINGS = {
+    "sweep_grace_s": 0.2,
+    "peer_link_retry_s": 0.1,
+    "restart_backoff_s": 0.05,
+    "deaths_max": 99,
+}
+
+
+@pytest.fixture(autouse=True)
+def no_power_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy disk takes long to be sure."""
+    monkeypatch.setattr(os, "fsync", int)
+
+
+class FileTable(Table):
+    """A table that is written without Spark."""
+
+    def save(self, result: Any, where: Path) -> Staged:
+        where.mkdir(parents=True)
+        parquet.write_table(result, where / "part.parquet")
+        return Staged("no-spark", (), 1)
+
+
+def same(rows: pa.Table, batch: BatchInfo) -> pa.Table:
+    return rows
+
+
+def seen(folder: Path) -> dict[int, list[int]]:
+    """The numbers of each batch that a reader finds."""
+    if not list(folder.glob("txid=*")):
+        return {}
+    found = pyarrow.dataset.dataset(folder, partitioning="hive").to_table()
+    rows: dict[int, list[int]] = {}
+    for txid, number in zip(found["txid"].to_pylist(), found["number"].to_pylist(), strict=True):
+        rows.setdefault(txid, []).append(number)
+    return rows
+
+
+def numbers_of(folder: Path) -> list[int]:
+    return sorted(number for numbers in seen(folder).values() for number in numbers)
+
+
+def program(
+    spout: Any, folder: Path, after: Any = None, place: Scripted | None = None, **options: Any
+) -> Topology:
+    """Numbers go into a table; `after` is called with each row that goes on."""
+    topology = Topology("numbers", **SETTINGS)
+    store = options.pop("store", InMemory())
+    read = batches(topology, "numbers", spout, store=store, **options)
+    made = read.apply((place or Scripted()).step(same, Row).write(FileTable(folder)))
+    if after is not None:
+        made.peek(after)
+    return topology
+
+
+def once_for_each(*numbers: int) -> Any:
+    """Raises the first time that it sees each of them."""
+    left = [*numbers]
+
+    def raises(row: Row) -> None:
+        if row.number in left:
+            left.remove(row.number)
+            raise ValueError(f"not {row.number}")
+
+    return raises
+
+
+def test_attempts_that_fail_after_they_were_written_are_never_seen(tmp_path: Path) -> None:
+    """The batches of the opaque spout have other rows the second time."""
+    topology = program(OpaqueNumbers(TOTAL, 5, Hook()), tmp_path, once_for_each(3, 7, 24))
+    run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
+    assert numbers_of(tmp_path) == [*range(TOTAL)]
+    kept = batches_in(tmp_path)
+    assert [one.txid for one in kept] == [*range(1, len(kept) + 1)]
+    assert sum(one.attempt > 0 for one in kept) >= 3
+    assert sum(one.rows for one in kept) == TOTAL
+
+
+def test_shown_as_soon_as_it_is_written_would_be_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hasty(where: Path, written: Any) -> None:
+        target = tmp_path / f"txid={written.txid}"
+        if not target.exists():
+            (where / "_batch.json").write_text("{}")
+            where.rename(target)
+
+    monkeypatch.setattr(tables, "stage", hasty)
+    topology = program(OpaqueNumbers(TOTAL, 5, Hook()), tmp_path, once_for_each(3, 7, 24))
+    run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
+    assert numbers_of(tmp_path) != [*range(TOTAL)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whoever_is_killed_readers_see_each_row_once_and_no_batch_changes(
+    seed: int, tmp_path: Path
+) -> None:
+    spout = (OpaqueNumbers(TOTAL, 5, Hook()), Numbers(TOTAL, 5))[seed % 2]
+    topology = program(spout, tmp_path, max_batches=1 + seed % 3, interval_s=0.2)
+    layout = (Layout.ISOLATE, Layout.PACK)[seed // 2 % 2]
+    run = SimCluster(seed, check=True).submit(topology.graph(), layout)
+    before: dict[int, list[int]] = {}
+    for killed in range(3):
+        run.wait(0.3 + 0.17 * ((seed + killed) % 5))
+        assert before.items() <= seen(tmp_path).items(), "what was seen stays"
+        before = seen(tmp_path)
+        workers = sorted(run.snapshot().workers)
+        with suppress(ClusterError):  # it has just died
+            run.kill_worker(workers[(seed * 5 + killed) % len(workers)])
+    assert run.wait(3_000.0)
+    assert before.items() <= seen(tmp_path).items()
+    assert numbers_of(tmp_path) == [*range(TOTAL)]
+
+
+def test_a_later_run_goes_on_with_the_table(tmp_path: Path) -> None:
+    folder, store = tmp_path / "table", InSqlite(tmp_path / "batches.db")
+    for _ in range(2):
+        topology = program(OpaqueNumbers(TOTAL, 5, Hook()), folder, store=store)
+        run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
+        assert numbers_of(folder) == [*range(TOTAL)]
+
+
+def test_batches_are_written_side_by_side(tmp_path: Path) -> None:
+    place = Scripted(ready=False)
+    topology = program(Numbers(TOTAL, 5), tmp_path, place=place, max_batches=3)
+    run = SimCluster(1, check=True).submit(topology.graph(), Layout.PACK)
+    run.wait(3.0)
+    assert [ticket.batch.txid for ticket in place.tickets] == [1, 2, 3]
+    place.ready = True
+    for ticket in place.tickets:
+        ticket.ready = True
+    assert run.wait(300.0)
+    assert numbers_of(tmp_path) == [*range(TOTAL)]
+
+
+def test_other_writers_wait_for_their_turn() -> None:
+    step, inputs = Scripted().step(same, Row), [Schema.of(Row)]
+    assert not SparkOperator(step.write(table("a")), inputs).commits
+    both = SparkOperator(step.write(table("a")).write(same), inputs)
+    assert (both.commits, both.publishes) == (True, True)
+
+
+class Elsewhere(FileTable):
+    """As one whose folder is not that of the executors, and where Spark does not say more."""
+
+    def save(self, result: Any, where: Path) -> Staged:
+        where.mkdir(parents=True)
+        return Staged("no-spark", (), None)
+
+
+def test_a_batch_that_was_written_elsewhere_is_not_an_empty_one(tmp_path: Path) -> None:
+    with pytest.raises(WriteFailed, match="the files of batch 1, and 0 of them are here"):
+        Elsewhere(tmp_path)(pa.table({"number": [1]}), BatchInfo("1", 1, 0, 1))
+
+
+def test_wrong_declarations_of_tables_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="give its path"):
+        table("s3a://bucket/table")
+    step = Scripted().step(same, Row).write(table(tmp_path))
+    with pytest.raises(ConfigError, match="program of batches"):
+        SparkBatchBolt(step)
+    numbers = batches(Topology("t"), "numbers", Numbers(9, 3), store=InMemory())
+    numbers.apply(step)
+    with pytest.raises(DuplicateComponent, match="written in one place"):
+        numbers.apply(step)
+    careless = Numbers(9, 3, kind=SpoutKind.NON_TRANSACTIONAL)
+    with pytest.raises(TopologyError, match="do not count exactly once"):
+        batches(Topology("t"), "numbers", careless, store=InMemory()).apply(step)

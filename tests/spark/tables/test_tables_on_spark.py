@@ -1,0 +1,143 @@
+"""Tables that a real Spark writes, and reads as any folder of Parquet: at once, and as a stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.dataset
+import pytest
+
+from sunshower.errors import ResultMismatch, SparkError, WriteFailed
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, Step
+from sunshower.spark_integration.tables.schema import Columns
+from sunshower.spark_integration.tables.table_folder import TableFolder, batches_in
+from sunshower.spark_integration.tables.tables import Staged, Table, table
+
+
+class Sale(NamedTuple):
+    page: str
+    price: float
+
+
+class Sold(NamedTuple):
+    page: str
+    price: float
+    txid: int
+
+
+SALES = Columns.of(Sale)
+
+
+def as_it_is(df: Any, batch: BatchInfo) -> Any:
+    return df
+
+
+def with_a_txid(df: Any, batch: BatchInfo) -> Any:
+    return df.withColumnRenamed("page", "TxId")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What anybody's job would write to read a table."""
+
+    folder: str
+
+    def __call__(self, df: Any, batch: BatchInfo) -> Any:
+        return df.sparkSession.read.parquet(self.folder)
+
+
+@dataclass(frozen=True)
+class Following:
+    """A stream that reads what is new, into files of its own."""
+
+    folder: str
+    into: str
+
+    def __call__(self, df: Any, batch: BatchInfo) -> Any:
+        session = df.sparkSession
+        schema = session.read.parquet(self.folder).schema
+        stream = session.readStream.schema(schema).parquet(self.folder).writeStream
+        stream = stream.format("parquet").option("checkpointLocation", f"{self.into}-checkpoint")
+        stream.trigger(availableNow=True).start(self.into).awaitTermination()
+        return session.read.parquet(self.into)
+
+
+def run(gateway: Gateway, step: Step, *sales: Sale, txid: int = 1, attempt: int = 0) -> list[Sold]:
+    batch = BatchInfo(str(txid), len(sales), attempt, txid)
+    result = gateway.submit(step, [SALES.table(sales)], batch).result()
+    return [] if result is None else sorted(Columns.of(Sold).records(result))
+
+
+def test_readers_see_committed_batches_alone_at_once_and_as_a_stream(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    folder = tmp_path / "sales of März, 100%"
+    opened = TableFolder(folder, "t", "b", current=1)
+    writing = Step(as_it_is, writers=(table(folder),))
+    reading = Step(Reading(str(folder)), Sold)
+    following = Step(Following(str(folder), str(tmp_path / "followed")), Sold)
+    run(gateway, writing, Sale("given up", 0.0))
+    run(gateway, writing, Sale("a", 1.0), Sale("b", 2.0), attempt=1)
+    run(gateway, writing, Sale("c", 3.0), txid=2)
+    opened.publish(1)
+    one = [Sold("a", 1.0, 1), Sold("b", 2.0, 1)]
+    assert run(gateway, reading) == run(gateway, following) == one
+    opened.publish(2)
+    both = [*one, Sold("c", 3.0, 2)]
+    assert run(gateway, reading) == run(gateway, following) == both
+    found = pyarrow.dataset.dataset(folder, partitioning="hive").to_table()
+    assert sorted(found["page"].to_pylist()) == ["a", "b", "c"]
+    kept = batches_in(folder)
+    assert [(one.txid, one.attempt, one.rows) for one in kept] == [(1, 1, 2), (2, 0, 1)]
+    assert all(one.jobs and one.application and one.seconds for one in kept)
+    assert not set(kept[0].jobs) & set(kept[1].jobs)
+
+
+def in_three(df: Any, batch: BatchInfo) -> Any:
+    return df.repartition(3)
+
+
+def above_average(df: Any, batch: BatchInfo) -> Any:
+    """Spark's plan adapts, without a shuffle: a subquery, and groups that are in one place."""
+    df.createOrReplaceTempView("sales")
+    dear = df.sparkSession.sql("SELECT * FROM sales WHERE price >= (SELECT avg(price) FROM sales)")
+    return dear.coalesce(1)
+
+
+def test_a_plan_that_adapts_is_counted_once(gateway: Gateway, tmp_path: Path) -> None:
+    opened, sales = TableFolder(tmp_path, "t", "b", current=1), [Sale("a", 1.0), Sale("b", 3.0)]
+    run(gateway, Step(above_average, writers=(table(tmp_path),)), *sales)
+    opened.publish(1)
+    assert [(one.rows, one.files) for one in batches_in(tmp_path)] == [(1, 1)]
+
+
+class Losing(Table):
+    """As one whose folder not all executors share: what one of them has written is elsewhere."""
+
+    def save(self, result: Any, where: Path) -> Staged:
+        saved = super().save(result, where)
+        min(where.glob("*.parquet")).unlink()
+        return saved
+
+
+def test_a_batch_of_which_a_part_was_written_elsewhere_is_not_committed(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    opened, sales = TableFolder(tmp_path, "t", "b", current=1), [Sale("a", 1.0)] * 9
+    with pytest.raises(WriteFailed, match="written 3 files of batch 1, and 2 of them are here"):
+        run(gateway, Step(in_three, Sale, writers=(Losing(tmp_path),)), *sales)
+    run(gateway, Step(in_three, writers=(table(tmp_path),)), *sales, attempt=1)
+    opened.publish(1)
+    assert [(one.attempt, one.rows, one.files) for one in batches_in(tmp_path)] == [(1, 9, 3)]
+
+
+def test_a_table_that_cannot_be_written_fails_the_batch_with_its_reason(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    with pytest.raises(ResultMismatch, match="a column 'TxId', and txid is the batch's number"):
+        run(gateway, Step(with_a_txid, writers=(table(tmp_path),)), Sale("a", 1.0))
+    (tmp_path / "file").touch()
+    with pytest.raises(SparkError, match="file"):
+        run(gateway, Step(as_it_is, writers=(table(tmp_path / "file"),)), Sale("a", 1.0))

@@ -1,0 +1,38 @@
+"""How a test ends the session of a client of ZooKeeper that is well and connected."""
+
+from __future__ import annotations
+
+import re
+import socket
+import struct
+
+from sunshower.dev.ports import HOST
+from sunshower.dev.zookeeper import ZooKeeper
+from sunshower.state.zookeeper_tree import ZooKeeperTree
+
+WITHIN_S = 60
+_CLOSE = struct.pack(">iii", 8, 1, -11)  # length, number of the request, closeSession
+
+
+def expire(server: ZooKeeper, tree: ZooKeeperTree) -> None:
+    """Resume the session, and close it.
+
+    The server has one connection for a session: its owner, thrown out, comes back at once, and may
+    throw us out before we have closed it. So both go in one packet, until the session is gone.
+    """
+    session = tree.client.client_id
+    assert session
+    number, password = session
+    resume = struct.pack(">iqiqi", 0, 0, 10_000, number, len(password)) + password + b"\0"
+    while number in sessions(server):
+        with socket.create_connection((HOST, server.port), timeout=WITHIN_S) as line:
+            line.sendall(struct.pack(">i", len(resume)) + resume + _CLOSE)
+            line.makefile("rb").read()  # until the server closes
+
+
+def sessions(server: ZooKeeper) -> set[int]:
+    """Those that the server keeps."""
+    with socket.create_connection((HOST, server.port), timeout=WITHIN_S) as line:
+        line.sendall(b"dump")
+        text = line.makefile().read()
+    return {int(found, 16) for found in re.findall(r"^\t?0x([0-9a-f]+)", text, re.MULTILINE)}

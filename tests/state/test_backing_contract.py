@@ -1,0 +1,274 @@
+"""What the backings of states promise, by each of them: memory, SQLite, and three real servers."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from sunshower.errors import ConfigError, StoreError, WrongVersion
+from sunshower.state.backing import Backing, Home, Mark
+from sunshower.state.memory_backing import MemoryBacking, MemoryShelf
+from sunshower.state.sqlite_backing import SqliteBacking
+from sunshower.state.sqlite_backing import homes as sqlite_homes
+from sunshower.state.zookeeper_backing import ZooKeeperBacking
+from sunshower.state.zookeeper_backing import homes as zookeeper_homes
+from sunshower.state.zookeeper_tree import ZooKeeperTree
+
+FIRST, SECOND, THIRD = (Mark(f'{{"txid": {txid}}}', f"journal {txid} 你") for txid in (1, 2, 3))
+
+
+@dataclass
+class Store:
+    """One store, and its clients."""
+
+    new: Callable[[Home], Backing]
+    homes: Callable[[], list[Home]]
+    stack: ExitStack
+    state: str
+
+    def open(self, task: int = 0, state: str = "") -> Backing:
+        return self.stack.enter_context(closing(self.new(Home(state or self.state, task))))
+
+
+Made = tuple[Callable[[Home], Backing], Callable[[], list[Home]]]
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    new, homes = request.getfixturevalue(request.param)
+    with ExitStack() as stack:
+        yield Store(new, homes, stack, f"state/{uuid.uuid4().hex[:8]} 你 \"'")
+
+
+@pytest.fixture
+def in_memory() -> Made:
+    shelf = MemoryShelf()
+    return lambda home: MemoryBacking(shelf, home), lambda: sorted(shelf.marks)
+
+
+@pytest.fixture
+def in_sqlite(tmp_path: Path) -> Made:
+    file = tmp_path / "states" / "states.db"
+    return lambda home: SqliteBacking(file, home), lambda: sqlite_homes(file)
+
+
+@pytest.fixture
+def in_zookeeper(request: pytest.FixtureRequest) -> Made:
+    hosts = request.getfixturevalue("zookeeper").connect
+
+    def homes() -> list[Home]:
+        with closing(ZooKeeperTree(hosts)) as tree:
+            return zookeeper_homes(tree, "/states")
+
+    return lambda home: ZooKeeperBacking(ZooKeeperTree(hosts), "/states", home), homes
+
+
+@pytest.fixture
+def in_redis(request: pytest.FixtureRequest) -> Made:
+    from sunshower.state import redis_backing
+
+    url = request.getfixturevalue("redis")
+    return (
+        lambda home: redis_backing.RedisBacking(url, home),
+        lambda: redis_backing.homes(url, "sunshower"),
+    )
+
+
+@pytest.fixture
+def in_postgres(request: pytest.FixtureRequest) -> Made:
+    from sunshower.state import postgres_backing
+
+    dsn = request.getfixturevalue("postgres")
+    return (
+        lambda home: postgres_backing.PostgresBacking(dsn, home),
+        lambda: postgres_backing.homes(dsn),
+    )
+
+
+SERVERS = [
+    pytest.param(name, marks=pytest.mark.servers)
+    for name in ("in_zookeeper", "in_redis", "in_postgres")
+]
+every_store = pytest.mark.parametrize("store", ["in_memory", "in_sqlite", *SERVERS], indirect=True)
+
+
+@every_store
+def test_what_is_put_is_there_for_whoever_comes_later(store: Store) -> None:
+    backing = store.open()
+    assert backing.mark() is None
+    assert backing.get(['"storm"']) == [None]
+    backing.put({'"storm"': "[1,3,null]", '["a/b",1]': '[1,"你\\u0000 \'\\" ",null]'}, FIRST, None)
+    for client in (backing, store.open()):
+        assert client.mark() == FIRST
+        assert client.get(['["a/b",1]', '"none"', '"storm"', '"storm"']) == [
+            '[1,"你\\u0000 \'\\" ",null]',
+            None,
+            "[1,3,null]",
+            "[1,3,null]",
+        ]
+    assert backing.get([]) == []
+
+
+@every_store
+def test_what_is_put_again_is_replaced_and_what_is_none_is_gone(store: Store) -> None:
+    backing = store.open()
+    backing.put({"1": "a", "2": "b", "3": "c"}, FIRST, None)
+    backing.put({"1": "A", "2": None, "4": None, "5": "E"}, SECOND, FIRST.word)
+    assert dict(backing.items()) == {"1": "A", "3": "c", "5": "E"}
+    assert store.open().mark() == SECOND
+
+
+@every_store
+def test_a_batch_without_changes_leaves_its_mark(store: Store) -> None:
+    backing = store.open()
+    backing.put({}, FIRST, None)
+    assert store.open().mark() == FIRST
+
+
+@every_store
+def test_only_who_knows_the_mark_can_write_and_others_change_nothing(store: Store) -> None:
+    one, two = store.open(), store.open()
+    one.put({"1": "one"}, FIRST, None)
+    for seen in (None, SECOND.word):
+        with pytest.raises(WrongVersion, match="was written by somebody else"):
+            two.put({"1": "two", "2": "two"}, THIRD, seen)
+    assert dict(two.items()) == {"1": "one"}
+    assert two.mark() == FIRST
+
+
+@every_store
+def test_a_put_that_comes_twice_happens_once(store: Store) -> None:
+    one, two = store.open(), store.open()
+    one.put({"1": "one"}, FIRST, None)
+    two.put({"1": "one"}, FIRST, None)
+    one.put({"1": "two"}, SECOND, FIRST.word)
+    two.put({"1": "two"}, SECOND, FIRST.word)
+    with pytest.raises(WrongVersion):
+        two.put({"1": "one"}, FIRST, None)  # later still
+    assert dict(two.items()) == {"1": "two"}
+
+
+@every_store
+def test_each_task_of_each_state_has_its_own(store: Store) -> None:
+    other = f"{store.state} other"
+    before = store.homes()
+    store.open(task=0).put({"1": "a"}, FIRST, None)
+    store.open(task=1).put({"1": "b"}, SECOND, None)
+    store.open(state=other).put({"1": "c"}, THIRD, None)
+    store.open(task=2)  # has written nothing
+    assert [dict(store.open(task).items()) for task in range(3)] == [{"1": "a"}, {"1": "b"}, {}]
+    assert dict(store.open(state=other).items()) == {"1": "c"}
+    assert store.open(task=1).mark() == SECOND
+    found = [home for home in store.homes() if home not in before]
+    assert found == sorted([Home(store.state, 0), Home(store.state, 1), Home(other, 0)])
+
+
+@every_store
+def test_of_many_who_write_at_once_none_is_lost(store: Store) -> None:
+    def count(backing: Backing, who: int) -> None:
+        added = 0
+        while added < 8:
+            mark = backing.mark()
+            number = int(mark.word.split()[0]) if mark else 0
+            assert mark is None or mark.journal == f"journal of {mark.word}"
+            word = f"{number + 1} by {who}"
+            try:
+                backing.put(
+                    {str(number): word}, Mark(word, f"journal of {word}"), mark and mark.word
+                )
+            except WrongVersion:
+                continue
+            added += 1
+
+    backings = [store.open() for _ in range(3)]
+    threads = [
+        threading.Thread(target=count, args=(backing, who)) for who, backing in enumerate(backings)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(dict(backings[0].items())) == 24
+
+
+@every_store
+def test_many_keys_are_one_batch(store: Store) -> None:
+    backing = store.open()
+    count = 600 if isinstance(backing, ZooKeeperBacking) else 6_000  # kazoo takes its time
+    many = {f'"key {number}"': f"[1,{number},null]" for number in range(count)}
+    backing.put(many, FIRST, None)
+    assert backing.get([*many, '"none"']) == [*many.values(), None]
+    assert dict(backing.items()) == many
+    backing.put(dict.fromkeys(many), SECOND, FIRST.word)
+    assert dict(backing.items()) == {}
+
+
+@pytest.mark.parametrize("store", [SERVERS[0]], indirect=True)
+def test_a_batch_that_zookeeper_would_hang_up_on_is_refused(store: Store) -> None:
+    backing = store.open()
+    with pytest.raises(StoreError, match="ZooKeeper takes 900000 at once: make batches smaller"):
+        backing.put({"1": "x" * 2**20}, FIRST, None)
+    assert backing.mark() is None
+
+
+@pytest.mark.parametrize("store", [SERVERS[0]], indirect=True)
+def test_a_transaction_whose_answer_is_lost_counts_when_it_is_tried_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backing, other = store.open(), store.open()
+    assert isinstance(backing, ZooKeeperBacking)
+    ask = backing._tree.ask
+
+    def ask_twice(call: Callable[..., object], *arguments: object, **named: object) -> object:
+        ask(call, *arguments, **named)
+        return ask(call, *arguments, **named)
+
+    monkeypatch.setattr(backing._tree, "ask", ask_twice)
+    backing.put({"1": "one"}, FIRST, None)
+    backing.put({"1": "two", "2": "two"}, SECOND, FIRST.word)
+    assert dict(other.items()) == {"1": "two", "2": "two"}
+    assert other.mark() == SECOND
+
+
+@pytest.mark.parametrize("name", ["sqlite_x", "sunshower_marks", "PG_x", "a\0b"])
+def test_names_that_the_database_needs_itself_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="is no name for a state"):
+        SqliteBacking(tmp_path / "states.db", Home(name, 0))
+
+
+def test_many_open_a_new_file_at_once(tmp_path: Path) -> None:
+    """SQLite waits for nobody when the first ones change the file's mode; so others do."""
+
+    def open_one(number: int) -> None:
+        with closing(SqliteBacking(tmp_path / f"{number // 6}.db", Home("counts", number % 6))):
+            pass
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(open_one, range(60)))
+
+
+def test_a_table_that_differs_in_case_alone_is_anothers(tmp_path: Path) -> None:
+    """SQLite's names of tables ignore case, and two programs would write into one."""
+    with closing(SqliteBacking(tmp_path / "states.db", Home("Sums", 0))) as backing:
+        backing.put({"1": "1"}, FIRST, None)
+    with pytest.raises(ConfigError, match="there is a table 'Sums' already"):
+        SqliteBacking(tmp_path / "states.db", Home("sums", 0))
+
+
+def test_who_reads_waits_for_no_writer(tmp_path: Path) -> None:
+    file = tmp_path / "states.db"
+    with closing(SqliteBacking(file, Home("sums", 0))) as backing:
+        backing.put({"1": "1"}, FIRST, None)
+    with closing(sqlite3.connect(file, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        with closing(SqliteBacking(file, Home("sums", 0), answer_within_s=0.0)) as reader:
+            assert dict(reader.items()) == {"1": "1"}
+        assert sqlite_homes(file, answer_within_s=0.0) == [Home("sums", 0)]

@@ -1,0 +1,164 @@
+"""What waiting does not mend is told as StoreError, which counts; what may pass is unreachable."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sunshower.errors import StoreError, StoreUnreachable
+from sunshower.state.backing import Home, Mark
+from sunshower.state.sqlite import errors
+from sunshower.state.sqlite_backing import SqliteBacking
+from sunshower.state.sqlite_backing import homes as sqlite_homes
+from sunshower.state.sqlite_results import SqliteResults
+from sunshower.state.sqlite_tree import SqliteTree
+
+HOME = Home("counts", 0)
+
+
+@pytest.mark.parametrize(
+    "open_one", [lambda file: SqliteBacking(file, HOME), SqliteTree, sqlite_homes]
+)
+def test_a_file_that_is_none_of_sqlites(tmp_path: Path, open_one: Callable[[Path], Any]) -> None:
+    file = tmp_path / "counts.db"
+    file.write_bytes(b"something else " * 100)
+    with pytest.raises(StoreError, match="not a database") as told:
+        open_one(file)
+    assert not isinstance(told.value, StoreUnreachable)
+
+
+@pytest.mark.parametrize("open_one", [lambda file: SqliteBacking(file, HOME), SqliteTree])
+def test_a_place_where_no_file_can_be(tmp_path: Path, open_one: Callable[[Path], Any]) -> None:
+    (tmp_path / "file").touch()
+    wrong = {tmp_path: "a folder; give a file", tmp_path / "file/x.db": "below what is no folder"}
+    for place, said in wrong.items():
+        with pytest.raises(StoreError, match=said) as told:
+            open_one(place)
+        assert not isinstance(told.value, StoreUnreachable)
+
+
+def test_a_disk_that_does_not_answer_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "input/output error")
+
+    monkeypatch.setattr(os, "stat", silent)
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSTAT
+    with pytest.raises(StoreUnreachable, match="disk I/O"), errors(tmp_path / "counts.db"):
+        raise error
+
+
+def test_a_table_that_was_dropped_and_a_lock_that_stays(tmp_path: Path) -> None:
+    file = tmp_path / "counts.db"
+    with (
+        closing(SqliteBacking(file, HOME, answer_within_s=0.0)) as backing,
+        closing(sqlite3.connect(file, isolation_level=None)) as other,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnreachable, match="locked"):
+            backing.put({"1": "1"}, Mark("1", ""), None)
+        other.execute("ROLLBACK")
+        other.execute("DROP TABLE counts")
+        with pytest.raises(StoreError, match="no such table: counts") as told:
+            backing.put({"1": "1"}, Mark("1", ""), None)
+        assert not isinstance(told.value, StoreUnreachable)
+        assert backing.mark() is None
+
+
+def test_a_transaction_that_sqlite_has_ended_by_itself_is_told_with_its_cause(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "tree.db"
+    with closing(SqliteTree(file)) as tree, closing(sqlite3.connect(file)) as other:
+        tree.create("/a")
+        other.execute(
+            "CREATE TRIGGER full BEFORE UPDATE OF value ON nodes BEGIN"
+            " SELECT RAISE(ROLLBACK, 'there is no room left'); END"
+        )
+        with pytest.raises(StoreError, match="there is no room left"):
+            tree.set("/a", b"x")
+
+
+def test_a_wrong_statement_of_the_users_is_not_waited_for(tmp_path: Path) -> None:
+    with closing(SqliteResults(tmp_path / "counts.db", "words")) as results:
+        for sql, said in (("INSRT", "syntax error"), ("DELETE FROM countz", "no such table")):
+            with pytest.raises(sqlite3.OperationalError, match=said):
+                results.write({("a", 0): ([(0, 1)], 0)}, lambda db, sql=sql: db.execute(sql))
+        assert results.read(("a", 0)).version == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(sqlite3.SQLITE_CORRUPT, StoreError), (sqlite3.SQLITE_IOERR_WRITE, StoreUnreachable)],
+)
+def test_results_that_the_file_is_to_blame_for_are_told_as_its_errors(
+    tmp_path: Path, code: int, kind: type[StoreError]
+) -> None:
+    def write(_: sqlite3.Connection) -> None:
+        error = sqlite3.DatabaseError("said by SQLite")
+        error.sqlite_errorcode = code
+        raise error
+
+    with (
+        closing(SqliteResults(tmp_path / "counts.db", "words")) as results,
+        pytest.raises(StoreError, match="said by SQLite") as told,
+    ):
+        results.write({("a", 0): ([(0, 1)], 0)}, write)
+    assert type(told.value) is kind
+
+
+def in_redis(name: str, text: str = "") -> tuple[Any, Exception]:
+    they = pytest.importorskip("redis").exceptions
+    from sunshower.state import redis_backing
+
+    return redis_backing.errors("redis://x"), getattr(they, name)(text)
+
+
+def in_postgres(name: str) -> tuple[Any, Exception]:
+    they = pytest.importorskip("psycopg").errors
+    from sunshower.state import postgres_backing
+
+    return postgres_backing.errors("counts"), getattr(they, name)()
+
+
+@pytest.mark.parametrize(
+    ("store", "error", "for_good"),
+    [
+        (in_redis, ("ResponseError", "WRONGTYPE Operation against a key"), True),
+        (in_redis, ("ResponseError", "wrong number of arguments"), True),
+        (in_redis, ("DataError",), True),
+        (in_redis, ("ResponseError", "MISCONF Redis is configured to"), False),
+        (in_redis, ("AuthenticationError",), True),
+        (in_redis, ("ReadOnlyError",), False),
+        (in_redis, ("ModuleError",), True),
+        (in_redis, ("OutOfMemoryError",), False),
+        (in_redis, ("ConnectionError",), False),
+        (in_redis, ("TimeoutError",), False),
+        (in_postgres, ("UndefinedTable",), True),
+        (in_postgres, ("StringDataRightTruncation",), True),
+        (in_postgres, ("ProgramLimitExceeded",), True),
+        (in_postgres, ("UniqueViolation",), True),
+        (in_postgres, ("DiskFull",), False),
+        (in_postgres, ("AdminShutdown",), False),
+        (in_postgres, ("QueryCanceled",), False),
+        (in_postgres, ("DeadlockDetected",), False),
+        (in_postgres, ("ReadOnlySqlTransaction",), False),
+        (in_postgres, ("InternalError_",), True),
+        (in_postgres, ("InsufficientPrivilege",), True),
+    ],
+    ids=lambda given: getattr(given, "__name__", str(given)),
+)
+def test_errors_of_servers(store: Any, error: tuple[str, ...], for_good: bool) -> None:
+    errors, raised = store(*error)
+    with pytest.raises(StoreError) as told, errors:
+        raise raised
+    assert isinstance(told.value, StoreUnreachable) is not for_good

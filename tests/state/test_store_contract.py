@@ -1,0 +1,386 @@
+"""What the trees promise, by each of their bodies: memory, SQLite, and a real ZooKeeper."""
+
+from __future__ import annotations
+
+import queue
+import sqlite3
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from sunshower.errors import NodeExists, NoNode, StoreError, WrongVersion
+from sunshower.state.memory_tree import MemoryForest, MemoryTree
+from sunshower.state.sqlite_tree import SqliteTree
+from sunshower.state.tree import Node, Session, Tree
+from sunshower.state.zookeeper_tree import ZooKeeperTree
+from tests.state.expiring import expire
+
+WITHIN_S = 60
+
+
+@dataclass
+class Store:
+    """One store, its clients, and the power to end a client's session."""
+
+    new: Callable[[], Tree]
+    expire: Callable[[Tree], None]
+    opened: list[Tree] = field(default_factory=list)
+    root: str = field(default_factory=lambda: f"/{uuid.uuid4().hex}")
+
+    def open(self) -> Tree:
+        self.opened.append(self.new())
+        return self.opened[-1]
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    made: Store = request.getfixturevalue(request.param)
+    yield made
+    for tree in made.opened:
+        tree.close()
+
+
+@pytest.fixture
+def in_memory() -> Store:
+    forest = MemoryForest()
+
+    def expire(tree: Tree) -> None:
+        assert isinstance(tree, MemoryTree)
+        tree.expire()
+
+    return Store(lambda: MemoryTree(forest), expire)
+
+
+@pytest.fixture
+def in_sqlite(tmp_path: Path) -> Store:
+    file = tmp_path / "tree.sqlite"
+
+    def expire(tree: Tree) -> None:
+        """As if the clock had gone on while the process was stopped."""
+        assert isinstance(tree, SqliteTree)
+        with sqlite3.connect(file, 30) as db:
+            db.execute("UPDATE sessions SET until = 0 WHERE id = ?", (tree.session,))
+        db.close()
+
+    return Store(lambda: SqliteTree(file, session_timeout_s=1), expire)
+
+
+@pytest.fixture
+def in_zookeeper(request: pytest.FixtureRequest) -> Store:
+    server = request.getfixturevalue("zookeeper")
+
+    def end(tree: Tree) -> None:
+        assert isinstance(tree, ZooKeeperTree)
+        expire(server, tree)
+
+    return Store(lambda: ZooKeeperTree(server.connect, session_timeout_s=20), end)
+
+
+every_store = pytest.mark.parametrize(
+    "store",
+    [
+        "in_memory",
+        "in_sqlite",
+        pytest.param("in_zookeeper", marks=pytest.mark.servers),
+    ],
+    indirect=True,
+)
+
+
+class Hears:
+    """Counts calls, and waits for them."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[object] = queue.SimpleQueue()
+
+    def __call__(self, what: object = None) -> None:
+        self._calls.put(what)
+
+    def next(self) -> object:
+        return self._calls.get(timeout=WITHIN_S)
+
+    def until(self, true: Callable[[], bool]) -> None:
+        while not true():
+            self.next()
+
+
+# ---- values -------------------------------------------------------------------------------------
+
+
+@every_store
+def test_a_node_is_there_for_all_after_its_creation(store: Store) -> None:
+    one, two = store.open(), store.open()
+    path = f"{store.root}/a/b"
+    assert one.get(path) is None
+    one.create(path, b"value")
+    assert two.get(path) == Node(b"value", 0)
+    assert two.get(f"{store.root}/a") == Node(b"", 0)
+    with pytest.raises(NodeExists, match=f"{path} is there already"):
+        two.create(path, b"other")
+    assert one.get(path) == Node(b"value", 0)
+
+
+@every_store
+def test_children_are_names_in_order(store: Store) -> None:
+    tree = store.open()
+    assert tree.children(store.root) == []
+    for name in ("c", "a/x", "b"):
+        tree.create(f"{store.root}/{name}")
+    assert tree.children(store.root) == ["a", "b", "c"]
+    assert tree.children(f"{store.root}/a") == ["x"]
+    assert store.root[1:] in tree.children("/")
+
+
+@every_store
+def test_every_write_is_a_version(store: Store) -> None:
+    tree = store.open()
+    tree.create(store.root)
+    assert [tree.set(store.root, b"%d" % number) for number in range(3)] == [1, 2, 3]
+    assert tree.get(store.root) == Node(b"2", 3)
+
+
+@every_store
+def test_only_who_knows_the_version_may_compare_and_set(store: Store) -> None:
+    one, two = store.open(), store.open()
+    one.create(store.root)
+    assert one.set(store.root, b"first", 0) == 1
+    with pytest.raises(WrongVersion, match=store.root):
+        two.set(store.root, b"second", 0)
+    with pytest.raises(WrongVersion, match=store.root):
+        two.delete(store.root, 0)
+    assert two.get(store.root) == Node(b"first", 1)
+    two.delete(store.root, 1)
+    assert one.get(store.root) is None
+
+
+@every_store
+def test_of_many_who_compare_and_set_at_once_none_is_lost(store: Store) -> None:
+    trees = [store.open() for _ in range(3)]
+    trees[0].create(store.root, b"0")
+
+    def count(tree: Tree) -> None:
+        added = 0
+        while added < 10:
+            node = tree.get(store.root)
+            assert node
+            try:
+                tree.set(store.root, b"%d" % (int(node.value) + 1), node.version)
+            except WrongVersion:
+                continue
+            added += 1
+
+    threads = [threading.Thread(target=count, args=(tree,)) for tree in trees]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert trees[0].get(store.root) == Node(b"30", 30)
+
+
+@every_store
+def test_what_is_not_there_cannot_be_written_or_removed(store: Store) -> None:
+    tree = store.open()
+    with pytest.raises(NoNode, match=f"{store.root} is not there"):
+        tree.set(store.root, b"")
+    with pytest.raises(NoNode, match=f"{store.root} is not there"):
+        tree.delete(store.root)
+
+
+@every_store
+def test_a_node_with_children_is_not_removed(store: Store) -> None:
+    tree = store.open()
+    tree.create(f"{store.root}/child")
+    with pytest.raises(StoreError, match=f"{store.root} has children"):
+        tree.delete(store.root)
+    tree.delete(f"{store.root}/child")
+    tree.delete(store.root)
+
+
+@every_store
+def test_a_node_that_is_made_again_begins_at_version_zero(store: Store) -> None:
+    tree = store.open()
+    for _ in range(2):
+        tree.create(store.root, b"new")
+        assert tree.get(store.root) == Node(b"new", 0)
+        tree.set(store.root, b"old")
+        tree.delete(store.root)
+
+
+@every_store
+@pytest.mark.parametrize("path", ["", "a", "/", "/a/", "//a", "/a\0"])
+def test_what_is_no_path_is_refused(store: Store, path: str) -> None:
+    tree = store.open()
+    for call in (tree.get, tree.create, tree.delete):
+        with pytest.raises(StoreError, match="is no path of a node"):
+            call(path)
+
+
+# ---- sessions -----------------------------------------------------------------------------------
+
+
+@every_store
+def test_ephemeral_nodes_go_with_who_made_them(store: Store) -> None:
+    one, two = store.open(), store.open()
+    one.create(f"{store.root}/mine", b"me", ephemeral=True)
+    one.create(f"{store.root}/ours", b"all")
+    assert two.get(f"{store.root}/mine") == Node(b"me", 0, ephemeral=True)
+    one.close()
+    assert two.children(store.root) == ["ours"]
+
+
+@every_store
+def test_only_its_session_withdraws_an_ephemeral_node(store: Store) -> None:
+    mine, other = store.open(), store.open()
+    mine.create(f"{store.root}/mine", ephemeral=True)
+    mine.create(f"{store.root}/lasting")
+    other.withdraw(f"{store.root}/mine")
+    mine.withdraw(f"{store.root}/lasting")
+    mine.withdraw(f"{store.root}/none")
+    assert other.children(store.root) == ["lasting", "mine"]
+    mine.withdraw(f"{store.root}/mine")
+    assert other.children(store.root) == ["lasting"]
+
+
+@every_store
+def test_who_lost_its_session_withdraws_nothing_of_others(store: Store) -> None:
+    lost, other = store.open(), store.open()
+    told = Hears()
+    lost.listen(told)
+    lost.create(f"{store.root}/claim", ephemeral=True)
+    store.expire(lost)
+    for state in (Session.LOST, Session.CONNECTED):
+        while told.next() is not state:
+            pass
+    other.create(f"{store.root}/claim", ephemeral=True)
+    lost.withdraw(f"{store.root}/claim")
+    assert other.children(store.root) == ["claim"]
+
+
+@every_store
+def test_a_node_is_put_whether_it_is_there_or_not_and_only_beside_one_that_is(
+    store: Store,
+) -> None:
+    tree, path, beside = store.open(), f"{store.root}/a/b", f"{store.root}/beside"
+    tree.put(path, b"1")
+    tree.put(path, b"2")
+    assert tree.get(path) == Node(b"2", 1)
+    for name in (path, f"{store.root}/new"):
+        with pytest.raises(NoNode, match=f"{beside} is not there"):
+            tree.put(name, b"3", beside)
+    assert tree.children(store.root) == ["a"]
+    tree.create(beside, ephemeral=True)
+    tree.put(path, b"4", beside)
+    tree.put(f"{store.root}/c/d", b"5", beside)
+    assert (tree.get(path), tree.get(f"{store.root}/c/d")) == (Node(b"4", 2), Node(b"5", 0))
+
+
+@every_store
+def test_beside_a_node_that_is_gone_nothing_is_withdrawn(store: Store) -> None:
+    tree = store.open()
+    for name in ("mine", "beside"):
+        tree.create(f"{store.root}/{name}", ephemeral=True)
+    tree.withdraw(f"{store.root}/mine", f"{store.root}/other")
+    assert tree.children(store.root) == ["beside", "mine"]
+    tree.withdraw(f"{store.root}/none", f"{store.root}/beside")
+    tree.withdraw(f"{store.root}/mine", f"{store.root}/beside")
+    assert tree.children(store.root) == ["beside"]
+
+
+@every_store
+def test_an_ephemeral_node_has_no_children(store: Store) -> None:
+    tree = store.open()
+    tree.create(store.root, ephemeral=True)
+    with pytest.raises(StoreError, match="below an ephemeral node"):
+        tree.create(f"{store.root}/child")
+
+
+@every_store
+def test_a_session_that_expires_loses_its_nodes_and_comes_back(store: Store) -> None:
+    one, two = store.open(), store.open()
+    told, seen = Hears(), Hears()
+    one.listen(told)
+    path = f"{store.root}/mine"
+    one.create(path, b"first", ephemeral=True)
+    two.watch(path, seen)
+    store.expire(one)
+    states = []
+    while Session.LOST not in states or states[-1] is not Session.CONNECTED:
+        states.append(told.next())
+    seen.until(lambda: two.get(path) is None)
+    one.create(path, b"again", ephemeral=True)
+    assert two.get(path) == Node(b"again", 0, ephemeral=True)
+    one.close()
+    assert two.get(path) is None
+
+
+@every_store
+def test_a_watch_outlives_the_session(store: Store) -> None:
+    one, two = store.open(), store.open()
+    told, seen = Hears(), Hears()
+    one.create(store.root, b"before")
+    one.watch(store.root, seen)
+    one.listen(told)
+    store.expire(one)
+    while told.next() is not Session.LOST:
+        pass
+    two.set(store.root, b"after")
+    seen.until(lambda: one.get(store.root) == Node(b"after", 1))
+
+
+# ---- watches ------------------------------------------------------------------------------------
+
+
+@every_store
+def test_each_kind_of_change_is_told(store: Store) -> None:
+    one, two = store.open(), store.open()
+    seen = Hears()
+    one.watch(store.root, seen)  # of a node that is not there yet
+    two.create(store.root, b"0")
+    seen.until(lambda: one.get(store.root) == Node(b"0", 0))
+    two.set(store.root, b"1")
+    seen.until(lambda: one.get(store.root) == Node(b"1", 1))
+    two.create(f"{store.root}/child")
+    seen.until(lambda: one.children(store.root) == ["child"])
+    two.delete(f"{store.root}/child")
+    seen.until(lambda: one.children(store.root) == [])
+    two.delete(store.root)
+    seen.until(lambda: one.get(store.root) is None)
+    two.create(store.root, b"2")
+    seen.until(lambda: one.get(store.root) == Node(b"2", 0))
+
+
+@every_store
+def test_one_hears_of_ones_own_changes(store: Store) -> None:
+    tree = store.open()
+    seen = Hears()
+    tree.watch(store.root, seen)
+    tree.create(store.root)
+    seen.next()
+
+
+@every_store
+def test_a_watch_that_is_cancelled_is_silent(store: Store) -> None:
+    tree = store.open()
+    cancelled, seen = Hears(), Hears()
+    watch = tree.watch(store.root, cancelled)
+    tree.watch(store.root, seen)
+    watch.cancel()
+    watch.cancel()
+    tree.create(store.root)
+    seen.next()
+    assert cancelled._calls.empty()
+
+
+@every_store
+def test_a_listener_that_is_cancelled_is_silent(store: Store) -> None:
+    tree = store.open()
+    cancelled, told = Hears(), Hears()
+    tree.listen(cancelled).cancel()
+    tree.listen(told)
+    store.expire(tree)
+    told.next()
+    assert cancelled._calls.empty()

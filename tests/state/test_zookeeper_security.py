@@ -1,0 +1,119 @@
+"""A ZooKeeper that lets in only whom it knows: by certificate, and by name and password."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sunshower.clock import SystemClock
+from sunshower.dev.certificates import Certificates, issue
+from sunshower.dev.zookeeper import ZooKeeper
+from sunshower.errors import ConfigError, StoreForbidden, StoreUnreachable
+from sunshower.state.tree import Node
+from sunshower.state.zookeeper_client import Tls
+from sunshower.state.zookeeper_tree import ZooKeeperTree
+from tests.state.test_store_contract import Hears
+
+pytestmark = pytest.mark.servers
+BAD_INPUT_S = 10.0  # within which it is told
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return issue(tmp_path_factory.mktemp("certificates"), "zookeeper", "me")
+
+
+@pytest.fixture(scope="module")
+def guarded(releases: None, certificates: Certificates) -> Iterator[ZooKeeper]:
+    """A server with a port for TLS, where clients need a certificate."""
+    with ZooKeeper(tls=certificates) as server:
+        yield server
+
+
+@pytest.fixture
+def tls(certificates: Certificates) -> Tls:
+    return Tls(certificates.authority, certificates.holder("me"))
+
+
+def test_over_tls_all_is_as_without(guarded: ZooKeeper, tls: Tls) -> None:
+    path = f"/{uuid.uuid4().hex}"
+    tree, plain = ZooKeeperTree(guarded.connect_tls, tls=tls), ZooKeeperTree(guarded.connect)
+    seen = Hears()
+    tree.watch(path, seen)
+    plain.create(path, b"told")
+    seen.until(lambda: tree.get(path) == Node(b"told", 0))
+    tree.close()
+    plain.close()
+
+
+def test_tls_and_a_password_go_together(guarded: ZooKeeper, tls: Tls) -> None:
+    path = f"/{uuid.uuid4().hex}"
+    mine = ZooKeeperTree(guarded.connect_tls, tls=tls, digest=("me", "secret"))
+    other = ZooKeeperTree(guarded.connect_tls, tls=tls)
+    mine.create(path, b"secret")
+    with pytest.raises(StoreForbidden, match=f"{path}: another name and password"):
+        other.get(path)
+    assert mine.get(path) == Node(b"secret", 0)
+    mine.close()
+    other.close()
+
+
+@pytest.mark.parametrize("wrong", ["no certificate", "a stranger's", "its authority is unknown"])
+def test_who_is_not_known_is_told_so_in_time(
+    guarded: ZooKeeper, certificates: Certificates, tmp_path: Path, wrong: str
+) -> None:
+    stranger = issue(tmp_path, "stranger")
+    tls = {
+        "no certificate": Tls(certificates.authority),
+        "a stranger's": Tls(certificates.authority, stranger.holder("stranger")),
+        "its authority is unknown": Tls(stranger.authority, certificates.holder("me")),
+    }[wrong]
+    began_s = SystemClock().now()
+    with pytest.raises(StoreUnreachable, match=rf"{guarded.connect_tls} for 2 s \(.*\)"):
+        ZooKeeperTree(guarded.connect_tls, tls=tls, answer_within_s=2)
+    assert SystemClock().now() - began_s < BAD_INPUT_S
+
+
+def test_plain_words_to_a_port_for_tls_are_told_in_time(guarded: ZooKeeper, tls: Tls) -> None:
+    with pytest.raises(StoreUnreachable, match="does it want no TLS"):
+        ZooKeeperTree(guarded.connect_tls, answer_within_s=1)
+    with pytest.raises(StoreUnreachable, match="is that its address"):
+        ZooKeeperTree(guarded.connect, tls=tls, answer_within_s=1)
+
+
+def test_a_file_that_is_no_certificate_is_told_at_once(tls: Tls, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.pem"
+    empty.touch()
+    for wrong in (
+        Tls(tmp_path / "missing.pem"),
+        Tls(empty),
+        Tls(tls.authority, empty),
+        Tls(tls.authority, tls.authority),
+    ):
+        with pytest.raises(ConfigError, match=r"\.pem is no certificate for TLS"):
+            ZooKeeperTree("127.0.0.1:1", tls=wrong)
+
+
+@pytest.mark.parametrize("hosts", ["", "host:port", "host:1:2", "a:1,,b:1"])
+def test_what_is_no_address_is_told_at_once(hosts: str) -> None:
+    with pytest.raises(ConfigError, match="is no address of a ZooKeeper"):
+        ZooKeeperTree(hosts)
+
+
+def test_a_server_that_hangs_is_told_in_time_and_let_go_of_in_time(guarded: ZooKeeper) -> None:
+    clock = SystemClock()
+    tree = ZooKeeperTree(guarded.connect, session_timeout_s=30, answer_within_s=2)
+    guarded.pause()
+    try:
+        began_s = clock.now()
+        with pytest.raises(StoreUnreachable, match="does not answer"):
+            tree.get("/any")
+        with pytest.raises(StoreUnreachable, match="no ZooKeeper has answered"):
+            ZooKeeperTree(guarded.connect, session_timeout_s=30, answer_within_s=2)
+        tree.close()
+        assert clock.now() - began_s < BAD_INPUT_S
+    finally:
+        guarded.resume()

@@ -1,0 +1,33 @@
+"""The small door: `import sunshower` brings nothing from outside, and the command line no Ray."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.structure.reading import ROOT
+
+PROBE = """
+import sys
+before = set(sys.modules)
+import {module}
+new = {{name.split(".")[0] for name in set(sys.modules) - before}}
+print(*sorted(new - set(sys.stdlib_module_names) - {{"sunshower"}}))
+"""
+HEAVY = {"ray", "numpy", "pyarrow", "msgpack", "pyspark", "pandas"}
+
+
+def brought_along_by(module: str) -> set[str]:
+    """The packages from outside that a fresh interpreter has after `import module`."""
+    command = [sys.executable, "-c", PROBE.format(module=module)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def test_import_sunshower_brings_nothing_from_outside() -> None:
+    assert brought_along_by("sunshower") == set()
+
+
+def test_the_command_line_answers_without_waiting_for_ray() -> None:
+    assert brought_along_by("sunshower.cli") & HEAVY == set()

@@ -1,0 +1,61 @@
+"""What is installed: every dependency is pinned, and each pin is one that the project accepts."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.structure.reading import FILES, ROOT, text
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
+PINS = [
+    line
+    for line in (ROOT / "constraints.txt").read_text().splitlines()
+    if line and not line.startswith("#")
+]
+REQUIREMENTS = [
+    requirement
+    for group in (
+        PROJECT["build-system"]["requires"],
+        PROJECT["project"]["dependencies"],
+        *EXTRAS.values(),
+    )
+    for requirement in map(Requirement, group)
+    if requirement.name != "sunshower"
+]
+
+
+@pytest.mark.parametrize("line", PINS)
+def test_constraint_is_one_name_and_one_version(line: str) -> None:
+    assert re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*", line)
+
+
+def test_no_name_is_pinned_twice() -> None:
+    names = [canonicalize_name(line.partition("==")[0]) for line in PINS]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("requirement", REQUIREMENTS, ids=str)
+def test_dependency_is_pinned_within_its_range(requirement: Requirement) -> None:
+    versions = {canonicalize_name(line.split("==")[0]): line.split("==")[1] for line in PINS}
+    version = versions.get(canonicalize_name(requirement.name))
+    assert version, f"{requirement.name} has no line in constraints.txt"
+    assert requirement.specifier.contains(version), f"constraints.txt has {version}"
+
+
+def test_what_is_to_be_installed_is_an_extra() -> None:
+    texts = {path: text(path) for path in FILES if path.suffix in {".py", ".md"}}
+    named = re.findall(r"make setup EXTRAS=([\w,]+)", "\n".join(texts.values()))
+    assert not {name for names in named for name in names.split(",")} - EXTRAS.keys()
+    on_an_index = re.compile(r"pip install '?sunshower\b")  # it is on none
+    assert not [path for path, words in texts.items() if on_an_index.search(words)]
+
+
+def test_the_extras_are_those_that_the_documentation_promises() -> None:
+    extras = {"kafka", "zookeeper", "redis", "postgres", "spark", "experiments", "servers"}
+    assert set(EXTRAS) == extras | {"dev", "all"}

@@ -1,0 +1,332 @@
+"""MasterCoordinator against a naive one that reads all that has happened, again and again."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sunshower.trident.coordination.coordinator import (
+    Advance,
+    Begin,
+    Commit,
+    MasterCoordinator,
+    Status,
+    Step,
+)
+
+MAX, ATTEMPTS, INTERVAL_S = 3, 2, 0.5
+
+
+def always(txid: int) -> bool:
+    return True
+
+
+def never(txid: int) -> bool:
+    return False
+
+
+def ready(max_batches: int = 1, **settings: Any) -> MasterCoordinator:
+    return MasterCoordinator(1, {}, max_batches=max_batches, **settings)
+
+
+def go_on(machine: MasterCoordinator, now: float = 0.0) -> list[Step]:
+    """All that is to be done now, done."""
+    steps: list[Step] = []
+    while (step := machine.next_step(now, always)) is not None:
+        machine.done(step, now)
+        steps.append(step)
+    return steps
+
+
+@dataclass
+class Naive:
+    """All that has happened, in order; what follows from it is looked up each time."""
+
+    happened: list[Any] = field(default_factory=list)
+
+    @property
+    def current(self) -> int:
+        return 1 + sum(isinstance(one, Advance) for one in self.happened)
+
+    def attempts(self, txid: int) -> list[int]:
+        return [e.attempt for e in self.happened if isinstance(e, Begin) and e.txid == txid]
+
+    def status(self, txid: int) -> Status | None:
+        """Of the attempt begun last; None if it is not active."""
+        found: Status | None = None
+        for one in self.happened:
+            match one:
+                case Begin(begun, _, _) if begun == txid:
+                    found = Status.PROCESSING
+                case ("acked", acked) if acked == txid and found is Status.PROCESSING:
+                    found = Status.PROCESSED
+                case ("acked", acked) if acked == txid and found is Status.COMMITTING:
+                    found = Status.COMMITTED
+                case Commit(committing, _) if committing == txid:
+                    found = Status.COMMITTING
+                case ("failed", failed, _) if failed <= txid:
+                    found = None
+                case Advance(done, _) if done == txid:
+                    found = None
+                case "restart":
+                    found = None
+        return found
+
+    def blamed(self, txid: int) -> int:
+        """Failures that count, since the last restart."""
+        since: list[Any] = []
+        for one in self.happened:
+            since = [] if one == "restart" else [*since, one]
+        return sum(one == ("failed", txid, True) for one in since)
+
+    @property
+    def active(self) -> dict[int, Status]:
+        found = {txid: self.status(txid) for txid in range(self.current, self.current + MAX)}
+        return {txid: status for txid, status in found.items() if status is not None}
+
+
+EVENTS = st.lists(
+    st.one_of(
+        st.just(("step",)),
+        st.tuples(st.just("acked"), st.integers(0, MAX), st.integers(0, 1)),
+        st.tuples(st.just("failed"), st.integers(0, MAX), st.integers(0, 1), st.booleans()),
+        st.tuples(st.just("wait"), st.sampled_from((0.1, 0.5, 5.0))),
+        st.just(("restart",)),
+    ),
+    max_size=40,
+)
+
+
+class Trial:
+    """The machine and the naive one, side by side."""
+
+    def __init__(self, *, can_skip: bool, interval_s: float) -> None:
+        self.how: dict[str, Any] = {
+            "max_batches": MAX,
+            "interval_s": interval_s,
+            "attempts_max": ATTEMPTS,
+            "can_skip": can_skip,
+        }
+        self.interval_s = interval_s
+        self.machine = MasterCoordinator(1, {}, **self.how)
+        self.naive = Naive()
+        self.now = 0.0
+        self.begun_s = -10.0
+
+    def step(self) -> None:
+        machine, naive = self.machine, self.naive
+        before = deepcopy(vars(machine))
+        step = machine.next_step(self.now, always)
+        assert vars(machine) == before, "a step that is only asked for changes nothing"
+        if step is None:
+            return
+        self.check(step)
+        machine.done(step, self.now)
+        naive.happened.append(step)
+        if isinstance(step, Begin):
+            self.begun_s = self.now
+
+    def check(self, step: Step) -> None:
+        naive = self.naive
+        match step:
+            case Begin(txid, attempt, skip):
+                assert naive.status(txid) is None
+                assert set(range(naive.current, txid)) <= set(naive.active), "begun out of order"
+                assert txid < naive.current + MAX
+                assert attempt == max(naive.attempts(txid), default=-1) + 1
+                assert skip is (naive.blamed(txid) >= ATTEMPTS)
+                assert self.now >= self.begun_s + self.interval_s
+            case Commit(txid, attempt):
+                assert txid == naive.current
+                assert attempt == naive.attempts(txid)[-1]
+                assert naive.status(txid) is Status.PROCESSED
+                assert Status.COMMITTING not in naive.active.values()
+            case Advance(txid, attempt):
+                assert txid == naive.current
+                assert attempt == naive.attempts(txid)[-1]
+                assert naive.status(txid) is Status.COMMITTED
+
+    def tell(self, event: tuple[Any, ...]) -> None:
+        """An answer for an attempt: the last one of its txid, or one that is over."""
+        kind, offset, back, *counts = event
+        txid = self.naive.current + offset - 1
+        if txid < 1 or not (attempts := self.naive.attempts(txid)):
+            return
+        attempt = attempts[-1] - back
+        if self.naive.status(txid) is Status.PROCESSED:
+            return  # its tree is complete, and there is none other
+        before = deepcopy(vars(self.machine))
+        if kind == "acked":
+            heard = self.machine.acked(txid, attempt)
+        else:
+            heard = self.machine.failed(txid, attempt, self.now, counts=counts[0])
+        is_active = self.naive.status(txid) is not None and back == 0
+        assert heard is is_active
+        if heard:
+            self.naive.happened.append((kind, txid, *counts))
+        else:
+            assert vars(self.machine) == before, "an old answer touches nothing"
+
+    def restart(self) -> None:
+        kept = (self.machine.current, self.machine.attempts)
+        self.machine = MasterCoordinator(*kept, **self.how)
+        self.naive.happened.append("restart")
+        self.begun_s = -10.0
+
+    def event(self, event: tuple[Any, ...]) -> None:
+        match event:
+            case ("step",):
+                self.step()
+            case ("wait", seconds):
+                self.now += seconds
+            case ("restart",):
+                self.restart()
+            case _:
+                self.tell(event)
+        found = {txid: one.status for txid, one in self.machine.active.items()}
+        assert found == self.naive.active
+        assert len(found) <= MAX
+        assert self.machine.current == self.naive.current
+
+
+@settings(max_examples=60)
+@given(EVENTS, st.booleans(), st.sampled_from((0.0, INTERVAL_S)))
+def test_it_decides_as_the_naive_one_allows(
+    events: list[Any], can_skip: bool, interval_s: float
+) -> None:
+    trial = Trial(can_skip=can_skip, interval_s=interval_s)
+    for event in events:
+        if trial.machine.gave_up:
+            assert trial.machine.next_step(trial.now + 1e6, always) is None
+            return
+        trial.event(event)
+
+
+@settings(max_examples=40)
+@given(EVENTS)
+def test_it_always_goes_on_once_nothing_fails(events: list[Any]) -> None:
+    trial = Trial(can_skip=True, interval_s=0.0)
+    for event in events:
+        trial.event(event)
+        if trial.machine.gave_up:
+            return
+    machine, goal = trial.machine, trial.machine.current + 5
+    for turn in range(20):
+        go_on(machine, trial.now + 20.0 * turn)
+        for txid, active in list(machine.active.items()):
+            machine.acked(txid, active.attempt)
+    assert machine.current >= goal
+
+
+def test_one_batch_at_a_time() -> None:
+    machine = ready()
+    assert go_on(machine) == [Begin(1, 0, False)]
+    machine.acked(1, 0)
+    assert go_on(machine) == [Commit(1, 0)]
+    machine.acked(1, 0)
+    assert go_on(machine) == [Advance(1, 0), Begin(2, 0, False)]
+
+
+def test_batches_are_processed_in_parallel_and_committed_in_order() -> None:
+    machine = ready(3)
+    assert go_on(machine) == [Begin(txid, 0, False) for txid in (1, 2, 3)]
+    machine.acked(3, 0)
+    machine.acked(2, 0)
+    assert go_on(machine) == [], "batch 1 comes first"
+    machine.acked(1, 0)
+    assert go_on(machine) == [Commit(1, 0)], "one commit at a time"
+    machine.acked(1, 0)
+    assert go_on(machine) == [Advance(1, 0), Commit(2, 0), Begin(4, 0, False)]
+
+
+def test_a_failure_begins_the_later_ones_again_too() -> None:
+    machine = ready(3)
+    go_on(machine)
+    machine.acked(3, 0)
+    assert machine.failed(2, 0, 0.0, counts=False)
+    assert go_on(machine) == [Begin(2, 1, False), Begin(3, 1, False)]
+
+
+def test_an_old_attempts_late_answer_touches_nothing() -> None:
+    machine = ready(3)
+    go_on(machine)
+    machine.failed(1, 0, 0.0, counts=False)
+    go_on(machine)
+    before = deepcopy(vars(machine))
+    assert not machine.failed(2, 0, 0.0, counts=True)
+    assert not machine.acked(3, 0)
+    assert not machine.failed(9, 0, 0.0, counts=True)
+    assert vars(machine) == before
+
+
+def test_stored_attempts_are_gone_on_from_exactly() -> None:
+    machine = MasterCoordinator(7, {7: 3, 8: 0, 9: 5}, max_batches=3)
+    assert go_on(machine) == [Begin(7, 4, False), Begin(8, 1, False), Begin(9, 6, False)]
+
+
+def test_nothing_new_begins_while_no_spout_is_ready_but_what_has_begun_goes_on() -> None:
+    machine = ready(2)
+    go_on(machine)
+    machine.failed(1, 0, 0.0, counts=False)
+    step = machine.next_step(0.0, never)
+    assert step == Begin(1, 1, False)
+    machine.done(step, 0.0)
+    assert machine.next_step(0.0, never) == Begin(2, 1, False)
+    assert MasterCoordinator(1, {}).next_step(0.0, never) is None
+
+
+def test_between_two_beginnings_is_the_interval() -> None:
+    machine = ready(3, interval_s=0.5)
+    assert go_on(machine, 10.0) == [Begin(1, 0, False)]
+    assert go_on(machine, 10.4) == []
+    assert go_on(machine, 10.5) == [Begin(2, 0, False)]
+
+
+def test_failures_that_count_wait_longer_each_time() -> None:
+    machine = ready()
+    waits: list[float] = []
+    now = 0.0
+    for attempt in range(4):
+        go_on(machine, now)
+        machine.failed(1, attempt, now, counts=True)
+        begun_s = next(
+            now + step / 100 for step in range(1000) if machine.next_step(now + step / 100, always)
+        )
+        waits.append(round(begun_s - now, 2))
+        now = begun_s
+    assert waits == [0.1, 0.2, 0.4, 0.8]
+
+
+@pytest.mark.parametrize("can_skip", [True, False])
+def test_a_batch_that_keeps_failing_is_skipped_or_ends_it_all(can_skip: bool) -> None:
+    machine = ready(attempts_max=2, can_skip=can_skip)
+    for attempt in range(2):
+        go_on(machine, attempt * 100.0)
+        machine.failed(1, attempt, attempt * 100.0, counts=True)
+    assert machine.gave_up is not can_skip
+    assert go_on(machine, 1000.0) == ([Begin(1, 2, True)] if can_skip else [])
+    for attempt in (2, 3):
+        go_on(machine, attempt * 1000.0)
+        machine.failed(1, attempt, attempt * 1000.0, counts=True)
+    assert machine.gave_up, "to put it aside does not work either"
+
+
+def test_failures_of_the_machinery_are_no_attempts() -> None:
+    machine = ready(attempts_max=2)
+    for attempt in range(20):
+        assert go_on(machine, attempt * 10.0) == [Begin(1, attempt, False)]
+        machine.failed(1, attempt, attempt * 10.0, counts=False)
+    assert not machine.gave_up
+
+
+def test_after_the_last_batch_nothing_begins_and_nothing_counts() -> None:
+    machine = ready(2)
+    go_on(machine)
+    machine.finish()
+    assert go_on(machine) == []
+    assert not machine.failed(2, 0, 0.0, counts=True)

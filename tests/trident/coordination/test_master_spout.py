@@ -1,0 +1,358 @@
+"""A group whose batches fail, are skipped, halt the topology; that drains, rests and moves."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sunshower import Context
+from sunshower.clock import ManualClock
+from sunshower.errors import (
+    FailedBatch,
+    KafkaUnreachable,
+    ReportedFailedBatch,
+    SourceError,
+    SparkMissing,
+    SparkUnavailable,
+    StoreForbidden,
+    StoreUnreachable,
+    TopologyError,
+    TopologyFailed,
+    Unavailable,
+)
+from sunshower.failures import Cause, Failure
+from sunshower.runtime.inline import run_inline
+from sunshower.runtime.plan import Layout
+from sunshower.simulation.cluster import SimCluster
+from sunshower.state.memory_tree import MemoryTree
+from sunshower.state.tree import Tree
+from sunshower.trident.coordination.attempts import Attempt
+from sunshower.trident.coordination.batch_master import is_to_blame
+from sunshower.trident.stages.plan import Skip
+from tests.trident.rigs.group_rig import Hook, Numbers, NumbersCoordinator, Rig
+from tests.trident.rigs.group_steps import Steps, Watched
+
+
+class TapeUnreachable(SourceError, Unavailable):
+    """An error of a user's own."""
+
+
+class Poison(Hook):
+    """One step raises in one batch, `times` times."""
+
+    def __init__(
+        self, step: str, txid: int, times: int = 1_000_000, error: type[Exception] = ValueError
+    ) -> None:
+        self.step, self.txid, self.times, self.error = step, txid, times, error
+
+    def __call__(self, step: str, attempt: Attempt, context: Context | None) -> None:
+        if (step, attempt.txid) == (self.step, self.txid) and self.times > 0:
+            self.times -= 1
+            raise self.error(f"no batch {self.txid}")
+
+
+def run(rig: Rig) -> None:
+    run_inline(rig.topology().graph(), clock=ManualClock(), steps_max=100_000)
+
+
+STEPS = ["before metadata", "after metadata", "in the middle", "before the commit"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_batch_that_fails_now_and_then_is_tried_again(step: str) -> None:
+    hook = Poison(step, 3, times=3)
+    rig = Rig(Numbers(20, 3, hook), hook, max_batches=3)
+    run(rig)
+    rig.check()
+    assert hook.times == 0
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_batch_that_keeps_failing_ends_the_topology_and_says_why(step: str) -> None:
+    hook = Poison(step, 3)
+    rig = Rig(Numbers(20, 3, hook), hook, skip=Skip(attempts=3))
+    with pytest.raises(TopologyFailed) as said:
+        run(rig)
+    text = str(said.value)
+    assert "batch 3 of group 'g' failed 3 times" in text
+    assert "in attempt 2" in text
+    assert "ValueError: no batch 3" in text
+    assert "dead_letters=" in text
+    assert rig.database.counts == Counter(range(6)), "what came before is kept"
+
+
+def test_or_it_is_put_aside_and_the_others_go_on(tmp_path: Path) -> None:
+    hook, letters = Poison("in the middle", 3), tmp_path / "dead.jsonl"
+    rig = Rig(Numbers(20, 3, hook), hook, skip=Skip(2, letters), max_batches=2)
+    run(rig)
+    assert rig.database.counts == Counter([*range(6), *range(9, 20)])
+    dead: list[Any] = [json.loads(line) for line in letters.read_text().splitlines()]
+    assert sorted(one["record"]["number"] for one in dead) == [6, 7, 8]
+    first = dead[0]
+    assert (first["message_id"], first["attempts"], first["spout"]) == (3, 2, "numbers")
+    assert first["component"] == "middle"
+    assert "ValueError: no batch 3" in first["reason"]
+
+
+def test_a_later_run_with_the_same_store_goes_on_where_the_first_ended() -> None:
+    steps = Steps()
+    store = Watched(steps)
+    rig = Rig(Numbers(7, 3, steps), steps, store)
+    run(rig)
+    more = Rig(Numbers(20, 3, steps), steps, store, database=rig.database)
+    run(more)
+    more.check()
+    tree = MemoryTree(store.forest)
+    node = tree.get("/transactional/numbers/coordinator/epoch")
+    assert node is not None
+    assert node.value == b"2"
+
+
+@pytest.mark.parametrize(
+    ("failure", "counts"),
+    [
+        (Failure(Cause.EXCEPTION, exception="ValueError"), True),
+        (Failure(Cause.TIMEOUT), True),
+        (Failure(Cause.QUARANTINED), True),
+        (Failure(Cause.ACTOR_DIED), False),
+        (Failure(Cause.REBALANCED), False),
+        (Failure(Cause.FAILED, reason="a later attempt has begun"), False),
+        (Failure(Cause.FAILED, "counts", 0, reason="a later attempt has begun"), False),
+        (Failure(Cause.FAILED, "kafka", 0, reason="the message is too large"), True),
+        (Failure(Cause.UNAVAILABLE), False),
+    ],
+)
+def test_whom_a_failure_blames(failure: Failure, counts: bool) -> None:
+    assert is_to_blame(failure, {"counts"}) is counts
+
+
+@pytest.mark.parametrize(
+    ("step", "error"),
+    [
+        (STEPS[0], StoreUnreachable),
+        (STEPS[1], KafkaUnreachable),
+        (STEPS[2], SparkUnavailable),
+        (STEPS[3], TapeUnreachable),
+    ],
+)
+def test_what_is_away_is_waited_for_and_no_attempt(step: str, error: type[Exception]) -> None:
+    hook = Poison(step, 3, times=5, error=error)
+    rig = Rig(Numbers(20, 3, hook), hook, skip=Skip(attempts=2))
+    sim = SimCluster(4, check=True).submit(rig.topology().graph(), Layout.ISOLATE)
+    assert sim.wait(120.0), sim._describe()
+    rig.check()
+    assert hook.times == 0
+
+
+@pytest.mark.parametrize("error", [StoreForbidden, SparkMissing])
+def test_what_does_not_come_by_waiting_ends_the_topology(error: type[Exception]) -> None:
+    hook = Poison("in the middle", 3, error=error)
+    with pytest.raises(TopologyFailed, match=f"failed 2 times.*{error.__name__}: no batch 3"):
+        run(Rig(Numbers(20, 3, hook), hook, skip=Skip(attempts=2)))
+
+
+class ShutOut(Poison):
+    """From when it has raised, the store lets nobody write how often batches have failed."""
+
+    def __call__(self, step: str, attempt: Attempt, context: Context | None) -> None:
+        if step == "before skipped" and self.times < 1_000_000:
+            raise StoreForbidden("another password is wanted")
+        super().__call__(step, attempt, context)
+
+
+def test_what_gives_up_ends_also_where_that_cannot_be_kept() -> None:
+    hook = ShutOut("in the middle", 3)
+    with pytest.raises(TopologyFailed, match="ValueError: no batch 3"):
+        run(Rig(Numbers(20, 3, hook), hook, Watched(hook), skip=Skip(attempts=1)))
+
+
+def test_what_is_away_in_a_function_is_told() -> None:
+    hook = Poison("in the middle", 3, times=5, error=TapeUnreachable)
+    sim = SimCluster(3, check=True).submit(Rig(Numbers(20, 3, hook), hook).topology().graph())
+    assert sim.wait(120.0), sim._describe()
+    told = [one.text for task in sim.snapshot().tasks() for one in task.health.last]
+    assert any("TapeUnreachable: no batch 3" in text for text in told)
+    assert len(told) < 5, "now and then"
+
+
+def test_a_group_that_rests_goes_on_and_one_that_moves_too() -> None:
+    steps = Steps()
+    rig = Rig(Numbers(60, 2, steps), steps, Watched(steps), max_batches=3)
+    sim = SimCluster(5, check=True).submit(rig.topology().graph(), Layout.PACK)
+    sim.wait(0.05)
+    sim.deactivate()
+    sim.wait(5.0)
+    assert not sim.finished()
+    sim.rebalance(layout=Layout.ISOLATE, wait_s=1.0)
+    sim.activate()
+    assert sim.wait(120.0), sim._describe()
+    rig.check()
+
+
+def test_a_group_that_drains_commits_what_it_has_begun_and_no_more() -> None:
+    steps = Steps()
+    rig = Rig(Numbers(10_000, 2, steps), steps, Watched(steps), max_batches=3)
+    sim = SimCluster(6, check=True).submit(rig.topology().graph(), Layout.PACK)
+    sim.wait(0.3)
+    sim.drain()
+    assert sim.wait(60.0), sim._describe()
+    counts = rig.database.counts
+    assert counts == Counter(range(len(counts)))
+    assert 0 < len(counts) < 10_000
+    begun = steps.seen["before metadata"]
+    assert len(counts) >= 2 * (begun - 3)
+
+
+def test_an_untracked_topology_is_refused() -> None:
+    with pytest.raises(TopologyError, match="ackers=0"):
+        Rig(Numbers(1, 1)).topology(ackers=0)
+
+
+def test_a_group_without_a_spout_is_refused() -> None:
+    rig = Rig(Numbers(1, 1))
+    rig.stages = lambda: iter(())  # type: ignore[method-assign]
+    with pytest.raises(TopologyError, match="no spout"):
+        rig.topology()
+
+
+def test_a_former_topology_with_the_same_store_stops_and_writes_nothing_more() -> None:
+    steps = Steps()
+    store = Watched(steps)
+    old = Rig(Numbers(60, 3, steps), steps, store, max_batches=2)
+    first = SimCluster(1, check=True).submit(old.topology().graph())
+    while not steps.seen["after the commit"]:
+        first.wait(0.01)
+    new = Rig(Numbers(60, 3, steps), steps, store, max_batches=2, database=old.database)
+    second = SimCluster(2, check=True).submit(new.topology().graph())
+    assert second.wait(60.0)
+    new.check()
+    written = {path: kept.value for path, kept in store.forest.nodes.items() if "/meta" not in path}
+    with pytest.raises(TopologyFailed, match=r"of a later coordinator.*twice with one store"):
+        first.wait(900.0)  # it is in doubt for ten minutes
+    assert new.database.counts == Counter(range(60))
+    assert all(store.forest.nodes[path].value == value for path, value in written.items())
+
+
+def test_how_batches_stand_is_told() -> None:
+    rig = Rig(Numbers(20, 3), max_batches=2)
+    done = run_inline(rig.topology().graph(), clock=ManualClock(), steps_max=100_000)
+    told = {task.component: task.figures for task in done.snapshot.tasks()}
+    master = told["$mastercoord-g"]
+    assert (master["txid"], master["batches committed"], master["batches active"]) == (8, 7, 0)
+    assert {"process seconds", "commit seconds", "mean seconds", "batches skipped"} <= set(master)
+    rows = [t.figures["rows emitted"] for t in done.snapshot.tasks() if t.component == "numbers"]
+    assert sum(rows) == 20
+
+
+class Doomed(Poison):
+    """The first attempt that is put aside kills the master, after its letters have left."""
+
+    kill: Callable[[], None] | None = None
+
+    def __call__(self, step: str, attempt: Attempt, context: Context | None) -> None:
+        super().__call__(step, attempt, context)
+        if (step, attempt.txid) == ("before the commit", 3) and self.kill is not None:
+            self.kill()
+            self.kill, self.times = None, 0
+
+
+def test_a_batch_that_was_put_aside_stays_so_whoever_coordinates(tmp_path: Path) -> None:
+    hook, letters = Doomed("in the middle", 3), tmp_path / "dead.jsonl"
+    rig = Rig(Numbers(20, 3, hook), hook, skip=Skip(2, letters))
+    sim = SimCluster(3, check=True).submit(rig.topology(workers=9).graph(), Layout.ISOLATE)
+    worker = sim.plan.tasks_of("$mastercoord-g")[0].worker
+    hook.kill = lambda: sim.kill_worker(worker)
+    assert sim.wait(120.0), sim._describe()
+    assert hook.kill is None
+    dead = [json.loads(line) for line in letters.read_text().splitlines()]
+    assert {one["record"]["number"] for one in dead} == {6, 7, 8}
+    assert rig.database.counts == Counter([*range(6), *range(9, 20)])
+
+
+class Quiet(Numbers):
+    """There is nothing between the first ten numbers and the others, for long."""
+
+    def coordinator(self, tree: Tree, path: str, context: Context) -> NumbersCoordinator:
+        return QuietCoordinator(self, context)
+
+
+class Since(Steps):
+    """When it was told of something first."""
+
+    begun_s: float | None = None
+
+    def __call__(self, step: str, attempt: Attempt, context: Context | None) -> None:
+        super().__call__(step, attempt, context)
+        if context is not None and self.begun_s is None:
+            self.begun_s = context.clock.now()
+
+
+class QuietCoordinator(NumbersCoordinator):
+    def initialize(self, txid: int, previous: Any, current: Any) -> Any:
+        made = super().initialize(txid, previous, current)
+        if made["start"] >= 10 and self.context.clock.now() < self.spout.hook.begun_s + 20.0:
+            return {"start": made["start"], "end": made["start"]}
+        return made
+
+
+@pytest.mark.parametrize("max_batches", [1, 3])
+def test_a_source_that_has_nothing_is_asked_now_and_then(max_batches: int) -> None:
+    steps = Since()
+    rig = Rig(Quiet(40, 1, steps), steps, Watched(steps), max_batches)
+    sim = SimCluster(1, check=True).submit(rig.topology().graph())
+    sim.wait(19.0)
+    assert 10 + 3 * 19 < steps.seen["before metadata"] < 150, "up to five in a second"
+    assert sim.wait(30.0), sim._describe()
+    rig.check()
+
+
+class GivesUp(Hook):
+    """One batch is given up once, and that is to be told or not."""
+
+    def __init__(self, error: type[FailedBatch]) -> None:
+        self.errors = [error("the rates are missing")]
+
+    def __call__(self, step: str, attempt: Attempt, context: Context | None) -> None:
+        if (step, attempt.txid) == ("in the middle", 3) and self.errors:
+            raise self.errors.pop()
+
+
+@pytest.mark.parametrize("error", [FailedBatch, ReportedFailedBatch])
+def test_a_batch_that_is_given_up_is_reported_if_that_is_wanted(error: type[FailedBatch]) -> None:
+    hook = GivesUp(error)
+    rig = Rig(Numbers(20, 3, hook), hook)
+    sim = SimCluster(3, check=True).submit(rig.topology().graph())
+    assert sim.wait(120.0), sim._describe()
+    rig.check()
+    errors = [one.text for task in sim.snapshot().tasks() for one in task.health.last]
+    if error is ReportedFailedBatch:
+        assert len(errors) == 1
+        assert "batch 3, attempt 0: exception in middle" in errors[0]
+        assert "the rates are missing" in errors[0]
+    else:
+        assert errors == []
+
+
+class NotYet(Watched):
+    """A store that cannot be opened at first."""
+
+    times = 30
+
+    def __call__(self) -> Tree:
+        self.times -= 1
+        if self.times >= 0:
+            raise StoreUnreachable("it is away")
+        return super().__call__()
+
+
+def test_a_store_that_is_away_when_tasks_open_is_waited_for() -> None:
+    steps = Steps()
+    rig = Rig(Numbers(20, 3, steps), steps, NotYet(steps))
+    sim = SimCluster(4, check=True).submit(rig.topology().graph())
+    assert sim.wait(120.0), sim._describe()
+    rig.check()

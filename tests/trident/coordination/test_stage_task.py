@@ -1,0 +1,274 @@
+"""One task of a stage by itself: counting, phases, and attempts that are over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from sunshower import Context
+from sunshower.errors import BatchError
+from sunshower.trident.coordination.attempts import COMMIT, Attempt, Count, Part, Word
+from sunshower.trident.coordination.phases import phases
+from sunshower.trident.stages.plan import Feed, Input, Node, Output, Stage
+from sunshower.trident.stages.port import Emit
+from sunshower.trident.tasks.batch_bolt import BatchBolt
+from sunshower.trident.tasks.counting import Counting
+from tests.trident.rigs.group_rig import ROW, Mod, Row
+
+FEEDERS, TASK, READERS = (1, 2), 5, (7, 8)
+COORD = "$coord-g"
+
+
+class Told:
+    """A tuple, and what became of it."""
+
+    def __init__(self, component: str, task: int, stream: str, record: Any) -> None:
+        self.component, self.task, self.stream, self.record = component, task, stream, record
+        self.state = "open"
+        self.reason = ""
+
+
+class Hands:
+    """A collector that notes what it is asked for."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, str, Any]] = []
+
+    def emit_direct(self, task: int, record: Any, anchors: Any = (), *, stream: str = "") -> None:
+        assert anchors.state == "open"
+        self.sent.append((task, stream, record))
+
+    def ack(self, tuple: Any) -> None:
+        assert tuple.state == "open"
+        tuple.state = "acked"
+
+    def fail(self, tuple: Any, reason: str = "") -> None:
+        assert tuple.state == "open"
+        tuple.state, tuple.reason = "failed", reason
+
+
+class Doing:
+    """An operator that hands on what it gathers when it finishes."""
+
+    def __init__(self, *, commits: bool = False) -> None:
+        self.commits = commits
+        self.done: list[tuple[Attempt, int]] = []
+
+    def prepare(self, context: Context) -> None: ...
+
+    def start(self, attempt: Attempt) -> list[Any]:
+        return []
+
+    def process(self, batch: Any, source: int, rows: Sequence[Any], emit: Emit) -> None:
+        if any(row.number < 0 for row in rows):
+            raise ValueError("no negatives")
+        batch.extend(rows)
+
+    def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
+        self.done.append((attempt, len(batch)))
+        emit(batch)
+
+    def cleanup(self) -> None: ...
+
+
+class Task:
+    """A stage between two others, in one task."""
+
+    def __init__(self, *, commits: bool = False, max_batches: int = 3) -> None:
+        self.operator = Doing(commits=commits)
+        stage = Stage(
+            "mine",
+            1,
+            (Node(self.operator),),
+            inputs=(Input("before", "rows", ROW, (Feed(0, 0),)),),
+            outputs=(Output(0, "made", "after", ROW, Mod()),),
+        )
+        before = Stage("before", 2, outputs=(Output(None, "rows", "mine", ROW, Mod()),))
+        after = Stage("after", 2, inputs=(Input("mine", "made", ROW, ()),))
+        found = phases([before, stage, after])
+        self.bolt = BatchBolt("g", stage, found["mine"], max_batches)
+        tasks = {"before": FEEDERS, "mine": (TASK,), "after": READERS}
+        self.bolt.prepare(Context("t", "mine", TASK, 0, 1, tasks))
+        self.hands = Hands()
+
+    def hear(self, component: str, task: int, stream: str, record: Any) -> Told:
+        tuple = Told(component, task, stream, record)
+        try:
+            self.bolt.execute(tuple, self.hands)
+        except Exception as error:
+            tuple.state, tuple.reason = "raised", str(error)
+        return tuple
+
+    def part(self, task: int, rows: Sequence[Any], txid: int = 1, attempt: int = 0) -> Told:
+        return self.hear("before", task, "rows", Part(txid, attempt, 1, list(rows)))
+
+    def count(self, task: int, parts: int, txid: int = 1, attempt: int = 0, epoch: int = 1) -> Told:
+        return self.hear("before", task, COORD, Count(txid, attempt, epoch, parts))
+
+    def commit(self, txid: int = 1, attempt: int = 0, epoch: int = 1) -> Told:
+        return self.hear("$mastercoord-g", 0, COMMIT, Word(txid, attempt, epoch, False))
+
+    @property
+    def counts(self) -> list[int]:
+        """The parts told to the readers."""
+        return [record.parts for _, stream, record in self.hands.sent if stream == COORD]
+
+
+def test_a_batch_ends_when_all_have_counted_and_all_parts_are_there() -> None:
+    task = Task()
+    first = task.part(1, [Row(0, 1), Row(1, 2)])
+    assert first.state == "acked"
+    counts = [task.count(1, 1), task.count(2, 1)]
+    assert [one.state for one in counts] == ["open", "open"], "a part is missing"
+    assert task.operator.done == []
+    task.part(2, [Row(0, 3)])
+    assert task.operator.done == [(Attempt(1, 0, 1), 3)]
+    assert [one.state for one in counts] == ["acked", "acked"]
+    assert task.counts == [1, 1]
+
+
+def test_an_empty_batch_is_counted_too() -> None:
+    task = Task()
+    task.count(1, 0)
+    task.count(2, 0)
+    assert task.operator.done == [(Attempt(1, 0, 1), 0)]
+    assert task.counts == [0, 0]
+
+
+def test_rows_that_have_travelled_are_made_records_again() -> None:
+    task = Task()
+    task.part(1, [[0, 1], [1, 2]])
+    task.count(1, 1)
+    task.count(2, 0)
+    rows = [row for _, stream, part in task.hands.sent if stream == "made" for row in part.rows]
+    assert rows == [Row(0, 1), Row(1, 2)]
+
+
+def test_what_commits_waits_for_the_master() -> None:
+    task = Task(commits=True)
+    counts = [task.count(1, 0), task.count(2, 0)]
+    assert [one.state for one in counts] == ["acked", "acked"], "the process phase is over here"
+    assert task.operator.done == []
+    assert task.counts == []
+    assert task.commit().state == "acked"
+    assert task.operator.done == [(Attempt(1, 0, 1), 0)]
+    assert task.counts == [0, 0]
+
+
+def test_a_commit_of_what_this_task_has_not_fully_seen_fails_at_once() -> None:
+    fresh = Task(commits=True)
+    assert fresh.commit().state == "failed"
+    torn = Task(commits=True)
+    torn.part(1, [Row(0, 1)])
+    torn.count(2, 0)
+    said = torn.commit()
+    assert said.state == "failed"
+    assert "not seen all of the batch" in said.reason
+    assert torn.operator.done == fresh.operator.done == []
+    assert torn.count(1, 1).state == "failed", "and there is no way back"
+
+
+def test_a_commit_of_another_attempt_fails() -> None:
+    task = Task(commits=True)
+    task.count(1, 0, attempt=1)
+    task.count(2, 0, attempt=1)
+    assert task.commit(attempt=0).state == "failed"
+    assert task.commit(attempt=1).state == "acked"
+
+
+def test_a_higher_attempt_ends_the_lower_one_at_once_and_what_comes_late_fails() -> None:
+    task = Task()
+    held = task.count(1, 1)
+    task.count(1, 0, attempt=1)
+    assert held.state == "failed"
+    assert task.part(2, [Row(0, 1)]).state == "failed"
+    task.count(2, 0, attempt=1)
+    assert task.operator.done == [(Attempt(1, 1, 1), 0)]
+
+
+def test_a_new_life_of_the_master_ends_all_of_the_former_one() -> None:
+    task = Task()
+    held = task.count(1, 1, txid=2)
+    task.count(1, 0, txid=1, epoch=2)
+    assert held.state == "failed"
+    assert task.count(2, 1, txid=2, attempt=9).state == "failed"
+
+
+def test_what_raises_ends_the_attempt_and_the_rest_of_it_fails_at_once() -> None:
+    task = Task()
+    task.part(2, [Row(0, 4)])
+    said = task.part(1, [Row(0, -1)])
+    assert (said.state, said.reason) == ("raised", "no negatives")
+    assert task.part(1, [Row(0, 1)]).state == "failed"
+    assert task.count(1, 2).state == "failed"
+    assert task.hands.sent == []
+
+
+def test_books_of_batches_that_must_be_committed_are_closed() -> None:
+    task = Task(max_batches=2)
+    for txid in range(1, 50):
+        for sender in FEEDERS:
+            task.count(sender, 0, txid)
+    assert len(task.bolt._batches) <= 3
+    assert task.count(1, 0, txid=40).state == "failed"
+
+
+def test_large_shares_are_cut_into_parts() -> None:
+    task = Task()
+    task.part(1, [Row(0, n) for n in range(9000)])
+    task.count(1, 1)
+    task.count(2, 0)
+    sizes = [len(part.rows) for _, stream, part in task.hands.sent if stream == "made"]
+    assert sizes == [4096, 4096, 808]
+    assert task.counts == [3, 0]
+
+
+def test_parts_that_are_one_too_many_and_second_counts_are_refused() -> None:
+    books = Counting({1: False})
+    books.part(1)
+    with pytest.raises(BatchError, match="has sent 0 parts of one attempt, and 1 have come"):
+        books.count(1, 0)
+    with pytest.raises(BatchError, match="twice"):
+        books.count(1, 1)
+
+
+def mixed_task() -> Task:
+    """It is fed by a stage that sends some rows early and some late."""
+    task = Task()
+    feeds = (Node(Doing()), Node(Doing(commits=True)))
+    outputs = tuple(Output(i, f"rows{i}", "mine", ROW, Mod()) for i in range(2))
+    before = Stage("before", 2, feeds, outputs=outputs)
+    inputs = tuple(Input("before", f"rows{i}", ROW, (Feed(0, 0),)) for i in range(2))
+    mine = Stage("mine", 1, (Node(task.operator),), inputs=inputs)
+    task.bolt = BatchBolt("g", mine, phases([before, mine])["mine"], 3)
+    task.bolt.prepare(Context("t", "mine", TASK, 0, 1, {"before": FEEDERS, "mine": (TASK,)}))
+    return task
+
+
+def hear_part(task: Task, sender: int, stream: str) -> Told:
+    return task.hear("before", sender, stream, Part(1, 0, 1, [Row(0, 1)]))
+
+
+def hear_count(task: Task, sender: int, parts: int, *, late: bool) -> Told:
+    return task.hear("before", sender, COORD, Count(1, 0, 1, parts, late))
+
+
+def test_what_comes_early_and_late_from_the_same_tasks_is_counted_in_both_phases() -> None:
+    task = mixed_task()
+    hear_part(task, 1, "rows0")
+    counts = [hear_count(task, 1, 1, late=False), hear_count(task, 2, 1, late=False)]
+    assert [one.state for one in counts] == ["open", "open"], "a part is missing"
+    hear_part(task, 2, "rows0")
+    assert [one.state for one in counts] == ["acked", "acked"]
+    assert task.operator.done == []
+    hear_count(task, 1, 2, late=True)
+    hear_count(task, 2, 1, late=True)
+    hear_part(task, 1, "rows1")
+    assert task.operator.done == [(Attempt(1, 0, 1), 3)]
+
+
+def test_early_rows_that_have_died_with_a_task_are_missed_when_the_commit_begins() -> None:
+    """They were acked, so nobody would tell before the timeout."""
+    assert hear_count(mixed_task(), 1, 1, late=True).state == "failed"

@@ -1,0 +1,392 @@
+"""What each operation makes of the rows of a batch, against plain Python."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from hypothesis import given as hypothesis_given
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from sunshower import Derived, batch
+from sunshower.trident.coordination.attempts import Attempt
+from sunshower.trident.declaration.aggregators import (
+    Aggregator,
+    CombinerAggregator,
+    ReducerAggregator,
+    average,
+    collect,
+    count,
+    max_,
+    min_,
+    sum_,
+)
+from sunshower.trident.stages.steps import Step
+from tests.trident.rigs.one_process import Runner, given, plans, seen
+
+
+class Line(NamedTuple):
+    text: str
+
+
+class Word(NamedTuple):
+    word: str
+
+
+@dataclass(frozen=True)
+class Sale:
+    shop: str
+    item: str
+    price: int
+
+
+class Total(NamedTuple):
+    shop: str
+    sum: int
+
+
+def split(line: Line) -> Iterator[Word]:
+    for word in line.text.split():
+        yield Word(word)
+
+
+def length(word: Word) -> tuple[str, int]:
+    return word.word, len(word.word)
+
+
+def is_long(word: Word) -> bool:
+    return len(word.word) > 3
+
+
+SALES = [Sale(f"s{i % 3}", f"i{i % 5}", i * 7 % 11) for i in range(40)]
+sales = st.lists(
+    st.builds(Sale, st.sampled_from("abc"), st.sampled_from("xyz"), st.integers(-9, 9)), max_size=30
+)
+
+
+def test_each_map_filter_and_project_are_what_they_are_in_python() -> None:
+    topology, lines = given(Line)
+    words = lines.each(split)
+    long = seen(words.filter(is_long))
+    lengths = seen(words.map(length, fields=("word", "length")).project("length"))
+    runner = Runner(topology)
+    runner.batch([Line("a quick brown fox"), Line(""), Line("jumps")])
+    assert long == [Word("quick"), Word("brown"), Word("jumps")]
+    assert lengths == [(1,), (5,), (5,), (3,), (5,)]
+    assert [stage.id for stage in runner.group.stages] == ["given"]
+
+
+def test_a_step_may_have_a_life_of_its_own() -> None:
+    class Tagging:
+        def prepare(self, context: Any) -> None:
+            self.task = context.index
+
+        def __call__(self, word: Word) -> Iterator[tuple[str, int]]:
+            yield word.word, self.task
+
+    topology, words = given(Word, parallelism=2)
+    tagged = seen(words.each(Tagging(), fields=("word", "task")))
+    Runner(topology).batch([Word("a"), Word("b")])
+    assert sorted(tagged) == [("a", 0), ("b", 1)]
+
+
+@pytest.mark.parametrize("derived", [True, False])
+def test_a_batch_function_sees_columns(derived: bool) -> None:
+    @batch
+    def double(table: pa.Table) -> Any:
+        rows = pa.table({"twice": [value * 2 for value in table["price"].to_pylist()]})
+        return Derived(rows, list(range(len(rows)))) if derived else rows
+
+    topology, stream = given(Sale)
+    twice = seen(stream.each(double, fields=("twice",)))
+    Runner(topology).batch(SALES)
+    assert twice == [(sale.price * 2,) for sale in SALES]
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+@settings(max_examples=15, deadline=None)
+@hypothesis_given(rows=sales)
+def test_groups_come_to_what_a_dictionary_makes_of_them(rows: list[Sale], parallelism: int) -> None:
+    topology, stream = given(Sale, parallelism=2)
+    by = stream.group_by("shop", "item")
+    made = seen(
+        by.aggregate(
+            *(count(), sum_("price"), min_("price"), max_("price"), average("price")),
+            collect("price"),
+            parallelism=parallelism,
+        )
+    )
+    Runner(topology).batch(rows)
+    groups: dict[Any, list[int]] = {}
+    for sale in rows:
+        groups.setdefault((sale.shop, sale.item), []).append(sale.price)
+    assert sorted((*row[:-1], sorted(row[-1])) for row in made) == sorted(
+        (*key, len(of), sum(of), min(of), max(of), sum(of) / len(of), sorted(of))
+        for key, of in groups.items()
+    )
+
+
+class Longest(ReducerAggregator[Sale, str]):
+    name = "longest"
+
+    def init(self) -> str:
+        return ""
+
+    def reduce(self, value: str, record: Sale) -> str:
+        return max(value, record.item)
+
+
+class Prices(Aggregator[Sale, list[int]]):
+    fields = ("least", "greatest")
+
+    def init(self, attempt: Attempt) -> list[int]:
+        return []
+
+    def aggregate(self, state: list[int], record: Sale) -> None:
+        state.append(record.price)
+
+    def complete(self, state: list[int]) -> Iterator[tuple[int, int]]:
+        if state:
+            yield min(state), max(state)
+
+
+class Products(CombinerAggregator[Sale, int]):
+    def init(self, record: Sale) -> int:
+        return record.price
+
+    def combine(self, first: int, second: int) -> int:
+        return first * second
+
+    def zero(self) -> int:
+        return 1
+
+
+def test_the_three_kinds_of_aggregators_go_together() -> None:
+    topology, stream = given(Sale, parallelism=2)
+    made = seen(stream.group_by("shop").aggregate(Longest(), Prices(), Products(), parallelism=2))
+    Runner(topology).batch([Sale("a", "x", 2), Sale("b", "y", 5), Sale("a", "z", 3)])
+    assert sorted(made) == [("a", "z", 2, 3, 6), ("b", "y", 5, 5, 5)]
+
+
+def test_a_chain_makes_each_row_of_one_with_each_of_another() -> None:
+    class Twice(Prices):
+        fields = ("price",)
+
+        def complete(self, state: list[int]) -> Iterator[tuple[int, ...]]:
+            yield from ((price,) for price in state)
+
+    topology, stream = given(Sale)
+    made = seen(stream.aggregate(Twice(), count()))
+    Runner(topology).batch([Sale("a", "x", 2), Sale("b", "y", 5)])
+    assert sorted(made) == [(2, 2), (5, 2)]
+
+
+def test_a_batch_without_rows_has_a_count_of_zero_once() -> None:
+    topology, stream = given(Sale, parallelism=3)
+    whole = seen(stream.aggregate(count(), min_("price"), average("price"), parallelism=2))
+    reduced = seen(stream.aggregate(Longest()))
+    parts = seen(stream.partition_aggregate(count()))
+    grouped = seen(stream.group_by("shop").aggregate(count()))
+    runner = Runner(topology)
+    runner.batch([])
+    runner.batch([])
+    assert whole == [(0, None, None)] * 2
+    assert reduced == [("",)] * 2
+    assert parts == [(0,)] * 6
+    assert grouped == []
+
+
+def test_partitions_are_aggregated_where_they_are() -> None:
+    topology, stream = given(Sale)
+    shared = stream.shuffle(parallelism=4)
+    counts = seen(shared.partition_aggregate(count()))
+    grouped = seen(shared.group_by("shop").partition_aggregate(count()))
+    runner = Runner(topology)
+    runner.batch(SALES)
+    assert counts == [(10,)] * 4
+    assert sum(times for _, times in grouped) == 40
+    assert len(runner.group.stages) == 2
+
+
+def test_results_may_be_records_of_a_type() -> None:
+    topology, stream = given(Sale)
+    totals = stream.group_by("shop").aggregate(sum_("price"), fields=Total)
+    made = seen(totals.filter(lambda total: total.sum > 0))
+    Runner(topology).batch([Sale("a", "x", 2), Sale("b", "y", 0)])
+    assert made == [Total("a", 2)]
+    assert type(made[0]) is Total
+
+
+@settings(max_examples=15, deadline=None)
+@hypothesis_given(rows=sales)
+def test_the_best_rows_of_a_batch(rows: list[Sale]) -> None:
+    topology, stream = given(Sale, parallelism=2)
+    top = seen(stream.top(3, "price"))
+    least, greatest = seen(stream.min_by("price")), seen(stream.max_by("price"))
+    Runner(topology).batch(rows)
+    prices = sorted(sale.price for sale in rows)
+    assert [sale.price for sale in top] == prices[::-1][:3]
+    assert [sale.price for sale in least] == prices[:1]
+    assert [sale.price for sale in greatest] == prices[-1:]
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+@settings(max_examples=15, deadline=None)
+@hypothesis_given(left=sales, right=sales)
+def test_a_join_pairs_rows_of_one_batch(how: Any, left: list[Sale], right: list[Sale]) -> None:
+    topology, ours = given(Sale, "ours", group="g", parallelism=2)
+    _, theirs = given(Sale, "theirs", topology, group="g")
+    names = ("shop", "item", "price", "theirs")
+    joined = ours.join(theirs, ["shop", "item"], how=how, parallelism=2, fields=names)
+    made = seen(joined)
+    runner = Runner(topology)
+    runner.batch(ours=left, theirs=right)
+    expected = Counter(
+        (one.shop, one.item, one.price, other.price)
+        for one in left
+        for other in right
+        if (one.shop, one.item) == (other.shop, other.item)
+    )
+    if how == "left":
+        keys = {(other.shop, other.item) for other in right}
+        alone = (one for one in left if (one.shop, one.item) not in keys)
+        expected += Counter((one.shop, one.item, one.price, None) for one in alone)
+    assert Counter(made) == expected
+    made.clear()
+    runner.batch(ours=left, theirs=[])
+    assert len(made) == (len(left) if how == "left" else 0)
+
+
+def test_keys_of_a_join_may_have_two_names() -> None:
+    topology, words = given(("word", "n"), "words", group="g")
+    _, texts = given(("text", "m"), "texts", topology, group="g")
+    joined = words.join(texts, "word", "text")
+    made = seen(joined)
+    Runner(topology).batch(words=[("a", 1), ("b", 2)], texts=[("b", 3), ("b", 4)])
+    assert joined.schema.fields == ("word", "n", "m")
+    assert sorted(made) == [("b", 2, 3), ("b", 2, 4)]
+
+
+def test_merged_streams_are_read_where_their_rows_are() -> None:
+    topology, ours = given(Word, "ours", group="g")
+    _, theirs = given(Word, "theirs", topology, group="g", parallelism=2)
+    merged = ours.merge(theirs, ours)
+    counts = seen(merged.filter(is_long).group_by("word").aggregate(count()))
+    runner = Runner(topology)
+    runner.batch(ours=[Word("wind"), Word("ox")], theirs=[Word("wind"), Word("rain")])
+    assert sorted(counts) == [("rain", 1), ("wind", 3)]
+    assert [stage.id for stage in runner.group.stages] == ["ours", "theirs", "ours-2"]
+
+
+def test_merged_streams_meet_where_all_rows_of_a_task_count() -> None:
+    topology, ours = given(Word, "ours", group="g")
+    _, theirs = given(Word, "theirs", topology, group="g", parallelism=2)
+    counts = seen(ours.merge(theirs).partition_aggregate(count()))
+    Runner(topology).batch(ours=[Word("wind")] * 3, theirs=[Word("rain")] * 3)
+    assert counts == [(3,), (3,)]
+
+
+def test_a_diamond_within_a_stage_needs_no_journey() -> None:
+    topology, words = given(Word)
+    short = words.filter(lambda word: not is_long(word))
+    both = seen(words.filter(is_long).merge(short).map(length, fields=("word", "length")))
+    runner = Runner(topology)
+    runner.batch([Word("wind"), Word("ox")])
+    assert sorted(both) == [("ox", 2), ("wind", 4)]
+    assert len(runner.group.stages) == 1
+
+
+def test_a_repartitioning_of_a_repartitioning_is_a_stage_between() -> None:
+    topology, words = given(Word)
+    twice = seen(words.broadcast(parallelism=2).shuffle(parallelism=3))
+    runner = Runner(topology)
+    runner.batch([Word("wind"), Word("ox")])
+    assert Counter(twice) == {Word("wind"): 2, Word("ox"): 2}
+    assert [stage.parallelism for stage in runner.group.stages] == [1, 2, 3]
+
+
+def test_an_assembly_is_a_piece_of_a_program() -> None:
+    def long_words(stream: Any) -> Any:
+        return stream.each(split).filter(is_long)
+
+    topology, lines = given(Line)
+    made = seen(lines.apply(long_words))
+    Runner(topology).batch([Line("a long line")])
+    assert made == [Word("long"), Word("line")]
+
+
+class Together(Step):
+    """All rows of a batch, by input."""
+
+    def start(self, attempt: Attempt) -> Any:
+        return [], []
+
+    def process(self, batch: Any, source: int, rows: Sequence[Any], emit: Any) -> None:
+        batch[source].extend(rows)
+
+    def finish(self, batch: Any, attempt: Attempt, emit: Any) -> None:
+        emit([(attempt.txid, len(batch[0]), len(batch[1]))])
+
+
+def test_an_operator_of_ones_own_may_have_several_inputs() -> None:
+    topology, ours = given(Word, "ours", group="g", parallelism=2)
+    _, theirs = given(Line, "theirs", topology, group="g")
+    made = seen(ours.operate(Together(), theirs, fields=("txid", "words", "lines")))
+    alone = seen(ours.operate(Together(), fields=("txid", "words", "lines")))
+    ours.operate(Together(), fields=())
+    Runner(topology).batch(ours=[Word("a"), Word("b"), Word("c")], theirs=[Line("d")])
+    assert made == [(1, 3, 1)]
+    assert alone == [(1, 2, 0), (1, 1, 0)]
+
+
+def test_stages_have_names_that_one_can_read() -> None:
+    topology, words = given(Word, "clicks")
+    words.shuffle().each(split_again).group_by("word").aggregate(count()).named("totals")
+    words.shuffle().filter(is_long)
+    words.shuffle()  # nobody reads it: it does not exist
+    (group,) = plans(topology)
+    assert {stage.id for stage in group.stages} == {"clicks", "clicks-2", "totals", "clicks-4"}
+    streams = {output.stream for stage in group.stages for output in stage.outputs}
+    assert streams == {"to-clicks-2", "to-totals", "to-clicks-4"}
+
+
+def split_again(word: Word) -> Iterator[Word]:
+    yield from map(Word, word.word)
+
+
+class TwoTasks:
+    def prepare(self, targets: Sequence[int]) -> None:
+        self.targets = targets
+
+    def choose(self, record: Word) -> Sequence[int]:
+        return self.targets if record.word == "all" else self.targets[:1]
+
+
+def test_rows_go_where_the_repartitioning_says() -> None:
+    topology, words = given(Word)
+    ways = {
+        "shuffle": words.shuffle(parallelism=4),
+        "broadcast": words.broadcast(parallelism=4),
+        "global": words.global_(),
+        "batch global": words.batch_global(parallelism=4),
+        "custom": words.partition(TwoTasks(), parallelism=4),
+        "fields": words.partition_by("word", parallelism=4),
+    }
+    counts = {name: seen(way.partition_aggregate(count())) for name, way in ways.items()}
+    runner = Runner(topology)
+    runner.batch([Word("all"), *[Word("one")] * 9])
+    found = {name: [row[0] for row in rows] for name, rows in counts.items()}
+    fields = found.pop("fields")
+    assert sorted(fields) in ([0, 0, 0, 10], [0, 0, 1, 9])
+    assert max(found.pop("shuffle")) == 3
+    assert found == {
+        "broadcast": [10] * 4,
+        "global": [10],
+        "batch global": [0, 10, 0, 0],
+        "custom": [10, 1, 1, 1],
+    }

@@ -1,0 +1,243 @@
+"""Stages that wait for somebody else's work: others go on, trees do not time out, nobody blocks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from sunshower import Context, Topology
+from sunshower.clock import ManualClock
+from sunshower.errors import ClusterError, SparkUnavailable
+from sunshower.runtime.plan import Layout
+from sunshower.simulation.cluster import SimCluster
+from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, batches, count
+from sunshower.trident.coordination.attempts import Attempt
+from sunshower.trident.coordination.phases import phases
+from sunshower.trident.stages.plan import Feed, Input, Node, Output, Stage
+from sunshower.trident.stages.port import Emit, Waiting
+from sunshower.trident.tasks.waiting_bolt import WaitingBatchBolt
+from tests.trident.coordination.test_stage_task import FEEDERS, READERS, TASK, Hands, Task, Told
+from tests.trident.rigs.group_rig import ROW, Mod, Row, Shared
+
+
+@dataclass
+class Work:
+    """What is done elsewhere for an attempt."""
+
+    attempt: Attempt
+    rows: list[Any] = field(default_factory=list)
+    done_at_s: float | None = None
+    given_up: bool = False
+
+
+class Office(Shared):
+    """Where the work is done; one for all tasks, in all their lives."""
+
+    def __init__(self) -> None:
+        self.under_way: list[Work] = []
+        self.most = 0
+
+    def begin(self, work: Work) -> None:
+        self.under_way.append(work)
+        self.most = max(self.most, len(self.under_way))
+
+    def end(self, work: Work) -> None:
+        with suppress(ValueError):
+            self.under_way.remove(work)
+
+
+class Slow:
+    """Its work takes `seconds`; then it hands its rows on."""
+
+    def __init__(self, office: Office, seconds: float, *, commits: bool = False) -> None:
+        self.office, self.seconds, self.commits = office, seconds, commits
+        self.error: Exception | None = None
+        self.finished: list[int] = []
+
+    def prepare(self, context: Context) -> None:
+        self.clock = context.clock
+
+    def start(self, attempt: Attempt) -> Work:
+        return Work(attempt)
+
+    def process(self, batch: Work, source: int, rows: Any, emit: Emit) -> None:
+        batch.rows += rows
+
+    def ready(self, batch: Work, attempt: Attempt) -> bool:
+        if batch.done_at_s is None:
+            batch.done_at_s = self.clock.now() + self.seconds
+            self.office.begin(batch)
+        if self.error is not None:
+            raise self.error
+        return self.clock.now() >= batch.done_at_s
+
+    def finish(self, batch: Work, attempt: Attempt, emit: Emit) -> None:
+        self.office.end(batch)
+        self.finished.append(attempt.txid)
+        if batch.rows:
+            emit(batch.rows)
+
+    def give_up(self, batch: Work) -> None:
+        self.office.end(batch)
+        batch.given_up = True
+
+    def cleanup(self) -> None: ...
+
+
+class PatientHands(Hands):
+    def __init__(self) -> None:
+        super().__init__()
+        self.renewed: list[Any] = []
+
+    def reset_timeout(self, tuple: Any) -> None:
+        assert tuple.state == "open"
+        self.renewed.append(tuple)
+
+
+class WaitingTask(Task):
+    """A stage that waits, between two others, in one task."""
+
+    def __init__(self, *, commits: bool = False) -> None:
+        self.clock, self.office = ManualClock(), Office()
+        self.slow = Slow(self.office, 10.0, commits=commits)
+        assert isinstance(self.slow, Waiting)
+        inputs = (Input("before", "rows", ROW, (Feed(0, 0),)),)
+        outputs = (Output(0, "made", "after", ROW, Mod()),)
+        stage = Stage("mine", 1, (Node(self.slow),), inputs=inputs, outputs=outputs)
+        before = Stage("before", 2, outputs=(Output(None, "rows", "mine", ROW, Mod()),))
+        after = Stage("after", 2, inputs=(Input("mine", "made", ROW, ()),))
+        self.bolt = WaitingBatchBolt("g", stage, phases([before, stage, after])["mine"], 3)
+        tasks = {"before": FEEDERS, "mine": (TASK,), "after": READERS}
+        self.bolt.prepare(Context("t", "mine", TASK, 0, 1, tasks, clock=self.clock))
+        self.hands = PatientHands()
+
+    def whole(self, txid: int) -> Told:
+        """All of a batch comes, and its last Count is returned."""
+        self.part(1, [Row(0, txid)], txid)
+        self.count(1, 1, txid)
+        return self.count(2, 0, txid)
+
+    def tick(self, seconds: float = 0.0) -> None:
+        self.clock.advance(seconds)
+        self.bolt.tick()
+
+
+def test_a_batch_that_waits_is_not_over_and_others_begin_meanwhile() -> None:
+    task = WaitingTask()
+    first = task.whole(1)
+    task.tick(4.0)
+    second = task.whole(2)
+    assert task.office.most == 2
+    assert (first.state, second.state, task.counts) == ("open", "open", [])
+    task.tick(6.0)
+    assert (first.state, second.state, task.counts) == ("acked", "open", [1, 0])
+    task.tick(4.0)
+    assert (second.state, task.counts) == ("acked", [1, 0, 1, 0])
+    assert task.slow.finished == [1, 2]
+
+
+def test_what_waits_does_not_time_out() -> None:
+    task = WaitingTask()
+    held = task.whole(1)
+    task.tick(0.2)
+    assert task.hands.renewed == []
+    for _ in range(3):
+        task.tick(2.0)
+    assert [one.record.txid for one in task.hands.renewed] == [1, 1, 1]
+    task.tick(3.8)
+    assert held.state == "acked"
+    task.tick(10.0)
+    assert len(task.hands.renewed) == 3
+
+
+def test_a_commit_waits_likewise() -> None:
+    task = WaitingTask(commits=True)
+    assert task.whole(1).state == "acked"
+    assert task.office.most == 0
+    said = task.commit()
+    task.tick(9.0)
+    assert (said.state, task.counts) == ("open", [])
+    task.tick(1.0)
+    assert (said.state, task.counts) == ("acked", [1, 0])
+
+
+def test_what_goes_wrong_meanwhile_fails_the_batch_with_the_error() -> None:
+    task = WaitingTask()
+    held = task.whole(1)
+    task.slow.error = ValueError("no such column")
+    task.tick(1.0)
+    assert held.state == "failed"
+    assert held.reason is task.slow.error
+    assert task.office.under_way == []
+    assert task.count(1, 0).state == "failed", "the attempt is over here"
+
+
+def test_that_there_is_nobody_to_do_the_work_is_seen_beside_the_batch() -> None:
+    task = WaitingTask()
+    held = task.whole(1)
+    task.slow.error = SparkUnavailable("no room")
+    with pytest.raises(SparkUnavailable):
+        task.tick()
+    assert held.state == "failed"
+
+
+def test_a_later_attempt_gives_up_the_work_of_the_earlier_one() -> None:
+    task = WaitingTask()
+    held = task.whole(1)
+    (work,) = task.office.under_way
+    task.count(1, 0, attempt=1)
+    assert (held.state, work.given_up) == ("failed", True)
+    task.count(2, 0, attempt=1)
+    task.tick(10.0)
+    assert [one.attempt for one in task.office.under_way] == []
+    assert task.slow.finished == [1]
+
+
+NUMBERS = [Row(number % 5, number) for number in range(60)]
+SETTINGS = {
+    "sweep_grace_s": 0.2,
+    "peer_link_retry_s": 0.1,
+    "restart_backoff_s": 0.05,
+    "deaths_max": 99,
+}
+
+
+def program(slow: Slow, state: MemoryState, **settings: Any) -> Topology:
+    topology = Topology("waiting", message_timeout_s=5, block_max_s=3.0, **settings)
+    spout = FixedBatchSpout(NUMBERS, 10, type=Row)
+    numbers = batches(topology, "numbers", spout, store=InMemory(), max_batches=3)
+    made = numbers.global_().operate(slow, fields=Row)
+    made.group_by("number").persistent_aggregate(state, count())
+    return topology
+
+
+@pytest.mark.parametrize("commits", [False, True])
+def test_work_that_takes_longer_than_any_limit_is_done_in_time(commits: bool) -> None:
+    """12 s each, where trees have 5 s and calls 3 s; side by side unless it is the commit."""
+    office, state = Office(), MemoryState()
+    slow = Slow(office, 12.0, commits=commits)
+    run = SimCluster(1, check=True).submit(program(slow, state).graph(), Layout.PACK)
+    assert run.wait(12.0 * (8 if commits else 5)), run._describe()
+    assert Counter(dict(state.items())) == Counter(row.number for row in NUMBERS)
+    snapshot = run.snapshot()
+    assert (snapshot.restarts, snapshot.component("$mastercoord-numbers").failed) == (0, 0)
+    assert office.most == (1 if commits else 3)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whoever_is_killed_meanwhile_each_row_counts_once(seed: int) -> None:
+    slow, state = Slow(Office(), 2.0, commits=bool(seed % 2)), MemoryState()
+    graph = program(slow, state, **SETTINGS).graph()
+    layout = (Layout.ISOLATE, Layout.PACK)[seed // 2 % 2]
+    run = SimCluster(seed, check=True, nodes=1 + seed % 2).submit(graph, layout)
+    for killed in range(3):
+        run.wait(1.1 + 0.3 * ((seed + killed) % 4))
+        workers = sorted(run.snapshot().workers)
+        with suppress(ClusterError):  # it has just died
+            run.kill_worker(workers[(seed * 5 + killed) % len(workers)])
+    assert run.wait(300.0), run._describe()
+    assert Counter(dict(state.items())) == Counter(row.number for row in NUMBERS)

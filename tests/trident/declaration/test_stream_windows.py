@@ -1,0 +1,232 @@
+"""Windows over batches: what is in which, and that repeats of a batch count once (Storm: A-21)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given as hypothesis_given
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from sunshower.clock import ManualClock
+from sunshower.errors import ConfigError
+from sunshower.trident.coordination.attempts import Attempt
+from sunshower.trident.declaration.aggregators import Aggregator, count, sum_
+from sunshower.trident.declaration.windows import sliding, tumbling
+from sunshower.trident.states.factories import MemoryState
+from sunshower.trident.states.port import StateKind
+from tests.trident.rigs.one_process import Kept, Runner, given, seen
+
+
+class Price(NamedTuple):
+    share: str
+    at: float
+    price: int
+
+
+class Opened(Aggregator[Price, list[int]]):
+    fields = ("first", "last")
+
+    def init(self, attempt: Attempt) -> list[int]:
+        return []
+
+    def aggregate(self, state: list[int], record: Price) -> None:
+        state.append(record.price)
+
+    def complete(self, state: list[int]) -> Iterator[tuple[int, int]]:
+        yield state[0], state[-1]
+
+
+def prices(*values: int, share: str = "a") -> list[Price]:
+    return [Price(share, float(value), value) for value in values]
+
+
+def run(stream: Any, topology: Any, *batches: list[Price]) -> list[Any]:
+    made = seen(stream)
+    runner = Runner(topology)
+    for batch in batches:
+        runner.batch(batch)
+    return made
+
+
+def test_a_tumbling_window_of_rows_spans_batches() -> None:
+    topology, stream = given(Price)
+    windows = stream.window(tumbling(count=3), count(), sum_("price"), state=Kept())
+    made = run(windows.new_values, topology, prices(1, 2), prices(3, 4, 5, 6, 7), prices(8))
+    assert windows.new_values.schema.fields == ("window", "count", "price_sum")
+    assert made == [(0, 3, 6), (1, 3, 15)]
+
+
+def test_a_sliding_window_of_rows_begins_with_fewer() -> None:
+    topology, stream = given(Price)
+    windows = stream.window(sliding(count=4, every=2), sum_("price"), state=Kept())
+    made = run(windows.new_values, topology, prices(1, 2, 3), prices(4, 5, 6))
+    assert made == [(0, 3), (1, 10), (2, 18)]
+
+
+def test_each_group_has_windows_of_its_own() -> None:
+    topology, stream = given(Price)
+    grouped = stream.group_by("share")
+    windows = grouped.window(tumbling(count=2), Opened(), state=Kept(), parallelism=2)
+    made = run(windows.new_values, topology, prices(1, 2, 3), prices(9, 8, share="b"), prices(4))
+    assert sorted(made) == [("a", 0, 1, 2), ("a", 1, 3, 4), ("b", 0, 9, 8)]
+
+
+def test_a_batch_writes_the_windows_of_rows_of_its_groups_alone() -> None:
+    topology, stream = given(Price)
+    kept = Kept()
+    stream.group_by("share").window(tumbling(count=3), sum_("price"), state=kept)
+    runner = Runner(topology)
+    for number in range(20):
+        runner.batch(prices(1, 2, 3, share=f"s{number}"))
+    sizes = {len(str(value)) for value in kept.plain().values()}
+    assert len(kept.values) == 20
+    assert max(sizes) < 150, "what a batch writes does not grow with the groups there ever were"
+
+
+def test_a_window_of_time_ends_when_later_rows_come() -> None:
+    topology, stream = given(Price)
+    window = tumbling(seconds=10, field="at")
+    windows = stream.group_by("share").window(window, sum_("price"), state=Kept())
+    late = prices(5)
+    made = run(windows.new_values, topology, prices(1, 9, 12), prices(11), prices(31), late)
+    assert made == [("a", 10, 10), ("a", 20, 23)]
+
+
+def test_a_window_of_time_waits_for_what_may_be_late() -> None:
+    topology, stream = given(Price)
+    window = tumbling(seconds=10, field="at", late=5)
+    made = run(
+        stream.window(window, sum_("price"), state=Kept()).new_values,
+        topology,
+        *(prices(1, 12), prices(2), prices(15), prices(3)),
+    )
+    assert made == [(10, 3)]
+
+
+def test_windows_of_time_slide_over_each_other() -> None:
+    topology, stream = given(Price)
+    window = sliding(seconds=20, every=10, field="at")
+    made = run(
+        stream.window(window, sum_("price"), state=Kept()).new_values,
+        topology,
+        *(prices(5), prices(15), prices(25), prices(55)),
+    )
+    assert made == [(10, 5), (20, 20), (30, 40), (40, 25)]
+
+
+def test_rows_that_come_too_late_are_counted() -> None:
+    topology, stream = given(Price)
+    kept = Kept()
+    window = stream.window(tumbling(seconds=10, field="at"), count(), state=kept)
+    run(window.new_values, topology, prices(25), prices(3), prices(15, 26))
+    assert kept.plain()["$windows"]["late"] == 2
+
+
+def test_windows_by_the_time_of_batches_end_without_rows_too() -> None:
+    topology, stream = given(Price)
+    kept = Kept()
+    made = seen(stream.window(tumbling(seconds=60), count(), state=kept).new_values)
+    clock = ManualClock(30.0)
+    runner = Runner(topology, clock)
+    runner.batch(prices(1, 2))
+    clock.advance(29)
+    runner.batch(prices(3))
+    written = kept.values[0, "$windows"]
+    runner.batch([])
+    assert kept.values[0, "$windows"] == written  # nothing ends, nothing is written
+    clock.advance(2)
+    runner.batch([])
+    assert made == [(60, 3)]
+
+
+def test_a_clock_that_begins_anew_ends_windows_all_the_same() -> None:
+    topology, stream = given(Price)
+    kept = Kept()
+    made = seen(stream.window(tumbling(seconds=60), count(), state=kept).new_values)
+    runner = Runner(topology, ManualClock(1000.0))
+    runner.batch(prices(1))
+    later = runner.clock = ManualClock(0.0)  # another machine
+    runner.restart()
+    runner.batch(prices(2))
+    later.advance(60)
+    runner.batch([])
+    assert made == [(1020, 2)]
+
+
+@pytest.mark.parametrize("kind", [StateKind.OPAQUE, StateKind.TRANSACTIONAL])
+def test_what_a_batch_without_rows_fires_its_repeat_fires_too(kind: StateKind) -> None:
+    """Another task's commit has failed; this one lives on, and has its clock and its state."""
+    topology, stream = given(Price)
+    state, totals = MemoryState(kind), MemoryState(kind)
+    windows = stream.window(tumbling(seconds=60), count(), state=state)
+    windows.new_values.persistent_aggregate(totals, sum_("count"), name="totals")
+    made = seen(windows.new_values)
+    clock = ManualClock(30.0)
+    runner = Runner(topology, clock)
+    runner.batch(prices(1, 2))
+    clock.advance(31)
+    runner.batch([])
+    runner.again([])
+    assert made == [(60, 2)] * 2
+    runner.batch([])
+    assert dict(totals.items()) == {"$GLOBAL$": 2}
+
+
+batches_of_prices = st.lists(
+    st.lists(st.builds(Price, st.sampled_from("ab"), st.integers(0, 60), st.integers(0, 9))),
+    min_size=1,
+    max_size=5,
+)
+
+
+@pytest.mark.parametrize("kind", [StateKind.OPAQUE, StateKind.TRANSACTIONAL])
+@pytest.mark.parametrize(
+    "window",
+    [sliding(count=4, every=2), sliding(seconds=20, every=5, field="at", late=10)],
+    ids=["rows", "time"],
+)
+@settings(max_examples=15, deadline=None)
+@hypothesis_given(batches=batches_of_prices)
+def test_a_batch_that_is_committed_again_fires_the_same_and_counts_once(
+    kind: StateKind, window: Any, batches: list[list[Price]]
+) -> None:
+    def fired(repeats: int, *, combined: bool) -> list[list[Any]]:
+        topology, stream = given(Price)
+        aggregators = [sum_("price")] if combined else [sum_("price"), Opened()]
+        state = stream.group_by("share").window(window, *aggregators, state=Kept(kind))
+        made = seen(state.new_values.project("share", "window", "price_sum"))
+        runner, each = Runner(topology), []
+        for batch in batches:
+            runner.batch(batch)
+            for _ in range(repeats):
+                made.clear()
+                runner.restart()
+                runner.again(batch)
+            each.append(sorted(made))
+            made.clear()
+        return each
+
+    once = fired(0, combined=True)
+    assert fired(2, combined=True) == once
+    assert fired(1, combined=False) == once
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (tumbling, "either count"),
+        (lambda: tumbling(count=3, seconds=3), "either count"),
+        (lambda: tumbling(count=3, field="at"), "are for windows of time"),
+        (lambda: tumbling(seconds=3, late=1), "needs field="),
+        (lambda: sliding(count=3, every=2), "not a multiple"),
+        (lambda: sliding(count=3, every=4), "every"),
+        (lambda: tumbling(seconds=0), "positive"),
+        (lambda: tumbling(seconds=3, field="at", late=-1), "at least 0"),
+    ],
+)
+def test_windows_that_make_no_sense_are_refused(make: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        make()

@@ -1,0 +1,337 @@
+"""A wrong stream program dies where it is declared, and says what there is instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+
+from sunshower import Topology
+from sunshower.errors import (
+    ConfigError,
+    DuplicateComponent,
+    RecordMismatch,
+    SunshowerError,
+    TopologyError,
+    UnknownField,
+)
+from sunshower.trident import (
+    Aggregator,
+    BatchSpout,
+    Skip,
+    SpoutKind,
+    StateKind,
+    batches,
+    count,
+    sum_,
+    tumbling,
+)
+from sunshower.trident.declaration.store_places import InMemory
+from sunshower.trident.stages.persisting import Persist, Slot
+from tests.trident.rigs.one_process import Given, Kept, given, plans
+
+
+class Word(NamedTuple):
+    word: str
+    length: int
+
+
+class Line(NamedTuple):
+    text: str
+
+
+def split(line: Line) -> Iterator[Word]:
+    yield Word(line.text, 0)
+
+
+def one(word: Word) -> Word:
+    return word
+
+
+def silent(word: Word) -> None: ...
+
+
+def query_of_lines(state: Any, lines: Sequence[Line]) -> list[int]:
+    return []
+
+
+def update(state: Any, words: Sequence[Word]) -> None: ...
+
+
+def update_one(state: Any, word: Word) -> None: ...
+
+
+class Several(Aggregator[Word, list[int]]):
+    def init(self, attempt: Any) -> list[int]:
+        return []
+
+    def aggregate(self, state: list[int], record: Word) -> None: ...
+
+    def complete(self, state: list[int]) -> list[tuple[int]]:
+        return []
+
+
+def words() -> Any:
+    return given(Word, "words")[1]
+
+
+def state_of(stream: Any) -> Any:
+    return stream.persistent_aggregate(Kept(), count())
+
+
+Wrong = Callable[[Any], Any]
+CASES: list[tuple[type[SunshowerError], Wrong, str]] = [
+    (RecordMismatch, lambda s: s.each(split), r"it reads Line, but the stream carries Word\(word"),
+    (RecordMismatch, lambda s: s.each(one), "must yield its records"),
+    (RecordMismatch, lambda s: s.each(silent), "makes nothing; .*peek"),
+    (TopologyError, lambda s: s.each("split"), "is not a function"),
+    (TopologyError, lambda s: s.each(lambda word: [word]), "nothing says which fields"),
+    (RecordMismatch, lambda s: s.map(split), "reads"),
+    (RecordMismatch, lambda s: s.map(silent), "makes nothing"),
+    (RecordMismatch, lambda s: s.map(many), "map makes one record"),
+    (RecordMismatch, lambda s: s.map(one, fields=("word",)), "declared to emit"),
+    (RecordMismatch, lambda s: s.filter(one), "returns Word; a filter says True"),
+    (RecordMismatch, lambda s: s.peek(split), "it reads Line"),
+    (UnknownField, lambda s: s.project("wrod"), "no field 'wrod'; its fields are: word, length"),
+    (UnknownField, lambda s: s.group_by("wrod"), "words.*group_by.*no field 'wrod'"),
+    (TopologyError, lambda s: s.group_by(), "needs a field, one of: word, length"),
+    (UnknownField, lambda s: s.partition_by("wrod"), "no field 'wrod'"),
+    (UnknownField, lambda s: s.aggregate(sum_("wrod")), "aggregate: there is no field 'wrod'"),
+    (UnknownField, lambda s: s.top(3, "wrod"), "no field 'wrod'"),
+    (TopologyError, lambda s: s.top(0, "word"), "n is 0"),
+    (
+        UnknownField,
+        lambda s: s.window(tumbling(seconds=1, field="at"), count(), state=Kept()),
+        "at",
+    ),
+    (TopologyError, lambda s: s.window(60, count(), state=Kept()), "60 is no window"),
+    (TopologyError, lambda s: s.aggregate(), "needs an aggregator"),
+    (TopologyError, lambda s: s.aggregate(count), r"count is no aggregator; .* count\(\)"),
+    (RecordMismatch, lambda s: s.aggregate(count(), count()), "one name: count, count"),
+    (RecordMismatch, lambda s: s.aggregate(count(), fields=Word), "give 1 fields"),
+    (
+        RecordMismatch,
+        lambda s: s.group_by("length").aggregate(count(), fields=Word),
+        r"what comes out is \(length, count\).*the first called length",
+    ),
+    (TopologyError, lambda s: s.persistent_aggregate(Kept(), Several()), "is an Aggregator"),
+    (TopologyError, lambda s: s.persistent_aggregate("counts.db", count()), "is no state"),
+    (
+        DuplicateComponent,
+        lambda s: (state_of(s), state_of(s.shuffle())),
+        "there is a state 'count' already, of topology 't', batches 'words', persistent_aggregate",
+    ),
+    (RecordMismatch, lambda s: s.partition_persist(Kept(), update_one), r"Sequence\[Word\]"),
+    (
+        TopologyError,
+        lambda s: s.partition_persist(Kept(), one),
+        "must take a state and the records",
+    ),
+    (RecordMismatch, lambda s: s.state_query(state_of(s), query_of_lines), "it reads Line"),
+    (TopologyError, lambda s: s.state_query("counts.db"), "is no state"),
+    (TopologyError, lambda s: s.group_by("word").state_query(state_of(s)), "keys of the state"),
+    (
+        TopologyError,
+        lambda s: state_of(s).new_values.shuffle().state_query(state_of_whole(s), fields="n"),
+        "different groups",
+    ),
+    (
+        TopologyError,
+        lambda s: ask_in_a_circle(state_of(s)),
+        "have to go back",
+    ),
+    (
+        TopologyError,
+        lambda s: s.state_query(
+            s.group_by("word").persistent_aggregate(Kept(), count(), parallelism=2), query
+        ),
+        "the state has 2 tasks",
+    ),
+    (RecordMismatch, lambda s: s.state_query(Kept(), fields=Line), "its answer after"),
+    (TopologyError, lambda s: s.state_query(windows_of(s)), "function.state, rows."),
+    (TopologyError, lambda s: s.persistent_aggregate(kept_text(), count()), "StateKind"),
+    (TopologyError, lambda s: s.operate("top", fields=()), "'top' is no operator"),
+    (RecordMismatch, lambda s: s.merge(s.project("word")), r"carries Word.*another one \(word\)"),
+    (UnknownField, lambda s: s.join(s, "wrod"), "no field 'wrod'"),
+    (TopologyError, lambda s: s.join(s, "word", how="outer"), '"inner" or "left"'),
+    (TopologyError, lambda s: s.join(s, "word", ["word", "length"]), "same number of fields"),
+    (RecordMismatch, lambda s: s.join(s, "word"), "one name: word, length, length"),
+    (TopologyError, lambda s: s.shuffle(parallelism=0), "parallelism is 0"),
+    (TopologyError, lambda s: s.partition(ByHand()), "prepare.targets. and choose"),
+    (TopologyError, lambda s: s.named("other"), "still in the bolt of the spout 'words'"),
+    (TopologyError, lambda s: s.shuffle().named("two words"), "cannot be an id"),
+]
+
+
+class ByHand:
+    pass
+
+
+def kept_text() -> Any:
+    return Kept("opaque")  # type: ignore[arg-type]
+
+
+def windows_of(stream: Any) -> Any:
+    return stream.window(tumbling(count=2), count(), state=Kept())
+
+
+def many(word: Word) -> list[Word]:
+    return [word]
+
+
+def query(state: Any, rows: Sequence[Word]) -> list[int]:
+    return []
+
+
+def state_of_whole(stream: Any) -> Any:
+    return given(Word, "others")[1].persistent_aggregate(Kept(), count())
+
+
+def ask_in_a_circle(state: Any) -> Any:
+    return state.new_values.shuffle().state_query(state)
+
+
+@pytest.mark.parametrize(("error", "wrong", "said"), CASES)
+def test_wrong_words_are_refused(error: type[SunshowerError], wrong: Wrong, said: str) -> None:
+    with pytest.raises(error, match=f"(?s){said}") as refused:
+        wrong(words())
+    assert "topology 't', batches 'words'" in str(refused.value)
+
+
+@pytest.mark.parametrize("word", ["merge", "join"])
+def test_streams_of_different_groups_have_nothing_to_do_with_each_other(word: str) -> None:
+    topology, ours = given(Word, "ours")
+    _, theirs = given(Word, "theirs", topology)
+    arguments = ["word"] if word == "join" else []
+    with pytest.raises(TopologyError, match="'ours' and 'theirs' are of different groups") as error:
+        getattr(ours, word)(theirs, *arguments)
+    assert 'group="orders"' in str(error.value)
+
+
+def test_a_spout_that_is_none() -> None:
+    with pytest.raises(TopologyError, match="makes no batches"):
+        batches(Topology("t"), "lines", ["a"])  # type: ignore[arg-type]
+    with pytest.raises(TopologyError, match="nothing says which fields"):
+        given(None)
+    spout: Any = Given(Word)
+    spout.parallelism_max = 1
+    with pytest.raises(TopologyError, match="parallelism is 2, but Given has at most 1"):
+        batches(Topology("t"), "lines", spout, parallelism=2)
+    with pytest.raises(DuplicateComponent, match="one of that id already"):
+        given(Word, "given", given(Word, "given")[0])
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda s, **more: s.persistent_aggregate(Kept(StateKind.TRANSACTIONAL), count(), **more),
+        lambda s, **more: s.window(
+            tumbling(count=2), count(), state=Kept(StateKind.TRANSACTIONAL), **more
+        ),
+        lambda s, **more: s.partition_persist(Kept(StateKind.TRANSACTIONAL), update, **more),
+    ],
+)
+def test_a_pair_that_is_not_exactly_once_must_be_accepted(write: Any) -> None:
+    topology = Topology("t")
+    opaque = batches(topology, "lines", Given(Word, SpoutKind.OPAQUE))
+    with pytest.raises(TopologyError, match=r"'lines'.*do not count exactly once"):
+        write(opaque.shuffle())
+    with pytest.warns(UserWarning, match=r"'lines'.*do not count exactly once"):
+        write(opaque.shuffle(), not_exactly_once=True)
+
+
+def test_an_operator_that_commits_is_a_state_too() -> None:
+    plain = batches(Topology("t"), "lines", Given(Word, SpoutKind.NON_TRANSACTIONAL))
+    with pytest.raises(TopologyError, match=r"operate.*do not count exactly once"):
+        plain.operate(Persist(Slot(Kept(), "own")), fields=())
+    with pytest.warns(UserWarning, match="do not count exactly once"):
+        plain.operate(Persist(Slot(Kept(), "own")), fields=(), not_exactly_once=True)
+
+
+def test_a_spout_whose_kind_is_none() -> None:
+    spout: Any = BatchSpout()
+    spout.emits, spout.kind = Word, "transactional"
+    with pytest.raises(TopologyError, match=r"'lines'.*kind is 'transactional'.*SpoutKind"):
+        batches(Topology("t"), "lines", spout)
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ({"skip": "dead.jsonl"}, r"skip is 'dead.jsonl'.*Skip\(dead_letters"),
+        ({"skip": Skip(attempts=0)}, "skip: attempts is 0"),
+        ({"skip": Skip(attempts=1.5)}, "skip: attempts is 1.5"),  # type: ignore[arg-type]
+        ({"store": "x.db"}, r"store is 'x.db'.*InSqlite\("),
+        ({"max_batches": 1.5}, "max_batches is 1.5"),
+        ({"max_batches": True}, "max_batches is True"),
+        ({"interval_s": "1"}, "interval_s is '1'"),
+        ({"interval_s": float("nan")}, "interval_s is nan"),
+    ],
+)
+def test_nonsense_about_a_group(setting: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=f"(?s)batches 'words': {said}"):
+        given(Word, "words", **setting)
+
+
+def test_a_group_is_set_once() -> None:
+    store = InMemory()
+    topology, _ = given(Word, "ours", group="g", max_batches=3, store=store)
+    given(Word, "theirs", topology, group="g")
+    with pytest.raises(ConfigError, match="group 'g' has max_batches=3 already"):
+        given(Word, "others", topology, group="g", max_batches=2)
+    with pytest.raises(ConfigError, match="max_batches is 0"):
+        given(Word, max_batches=0)
+    with pytest.raises(ConfigError, match="interval_s is -1"):
+        given(Word, interval_s=-1.0)
+
+
+def test_two_stages_of_one_name() -> None:
+    topology, stream = given(Word)
+    for _ in range(2):
+        stream.shuffle().map(one).named("same")
+    with pytest.raises(DuplicateComponent, match="several stages are called 'same'"):
+        plans(topology)
+
+
+def test_batches_that_may_be_put_aside_need_states_that_can_undo() -> None:
+    skip = Skip(dead_letters="dead.jsonl")
+    topology, stream = given(Word, skip=skip)
+    stream.persistent_aggregate(Kept(StateKind.TRANSACTIONAL), count(), name="sums")
+    with pytest.raises(TopologyError, match="state 'sums' is of kind transactional, so what an"):
+        plans(topology)
+    topology, stream = given(Word, skip=skip)
+    with pytest.warns(UserWarning, match="do not count exactly once"):
+        stream.persistent_aggregate(
+            Kept(StateKind.NON_TRANSACTIONAL), count(), not_exactly_once=True
+        )
+    stream.persistent_aggregate(Kept(), sum_("length"))
+    assert plans(topology)
+
+
+def shuffled(stream: Any) -> Any:
+    return stream.shuffle(parallelism=2)
+
+
+def merged(stream: Any) -> Any:
+    return stream.merge(stream.broadcast()).map(one)
+
+
+@pytest.mark.parametrize("spread", [shuffled, merged])
+def test_tasks_that_get_other_rows_each_time_need_states_that_can_undo(spread: Any) -> None:
+    _, stream = given(Word)
+    spread(stream).partition_persist(Kept(), update, name="opaque")
+    spread(stream).partition_by("word").partition_persist(Kept(StateKind.TRANSACTIONAL), update)
+    with pytest.raises(TopologyError, match="which task gets which rows"):
+        spread(stream).partition_persist(Kept(StateKind.TRANSACTIONAL), update, name="other")
+    with pytest.warns(UserWarning, match="which task gets which rows"):
+        spread(stream).partition_persist(
+            Kept(StateKind.TRANSACTIONAL), update, name="accepted", not_exactly_once=True
+        )
+
+
+def test_names_of_states_that_differ_in_case_alone_are_one() -> None:
+    _, stream = given(Word)
+    stream.persistent_aggregate(Kept(), count(), name="Sums")
+    with pytest.raises(DuplicateComponent, match="there is a state 'Sums' already"):
+        stream.persistent_aggregate(Kept(), count(), name="sums")

@@ -1,0 +1,43 @@
+"""What tests of states use: a place, and batches that add numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sunshower.state.backing import Home
+from sunshower.trident.coordination.attempts import Attempt
+from sunshower.trident.states.factories import MemoryState
+from sunshower.trident.states.port import MapState, Place, StateKind
+
+NON, TRANSACTIONAL, OPAQUE = (
+    StateKind.NON_TRANSACTIONAL,
+    StateKind.TRANSACTIONAL,
+    StateKind.OPAQUE,
+)
+every_kind = pytest.mark.parametrize("kind", StateKind)
+PLACE = Place("words", "counts", 0, 1)
+
+
+def plus(number: int) -> Callable[[Any], Any]:
+    return lambda old: (old or 0) + number
+
+
+def kept(factory: MemoryState) -> dict[str, Any]:
+    """What stands in the store, as JSON."""
+    values = factory.shelf.values.get(Home("counts", 0), {})
+    return {json.loads(key): json.loads(value) for key, value in values.items()}
+
+
+def batch(
+    state: MapState, txid: int, attempt: int = 0, epoch: int = 1, **numbers: int
+) -> list[Any]:
+    """A whole batch that adds numbers."""
+    at = Attempt(txid, attempt, epoch)
+    state.begin_commit(at)
+    new = state.multi_update([*numbers], [plus(number) for number in numbers.values()])
+    state.commit(at)
+    return new

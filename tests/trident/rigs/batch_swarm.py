@@ -1,0 +1,141 @@
+"""A swarm for batch groups: each seed draws a group, and what hurts it and its store when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from random import Random
+
+from sunshower.errors import ClusterError, LifecycleError, StoreUnreachable
+from sunshower.runtime.events.injected_faults import InjectedFaults, Raise, Slow
+from sunshower.runtime.plan import Layout
+from sunshower.simulation.cluster import SimCluster
+from sunshower.simulation.run import SimRun
+from sunshower.state.memory_tree import MemoryForest, MemoryTree
+from sunshower.state.tree import Tree
+from sunshower.trident.stages.plan import Skip
+from sunshower.trident.states.factories import MemoryState
+from tests.simulation.swarm import FAULTS as ANY_FAULTS
+from tests.trident.rigs.group_rig import Hook, Numbers, OpaqueNumbers, Rig, Shared
+from tests.trident.rigs.real_states import InState
+
+TOTAL = 40
+HURTS = 6
+SETTINGS = {
+    "sweep_grace_s": 0.2,
+    "peer_link_retry_s": 0.2,
+    "restart_backoff_s": 0.05,
+    "task_backoff_s": 0.05,
+    "deaths_max": 1_000,
+    "task_errors_max": 1_000,
+    "idle_poll_s": 0.02,
+}
+
+
+@dataclass
+class Shaky(Shared):
+    """A store in memory that does not answer, now and then, whether it has written or not."""
+
+    draw: Random
+    share: float = 0.0  # of the writes
+    forest: MemoryForest = field(default_factory=MemoryForest)
+
+    def __call__(self) -> Tree:
+        return ShakyTree(self)
+
+    def maybe(self) -> None:
+        if self.share and self.draw.random() < self.share:
+            raise StoreUnreachable("the store does not answer")
+
+
+class ShakyTree(MemoryTree):
+    def __init__(self, store: Shaky) -> None:
+        super().__init__(store.forest)
+        self.store = store
+
+    def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False) -> None:
+        self.store.maybe()
+        super().create(path, value, ephemeral=ephemeral)
+        self.store.maybe()
+
+    def set(self, path: str, value: bytes, version: int | None = None) -> int:
+        self.store.maybe()
+        written = super().set(path, value, version)
+        self.store.maybe()
+        return written
+
+    def delete(self, path: str, version: int | None = None) -> None:
+        self.store.maybe()
+        super().delete(path, version)
+        self.store.maybe()
+
+
+class Pacing(Hook):
+    """Each call takes its time, so that faults hit the middle of things."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __call__(self, step: str, attempt: object, context: object) -> None:
+        if context is not None:
+            context.clock.sleep(self.seconds)  # type: ignore[attr-defined]
+
+
+def errors(run: SimRun, draw: Random) -> None:
+    component = draw.choice(("numbers", "middle", "counts", "after", "$spoutcoord-numbers"))
+    run.disturb(InjectedFaults(raises=(Raise(component=component, probability=draw.random() / 4),)))
+
+
+def slowness(run: SimRun, draw: Random) -> None:
+    component = draw.choice(("numbers", "middle", "counts"))
+    run.disturb(InjectedFaults(slows=(Slow(component=component, seconds=draw.random() / 20),)))
+
+
+FAULTS: dict[str, Callable[[SimRun, Random], object]] = {
+    **{kind: hurt for kind, hurt in ANY_FAULTS.items() if kind not in ("errors", "slowness")},
+    "errors": errors,
+    "slowness": slowness,
+}
+
+
+def hurt(seed: int) -> tuple[SimRun, Rig]:
+    """A run with some faults, healed in the end; it has not been waited for."""
+    draw = Random(seed)
+    hook, store = Pacing(draw.choice((0.002, 0.02))), Shaky(Random(seed + 1))
+    size = draw.choice((2, 3, 7))
+    spout = Numbers(TOTAL, size, hook) if seed % 2 else OpaqueNumbers(TOTAL, size, hook)
+    rig = Rig(spout, hook, store, draw.choice((1, 2, 4)), skip=Skip(attempts=1_000))
+    if seed // 2 % 2:
+        rig.database = InState(MemoryState())
+    rig.emitters, rig.writers = draw.choice((1, 2)), draw.choice((1, 2, 3))
+    cluster = SimCluster(seed, nodes=1 + seed % 3 // 2, check=True)
+    graph = rig.topology(workers=draw.choice((2, 3)), **SETTINGS).graph()
+    run = cluster.submit(graph, draw.choice((Layout.PACK, Layout.PACK, Layout.ISOLATE)))
+    faults = draw.sample(list(FAULTS), k=draw.randint(1, len(FAULTS)))
+    for _ in range(HURTS):
+        run.wait(draw.expovariate(4.0))
+        store.share = draw.choice((0.0, 0.0, 0.1))
+        with suppress(ClusterError):  # whom it was meant for is dead
+            FAULTS[draw.choice(faults)](run, draw)
+    store.share = 0.0
+    for worker in run.plan.workers:
+        run.resume_worker(worker)
+    run.disturb(InjectedFaults())
+    with suppress(LifecycleError):  # it is finished
+        run.activate()
+    return run, rig
+
+
+def judge(seed: int) -> str:
+    """What is wrong with a seed; empty if nothing is."""
+    try:
+        run, rig = hurt(seed)
+        if not run.wait(120.0):
+            return "it does not end"
+        rig.check()
+    except AssertionError as error:
+        return f"wrong: {error}"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""

@@ -1,0 +1,118 @@
+"""A batch spout that is run by hand: batch after batch, over a tree in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sunshower.clock import Clock, ManualClock
+from sunshower.state.memory_tree import MemoryForest, MemoryTree
+from sunshower.topologies.components import Context
+from sunshower.trident.coordination.attempts import Attempt
+from sunshower.trident.spouts.adapting import as_trident_spout
+
+PATH = "/transactional/s"
+
+
+class Taken:
+    """Rows that were emitted."""
+
+    def __init__(self) -> None:
+        self.rows: list[Any] = []
+
+    def emit(self, rows: Sequence[Any]) -> None:
+        self.rows += rows
+
+
+class Drive:
+    """A coordinator, and the emitters of some tasks."""
+
+    def __init__(
+        self,
+        spout: Any,
+        tasks: int = 1,
+        forest: MemoryForest | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.spout = as_trident_spout(spout)
+        self.tree = MemoryTree(forest or MemoryForest())
+        self.clock = clock or ManualClock()
+        self.tasks = tasks
+        self.metadata: dict[int, Any] = {}
+        self.coordinator = self.spout.coordinator(
+            self.tree, f"{PATH}/coordinator", self.context("$spoutcoord-s", 0, 1)
+        )
+        self.emitters = [self.emitter(index) for index in range(tasks)]
+
+    def context(self, component: str, index: int, tasks: int) -> Context:
+        return Context("t", component, index, index, tasks, clock=self.clock)
+
+    def emitter(self, index: int) -> Any:
+        """A new life of a task; the former one is not told."""
+        context = self.context("s", index, self.tasks)
+        return self.spout.emitter(self.tree, f"{PATH}/user", context)
+
+    def restart(self, index: int = 0) -> None:
+        self.emitters[index] = self.emitter(index)
+
+    def close(self) -> None:
+        self.coordinator.close()
+        for emitter in self.emitters:
+            emitter.close()
+
+    def order(self, txid: int) -> Any:
+        """What the coordinator says of a batch."""
+        before = [at for at in self.metadata if at < txid]
+        previous = self.metadata[max(before)] if before else None
+        self.metadata[txid] = self.coordinator.initialize(txid, previous, self.metadata.get(txid))
+        return self.metadata[txid]
+
+    def emit(self, txid: int, attempt: int = 0) -> list[Any]:
+        """The rows of all tasks."""
+        metadata, taken = self.order(txid), Taken()
+        for emitter in self.emitters:
+            emitter.emit_batch(Attempt(txid, attempt, 1), metadata, taken)
+        return taken.rows
+
+    def commit(self, txid: int, attempt: int = 0) -> None:
+        for emitter in self.emitters:
+            if self.spout.commits:
+                emitter.commit(Attempt(txid, attempt, 1))
+
+    def success(self, txid: int, attempt: int = 0) -> None:
+        self.coordinator.success(txid)
+        for emitter in self.emitters:
+            emitter.success(Attempt(txid, attempt, 1))
+
+    def batch(self, txid: int, attempt: int = 0) -> list[Any]:
+        """One from its beginning to its end."""
+        rows = self.emit(txid, attempt)
+        self.commit(txid, attempt)
+        self.success(txid, attempt)
+        return rows
+
+    def tree_says(self, txid: int) -> None:
+        """As the master does: this is the first that is not committed."""
+        node = f"{PATH}/coordinator/currtx"
+        if self.tree.get(node) is None:
+            self.tree.create(node, str(txid).encode())
+        else:
+            self.tree.set(node, str(txid).encode())
+
+    def is_last(self, txid: int) -> bool:
+        """What the master's instance says."""
+        context = self.context("$mastercoord-g", 0, 1)
+        asked = self.spout.coordinator(self.tree, f"{PATH}/coordinator", context)
+        try:
+            return asked.is_last(self.metadata[txid])
+        finally:
+            asked.close()
+
+    def run(self, batches_max: int = 100) -> list[list[Any]]:
+        """All batches, to the last."""
+        found = []
+        for txid in range(1, batches_max + 1):
+            found.append(self.batch(txid))
+            if self.is_last(txid):
+                break
+        return found

@@ -1,0 +1,389 @@
+"""A small batch group, made by hand: numbers, keyed and counted in an opaque state that all see.
+
+    numbers (emitters) ──by key──▶ middle (passes on) ──by key──▶ counts (writes late) ──▶ after
+
+What is written outlives the simulated processes, as a database would; so a test sees all of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple, Self
+
+from sunshower import Context, Topology
+from sunshower.errors import StaleAttempt
+from sunshower.records import Schema
+from sunshower.state.tree import Tree
+from sunshower.trident.coordination.attempts import Attempt
+from sunshower.trident.coordination.rotating_log import RotatingState
+from sunshower.trident.declaration.assemble import assemble
+from sunshower.trident.declaration.store_places import InMemory
+from sunshower.trident.spouts.port import Rows, SpoutKind
+from sunshower.trident.stages.plan import (
+    Feed,
+    Group,
+    Input,
+    Node,
+    Output,
+    Skip,
+    Source,
+    Stage,
+)
+from sunshower.trident.stages.port import Emit
+
+
+class Row(NamedTuple):
+    key: int
+    number: int
+
+
+ROW = Schema.of(Row)
+KEYS = 5
+
+
+class Shared:
+    """One for all tasks, in all their lives."""
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+
+class Hook(Shared):
+    """Told of each step; a test may raise there, or kill somebody."""
+
+    def __call__(self, step: str, attempt: Attempt, context: Context | None) -> None:
+        """Nothing: tests say more."""
+
+
+@dataclass
+class Numbers:
+    """Transactional: batch n holds the numbers from where its metadata say, `size` at a time.
+
+    Each task of the emitter takes every parallelism-th number. The source ends after `total`.
+    """
+
+    total: int
+    size: int
+    hook: Hook = field(default_factory=Hook)
+    emits: Any = Row
+    kind: SpoutKind = SpoutKind.TRANSACTIONAL
+    commits: bool = False
+    parallelism_max: int | None = None
+
+    def coordinator(self, tree: Tree, path: str, context: Context) -> NumbersCoordinator:
+        return NumbersCoordinator(self, context)
+
+    def emitter(self, tree: Tree, path: str, context: Context) -> NumbersEmitter:
+        return NumbersEmitter(self, tree, path, context)
+
+
+class NumbersCoordinator:
+    def __init__(self, spout: Numbers, context: Context) -> None:
+        self.spout, self.context = spout, context
+
+    def initialize(self, txid: int, previous: Any, current: Any) -> Any:
+        self.spout.hook("before metadata", Attempt(txid, 0, 0), self.context)
+        if current is not None:
+            return current
+        start = previous["end"] if previous else 0
+        return {"start": start, "end": min(start + self.spout.size, self.spout.total)}
+
+    def success(self, txid: int) -> None:
+        self.spout.hook("success", Attempt(txid, 0, 0), self.context)
+
+    def is_ready(self, txid: int) -> bool:
+        return True
+
+    def is_last(self, metadata: Any) -> bool:
+        return bool(metadata["end"] >= self.spout.total)
+
+    def close(self) -> None:
+        pass
+
+
+class NumbersEmitter:
+    def __init__(self, spout: Numbers, tree: Tree, path: str, context: Context) -> None:
+        self.spout, self.context = spout, context
+
+    def emit_batch(self, attempt: Attempt, metadata: Any, rows: Rows) -> None:
+        self.spout.hook("after metadata", attempt, self.context)
+        mine = range(metadata["start"], metadata["end"])
+        index, tasks = self.context.index, self.context.parallelism
+        rows.emit([Row(n % KEYS, n) for n in mine if n % tasks == index])
+
+    def commit(self, attempt: Attempt) -> None:
+        pass
+
+    def success(self, attempt: Attempt) -> None:
+        self.spout.hook("success at an emitter", attempt, self.context)
+
+    def close(self) -> None:
+        pass
+
+    def figures(self) -> Mapping[str, float]:
+        return {}
+
+
+class OpaqueNumbers(Numbers):
+    """The same numbers, cut anew in every attempt; how far it is is kept in the commit phase."""
+
+    def __init__(self, total: int, size: int, hook: Hook) -> None:
+        super().__init__(total, size, hook, kind=SpoutKind.OPAQUE, commits=True)
+
+    def coordinator(self, tree: Tree, path: str, context: Context) -> OpaqueCoordinator:
+        return OpaqueCoordinator(self, tree, path, context)
+
+    def emitter(self, tree: Tree, path: str, context: Context) -> OpaqueEmitter:
+        return OpaqueEmitter(self, tree, path, context)
+
+
+class OpaqueCoordinator(NumbersCoordinator):
+    def __init__(self, spout: Numbers, tree: Tree, path: str, context: Context) -> None:
+        super().__init__(spout, context)
+        self.tree, self.user = tree, path.replace("/coordinator", "/user")
+
+    def initialize(self, txid: int, previous: Any, current: Any) -> Any:
+        self.spout.hook("before metadata", Attempt(txid, 0, 0), self.context)
+        return {"of": txid}
+
+    def is_last(self, metadata: Any) -> bool:
+        names = self.tree.children(self.user)
+        ends = [RotatingState(self.tree, f"{self.user}/{name}").last() for name in names]
+        return bool(ends) and all(end is not None and end >= self.spout.total for end in ends)
+
+
+class OpaqueEmitter(NumbersEmitter):
+    """Task i has the numbers n with n % tasks == i; it keeps the first one it has not emitted."""
+
+    def __init__(self, spout: Numbers, tree: Tree, path: str, context: Context) -> None:
+        super().__init__(spout, tree, path, context)
+        self.state = RotatingState(tree, f"{path}/{context.index}")
+        self.cached: dict[int, int] = {}
+
+    def emit_batch(self, attempt: Attempt, metadata: Any, rows: Rows) -> None:
+        self.spout.hook("after metadata", attempt, self.context)
+        self.state.remove(attempt.txid)
+        lower = [txid for txid in self.cached if txid < attempt.txid]
+        start = self.cached[max(lower)] if lower else self.state.last() or 0
+        size = self.spout.size - attempt.attempt % 2
+        index, tasks = self.context.index, self.context.parallelism
+        end = min(start + size, self.spout.total)
+        rows.emit([Row(n % KEYS, n) for n in range(start, end) if n % tasks == index])
+        self.cached[attempt.txid] = end
+
+    def commit(self, attempt: Attempt) -> None:
+        self.spout.hook("before the commit of offsets", attempt, self.context)
+        self.state.override(attempt.txid, self.cached[attempt.txid])
+        self.spout.hook("after the commit of offsets", attempt, self.context)
+
+    def success(self, attempt: Attempt) -> None:
+        super().success(attempt)
+        self.cached = {t: end for t, end in self.cached.items() if t >= attempt.txid}
+        self.state.cleanup_before(attempt.txid)
+
+
+Writer = Callable[[Attempt, Sequence[Row]], None]
+
+
+class Database(Shared):
+    """Opaque values by key: (txid, value, value before), written whole for each part of a state.
+
+    What an earlier attempt of the same batch has written is undone, also of keys that this attempt
+    does not have: those may come in the next batch.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[int, tuple[int, Counter[int], Counter[int]]] = {}
+        self.keys: dict[int, set[int]] = {}  # task index → all it has written
+        self.order: list[tuple[int, int, int]] = []  # (task index, txid, attempt) as written
+
+    def open(self, context: Context) -> Writer:
+        """What one life of a task writes with."""
+        return partial(self.write, context.index)
+
+    def write(self, index: int, attempt: Attempt, rows: Sequence[Row]) -> None:
+        """Raises StaleAttempt for one that comes after a later one."""
+        found: dict[int, Counter[int]] = {}
+        for row in rows:
+            found.setdefault(row.key, Counter())[row.number] += 1
+        mine = self.keys.setdefault(index, set())
+        for key in mine - set(found):
+            found[key] = Counter()
+        mine |= set(found)
+        for key, numbers in found.items():
+            txid, now, before = self.values.get(key, (0, Counter[int](), Counter[int]()))
+            if txid > attempt.txid:
+                raise StaleAttempt(f"key {key} is of batch {txid}, and here comes {attempt.txid}")
+            base = before if txid == attempt.txid else now
+            if not numbers and txid != attempt.txid:
+                continue
+            self.values[key] = (attempt.txid, base + numbers, base)
+        self.order.append((index, attempt.txid, attempt.attempt))
+
+    @property
+    def counts(self) -> Counter[int]:
+        """Number → how often it was counted."""
+        return sum((now for _, now, _ in self.values.values()), Counter[int]())
+
+
+class Pass:
+    """Hands rows on."""
+
+    commits = False
+
+    def __init__(self, hook: Hook, step: str = "in the middle") -> None:
+        self.hook, self.step = hook, step
+
+    def prepare(self, context: Context) -> None:
+        self.context = context
+
+    def start(self, attempt: Attempt) -> Attempt:
+        return attempt
+
+    def process(self, batch: Any, source: int, rows: Sequence[Any], emit: Emit) -> None:
+        self.hook(self.step, batch, self.context)
+        emit(rows)
+
+    def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
+        self.hook(f"{self.step}, finished", attempt, self.context)
+
+    def cleanup(self) -> None:
+        pass
+
+
+class Write(Pass):
+    """Writes the rows of a batch to the database in the commit phase, and hands on how many."""
+
+    commits = True
+
+    def __init__(self, hook: Hook, database: Database) -> None:
+        super().__init__(hook, "writing")
+        self.database = database
+
+    def prepare(self, context: Context) -> None:
+        super().prepare(context)
+        self.write = self.database.open(context)
+
+    def start(self, attempt: Attempt) -> Any:
+        return []
+
+    def process(self, batch: Any, source: int, rows: Sequence[Any], emit: Emit) -> None:
+        batch.extend(rows)
+
+    def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
+        self.hook("before the commit", attempt, self.context)
+        self.write(attempt, batch)
+        emit([Row(self.context.index, len(batch))])
+        self.hook("after the commit", attempt, self.context)
+
+
+class Mod:
+    """Rows to tasks by key."""
+
+    def prepare(self, targets: int, index: int) -> None:
+        self.targets = targets
+
+    def split(self, txid: int, rows: Sequence[Any]) -> list[tuple[int, Sequence[Any]]]:
+        shares: dict[int, list[Any]] = {}
+        for row in rows:
+            shares.setdefault(row[0] % self.targets, []).append(row)
+        return list(shares.items())
+
+
+class Tally(Shared):
+    """What the last stage has seen of each batch, when it finished there."""
+
+    def __init__(self) -> None:
+        self.seen: dict[int, int] = {}
+
+
+class Sum(Pass):
+    """The last stage: it hears late how many rows were written."""
+
+    def __init__(self, hook: Hook, tally: Tally) -> None:
+        super().__init__(hook, "after all")
+        self.tally = tally
+
+    def start(self, attempt: Attempt) -> Any:
+        return []
+
+    def process(self, batch: Any, source: int, rows: Sequence[Any], emit: Emit) -> None:
+        batch.extend(rows)
+
+    def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
+        self.hook("after all, finished", attempt, self.context)
+        self.tally.seen[attempt.txid] = sum(row.number for row in batch)
+
+
+@dataclass
+class Rig:
+    """A topology with one group, and all that it leaves."""
+
+    spout: Any
+    hook: Hook = field(default_factory=Hook)
+    store: Callable[[], Tree] = field(default_factory=InMemory)
+    max_batches: int = 1
+    emitters: int = 2
+    writers: int = 2
+    skip: Skip = field(default_factory=Skip)
+    interval_s: float = 0.0
+    database: Database = field(default_factory=Database)
+    tally: Tally = field(default_factory=Tally)
+
+    def topology(self, name: str = "batches", **settings: Any) -> Topology:
+        topology = Topology(name, **settings)
+        assemble(topology, self.group())
+        return topology
+
+    def group(self) -> Group:
+        return Group(
+            "g",
+            tuple(self.stages()),
+            self.store,
+            max_batches=self.max_batches,
+            interval_s=self.interval_s,
+            skip=self.skip,
+        )
+
+    def stages(self) -> Iterator[Stage]:
+        yield Stage(
+            "numbers",
+            self.emitters,
+            (Node(Pass(self.hook, "at the emitter")),),
+            Source("numbers", self.spout, ROW, (Feed(0, 0),)),
+            outputs=(Output(0, "rows", "middle", ROW, Mod()),),
+        )
+        yield Stage(
+            "middle",
+            2,
+            (Node(Pass(self.hook)),),
+            inputs=(Input("numbers", "rows", ROW, (Feed(0, 0),)),),
+            outputs=(Output(0, "rows", "counts", ROW, Mod()),),
+        )
+        yield Stage(
+            "counts",
+            self.writers,
+            (Node(Write(self.hook, self.database)),),
+            inputs=(Input("middle", "rows", ROW, (Feed(0, 0),)),),
+            outputs=(Output(0, "written", "after", ROW, Mod()),),
+        )
+        yield Stage(
+            "after",
+            1,
+            (Node(Sum(self.hook, self.tally)),),
+            inputs=(Input("counts", "written", ROW, (Feed(0, 0),)),),
+        )
+
+    def check(self) -> None:
+        """Each number of the source was counted once."""
+        assert self.database.counts == Counter(range(self.spout.total))
+        order = self.database.order
+        txids = [txid for _, txid, _ in order]
+        assert txids == sorted(txids), "batches were committed out of order"
+        assert len(set(order)) == len(order), "an attempt was committed twice in one task"
+        for index in {index for index, _, _ in order}:
+            mine = [attempt for at, *attempt in order if at == index]
+            assert mine == sorted(mine), "a later attempt was committed before an earlier one"

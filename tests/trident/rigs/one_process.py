@@ -1,0 +1,224 @@
+"""A stream program in one process, without a topology: each stage's tasks one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from sunshower import Topology
+from sunshower.clock import ManualClock
+from sunshower.topologies.components import Context
+from sunshower.trident.coordination.attempts import Attempt
+from sunshower.trident.declaration.declare import StreamProgram, batches
+from sunshower.trident.declaration.planner import plan_group
+from sunshower.trident.declaration.store_places import InMemory
+from sunshower.trident.declaration.streams import BatchStream
+from sunshower.trident.spouts.port import SpoutKind
+from sunshower.trident.stages.plan import Feed, Group, Input, Output, Stage
+from sunshower.trident.stages.port import Waiting
+from sunshower.trident.states.port import Place, StateKind
+
+
+class Given:
+    """A batch spout that says what its records are, and leaves the batches to the runner."""
+
+    commits, parallelism_max = False, None
+
+    def __init__(self, emits: Any, kind: SpoutKind = SpoutKind.TRANSACTIONAL) -> None:
+        self.emits, self.kind = emits, kind
+
+    def coordinator(self, tree: Any, path: str, context: Context) -> Any:
+        raise NotImplementedError
+
+    def emitter(self, tree: Any, path: str, context: Context) -> Any:
+        raise NotImplementedError
+
+
+@dataclass
+class Kept:
+    """A state in memory by the opaque (or transactional) rules; its copies share their values."""
+
+    kind: StateKind = StateKind.OPAQUE
+    name: str | None = None
+    values: dict[tuple[int, Any], tuple[int, Any, Any]] = field(default_factory=dict)
+    failing: list[str] = field(default_factory=list)  # calls that raise, once each
+
+    def __deepcopy__(self, memo: Any) -> Kept:
+        return self
+
+    def make(self, place: Place) -> OneKept:
+        return OneKept(self, place)
+
+    def plain(self) -> dict[Any, Any]:
+        return {key: value for (_, key), (_, value, _) in self.values.items()}
+
+
+class OneKept:
+    """The part of one task."""
+
+    def __init__(self, whole: Kept, place: Place) -> None:
+        self.all, self.place = whole, place
+        self.written: dict[Any, tuple[int, Any, Any]] = {}
+        self.txid = 0
+
+    def begin_commit(self, attempt: Attempt) -> None:
+        self.written, self.txid = {}, attempt.txid
+
+    def commit(self, attempt: Attempt) -> None:
+        if "commit" in self.all.failing:
+            self.all.failing.remove("commit")
+            raise OSError("the disk is full")
+        self.all.values.update({(self.place.index, k): v for k, v in self.written.items()})
+
+    def abort(self) -> None:
+        self.written = {}
+
+    def close(self) -> None:
+        pass
+
+    def multi_get(self, keys: Sequence[Any]) -> list[Any]:
+        return [self._stored(key)[1] for key in keys]
+
+    def multi_update(self, keys: Sequence[Any], updates: Sequence[Any]) -> list[Any]:
+        made = []
+        for key, update in zip(keys, updates, strict=True):
+            txid, value, before = self._stored(key)
+            if txid == self.txid and self.all.kind is StateKind.TRANSACTIONAL:
+                made.append(value)
+                continue
+            base = before if txid == self.txid else value
+            self.written[key] = (self.txid, update(base), base)
+            made.append(self.written[key][1])
+        return made
+
+    def multi_put(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        self.multi_update(keys, [lambda _, value=value: value for value in values])
+
+    def _stored(self, key: Any) -> tuple[int, Any, Any]:
+        known = self.written.get(key)
+        return known or self.all.values.get((self.place.index, key), (0, None, None))
+
+
+class Task:
+    """One task of a stage: takes rows in, and keeps what it sends."""
+
+    def __init__(self, runner: Runner, stage: Stage, index: int) -> None:
+        self.runner, self.stage = runner, deepcopy(stage)
+        context = Context("t", stage.id, index, index, stage.parallelism, clock=runner.clock)
+        for node in self.stage.nodes:
+            node.operator.prepare(context)
+        for output in self.stage.outputs:
+            output.sharing.prepare(runner.stages[output.target].parallelism, index)
+
+    def run(self, attempt: Attempt, incoming: Sequence[tuple[Input | None, list[Any]]]) -> None:
+        self.attempt = attempt
+        self.batches = [node.operator.start(attempt) for node in self.stage.nodes]
+        for read, rows in incoming:
+            if read is None:
+                assert self.stage.source is not None
+                self.give(None, self.stage.source.feeds, rows)
+            else:
+                self.feed(read.feeds, rows)
+        for index, node in enumerate(self.stage.nodes):
+            emit = partial(self.give, index, node.feeds)
+            while isinstance(node.operator, Waiting) and not node.operator.ready(
+                self.batches[index], attempt
+            ):
+                pass
+            node.operator.finish(self.batches[index], attempt, emit)
+
+    def give(self, node: int | None, feeds: Sequence[Feed], rows: Sequence[Any]) -> None:
+        assert rows, "nothing is worth no call"
+        self.feed(feeds, rows)
+        for output in self.stage.outputs:
+            if output.node == node:
+                for index, share in output.sharing.split(self.attempt.txid, rows):
+                    self.runner.send(self.stage, output, index, share)
+
+    def feed(self, feeds: Sequence[Feed], rows: Sequence[Any]) -> None:
+        for feed in feeds:
+            node = self.stage.nodes[feed.node]
+            emit = partial(self.give, feed.node, node.feeds)
+            node.operator.process(self.batches[feed.node], feed.source, rows, emit)
+
+
+class Runner:
+    """All tasks of one group."""
+
+    def __init__(self, topology: Topology, clock: ManualClock | None = None) -> None:
+        (self.group,) = plans(topology)
+        self.clock = clock or ManualClock()
+        self.stages = {stage.id: stage for stage in self.group.stages}
+        self.txid, self.attempt = 0, 0
+        self.restart()
+
+    def restart(self) -> None:
+        """New lives for all tasks."""
+        self.tasks = {
+            id: [Task(self, stage, index) for index in range(stage.parallelism)]
+            for id, stage in self.stages.items()
+        }
+
+    def batch(self, rows: Sequence[Any] = (), **of_spouts: Sequence[Any]) -> None:
+        """Run the next batch; `rows` are those of the only spout."""
+        self.txid, self.attempt = self.txid + 1, 0
+        self._run(rows, of_spouts)
+
+    def again(self, rows: Sequence[Any] = (), **of_spouts: Sequence[Any]) -> None:
+        """Run the batch once more, as after a crash between its commit and the master's note."""
+        self.attempt += 1
+        self._run(rows, of_spouts)
+
+    def send(self, stage: Stage, output: Output, index: int, rows: Sequence[Any]) -> None:
+        self.arrived[output.target][index].append((stage.id, output.stream, wired(output, rows)))
+
+    def _run(self, rows: Sequence[Any], of_spouts: Mapping[str, Sequence[Any]]) -> None:
+        self.arrived: dict[str, list[list[Any]]] = {
+            id: [[] for _ in range(stage.parallelism)] for id, stage in self.stages.items()
+        }
+        attempt = Attempt(self.txid, self.attempt, 1)
+        for id, stage in self.stages.items():
+            inputs = {(read.stage, read.stream): read for read in stage.inputs}
+            for index, task in enumerate(self.tasks[id]):
+                parts = [
+                    (inputs[a, b], built(inputs[a, b], c)) for a, b, c in self.arrived[id][index]
+                ]
+                if stage.source is not None:
+                    mine = list(of_spouts.get(id, ()) if of_spouts else rows)
+                    mine = mine[index :: stage.parallelism]
+                    parts += [(None, mine[i : i + 3]) for i in range(0, len(mine), 3)]
+                task.run(attempt, parts)
+
+
+def wired(output: Output, rows: Sequence[Any]) -> list[list[Any]]:
+    """Rows as MessagePack brings them: lists."""
+    return [list(row) for row in output.schema.rows(rows)]
+
+
+def built(read: Input, rows: list[list[Any]]) -> list[Any]:
+    return read.schema.build(rows)
+
+
+def plans(topology: Topology) -> list[Group]:
+    program = topology.guest(StreamProgram)
+    for group in program.groups.values():
+        group.store = group.store or InMemory()
+    return [plan_group(group) for group in program.groups.values()]
+
+
+def seen(stream: BatchStream[Any]) -> list[Any]:
+    """Everything that comes by, over all batches and tasks."""
+    rows: list[Any] = []
+    stream.peek(rows.append)
+    return rows
+
+
+def given(
+    emits: Any, id: str = "given", topology: Topology | None = None, **options: Any
+) -> tuple[Topology, BatchStream[Any]]:
+    """A topology, and a stream of it."""
+    topology = topology or Topology("t")
+    return topology, batches(topology, id, Given(emits), **options)

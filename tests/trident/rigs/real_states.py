@@ -1,0 +1,56 @@
+"""A database of the rig's that is a real state: numbers by key, in MemoryState or SqliteState."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sunshower import Context
+from sunshower.trident.coordination.attempts import Attempt
+from sunshower.trident.states.factories import KeptState
+from sunshower.trident.states.port import MapState, Place
+from tests.trident.rigs.group_rig import Database, Row, Writer
+
+
+class InState(Database):
+    """Each life of a task opens its part anew, and writes as `stages/persisting.py` does."""
+
+    def __init__(self, factory: KeptState) -> None:
+        super().__init__()
+        self.factory = factory
+
+    def open(self, context: Context) -> Writer:
+        place = Place(context.topology, "counts", context.index, context.parallelism)
+        state = self.factory.make(place)
+
+        def write(attempt: Attempt, rows: Sequence[Row]) -> None:
+            state.begin_commit(attempt)
+            try:
+                add(state, rows)
+                state.commit(attempt)
+            except BaseException:
+                state.abort()
+                raise
+            self.order.append((context.index, attempt.txid, attempt.attempt))
+
+        return write
+
+    @property
+    def counts(self) -> Counter[int]:
+        found = Counter[int]()
+        for _, numbers in self.factory.items("counts"):
+            found.update({int(number): count for number, count in numbers.items()})
+        return found
+
+
+def add(state: MapState, rows: Sequence[Row]) -> None:
+    """Count each number below its key."""
+    found: dict[int, Counter[str]] = {}
+    for row in rows:
+        found.setdefault(row.key, Counter())[str(row.number)] += 1
+    state.multi_update([*found], [plus(numbers) for numbers in found.values()])
+
+
+def plus(numbers: Counter[str]) -> Callable[[Any], dict[str, int]]:
+    return lambda old: dict(Counter(old or {}) + numbers)

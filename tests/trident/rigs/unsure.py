@@ -1,0 +1,125 @@
+"""A store that answers late, twice or not at all: for states whose batches must survive it.
+
+unsure = UnsureState(MemoryState(), Troubles(Random(7)))      in place of MemoryState()
+unsure.troubles.calm()      what is late happens, and nothing goes wrong any more
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from random import Random
+from typing import Any
+
+from sunshower.errors import StoreUnreachable, WrongVersion
+from sunshower.state.backing import Backing, Home, Mark
+from sunshower.trident.states.factories import KeptState
+from sunshower.trident.states.port import StateKind
+
+
+class Trouble(Enum):
+    """What becomes of a put."""
+
+    NONE = "it happens"
+    REFUSED = "it does not happen, and raises"
+    LOST = "it happens, and raises"
+    LATE = "it raises, and happens later"
+    TWICE = "it happens, and once more later"
+
+
+class Troubles:
+    """Which trouble comes next, for all clients of a store; and what is still on its way."""
+
+    def __init__(self, random: Random, ratio: float = 0.3) -> None:
+        self._random = random
+        self._ratio = ratio
+        self._late: list[Callable[[], None]] = []
+        self.count = dict.fromkeys(Trouble, 0)
+
+    def put(self, write: Callable[[], None]) -> None:
+        self.pass_by()
+        trouble = Trouble.NONE
+        if self._random.random() < self._ratio:
+            trouble = self._random.choice([*Trouble][1:])
+        self.count[trouble] += 1
+        if trouble in {Trouble.LATE, Trouble.TWICE}:
+            self._late.append(write)
+        if trouble in {Trouble.NONE, Trouble.LOST, Trouble.TWICE}:
+            write()
+        if trouble in {Trouble.REFUSED, Trouble.LOST, Trouble.LATE}:
+            raise StoreUnreachable(f"on purpose: {trouble.value}")
+
+    def read(self) -> None:
+        self.pass_by()
+        if self._random.random() < self._ratio / 4:
+            raise StoreUnreachable("on purpose: no answer")
+
+    def pass_by(self) -> None:
+        """Time passes: some of what is late happens."""
+        late, self._late = self._late, []
+        for write in late:
+            if self._random.random() < 0.3:
+                with suppress(WrongVersion):
+                    write()
+            else:
+                self._late.append(write)
+
+    def calm(self) -> None:
+        """All that is late happens, and nothing goes wrong any more."""
+        self._ratio = 0.0
+        while self._late:
+            self.pass_by()
+
+
+class UnsureBacking:
+    """A client of that store."""
+
+    def __init__(self, backing: Backing, troubles: Troubles) -> None:
+        self._backing = backing
+        self._troubles = troubles
+
+    def mark(self) -> Mark | None:
+        self._troubles.read()
+        return self._backing.mark()
+
+    def get(self, keys: Sequence[str]) -> list[str | None]:
+        self._troubles.read()
+        return self._backing.get(keys)
+
+    def put(self, changes: Mapping[str, str | None], mark: Mark, seen: str | None) -> None:
+        frozen = dict(changes)
+        self._troubles.put(lambda: self._backing.put(frozen, mark, seen))
+
+    def items(self) -> Iterator[tuple[str, str]]:
+        return self._backing.items()
+
+    def close(self) -> None:
+        pass  # what is late may still come
+
+
+@dataclass(frozen=True)
+class UnsureState(KeptState):
+    """Any other state, with troubles. Copies share it."""
+
+    inner: KeptState
+    troubles: Troubles = field(compare=False, repr=False)
+    where = "an unsure store"
+
+    @property
+    def kind(self) -> StateKind:  # type: ignore[override]
+        return self.inner.kind
+
+    @property
+    def name(self) -> str | None:  # type: ignore[override]
+        return self.inner.name
+
+    def open(self, home: Home) -> Backing:
+        return UnsureBacking(self.inner.open(home), self.troubles)
+
+    def homes(self) -> list[Home]:
+        return self.inner.homes()
+
+    def __deepcopy__(self, memo: Any) -> UnsureState:
+        return self

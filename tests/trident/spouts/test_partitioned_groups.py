@@ -1,0 +1,261 @@
+"""Partitioned spouts whose tasks die, whose partitions move, and whose attempts are repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sunshower.errors import FailedBatch, StaleAttempt, StateMismatch
+from sunshower.state.memory_tree import MemoryForest, MemoryTree
+from sunshower.trident.coordination.attempts import Attempt
+from sunshower.trident.spouts.opaque import OpaqueEmitter
+from sunshower.trident.spouts.ownership import places
+from sunshower.trident.spouts.settled import Settled
+from sunshower.trident.spouts.shelf import NOTHING, Shelf
+from tests.trident.rigs.emitting import Drive, Taken
+from tests.trident.rigs.numbers import OpaqueRowBatches, RowBatches, items
+from tests.trident.rigs.partitioned_group import (
+    Group,
+    Logs,
+    Opaque,
+    Row,
+    Transactional,
+    disturbed,
+    numbers_of,
+)
+
+BOTH = pytest.mark.parametrize("kind", [Transactional, Opaque])
+
+
+def check(group: Group) -> None:
+    """Each row that there is, in one committed batch, in order; the same rows, if transactional."""
+    for name, numbers in numbers_of(group).items():
+        assert numbers == [*range(group.logs.length[name])], name
+    if not group.spout.commits:
+        assert not {where: found for where, found in group.emitted.items() if len(found) > 1}
+
+
+@BOTH
+@given(seed=st.integers(0, 2**32), steps=st.integers(10, 250))
+@settings(max_examples=50)
+def test_each_row_is_in_one_committed_batch_whatever_happens(
+    kind: type[Any], seed: int, steps: int
+) -> None:
+    check(disturbed(kind, Random(seed), steps))
+
+
+def commits_what_it_does_not_know(self: OpaqueEmitter, attempt: Attempt) -> None:
+    held = self._held.get(attempt.txid)
+    for name, metadata in held.metadata.items() if held else ():
+        self._look(name).keep(attempt, metadata)
+
+
+def keeps_whatever_comes(self: Shelf, attempt: Attempt, metadata: Any) -> None:
+    self._entries.pop(attempt.txid, None)
+    path, written = self._encoded(attempt, metadata)
+    if self._tree.get(path):
+        self._tree.delete(path)
+    self._tree.create(path, written)
+    self._look(attempt.txid)
+
+
+RULES: dict[str, tuple[type[Any], Any, str, Any]] = {
+    "a new owner goes on from what is committed": (
+        *(Opaque, Settled, "up_to"),
+        lambda *_: True,
+    ),
+    "the same, transactional": (Transactional, Settled, "up_to", lambda *_: True),
+    "a commit of what is not known": (
+        *(Opaque, OpaqueEmitter, "commit"),
+        commits_what_it_does_not_know,
+    ),
+    "an old attempt writes over a new one": (Opaque, Shelf, "keep", keeps_whatever_comes),
+    "a second life writes over the first": (
+        *(Transactional, Shelf, "keep_first"),
+        keeps_whatever_comes,
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_each_rule_that_is_broken_on_purpose_is_noticed(
+    rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, where, name, broken = RULES[rule]
+    monkeypatch.setattr(where, name, broken)
+    for seed in range(150):
+        try:
+            check(disturbed(kind, Random(seed), 150))
+        except AssertionError:
+            return
+    pytest.fail("in 150 seeds nobody noticed")
+
+
+# ---- one by one ---------------------------------------------------------------------------------
+
+
+class Three(Random):
+    """No chance."""
+
+    def randint(self, a: int, b: int) -> int:
+        return 3
+
+
+def logs() -> Logs:
+    """One partition is listed, three rows of it are a batch."""
+    made = Logs(Three())
+    made.listed = {"t@0"}
+    return made
+
+
+def numbers(rows: Sequence[Row]) -> list[int]:
+    return [number for _, number in rows]
+
+
+def test_a_new_life_emits_nothing_until_what_the_former_one_has_in_progress_is_committed() -> None:
+    """Storm's A-14: there it reads the store, and emits again what is not committed yet."""
+    drive = Drive(Opaque(logs()))
+    drive.emit(1)
+    drive.restart()
+    assert drive.emit(2) == [], "where batch 1 ends, nobody knows"
+    with pytest.raises(FailedBatch, match="started again and does not know"):
+        drive.commit(1)
+    first = drive.batch(1, 1)
+    second = drive.batch(2, 1)
+    assert numbers(first + second) == [*range(len(first + second))]
+    assert second
+
+
+def test_a_new_life_goes_on_at_once_where_the_master_has_written_that_all_is_committed() -> None:
+    drive = Drive(Opaque(logs()))
+    before = drive.batch(1) + drive.batch(2)
+    drive.restart()
+    drive.tree.create("/transactional/s/coordinator/currtx", b"3")
+    after = drive.batch(3)
+    assert after
+    assert numbers(before + after) == [*range(len(before + after))]
+
+
+@BOTH
+def test_a_partition_that_changes_hands_while_batches_are_in_progress(kind: type[Any]) -> None:
+    drive = Drive(kind(logs()), tasks=2)
+    orders = [{"txid": txid, "partitions": ["t@0"], "gone": []} for txid in (1, 2, 3)]
+    orders[1]["partitions"] = [None, "t@0"]  # from batch 2 on it is the other task's
+    orders[2]["partitions"] = [None, "t@0"]
+    taken = [Taken(), Taken(), Taken()]
+    one, other = drive.emitters
+    for emitter, txids in ((other, (1, 2)), (one, (1, 2))):  # `other` is faster
+        for txid in txids:
+            emitter.emit_batch(Attempt(txid, 0, 1), orders[txid - 1], taken[txid - 1])
+    assert numbers(taken[0].rows) == [0, 1, 2]
+    assert numbers(taken[1].rows) == []
+    for txid in (1, 2):
+        for emitter in drive.emitters:
+            emitter.commit(Attempt(txid, 0, 1))
+        for emitter in drive.emitters:
+            emitter.success(Attempt(txid, 0, 1))
+    for emitter in drive.emitters:
+        emitter.emit_batch(Attempt(3, 0, 1), orders[2], taken[2])
+    assert numbers(taken[2].rows) == [3, 4, 5]
+
+
+def test_partitions_keep_their_places_while_others_come_and_go() -> None:
+    assert places([], {"c", "a", "b"}) == ["a", "b", "c"]
+    assert places(["a", "b", "c"], {"a", "c"}) == ["a", None, "c"]
+    assert places(["a", None, "c"], {"a", "c", "0", "d"}) == ["a", "0", "c", "d"]
+
+
+def test_a_repeated_attempt_of_a_transactional_batch_has_the_same_partitions() -> None:
+    read = logs()
+    read.listed = {"t@0", "t@1", "t@2"}
+    drive = Drive(Transactional(read))
+    first = drive.order(1)
+    read.listed = {"t@4"}
+    assert drive.order(1) == first
+    assert drive.order(2)["partitions"] == ["t@4", None, None]
+
+
+@BOTH
+@pytest.mark.parametrize("found", [3, [], {"txid": 1}])
+def test_partitions_that_are_none_are_refused_with_their_node(kind: type[Any], found: Any) -> None:
+    drive = Drive(kind(logs()))
+    drive.metadata[1] = found
+    with pytest.raises(StateMismatch, match=r"/coordinator/meta/1 holds .*, which is not like"):
+        drive.order(2)
+    with pytest.raises(StateMismatch, match=r"/coordinator/meta/1 holds .*, which is not like"):
+        drive.order(1)
+
+
+def test_what_an_earlier_attempt_wrote_of_a_partition_that_vanished_does_not_stand() -> None:
+    read = logs()
+    read.length = {"t@0": 5, "t@1": 0}
+    drive = Drive(Opaque(read))
+    drive.emit(1)
+    drive.commit(1)  # but not by others: it fails
+    read.listed = {"t@1"}
+    assert drive.batch(1, 1) == []
+    read.listed = {"t@0", "t@1"}
+    rows = [row for txid in range(2, 30) for row in drive.batch(txid)]
+    assert rows == [("t@0", number) for number in range(5)]
+
+
+def test_a_former_life_writes_nothing_over_a_later_one() -> None:
+    tree = MemoryTree(MemoryForest())
+    former, later = Shelf(tree, "/s/user", "a/b"), Shelf(tree, "/s/user", "a/b")
+    later.keep(Attempt(3, 1, 1), {"end": 9})
+    with pytest.raises(StaleAttempt, match="%2Fb/3 was written in attempt 1 of coordinator 1"):
+        former.keep(Attempt(3, 0, 1), {"end": 5})
+    former.keep(Attempt(3, 0, 2), {"end": 7})
+    with pytest.raises(FailedBatch, match="by another life"):
+        later.keep_first(Attempt(3, 9, 9), {"end": 1})
+    assert Shelf(tree, "/s/user", "a/b")[3] == {"end": 7}
+
+
+def test_what_storm_has_kept_is_read_and_written_over() -> None:
+    tree = MemoryTree(MemoryForest())
+    tree.create("/s/user/topic@0/7", b'{"firstOffset": 5, "lastOffset": 9}')
+    tree.create("/s/user/topic@0/8", b"null")
+    shelf = Shelf(tree, "/s/user", "topic@0")
+    assert shelf[8] is NOTHING
+    assert shelf.before(9) == {"firstOffset": 5, "lastOffset": 9}
+    shelf.keep(Attempt(8, 0, 1), {"firstOffset": 10, "lastOffset": 11})
+    shelf.cleanup(8)
+    assert tree.children("/s/user/topic@0") == ["8"]
+
+
+def test_of_a_partition_without_news_nothing_is_written_but_over_an_earlier_attempt() -> None:
+    read = logs()
+    read.length["t@0"] = 3
+    drive = Drive(Opaque(read))
+    assert len(drive.batch(1)) == 3
+    assert [drive.batch(txid) for txid in (2, 3, 4)] == [[], [], []]
+    assert drive.tree.children("/transactional/s/user/t@0") == ["2"], "it says that it has nothing"
+    drive.emit(5)
+    assert drive.batch(5, 1) == []
+    assert drive.tree.children("/transactional/s/user/t@0") == ["5"]
+
+
+def test_of_a_partition_that_is_at_its_end_nothing_more_is_written() -> None:
+    for kind in (RowBatches, OpaqueRowBatches):
+        drive = Drive(kind(items(5), 10, partitions=2))
+        assert len(drive.batch(1)) == 5
+        assert drive.is_last(1)
+        for txid in (2, 3, 4):
+            assert drive.batch(txid) == []
+            assert drive.is_last(txid)
+        assert drive.tree.children("/transactional/s/user/0") == ["1"]
+
+
+def test_an_opaque_batch_that_is_emitted_again_has_other_borders_and_all_rows_come_once() -> None:
+    drive = Drive(OpaqueRowBatches(items(100), 10))
+    assert len({len(drive.emit(1, attempt)) for attempt in range(5)}) > 2
+    rows: list[Any] = []
+    for txid in range(1, 40):
+        drive.emit(txid, 7)
+        rows += drive.batch(txid, 8)
+    assert [row.number for row in rows] == [*range(100)]

@@ -1,0 +1,95 @@
+"""How rows are shared out among tasks, repartitioning by repartitioning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sunshower.errors import BadEmit
+from sunshower.records import Schema
+from sunshower.runtime.transport.hashing import stable_hash
+from sunshower.trident.stages.plan import Sharing
+from sunshower.trident.stages.sharing import ByBatch, ByFields, Chosen, Even, ToAll, ToFirst
+
+WORDS = Schema(("word", "count"))
+
+
+@dataclass
+class Sale:
+    shop: str
+    price: int
+
+
+def shared(sharing: Sharing, rows: Sequence[Any], targets: int = 3, txid: int = 1) -> Any:
+    sharing.prepare(targets, 0)
+    return {index: list(share) for index, share in sharing.split(txid, rows)}
+
+
+@given(st.lists(st.integers(0, 20), max_size=20), st.integers(1, 5), st.integers(0, 7))
+def test_even_is_never_more_than_one_row_apart(sizes: list[int], targets: int, index: int) -> None:
+    sharing, got = Even(), [0] * targets
+    sharing.prepare(targets, index)
+    for size in sizes:
+        rows = list(range(size))
+        shares = sharing.split(1, rows)
+        assert sorted(row for _, share in shares for row in share) == rows
+        for target, share in shares:
+            assert share, "nobody is sent nothing"
+            got[target] += len(share)
+        assert max(got) - min(got) <= 1
+
+
+def test_equal_keys_go_where_their_hash_says() -> None:
+    rows = [(f"w{i % 10}", i) for i in range(100)]
+    found = shared(ByFields(WORDS, ("word",)), rows)
+    assert found == {
+        index: [row for row in rows if stable_hash(row[0]) % 3 == index] for index in found
+    }
+    both = shared(ByFields(WORDS, ("count", "word")), rows)
+    for index, share in both.items():
+        assert all(stable_hash((count, word)) % 3 == index for word, count in share)
+
+
+def test_objects_are_shared_by_their_attributes() -> None:
+    rows = [Sale("a", 1), Sale("b", 2), Sale("a", 3)]
+    found = shared(ByFields(Schema.of(Sale), ("shop",)), rows)
+    assert [rows[0], rows[2]] in [[s for s in share if s.shop == "a"] for share in found.values()]
+
+
+def test_one_task_and_no_rows_cost_nothing() -> None:
+    rows = [("a", 1)]
+    assert shared(ByFields(WORDS, ("word",)), rows, targets=1) == {0: rows}
+    for sharing in (ByFields(WORDS, ("word",)), Even(), ToAll(), ToFirst(), ByBatch()):
+        assert shared(sharing, []) == {}
+
+
+def test_all_first_and_by_batch() -> None:
+    rows = [("a", 1), ("b", 2)]
+    assert shared(ToAll(), rows) == {0: rows, 1: rows, 2: rows}
+    assert shared(ToFirst(), rows) == {0: rows}
+    assert [shared(ByBatch(), rows, txid=txid) for txid in (2, 3, 4)] == [
+        {2: rows},
+        {0: rows},
+        {1: rows},
+    ]
+
+
+def test_a_grouping_that_names_no_task_of_ours_is_told() -> None:
+    class Wrong:
+        def prepare(self, targets: Sequence[int]) -> None: ...
+
+        def choose(self, record: Any) -> Sequence[int]:
+            return [3]
+
+    with pytest.raises(BadEmit, match=r"task 3; the tasks are 0 … 2"):
+        shared(Chosen(Wrong()), [("a", 1)])
+
+
+def test_a_key_without_a_hash_is_told() -> None:
+    with pytest.raises(BadEmit, match="type object"):
+        shared(ByFields(WORDS, ("word",)), [(object(), 1)])

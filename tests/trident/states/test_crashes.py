@@ -1,0 +1,100 @@
+"""A process dies at every step of a batch's life, and each row counts exactly once all the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from sunshower.clock import ManualClock
+from sunshower.runtime.inline import run_inline
+from sunshower.runtime.plan import Layout
+from sunshower.simulation.cluster import SimCluster
+from sunshower.simulation.run import SimRun
+from sunshower.simulation.worker import Killed
+from sunshower.trident.states.factories import MemoryState
+from tests.trident.rigs.group_rig import Numbers, OpaqueNumbers, Rig
+from tests.trident.rigs.group_steps import Steps, Watched
+from tests.trident.rigs.real_states import InState
+
+TOTAL, SIZE = 18, 3
+SETTINGS = {
+    "sweep_grace_s": 0.2,
+    "peer_link_retry_s": 0.1,
+    "restart_backoff_s": 0.05,
+    "deaths_max": 99,
+}
+
+
+def die() -> None:
+    raise Killed
+
+
+def rig_of(kind: str, steps: Steps, max_batches: int, *, real: bool = False) -> Rig:
+    spout = (
+        OpaqueNumbers(TOTAL, SIZE, steps) if kind == "opaque" else Numbers(TOTAL, SIZE, hook=steps)
+    )
+    rig = Rig(spout, steps, Watched(steps), max_batches)
+    if real:
+        rig.database = InState(MemoryState())
+    rig.emitters = 1 if kind == "opaque" else 2
+    return rig
+
+
+def all_steps(kind: str) -> list[str]:
+    steps = Steps()
+    rig = rig_of(kind, steps, 3)
+    run_inline(rig.topology().graph(), clock=ManualClock(), steps_max=50_000)
+    return sorted(steps.seen)
+
+
+STEPS = {kind: all_steps(kind) for kind in ("transactional", "opaque")}
+
+
+def submitted(rig: Rig, seed: int, layout: Layout) -> SimRun:
+    cluster = SimCluster(seed, check=True, nodes=1 + seed % 2)
+    return cluster.submit(rig.topology(**SETTINGS).graph(), layout)
+
+
+HOW = ((1, 1, Layout.ISOLATE), (2, 3, Layout.ISOLATE), (3, 1, Layout.PACK), (4, 3, Layout.PACK))
+
+
+@pytest.mark.parametrize(("kind", "step"), [(k, step) for k in STEPS for step in STEPS[k]])
+def test_whoever_dies_at_a_step_nothing_is_lost_or_counted_twice(kind: str, step: str) -> None:
+    for time, max_batches, layout in HOW:
+        steps = Steps(step, time, die)
+        rig = rig_of(kind, steps, max_batches, real=max_batches > 1)
+        run = submitted(rig, time, layout)
+        assert run.wait(300.0), run._describe()
+        rig.check()
+        assert run.snapshot().restarts == (steps.seen[step] >= time)
+
+
+def dies_at_rest(component: str, seed: int) -> tuple[Rig, SimRun]:
+    """Between the last ack and the commit: while a topology rests batches are processed, and
+    nothing is committed. Then the worker of a component dies."""
+    steps = Steps()
+    rig = rig_of("opaque" if seed % 2 else "transactional", steps, 3, real=True)
+    rig.spout.total = 60
+    run = submitted(rig, seed, Layout.ISOLATE)
+    run.wait(0.02 + 0.01 * seed)
+    run.deactivate()
+    run.wait(2.0)
+    run.kill_worker(run.plan.tasks_of(component)[0].worker)
+    run.wait(2.0)
+    run.activate()
+    return rig, run
+
+
+COMPONENTS = ("$mastercoord-g", "$spoutcoord-numbers", "numbers", "middle", "counts", "after")
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_whoever_dies_between_the_last_ack_and_the_commit(component: str) -> None:
+    causes: set[str] = set()
+    for seed in range(2):
+        rig, run = dies_at_rest(component, seed)
+        assert run.wait(120.0), run._describe()
+        rig.check()
+        causes |= set(run.snapshot().component("$mastercoord-g").causes)
+    assert "timeout" not in causes, "nobody had to wait for it"
+    if component == "counts":
+        assert "failed by bolt" in causes, "who has not seen all of a batch does not commit it"

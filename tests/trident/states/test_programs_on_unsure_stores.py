@@ -1,0 +1,85 @@
+"""Whole programs over a state's store that answers late, twice or not, while processes die."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import pytest
+
+from sunshower import Topology
+from sunshower.errors import ClusterError
+from sunshower.runtime.plan import Layout
+from sunshower.simulation.cluster import SimCluster
+from sunshower.trident import InMemory, MemoryState, Skip, batches, count, sum_
+from sunshower.trident.states.port import StateKind
+from sunshower.trident.states.stored_map import StoredMap
+from tests.trident.rigs.group_rig import KEYS, Hook, Numbers, OpaqueNumbers
+from tests.trident.rigs.unsure import Trouble, Troubles, UnsureState
+
+TOTAL = 40
+SETTINGS = {
+    "sweep_grace_s": 0.2,
+    "peer_link_retry_s": 0.1,
+    "restart_backoff_s": 0.05,
+    "deaths_max": 99,
+}
+COUNTS = Counter(number % KEYS for number in range(TOTAL))
+SUMS = {key: sum(range(key, TOTAL, KEYS)) for key in range(KEYS)}
+
+
+def unsure(random: Random, kind: StateKind) -> UnsureState:
+    return UnsureState(MemoryState(kind), Troubles(random, 0.25))
+
+
+def run(spout: Any, kind: StateKind, seed: int) -> tuple[UnsureState, UnsureState]:
+    """Count and sum up numbers by key; two workers are killed meanwhile."""
+    counts, sums = unsure(Random(seed), kind), unsure(Random(seed + 1), kind)
+    topology = Topology("numbers", **SETTINGS)
+    numbers = batches(
+        topology,
+        "numbers",
+        spout,
+        store=InMemory(),
+        max_batches=1 + seed % 3,
+        interval_s=0.2,
+        skip=Skip(attempts=10_000),
+    ).group_by("key")
+    numbers.persistent_aggregate(counts, count(), parallelism=2, name="counts")
+    numbers.persistent_aggregate(sums, sum_("number"), name="sums")
+    layout = (Layout.ISOLATE, Layout.PACK)[seed % 2]
+    ran = SimCluster(seed, check=True).submit(topology.graph(), layout)
+    for killed in range(2):
+        ran.wait(0.3 + 0.17 * ((seed + killed) % 5))
+        workers = sorted(ran.snapshot().workers)
+        with suppress(ClusterError):  # it has just died
+            ran.kill_worker(workers[(seed * 5 + killed) % len(workers)])
+    assert ran.wait(3_000.0)
+    for state in (counts, sums):
+        state.troubles.calm()
+    return counts, sums
+
+
+@pytest.mark.parametrize("seed", range(1, 13))
+def test_batches_that_are_cut_anew_count_once_in_opaque_states(seed: int) -> None:
+    counts, sums = run(OpaqueNumbers(TOTAL, 5, Hook()), StateKind.OPAQUE, seed)
+    assert dict(counts.items("counts")) == COUNTS
+    assert dict(sums.items("sums")) == SUMS
+    assert counts.troubles.count[Trouble.NONE] < sum(counts.troubles.count.values())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_batches_that_stay_the_same_count_once_in_transactional_states(seed: int) -> None:
+    counts, sums = run(Numbers(TOTAL, 5), StateKind.TRANSACTIONAL, seed)
+    assert dict(counts.items("counts")) == COUNTS
+    assert dict(sums.items("sums")) == SUMS
+
+
+def test_without_undoing_what_an_earlier_attempt_wrote_it_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(StoredMap, "_undone", lambda *_: {})
+    counts, _ = run(OpaqueNumbers(TOTAL, 5, Hook()), StateKind.OPAQUE, 0)
+    assert dict(counts.items("counts")) != COUNTS

@@ -1,0 +1,93 @@
+"""Any operations in any order, and any number of repeats: the state is what a dictionary is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sunshower.trident.coordination.attempts import Attempt
+from sunshower.trident.states.factories import MemoryState
+from sunshower.trident.states.port import MapState, StateKind
+from tests.trident.rigs.additions import NON, OPAQUE, PLACE, TRANSACTIONAL, plus
+
+keys = st.sampled_from(["a", "b", ("c", 1), 2])
+operation = st.one_of(
+    st.tuples(st.sampled_from(["update", "put"]), keys, st.integers(-9, 9)),
+    st.tuples(st.sampled_from(["remove", "get"]), keys, st.just(0)),
+)
+operations = st.lists(operation, max_size=8)
+Operations = list[tuple[str, Any, int]]
+
+
+def run(
+    state: MapState, attempt: Attempt, todo: Operations, base: dict[Any, int]
+) -> dict[Any, int]:
+    """Do all of it to the state and to a dictionary; each step must say the same."""
+    model = dict(base)
+    state.begin_commit(attempt)
+    for what, key, number in todo:
+        if what == "update":
+            model[key] = model.get(key, 0) + number
+            assert state.multi_update([key], [plus(number)]) == [model[key]]
+        elif what == "put":
+            model[key] = number
+            state.multi_put([key], [number])
+        elif what == "remove":
+            model.pop(key, None)
+            state.multi_remove([key])
+        assert state.multi_get([key]) == [model.get(key)]
+    state.commit(attempt)
+    assert state.multi_get([*model]) == [*model.values()]
+    return model
+
+
+@settings(max_examples=40)
+@given(st.lists(st.lists(operations, min_size=1, max_size=3), max_size=5), st.booleans())
+def test_of_an_opaque_state_the_last_attempt_counts(
+    batches: list[list[Operations]], reopened: bool
+) -> None:
+    factory = MemoryState(OPAQUE)
+    state, base = factory.make(PLACE), {}
+    for txid, attempts in enumerate(batches, 1):
+        after = base
+        for number, todo in enumerate(attempts):
+            if reopened:
+                state = factory.make(PLACE)
+            after = run(state, Attempt(txid, number, 1), todo, base)
+            assert dict(factory.items()) == after
+        base = after
+
+
+@settings(max_examples=40)
+@given(st.lists(operations, max_size=6), st.sampled_from([NON, TRANSACTIONAL]))
+def test_without_repeats_every_state_is_a_dictionary(
+    batches: list[Operations], kind: StateKind
+) -> None:
+    factory = MemoryState(kind)
+    state, base = factory.make(PLACE), {}
+    for txid, todo in enumerate(batches, 1):
+        base = run(state, Attempt(txid, 0, 1), todo, base)
+    assert dict(factory.items()) == base
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(operations, st.integers(1, 3)), max_size=5))
+def test_of_a_transactional_state_the_first_attempt_counts(
+    batches: list[tuple[Operations, int]],
+) -> None:
+    factory = MemoryState(TRANSACTIONAL)
+    base: dict[Any, int] = {}
+    for txid, (todo, repeats) in enumerate(batches, 1):
+        base = run(factory.make(PLACE), Attempt(txid, 0, 1), todo, base)
+        for number in range(1, repeats):
+            state, attempt = factory.make(PLACE), Attempt(txid, number, 1)
+            state.begin_commit(attempt)
+            for what, key, value in todo:
+                if what == "update":
+                    state.multi_update([key], [plus(value)])
+                elif what != "get":
+                    state.multi_put([key], [None if what == "remove" else value])
+            state.commit(attempt)
+            assert dict(factory.items()) == base

@@ -1,0 +1,200 @@
+"""The same state in every store: kept as Storm keeps it, pickled, opened again, read, refused."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sqlite3
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sunshower.errors import ConfigError, StateMismatch, StoreError, StoreUnreachable, Unavailable
+from sunshower.state.zookeeper_tree import ZooKeeperTree
+from sunshower.trident.coordination.attempts import Attempt
+from sunshower.trident.states.factories import KeptState, SqliteState
+from sunshower.trident.states.port import Place, StateKind
+from sunshower.trident.states.servers import PostgresState, RedisState, ZooKeeperState
+from tests.trident.rigs.additions import OPAQUE, TRANSACTIONAL, batch
+
+Make = Callable[[StateKind], KeptState]
+
+
+@pytest.fixture
+def make(request: pytest.FixtureRequest) -> Make:
+    """Makes factories of one store; its states have a name of this test's."""
+    made: Make = request.getfixturevalue(request.param)
+    return made
+
+
+@pytest.fixture
+def name() -> str:
+    return f"counts {uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def in_sqlite(tmp_path: Path, name: str) -> Make:
+    return lambda kind: SqliteState(tmp_path / "counts.db", kind, name)
+
+
+@pytest.fixture
+def in_zookeeper(request: pytest.FixtureRequest, name: str) -> Make:
+    hosts = request.getfixturevalue("zookeeper").connect
+    return lambda kind: ZooKeeperState(hosts, kind, name)
+
+
+@pytest.fixture
+def in_redis(request: pytest.FixtureRequest, name: str) -> Make:
+    url = request.getfixturevalue("redis")
+    return lambda kind: RedisState(url, kind, name)
+
+
+@pytest.fixture
+def in_postgres(request: pytest.FixtureRequest, name: str) -> Make:
+    dsn = request.getfixturevalue("postgres")
+    return lambda kind: PostgresState(dsn, kind, name)
+
+
+every_store = pytest.mark.parametrize(
+    "make",
+    [
+        "in_sqlite",
+        *(
+            pytest.param(store, marks=pytest.mark.servers)
+            for store in ("in_zookeeper", "in_redis", "in_postgres")
+        ),
+    ],
+    indirect=True,
+)
+
+
+@every_store
+@pytest.mark.parametrize("kind", [TRANSACTIONAL, OPAQUE])
+def test_a_state_is_the_same_in_every_store(make: Make, kind: StateKind) -> None:
+    factory: KeptState = pickle.loads(pickle.dumps(make(kind)))
+    places = [Place("words", "ignored", index, 2) for index in range(2)]
+    for place in places:
+        state = factory.make(place)
+        batch(state, 1, storm=3, ray=1)
+        batch(state, 2, storm=5)
+        state.close()
+        again = factory.make(place)
+        assert batch(again, 2, attempt=1, storm=5) == [8]
+        assert again.multi_get(["ray", "storm", "sun"]) == [1, 8, None]
+        again.begin_commit(Attempt(3, 0, 1))
+        again.multi_remove(["storm"])
+        again.multi_put([("ray", 1)], [{"list": [1, (2, None)]}])
+        again.commit(Attempt(3, 0, 1))
+        again.close()
+    assert sorted(factory.items(factory.name), key=str) == sorted(
+        [("ray", 1), (("ray", 1), {"list": [1, (2, None)]})] * 2, key=str
+    )
+    with pytest.raises(StateMismatch, match=r"counts|parallelism"):
+        factory.make(Place("words", "ignored", 0, 3))
+
+
+def stored_in_sqlite(factory: Any, name: str) -> str:
+    with sqlite3.connect(factory.file) as db:
+        found: str = db.execute(f'SELECT value FROM "{name}"').fetchone()[0]
+    return found
+
+
+def stored_in_zookeeper(factory: Any, name: str) -> str:
+    tree = ZooKeeperTree(factory.hosts)
+    place = f"/sunshower/states/{name.replace(' ', '%20')}/0/values/%22storm%22"
+    node = tree.get(place)
+    tree.close()
+    assert node
+    return node.value.decode()
+
+
+def stored_in_redis(factory: Any, name: str) -> str:
+    from redis import Redis
+
+    with Redis.from_url(factory.url, decode_responses=True) as client:
+        found: Any = client.hget(f"sunshower:{{{name}/0}}:values", '"storm"')
+    return str(found)
+
+
+def stored_in_postgres(factory: Any, name: str) -> str:
+    import psycopg
+
+    with psycopg.connect(factory.dsn) as db:
+        row = db.execute(f'SELECT value FROM "{name}"'.encode()).fetchone()
+    assert row
+    return str(row[0])
+
+
+@pytest.mark.parametrize(
+    ("make", "stored"),
+    [
+        ("in_sqlite", stored_in_sqlite),
+        *(
+            pytest.param(f"in_{look.__name__[10:]}", look, marks=pytest.mark.servers)
+            for look in (stored_in_zookeeper, stored_in_redis, stored_in_postgres)
+        ),
+    ],
+    indirect=["make"],
+)
+@pytest.mark.parametrize(("kind", "wanted"), [(OPAQUE, [2, 8, 3]), (TRANSACTIONAL, [2, 8])])
+def test_values_stand_there_as_storms_json(
+    make: Make, stored: Callable[[Any, str], str], name: str, kind: StateKind, wanted: list[int]
+) -> None:
+    factory = make(kind)
+    state = factory.make(Place("words", "ignored", 0, 1))
+    batch(state, 1, storm=3)
+    batch(state, 2, storm=5)
+    state.close()
+    assert json.loads(stored(factory, name)) == wanted
+
+
+def test_a_file_stays_where_it_was_meant_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    factory = SqliteState("counts.db")
+    monkeypatch.chdir("/")
+    batch(factory.make(Place("words", "counts", 0, 1)), 1, storm=3)
+    assert dict(SqliteState(tmp_path / "counts.db").items()) == {"storm": 3}
+    assert dict(SqliteState(tmp_path / "other.db").items()) == {}
+
+
+@pytest.mark.parametrize(
+    ("factory", "what"),
+    [
+        (RedisState("redis://name:secret@127.0.0.1:1/0"), "the Redis at redis://name:…@127.0.0.1"),
+        (PostgresState("postgresql://name:secret@127.0.0.1:1/x"), "PostgreSQL .* cannot be used"),
+    ],
+)
+def test_a_server_that_is_not_there_is_told_without_the_password(
+    factory: KeptState, what: str
+) -> None:
+    pytest.importorskip("redis")
+    pytest.importorskip("psycopg")
+    with pytest.raises(StoreUnreachable, match=what) as told:
+        factory.make(Place("words", "counts", 0, 1))
+    assert "secret" not in str(told.value)
+
+
+@pytest.mark.parametrize("factory", [RedisState("http://x"), PostgresState("what?")])
+def test_what_is_no_address_is_told(factory: KeptState) -> None:
+    pytest.importorskip("redis")
+    pytest.importorskip("psycopg")
+    with pytest.raises(ConfigError, match="is no address of a"):
+        factory.make(Place("words", "counts", 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("factory", "extra"),
+    [(RedisState("redis://x"), "redis"), (PostgresState("postgresql://x"), "postgres")],
+)
+def test_a_client_that_is_missing_is_told(
+    factory: KeptState, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(StoreError, match=f"make setup EXTRAS={extra}") as told:
+        factory.make(Place("words", "counts", 0, 1))
+    assert not isinstance(told.value, Unavailable), "it does not come by waiting"

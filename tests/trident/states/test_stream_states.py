@@ -1,0 +1,244 @@
+"""States that streams are written into, and what is asked of them and new in them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given as hypothesis_given
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from sunshower.errors import BatchError
+from sunshower.trident.declaration.aggregators import ReducerAggregator, average, count, sum_
+from sunshower.trident.stages.aggregating import Combine
+from sunshower.trident.states.factories import MemoryState
+from sunshower.trident.states.port import MapState, StateKind
+from tests.trident.rigs.one_process import Kept, Runner, given, seen
+
+
+class Click(NamedTuple):
+    page: str
+    user: str
+    ms: int
+
+
+class Total(NamedTuple):
+    page: str
+    times: int
+
+
+class LastUser(ReducerAggregator[Click, str]):
+    name = "last"
+
+    def init(self) -> str:
+        return ""
+
+    def reduce(self, value: str, record: Click) -> str:
+        return max(value, record.user)
+
+
+clicks = st.lists(
+    st.builds(Click, st.sampled_from("abc"), st.sampled_from("xy"), st.integers(0, 9)), max_size=12
+)
+
+
+@pytest.mark.parametrize("kind", [StateKind.OPAQUE, StateKind.TRANSACTIONAL])
+@settings(max_examples=15, deadline=None)
+@hypothesis_given(given_batches=st.lists(st.tuples(clicks, st.integers(0, 2)), max_size=5))
+def test_a_state_counts_each_batch_once_however_often_it_is_committed(
+    kind: StateKind, given_batches: list[tuple[list[Click], int]]
+) -> None:
+    topology, stream = given(Click, parallelism=2)
+    kept = Kept(kind)
+    stream.group_by("page", "user").persistent_aggregate(kept, count(), parallelism=2)
+    stream.persistent_aggregate(kept, sum_("ms"))
+    runner = Runner(topology)
+    for rows, repeats in given_batches:
+        runner.batch(rows)
+        for _ in range(repeats):
+            runner.restart()
+            runner.again(rows)
+    rows = [row for batch, _ in given_batches for row in batch]
+    expected: dict[Any, int] = dict(Counter((row.page, row.user) for row in rows))
+    if rows:
+        expected["$GLOBAL$"] = sum(row.ms for row in rows)
+    assert kept.plain() == expected
+
+
+def test_an_opaque_state_takes_the_last_attempt_of_a_batch() -> None:
+    topology, stream = given(Click)
+    kept = Kept()
+    new = seen(stream.group_by("page").persistent_aggregate(kept, count()).new_values)
+    runner = Runner(topology)
+    runner.batch([Click("a", "x", 1)])
+    runner.batch([Click("a", "x", 1)] * 5)
+    runner.again([Click("a", "x", 1)] * 2)
+    assert kept.plain() == {"a": 3}
+    assert new == [("a", 1), ("a", 6), ("a", 3)]
+
+
+def test_rows_shrink_before_they_travel() -> None:
+    topology, stream = given(Click)
+    stream.group_by("page").persistent_aggregate(Kept(), count(), parallelism=2)
+    (source, stage) = Runner(topology).group.stages
+    assert isinstance(source.nodes[0].operator, Combine)
+    assert (stage.parallelism, stage.commits, source.commits) == (2, True, False)
+
+
+def test_new_values_are_a_stream_like_any_other() -> None:
+    topology, stream = given(Click)
+    state = stream.group_by("page").persistent_aggregate(Kept(), count(), fields=Total)
+    best = seen(state.named("totals").new_values.max_by("times"))
+    runner = Runner(topology)
+    runner.batch([Click("a", "x", 1), Click("b", "x", 1), Click("a", "y", 1)])
+    runner.batch([Click("b", "x", 1)] * 3)
+    assert best == [Total("a", 2), Total("b", 4)]
+    assert "totals" in runner.stages
+
+
+def test_a_reducer_is_handed_all_rows_of_its_group() -> None:
+    topology, stream = given(Click)
+    kept = Kept()
+    stream.group_by("page").persistent_aggregate(kept, LastUser(), parallelism=2)
+    runner = Runner(topology)
+    runner.batch([Click("a", "x", 1), Click("b", "z", 1), Click("a", "y", 1)])
+    runner.batch([Click("b", "x", 1)])
+    assert kept.plain() == {"a": "y", "b": "z"}
+
+
+def test_a_state_keeps_what_combines_and_gives_what_it_means() -> None:
+    topology, stream = given(Click)
+    kept = Kept()
+    state = stream.group_by("page").persistent_aggregate(kept, average("ms"))
+    new = seen(state.new_values)
+    asked = seen(stream.group_by("page").state_query(state, fields="mean"))
+    runner = Runner(topology)
+    runner.batch([Click("a", "x", 1), Click("a", "x", 4)])
+    assert kept.plain() == {"a": [5, 2]}
+    assert new == [("a", 2.5)]
+    assert asked == [("a", "x", 1, 2.5), ("a", "x", 4, 2.5)]
+
+
+def test_a_query_in_the_program_sees_what_is_written_so_far() -> None:
+    topology, stream = given(Click, parallelism=2)
+    _, questions = given(("q",), "questions", topology, group="given")
+    state = stream.group_by("page").persistent_aggregate(Kept(), count(), parallelism=3)
+    answers = seen(questions.group_by("q").state_query(state, fields=("times",)))
+    runner = Runner(topology)
+    runner.batch(given=[Click("a", "x", 1)] * 4, questions=[("a",), ("b",)])
+    runner.batch(questions=[("a",)])
+    assert sorted(answers, key=str) == [("a", 4), ("a", 4), ("b", None)]
+    (stage,) = [one for one in runner.group.stages if one.commits]
+    assert len({node.operator.slot for node in stage.nodes[:2]}) == 1
+
+
+@pytest.mark.parametrize("lives", [1, 2])
+def test_a_query_in_a_repeat_sees_nothing_of_the_attempt_before(lives: int) -> None:
+    """It stands after what writes the state, which undoes that attempt, also without rows."""
+    topology, stream = given(Click)
+    _, questions = given(("q",), "questions", topology, group="given")
+    state = stream.group_by("page").persistent_aggregate(MemoryState(), count(), parallelism=2)
+    answers = seen(questions.group_by("q").state_query(state, fields=("times",)))
+    runner = Runner(topology)
+    asked = [("a",), ("b",)]
+    runner.batch(given=[Click("a", "x", 1)], questions=asked)
+    runner.batch(given=[Click("a", "x", 1), Click("b", "x", 1)], questions=asked)
+    answers.clear()
+    if lives > 1:
+        runner.restart()
+    runner.again(given=[], questions=asked)
+    assert sorted(answers, key=str) == [("a", 1), ("b", None)]
+
+
+def test_a_query_of_the_whole_needs_no_group() -> None:
+    topology, stream = given(Click)
+    _, questions = given(("q",), "questions", topology, group="given")
+    state = stream.persistent_aggregate(Kept(), count())
+    answers = seen(questions.state_query(state))
+    Runner(topology).batch(given=[Click("a", "x", 1)] * 4, questions=[("?",)])
+    assert answers == [("?", 4)]
+
+
+def test_a_static_state_is_looked_up_where_rows_are_or_by_their_group() -> None:
+    names = Kept(values={(0, "x"): (1, "Xenia", None)})
+
+    def two(state: MapState, rows: Sequence[Click]) -> list[tuple[Any, int]]:
+        return [(name, 1) for name in state.multi_get([row.user for row in rows])]
+
+    topology, stream = given(Click)
+    grouped = seen(stream.group_by("user").state_query(names, fields="name"))
+    by_code = seen(stream.state_query(names, two, fields=("name", "one")))
+    Runner(topology).batch([Click("a", "x", 1), Click("a", "y", 2)])
+    assert grouped == [("a", "x", 1, "Xenia"), ("a", "y", 2, None)]
+    assert by_code == [("a", "x", 1, "Xenia", 1), ("a", "y", 2, None, 1)]
+
+
+def test_a_query_that_answers_too_little_fails_its_batch() -> None:
+    def forgetful(state: MapState, rows: Sequence[Click]) -> list[int]:
+        return [1]
+
+    topology, stream = given(Click)
+    stream.state_query(Kept(), forgetful)
+    with pytest.raises(BatchError, match="1 answers to 2 rows"):
+        Runner(topology).batch([Click("a", "x", 1), Click("a", "y", 2)])
+
+
+def longest(state: MapState, rows: Sequence[Click]) -> Iterator[Total]:
+    most = max(rows, key=lambda row: row.ms)
+    state.multi_put([most.page], [most.ms])
+    yield Total(most.page, most.ms)
+
+
+def test_an_updater_writes_what_it_likes() -> None:
+    topology, stream = given(Click)
+    kept = Kept()
+    state = stream.partition_by("page", parallelism=2).partition_persist(kept, longest)
+    made = seen(state.new_values.filter(lambda total: total.times > 1))
+    runner = Runner(topology)
+    runner.batch([Click("a", "x", 1), Click("a", "x", 4)])
+    runner.batch([])
+    assert kept.plain() == {"a": 4}
+    assert made == [Total("a", 4)]
+    assert state.slot.name == "longest"
+    unnamed = stream.partition_persist(
+        Kept(), lambda state, rows: state.multi_put(["n"], [len(rows)])
+    )
+    assert unnamed.slot.name == "lambda"
+
+
+def test_what_fails_in_the_commit_is_written_by_the_next_attempt() -> None:
+    topology, stream = given(Click)
+    kept = Kept(failing=["commit"])
+    new = seen(stream.group_by("page").persistent_aggregate(kept, count()).new_values)
+    runner = Runner(topology)
+    with pytest.raises(OSError, match="full"):
+        runner.batch([Click("a", "x", 1)])
+    assert (new, kept.plain()) == ([], {})
+    runner.again([Click("a", "x", 1)])
+    assert (new, kept.plain()) == ([("a", 1)], {"a": 1})
+
+
+def test_a_batch_without_rows_touches_no_state() -> None:
+    topology, stream = given(Click)
+    kept = Kept()
+    stream.persistent_aggregate(kept, count())
+    Runner(topology).batch([])
+    assert kept.values == {}
+
+
+@pytest.mark.parametrize("rest", [[], [Click("b", "x", 1)]])
+def test_an_attempt_without_rows_undoes_what_an_earlier_one_wrote(rest: list[Click]) -> None:
+    """Of an opaque spout: the row is in the next batch instead, and Storm counts it twice."""
+    topology, stream = given(Click, parallelism=2)
+    state = MemoryState()
+    stream.group_by("page").persistent_aggregate(state, count(), parallelism=2)
+    runner = Runner(topology)
+    runner.batch([Click("a", "x", 1)])
+    runner.batch([Click("a", "x", 1)])
+    runner.again(rest)
+    assert dict(state.items()) == {"a": 1, **{click.page: 1 for click in rest}}
+    runner.batch([Click("a", "x", 1)])
+    assert dict(state.items()) == {"a": 2, **{click.page: 1 for click in rest}}
