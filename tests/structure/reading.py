@@ -1,4 +1,4 @@
-"""What the house tests look at: the repository's files, their syntax trees and their imports."""
+"""What the structure tests look at: files, their syntax trees and their imports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def _walk() -> Iterator[Path]:
     for folder, subfolders, names in os.walk(ROOT):
         ignored = everywhere | (at_root if Path(folder) == ROOT else set())
         subfolders[:] = sorted(set(subfolders) - ignored)
-        yield from (Path(folder, name).relative_to(ROOT) for name in sorted(names))
+        found = sorted(set(names) - {".git"})  # a file in a work tree of its own
+        yield from (Path(folder, name).relative_to(ROOT) for name in found)
 
 
 FILES = tuple(_walk())  # relative to ROOT; .git and the folders that .gitignore names are left out

@@ -21,6 +21,21 @@ from tests.guarantee.deaths import until
 TOTAL = 10_000
 
 
+class Held(Counter):
+    """The numbers below `stop`, half of them only when the file `gate` is there: however fast the
+    machine is, the topology does not end before the test has done what it does to it."""
+
+    def __init__(self, stop: int, gate: Path) -> None:
+        super().__init__(stop)
+        self._held_from, self._gate = stop // 2, gate
+
+    def records(self) -> Iterator[Number | None]:
+        for number in super().records():
+            while number.value >= self._held_from and not self._gate.exists():
+                yield None
+            yield number
+
+
 def work(number: Number) -> Iterator[Number]:
     yield number
 
@@ -48,12 +63,15 @@ def stored(folder: Path) -> list[int]:
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
-def topology(folder: Path, total: int = TOTAL, **settings: Any) -> Topology:
+def topology(
+    folder: Path, total: int = TOTAL, gate: Path | None = None, **settings: Any
+) -> Topology:
     """Numbers ──▶ work ──▶ store, two tasks of `work`; few are pending at a time,
-    so that there is always something to hurt."""
+    so that there is always something to hurt. With a `gate`, the numbers are held."""
     limits = {"ackers": 1, "spout_pending": 256, "peer_link_retry_s": 0.1, **settings}
     topology = Topology("evident", **limits)
-    worked = topology.spout("numbers", Counter(total)).shuffle().bolt("work", work, parallelism=2)
+    numbers = Held(total, gate) if gate else Counter(total)
+    worked = topology.spout("numbers", numbers).shuffle().bolt("work", work, parallelism=2)
     worked.fields("value").bolt("store", Store(folder))
     return topology
 
