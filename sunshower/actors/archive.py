@@ -51,7 +51,7 @@ class Archive:
             )
 
 
-class Pen:
+class EventLogFile:
     """Writes the entries of one life of a worker. Raises ClusterError on another machine."""
 
     def __init__(self, archive: Archive, worker: int, life: int) -> None:

@@ -19,25 +19,25 @@ from sunshower.errors import ClusterError
 _CALL_S = 30.0
 
 
-class Process(NamedTuple):
+class RayProcess(NamedTuple):
     """A living process of a run."""
 
     node: str  # Ray's node id
     pid: int
 
 
-def processes_of(run: str) -> dict[str, Process]:
+def processes_of(run: str) -> dict[str, RayProcess]:
     """Name → process, for each living actor of a run."""
     from ray._private import state  # no public API without Ray's dashboard: see the pin of ray
 
     return {
-        actor["Name"]: Process(actor["Address"]["NodeID"], actor["Pid"])
+        actor["Name"]: RayProcess(actor["Address"]["NodeID"], actor["Pid"])
         for actor in state.actors(actor_state_name="ALIVE").values()
         if actor["Name"].startswith(f"{run}/")
     }
 
 
-def send(number: int, processes: list[Process]) -> list[int]:
+def send(number: int, processes: list[RayProcess]) -> list[int]:
     """Send a signal to each of these processes; to those on one machine at the same time.
 
     Returns the ids of those that still existed. Raises ClusterError if a machine cannot be reached.

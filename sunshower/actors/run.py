@@ -23,7 +23,7 @@ from sunshower.actors.names import (
     worker_name,
     worker_of,
 )
-from sunshower.actors.processes import Process, mark_paused, processes_of, resume_all, send
+from sunshower.actors.processes import RayProcess, mark_paused, processes_of, resume_all, send
 from sunshower.actors.shipping import pickled
 from sunshower.actors.starting import first_line
 from sunshower.actors.store import RayStore
@@ -211,7 +211,7 @@ class RayRun:
         """Calls `look` with snapshots while it waits."""
         self._call_master("kill", wait_s)
         self._wait_until(lambda: self._look(look).state == State.KILLED, None)
-        report: KillReport = self._call_master("report")
+        report: KillReport = self._call_master("kill_report")
         self.stop()
         return report
 
@@ -255,7 +255,7 @@ class RayRun:
             )
         return reached[0]
 
-    def _processes(self) -> dict[str, Process]:
+    def _processes(self) -> dict[str, RayProcess]:
         self._check_not_stopped()
         return processes_of(self.id)
 

@@ -18,7 +18,6 @@ import secrets
 import threading
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -28,29 +27,33 @@ import ray
 from ray import cloudpickle
 
 from sunshower.actors import archive, flight_recorder, niceness, watchdog
-from sunshower.actors.archive import Pen
-from sunshower.actors.names import CALL_S, NAMESPACE, master_name, silent, topology_of, transfer_key
+from sunshower.actors.archive import Archive, EventLogFile
+from sunshower.actors.names import (
+    CALL_S,
+    NAMESPACE,
+    master_name,
+    plan_key,
+    silent,
+    topology_of,
+    transfer_key,
+)
 from sunshower.actors.post import PacketSender
-from sunshower.actors.processes import end_with_ray
+from sunshower.actors.processes import RayProcess, end_with_ray
 from sunshower.actors.store import RayReservationStore, RayStore
 from sunshower.actors.watchdog import Slow
 from sunshower.clock import SystemClock
-from sunshower.errors import ClusterError, StoreUnreachable, SunshowerError, TopologyFailed
-from sunshower.runtime.control.crash_report import CrashReport
+from sunshower.errors import ClusterError, StoreUnreachable, SunshowerError
 from sunshower.runtime.control.flight_recorder import Recorder
-from sunshower.runtime.control.master import DesiredState, Welcome
-from sunshower.runtime.control.placement import placed
+from sunshower.runtime.control.master import Welcome
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import EventWriter
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.transport.packets import Answer
-from sunshower.runtime.transport.peer_link import PacketReceiver
-from sunshower.runtime.worker import Worker
+from sunshower.runtime.worker_process import STATS_S, Equipment, WorkerProcess
 
 _READY_S = 0.1  # how often to check whether the loop ended before it began
-_TELL_S = 0.25  # interval of statistics to the master, while they change
 _TURN_S = 0.05  # the shortest interval, when `finished` changes
 _ANSWER_S = CALL_S * 2 / 3  # for an answer of the loop, between two calls of user code
 _CLOSE_S = CALL_S - 1.0  # for cleanup() of all tasks
@@ -60,89 +63,103 @@ _LOG = logging.getLogger("sunshower")
 T = TypeVar("T")
 
 
-class WorkerActor:
+class WorkerActor(WorkerProcess):
     """One process with some tasks of a topology. Ray restarts it when it dies."""
 
     def __init__(self, run: str, worker: int) -> None:
+        super().__init__(worker)
         end_with_ray()
         self._run = run
-        self._worker = worker
-        self._mailbox: deque[Callable[[], Any]] = deque()
+        self._store = RayStore()
         self._mail = threading.Event()
         self._stopped = False
-        self._told: Any = None
-        self._told_finished = False
-        self._tell_at_s = 0.0
+        self._sent_finished = False
         self._master = ray.get_actor(master_name(run), namespace=NAMESPACE)
-        self._process = (ray.get_runtime_context().get_node_id(), os.getpid())
-        self._crash_report: CrashReport | None = None  # of the previous process
-        self._packet_receiver: PacketReceiver | None = None
-        self._ready = threading.Event()
-        self._greeting = False  # between hello and the start of the new life
-        self._has_begun = False  # whether there is a core
+        self._process = RayProcess(ray.get_runtime_context().get_node_id(), os.getpid())
+        self._has_begun = threading.Event()  # cleared between hello and the start of the new life
+        self._has_begun.set()
         self._recorder = Recorder()
-        self._pen: Pen | None = None  # if there is an event log
+        self._archive: Archive | None = None  # if there is an event log
+        self._entries: EventLogFile | None = None
         gc.freeze()  # and collect seldom: batches create many young objects (+40 % words/s)
         gc.set_threshold(100_000, 20, 50)
         self._thread = threading.Thread(target=self._live, name="sunshower", daemon=True)
         self._thread.start()
 
-    # ---- called by Ray, on the main thread ------------------------------------------------
+    # ---- called by Ray, on the main thread, besides the methods of WorkerProcess ------------
 
     def deliver(self, packet: bytes) -> int:
         """Receive a packet of a peer. The answer says whether it will be processed."""
-        while self._greeting and self._thread.is_alive():
-            self._ready.wait(_READY_S)  # the sender knew of this life before it began
-        packet_receiver = self._packet_receiver
-        if packet_receiver is None or not self._thread.is_alive():
-            return int(Answer.STALE)
-        answer = packet_receiver.answer(packet)
-        if answer is Answer.ACCEPTED:
-            self._put(partial(self._receive, packet_receiver, packet))
-        return int(answer)
+        while not self._has_begun.is_set() and self._thread.is_alive():
+            self._has_begun.wait(_READY_S)  # the sender knew of this life before it began
+        return int(self.accept(packet) if self._thread.is_alive() else Answer.STALE)
 
     def reachable(self) -> None:
         """Return at once, as soon as calls reach this actor."""
 
-    def peers(self, lives: dict[int, int], crash_reports: list[CrashReport]) -> None:
-        """The master sends the lives of all workers, and the crash reports of former ones."""
-        self._put(lambda: self._core.peers(lives, crash_reports))
-
     def report(self) -> None:
-        """A new master requests the process and the statistics of this worker."""
-        silent(self._master.here).remote(self._worker, self._process)
-        self._put(self._forget_told)
+        self.call_master("here", self._worker, self._process)
+        super().report()
 
     def results(self, component: str) -> list[Any]:
-        """`result()` of the component's tasks here, called between two slices of work."""
-        found: list[Any] = self._ask(lambda: self._core.results(component))
+        """Called between two slices of work."""
+        found: list[Any] = self._ask(partial(super().results, component))
         return found
-
-    def desired_state(self, desired_state: DesiredState) -> None:
-        """The master sends a new DesiredState."""
-        self._put(partial(self._obey, desired_state))
-
-    def pack(self, move: int, leaving: list[int]) -> None:
-        """End this life for rebalance number `move`, and store the state of `leaving` tasks."""
-        self._put(partial(self._retry_store, partial(self._pack, move, leaving)))
-
-    def again(self, move: int) -> None:
-        """Begin a new life, after the move of rebalance number `move`."""
-        self._put(partial(self._begin_again, move))
 
     def stop(self) -> list[TaskError]:
         """Close all tasks and end the loop. A second call does nothing.
 
         Returns the errors that tasks raised.
         """
-        said: list[TaskError] = []
         if self._stopped:
-            return said
+            return []
         if self._thread.is_alive():
-            said = self._ask(self._close, _CLOSE_S)
-        elif self._has_begun:  # an error has ended the loop, which cannot answer
-            said = self._close()
-        return said
+            errors: list[TaskError] = self._ask(self.close, _CLOSE_S)
+            return errors
+        return [] if self.core is None else self.close()  # an error has ended the loop
+
+    # ---- the port of WorkerProcess --------------------------------------------------------
+
+    def wake(self) -> None:
+        self._mail.set()
+
+    def call_master(self, what: str, *given: Any) -> None:
+        silent(getattr(self._master, what)).remote(*given)
+
+    def equip(self, plan: Plan, life: int) -> Equipment:
+        spouts = [spout.id for spout in plan.spouts if spout.worker == self._worker]
+        reservations = self._retry_store(partial(RayReservationStore, self._run, spouts))
+        self._recorder = flight_recorder.make(self._run, plan, self._worker, life)
+        if self._recorder.unwritable is not None:
+            _LOG.warning(
+                "worker %d cannot write crash reports (%s): until it is started again, a record "
+                "that kills its process uses up no attempt",
+                self._worker,
+                self._recorder.unwritable,
+            )
+        generator, clock = seeded(secrets.randbits(128)), SystemClock()
+        event_writer = self._new_event_writer(life, clock)
+        return Equipment(generator, clock, self._recorder, reservations, event_writer)
+
+    def load_transfer(self, move: int, task: int) -> TaskTransfer | None:
+        key = transfer_key(self._run, move, task)
+        packed = self._retry_store(partial(self._store.read, key))
+        return None if packed is None else cloudpickle.loads(packed)
+
+    def save_transfer(self, move: int, task: int, transfer: TaskTransfer) -> None:
+        key = transfer_key(self._run, move, task)
+        if self._retry_store(partial(self._store.read, key)) is None:
+            packed = cloudpickle.dumps(transfer)
+            self._retry_store(partial(self._store.write, key, packed))
+
+    def log(self, line: str) -> None:
+        _LOG.warning("%s", line)
+
+    def close(self) -> list[TaskError]:
+        self._stopped = True
+        errors = super().close()
+        flight_recorder.remove(self._run, self._worker)
+        return errors
 
     # ---- the loop, on its own thread ------------------------------------------------------
 
@@ -150,28 +167,30 @@ class WorkerActor:
         try:
             former = ray.get(self._master.place_of.remote(self._worker))
             if former is not None:
-                self._crash_report = flight_recorder.find_on(former[0], self._run, self._worker)
+                crash_report = flight_recorder.find_on(former[0], self._run, self._worker)
             else:  # the first life, or a master that does not know the former one
-                self._crash_report = flight_recorder.find(self._run, self._worker)
-            plan, welcome = self._retry_store(self._say_hello)
-            niceness.step_back()
-            self._submitted: Plan = cloudpickle.loads(plan)
+                crash_report = flight_recorder.find(self._run, self._worker)
+            plan = self._retry_store(partial(self._store.read, plan_key(self._run)))
             self._archive = self._retry_store(partial(archive.find, self._run))
-            config = self._submitted.graph.config
+            assert plan is not None, f"no plan of {self._run} in the store"
+            self.start(cloudpickle.loads(plan), crash_report)
+            self._greet()
+            niceness.step_back()
+            config = self.submitted.graph.config
             watchdog.start(
                 lambda: self._recorder,
                 threading.current_thread(),
                 config.block_max_s,
                 self._report_slow,
             )
-            self._begin(welcome, {})
             self._loop(config.slice_s)
         except SunshowerError as error:
-            silent(self._master.broken).remote(str(error))
+            self.call_master("broken", str(error))
         except BaseException:
-            silent(self._master.broken).remote(
+            self.call_master(
+                "broken",
                 f"worker {self._worker} hit a defect of sunshower itself; please report this:\n"
-                + traceback.format_exc()
+                + traceback.format_exc(),
             )
 
     def _retry_store(self, attempt: Callable[[], T]) -> T:
@@ -187,168 +206,76 @@ class WorkerActor:
             time.sleep(wait_s)
             wait_s = min(2 * wait_s, _STORE_RETRY_MAX_S)
 
-    def _say_hello(self) -> tuple[bytes, Welcome]:
+    def _greet(self) -> None:
+        """Say hello to the master, and begin the new life."""
+        self.begin(self._retry_store(self._say_hello))
+        self._post = PacketSender(self._run, self._core, self.put)
+        self._has_begun.set()
+
+    def _say_hello(self) -> Welcome:
         """Say hello to the master, but not before calls reach this actor.
 
         A call to an actor that Ray is still starting fails 0.3 to 0.7 s later, and the peer link to
         it pauses for `peer_link_retry_s`. (With a kill every 2 s: a third of the replays.)
         """
-        self._greeting = False  # from an earlier attempt
+        self._has_begun.set()  # from an earlier attempt
         me = ray.get_runtime_context().current_actor
         ray.get(me.reachable.options(max_task_retries=-1).remote())
-        self._ready.clear()
-        self._greeting = True  # not before: calls waiting in `deliver` block `reachable`
+        self._has_begun.clear()  # not before: calls waiting in `deliver` block `reachable`
         hello = self._master.hello.remote(self._worker, self._process, self._crash_report)
-        said: tuple[bytes, Welcome] = ray.get(hello)
-        return said
-
-    def _begin(self, welcome: Welcome, transfer: dict[int, TaskTransfer]) -> None:
-        """Create a new core: the process has started, or a rebalance has moved tasks."""
-        plan = placed(self._submitted, welcome.places)
-        if welcome.move:
-            self._retry_store(partial(self._fetch_transfer, plan, welcome.move, transfer))
-        spouts = {spout.id for spout in plan.graph.spouts}
-        tasks = [task.id for task in plan.tasks_on(self._worker) if task.component in spouts]
-        marks = self._retry_store(partial(RayReservationStore, self._run, tasks))
-        self._move = welcome.move
-        self._packet_receiver = PacketReceiver(self._worker, welcome.life)
-        self._greeting = False
-        self._ready.set()
-        self._recorder = flight_recorder.make(self._run, plan, self._worker, welcome.life)
-        if self._recorder.unwritable is not None:
-            _LOG.warning(
-                "worker %d cannot write crash reports (%s): until it is started again, a record "
-                "that kills its process uses up no attempt",
-                self._worker,
-                self._recorder.unwritable,
-            )
-        generator, clock = seeded(secrets.randbits(128)), SystemClock()
-        self._core = Worker(
-            plan,
-            self._worker,
-            welcome.life,
-            generator,
-            clock,
-            self._packet_receiver,
-            self._recorder,
-            delay_s=welcome.delay_s,
-            quarantined=welcome.quarantined,
-            transfer=transfer,
-            event_writer=self._new_event_writer(welcome.life, clock),
-            marks=marks,
-        )
-        self._has_begun = True
-        self._post = PacketSender(self._run, self._core, self._put)
-        self._core.welcome(welcome, self._crash_report)
+        welcome: Welcome = ray.get(hello)
+        return welcome
 
     def _new_event_writer(self, life: int, clock: SystemClock) -> EventWriter | None:
         if self._archive is None:
             return None
-        if self._pen is not None:
-            self._pen.close()
-        self._pen = Pen(self._archive, self._worker, life)
-        return EventWriter(clock, self._pen.put, self._archive.sample)
-
-    def _fetch_transfer(self, plan: Plan, move: int, transfer: dict[int, TaskTransfer]) -> None:
-        store = RayStore()
-        for task in plan.tasks_on(self._worker):
-            if task.id not in transfer:
-                packed = store.read(transfer_key(self._run, move, task.id))
-                if packed is not None:
-                    transfer[task.id] = cloudpickle.loads(packed)
-
-    def _obey(self, desired_state: DesiredState) -> None:
-        self._core.desired_state(desired_state)
-
-    def _pack(self, move: int, leaving: list[int]) -> None:
-        if self._move >= move:
-            return  # an old message
-        store = RayStore()
-        for task, transfer in self._core.pack(leaving).items():
-            key = transfer_key(self._run, move, task)
-            if task in leaving and store.read(key) is None:  # a former life may have stored it
-                store.write(key, _pickle(self._core.plan, task, transfer))
-        silent(self._master.packed).remote(self._core.stats())
-
-    def _begin_again(self, move: int) -> None:
-        if self._move >= move:
-            return
-        transfer, self._crash_report = self._core.pack(()), None
-        self._log()
-        _, welcome = self._retry_store(self._say_hello)
-        mine = {task.id for task in placed(self._submitted, welcome.places).tasks_on(self._worker)}
-        self._begin(welcome, {task: own for task, own in transfer.items() if task in mine})
-        self._forget_told()
-
-    def _receive(self, packet_receiver: PacketReceiver, packet: bytes) -> None:
-        if packet_receiver is self._core.packet_receiver:  # not that of a former life
-            self._core.receive(packet)
+        if self._entries is not None:
+            self._entries.close()
+        self._entries = EventLogFile(self._archive, self._worker, life)
+        return EventWriter(clock, self._entries.put, self._archive.sample)
 
     def _report_slow(self, slow: Slow) -> None:
         """Log a slow call and report it to the master. Runs on the watchdog's thread."""
-        task = next(task for task in self._submitted.tasks if task.id == slow.task)
+        task = next(task for task in self.submitted.tasks if task.id == slow.task)
         _LOG.warning(
             "%s[%d] has been in one call for %.0f s; after %g s (block_max_s) its process is ended "
             "and started again. It is in:\n%s",
             task.component,
             task.index,
             slow.for_s,
-            self._submitted.graph.config.block_max_s,
+            self.submitted.graph.config.block_max_s,
             "".join(slow.stack.format()),
         )
-        silent(self._master.stuck).remote(self._worker, slow.task, slow.for_s, slow.where)
+        self.call_master("stuck", self._worker, slow.task, slow.for_s, slow.where)
 
     def _loop(self, slice_s: float) -> None:
         sent_s = 0.0
         while not self._stopped:
-            while self._mailbox:
-                self._mailbox.popleft()()
+            self.read_mail()
+            if self.greeting:
+                self._greet()
             wait_s = self._core.step()
             now = time.monotonic()
             if wait_s != 0 or now - sent_s >= slice_s:
                 sent_s = now
-                if self._pen is not None:
-                    self._pen.check()
+                if self._entries is not None:
+                    self._entries.check()
                 late_s = self._post.send(now)
-                wait_s = _sooner(late_s, self._tell(now, wait_s))
-            if wait_s != 0 and not self._mailbox:
+                wait_s = _sooner(late_s, self._report(now, wait_s))
+            if wait_s != 0 and not self.mailbox:
                 self._mail.wait(wait_s)
                 self._mail.clear()
 
-    def _tell(self, now: float, wait_s: float | None) -> float | None:
+    def _report(self, now: float, wait_s: float | None) -> float | None:
         """Send changed statistics to the master, if they are due. Returns the longest wait."""
         finished = self._core.finished
-        turned = finished is not self._told_finished
-        due_s = self._tell_at_s - (_TELL_S - _TURN_S if turned else 0.0)
+        turned = finished is not self._sent_finished
+        due_s = self._stats_due_s - (STATS_S - _TURN_S if turned else 0.0)
         if now < due_s:
             return _sooner(wait_s, due_s - now)
-        self._log()
-        stats = self._core.stats()
-        counts = [(task.counts, task.done, task.health) for task in stats.tasks]
-        if (counts, finished, stats.idle, stats.at_rest) != self._told:
-            self._told = (counts, finished, stats.idle, stats.at_rest)
-            self._told_finished = finished
-            self._tell_at_s = now + _TELL_S
-            silent(self._master.hear).remote(stats)
+        self.send_stats(now)
+        self._sent_finished = finished
         return wait_s
-
-    def _forget_told(self) -> None:
-        self._told, self._tell_at_s = None, 0.0
-
-    def _close(self) -> list[TaskError]:
-        self._stopped = True
-        said = self._core.close()
-        self._log()
-        flight_recorder.remove(self._run, self._worker)
-        return said
-
-    def _log(self) -> None:
-        for line in self._core.notices():
-            _LOG.warning("%s", line)
-
-    def _put(self, fact: Callable[[], Any]) -> None:
-        self._mailbox.append(fact)
-        self._mail.set()
 
     def _ask(self, question: Callable[[], Any], within_s: float = _ANSWER_S) -> Any:
         """Call `question` on the loop's thread; its errors are raised here. Raises ClusterError if
@@ -361,7 +288,7 @@ class WorkerActor:
             except Exception as error:
                 answer.set_exception(error)
 
-        self._put(fact)
+        self.put(fact)
         try:
             return answer.result(timeout=within_s)
         except TimeoutError:
@@ -374,18 +301,6 @@ class WorkerActor:
 def _sooner(one_s: float | None, other_s: float | None) -> float | None:
     """The shorter of two waits; None means no limit."""
     return min((wait_s for wait_s in (one_s, other_s) if wait_s is not None), default=None)
-
-
-def _pickle(plan: Plan, task: int, transfer: TaskTransfer) -> bytes:
-    try:
-        data: bytes = cloudpickle.dumps(transfer)
-    except Exception as error:
-        component = next(t.component for t in plan.tasks if t.id == task)
-        raise TopologyFailed(
-            f"{component!r} cannot move to another process: what its snapshot() returned, or a "
-            f"message id, cannot be pickled ({type(error).__name__}: {error}). Return plain values"
-        ) from error
-    return data
 
 
 WorkerClass = ray.remote(

@@ -242,7 +242,8 @@ class Worker:
             self._losses.overloaded()
         self._relay.dispatch()
         self._give_grants(now)
-        return 0 if worked and self._may_go_on else self._until_next(now)
+        goes_on = worked and (self._spouts or self._has_inputs)
+        return 0 if goes_on else self._until_next(now)
 
     def outgoing(self) -> Iterator[tuple[int, int, bytes]]:
         """Yield (peer, seq, bytes) of each packet to send now; pass the answers to `answered`."""
@@ -297,10 +298,14 @@ class Worker:
         )
 
     def pulse(self) -> tuple[object, ...]:
-        """A tenth as costly as `stats`; changes with it, but for latencies, positions, figures."""
+        """A tenth as costly as `stats`; changes with it, but for latencies, positions, figures.
+
+        It changes every second while a task waits, because `stats` say how long."""
         tasks = (*self._wired.bolts.values(), *self._spouts)
         at_rest = not any(spout.active for spout in self._spouts)
-        return (self.idle, at_rest, *[task.pulse() for task in tasks])
+        waits = any(care.wait is not None for care in self.supervisions)
+        look = int(self._clock.now() / _LOOK_S) if waits else None
+        return (self.idle, at_rest, look, *[task.pulse() for task in tasks])
 
     def results(self, component: str) -> list[Any]:
         """Return `result()` of each of the component's tasks in this worker."""
@@ -347,12 +352,6 @@ class Worker:
         """Add the bolt task's queue to its statistics."""
         queued = len(self._wired.inboxes[bolt.task.id])
         return replace(stats, queued=queued, queue_s=queued * (bolt.service.pace_s or 0.0))
-
-    @property
-    def _may_go_on(self) -> bool:
-        if self._spouts:
-            return True
-        return self._has_inputs
 
     def _until_next(self, now: float) -> float | None:
         soonest = inf if self._grant_at_s is None else self._grant_at_s

@@ -6,7 +6,7 @@ from itertools import count
 
 from sunshower.errors import ClusterError
 from sunshower.simulation.master import SimMaster
-from sunshower.simulation.network import MASTER, Process
+from sunshower.simulation.network import MASTER, SimProcess
 from sunshower.simulation.site import SimEnvironment
 from sunshower.simulation.worker import SimWorker
 
@@ -30,7 +30,7 @@ class Machines:
             self.create(worker)
 
     @property
-    def processes(self) -> dict[int, Process]:
+    def processes(self) -> dict[int, SimProcess]:
         """The living processes, by address."""
         return self._site.network.there
 
@@ -87,7 +87,7 @@ class Machines:
         if address not in self._wanted or address in self.processes:
             return
         node = self._node_for(address)
-        process: Process
+        process: SimProcess
         if address == MASTER:
             process = SimMaster(self._site, node, self, active=self._active)
         else:
@@ -104,7 +104,7 @@ class Machines:
             return self._names[(address + 1) % len(self._names)]
         return self._names[int(self._world.draw() * len(self._names))]
 
-    def _ended(self, process: Process) -> None:
+    def _ended(self, process: SimProcess) -> None:
         """User code or the watchdog has ended a process, unless it was killed before."""
         if self.processes.get(process.address) is process:
             self.kill(process.address)

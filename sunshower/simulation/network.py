@@ -20,7 +20,7 @@ MASTER = -1  # its address; a worker's address is its id
 _APART_S = 1e-9  # shortest time between two calls of one sender
 
 
-class Process:
+class SimProcess:
     """One simulated process, from start to death. Its public methods can be called remotely."""
 
     def __init__(self, world: World, conditions: Conditions, address: int, node: str) -> None:
@@ -86,7 +86,7 @@ class _Call:
 
     def __init__(
         self,
-        sender: Process,
+        sender: SimProcess,
         address: int,
         left_s: float,
         what: str,
@@ -105,12 +105,12 @@ class Network:
     """The network between the processes of one run."""
 
     def __init__(self, world: World, conditions: Conditions) -> None:
-        self.there: dict[int, Process] = {}  # address → the living process
+        self.there: dict[int, SimProcess] = {}  # address → the living process
         self._world = world
         self._conditions = conditions
         self._awaited: dict[int, list[Callable[[], None]]] = {}
 
-    def enter(self, process: Process) -> None:
+    def enter(self, process: SimProcess) -> None:
         """Add a process, which can be called from now on."""
         self.there[process.address] = process
         for callback in self._awaited.pop(process.address, []):
@@ -125,7 +125,7 @@ class Network:
 
     def call(
         self,
-        sender: Process,
+        sender: SimProcess,
         address: int,
         what: str,
         *given: Any,
@@ -149,13 +149,13 @@ class Network:
         world.at(arrives_s, self._arrive, _Call(sender, address, left_s, what, given, failed))
 
     def answer(
-        self, sender: Process, caller: Process, hear: Callable[[Any], None], answer: Any
+        self, sender: SimProcess, caller: SimProcess, hear: Callable[[Any], None], answer: Any
     ) -> None:
         """Run `hear(answer)` in the process of the caller, or `hear(None)` if the sender dies
         before the answer has certainly left."""
         self._world.after(self.latency_s(), self._answered, sender, caller, hear, answer)
 
-    def unanswered(self, caller: Process, hear: Callable[[Any], None]) -> None:
+    def unanswered(self, caller: SimProcess, hear: Callable[[Any], None]) -> None:
         """Run `hear(None)` in the process of the caller, which learns only after a while that there
         will be no answer."""
         deaf_s = self._world.between(*self._conditions.deaf_s)
@@ -167,7 +167,7 @@ class Network:
         return 0.2 * mean_s + self._world.about(0.8 * mean_s)
 
     def _answered(
-        self, sender: Process, caller: Process, hear: Callable[[Any], None], answer: Any
+        self, sender: SimProcess, caller: SimProcess, hear: Callable[[Any], None], answer: Any
     ) -> None:
         if sender.died_s < inf and self._world.draw() < 0.5:
             self.unanswered(caller, hear)

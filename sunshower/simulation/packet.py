@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sunshower.runtime.transport.packets import Answer
-from sunshower.simulation.network import Network, Process
+from sunshower.simulation.network import Network, SimProcess
 
 
 class Packet:
@@ -16,7 +16,7 @@ class Packet:
     def __init__(
         self,
         network: Network,
-        sender: Process,
+        sender: SimProcess,
         peer: int,
         data: bytes,
         hear: Callable[[Answer | None], None],
@@ -45,7 +45,7 @@ class Packet:
             failed=self.fail,
         )
 
-    def answer(self, receiver: Process, answer: Answer) -> None:
+    def answer(self, receiver: SimProcess, answer: Answer) -> None:
         """Send the receiver's answer; answers to further copies are ignored."""
         if not self._done:
             self._done = True

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
 from sunshower.runtime.control.lifecycle import KillReport, State
-from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.placement import placed
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
@@ -18,7 +17,7 @@ from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout, Plan
 from sunshower.simulation.machines import Machines
 from sunshower.simulation.master import SimMaster
-from sunshower.simulation.network import MASTER, Process
+from sunshower.simulation.network import MASTER, SimProcess
 from sunshower.simulation.site import SimEnvironment
 from sunshower.simulation.stuck import describe
 from sunshower.simulation.worker import SimWorker
@@ -64,14 +63,14 @@ class SimRun:
     def plan(self) -> Plan:
         """Does not call a paused master."""
         if not self._stopped and not self._is_paused:
-            self._places = self._ask(lambda master: master.book.places)
+            self._places = self._ask(lambda master: master.places())
         return placed(self._site.plan, self._places)
 
     def snapshot(self) -> Snapshot:
         """Raises TopologyFailed if the topology has failed."""
-        found = self._ask(lambda master: master.snapshot(self._master.clock.now()))
-        if found.state == State.FAILED:
-            raise TopologyFailed(self._master.core.error)
+        found, error = self._ask(lambda master: master.status())
+        if error is not None:
+            raise TopologyFailed(error)
         return found
 
     def finished(self) -> bool:
@@ -108,7 +107,7 @@ class SimRun:
 
     def pause_master(self) -> None:
         self._process(MASTER).pause()
-        self._places = self._master.core.book.places
+        self._places = self._master.places()
 
     def resume_master(self) -> None:
         self._resume(MASTER)
@@ -125,11 +124,11 @@ class SimRun:
         """A paused master receives it when resumed; if it dies, the next master does."""
         self._check_there()
         if not self._is_paused:
-            self._ask(lambda master: master.disturb(injected), changes=True)
+            self._ask(lambda master: master.disturb(injected))
             return
 
         def hear() -> None:
-            self._master.change(lambda master: master.disturb(injected))
+            self._master.disturb(injected)
 
         self._master.do(hear, failed=lambda: self._site.network.when_there(MASTER, hear))
 
@@ -143,13 +142,13 @@ class SimRun:
         return sorted(chain.from_iterable(self._site.entries), key=lambda entry: entry.at_s)
 
     def activate(self) -> None:
-        self._ask(lambda master: master.activate(True, self._master_s), changes=True)
+        self._ask(lambda master: master.activate(True))
 
     def deactivate(self) -> None:
-        self._ask(lambda master: master.activate(False, self._master_s), changes=True)
+        self._ask(lambda master: master.activate(False))
 
     def drain(self) -> None:
-        self._ask(lambda master: master.drain(self._master_s), changes=True)
+        self._ask(lambda master: master.drain())
 
     def rebalance(
         self,
@@ -159,9 +158,7 @@ class SimRun:
         *,
         waits: bool = True,
     ) -> None:
-        self._ask(
-            lambda master: master.rebalance(workers, layout, wait_s, self._master_s), changes=True
-        )
+        self._ask(lambda master: master.rebalance(workers, layout, wait_s))
         if not waits:
             return
         config = self._site.plan.graph.config
@@ -175,9 +172,9 @@ class SimRun:
             ) from None
 
     def kill(self, wait_s: float | None = None) -> KillReport:
-        self._ask(lambda master: master.kill(wait_s, self._master_s), changes=True)
+        self._ask(lambda master: master.kill(wait_s))
         self._wait_for(lambda: self._state(fails=False) == State.KILLED, None)
-        report = self._ask(lambda master: master.report(self._master_s))
+        report = self._ask(lambda master: master.kill_report())
         self.stop()
         return report
 
@@ -200,10 +197,6 @@ class SimRun:
         return master
 
     @property
-    def _master_s(self) -> float:
-        return self._master.clock.now()
-
-    @property
     def _answers(self) -> bool:
         """Whether the master is alive and not paused."""
         process = self._site.network.there.get(MASTER)
@@ -218,7 +211,7 @@ class SimRun:
         if self._stopped:
             raise ClusterError(f"topology {self.topology!r} was stopped; submit it again")
 
-    def _ask(self, what: Callable[[Master], T], *, changes: bool = False) -> T:
+    def _ask(self, what: Callable[[SimMaster], T]) -> T:
         """Call the master after a network latency; waits for a new master if it has died."""
         self._check_there()
         self._world.run_until(self._world.now_s + self._site.network.latency_s())
@@ -227,7 +220,7 @@ class SimRun:
                 f"topology {self.topology!r} does not answer: its master is paused, and did not "
                 f"go on within {_CALL_S:g} s of simulated time. Resume it"
             )
-        return self._master.change(what) if changes else what(self._master.core)
+        return what(self._master)
 
     def _state(self, *, fails: bool = True) -> State:
         """The topology's state. Raises TopologyFailed if it has failed and `fails` is true."""
@@ -262,7 +255,7 @@ class SimRun:
                 )
             world.run_until(min(next_s, end_s))
 
-    def _process(self, address: int) -> Process:
+    def _process(self, address: int) -> SimProcess:
         self._check_there()
         process = self._site.network.there.get(address)
         if process is None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-class Marked(dict[int, int]):
+class SimReservationStore(dict[int, int]):
     """The emit reservations of all spout tasks; they survive the end of any machine."""
 
     def read(self, task: int) -> int:
@@ -41,6 +41,6 @@ class SimEnvironment:
     check: bool  # check the invariants of a worker after each of its slices
     store: MemoryStore = field(default_factory=MemoryStore)  # the MasterState
     transfer: dict[tuple[int, int], TaskTransfer] = field(default_factory=dict)  # by move, task
-    marks: Marked = field(default_factory=Marked)
+    reservations: SimReservationStore = field(default_factory=SimReservationStore)
     boxes: dict[int, tuple[str, mmap]] = field(default_factory=dict)  # worker → node, recorder
     entries: list[list[Entry]] = field(default_factory=list)  # the event log, by process

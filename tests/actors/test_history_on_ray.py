@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sunshower import Cause
-from sunshower.actors.archive import Archive, Pen, this_machine
+from sunshower.actors.archive import Archive, EventLogFile, this_machine
 from sunshower.actors.cluster import RayCluster
 from sunshower.errors import ClusterError, ExperimentError
 from sunshower.runtime.events.event_log import Entry, What
@@ -125,7 +125,7 @@ def test_a_sample_of_nothing_is_refused(ray_cluster: RayCluster, tmp_path: Path)
 
 def test_a_full_disk_is_an_error_and_no_gap(tmp_path: Path) -> None:
     (tmp_path / "worker-3-1").symlink_to("/dev/full")
-    pen = Pen(Archive(str(tmp_path), 1, this_machine()), 3, 1)
+    pen = EventLogFile(Archive(str(tmp_path), 1, this_machine()), 3, 1)
     pen.check()
     pen.put(WROTE)
     with pytest.raises(ClusterError, match=r"worker-3-1: No space left.*larger `sample`"):
@@ -134,7 +134,7 @@ def test_a_full_disk_is_an_error_and_no_gap(tmp_path: Path) -> None:
 
 def test_what_a_worker_has_noted_is_there_although_its_end_is_cut_off(tmp_path: Path) -> None:
     archive = Archive(str(tmp_path), 1, this_machine())
-    pen = Pen(archive, 3, 1)
+    pen = EventLogFile(archive, 3, 1)
     for _ in range(3):
         pen.put(WROTE)
     path = tmp_path / "worker-3-1"
@@ -144,6 +144,6 @@ def test_what_a_worker_has_noted_is_there_although_its_end_is_cut_off(tmp_path: 
 
 def test_a_worker_on_another_machine_says_that_histories_have_one_clock(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"worker 3 cannot reach .* submit without `sample`"):
-        Pen(Archive(str(tmp_path), 1, "another machine"), 3, 1)
+        EventLogFile(Archive(str(tmp_path), 1, "another machine"), 3, 1)
     with pytest.raises(ClusterError, match="this program cannot reach"):
         Archive(str(tmp_path / "gone"), 1, this_machine()).read()

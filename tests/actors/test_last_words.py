@@ -41,7 +41,7 @@ def test_a_worker_that_is_busy_says_so_before_who_asks_gives_up(
 ) -> None:
     assert workers._ANSWER_S < CALL_S
     busy = workers.WorkerActor.__new__(workers.WorkerActor)
-    busy._run, busy._worker, busy._mailbox, busy._mail = "words-1", 3, deque(), threading.Event()
+    busy._run, busy._worker, busy.mailbox, busy._mail = "words-1", 3, deque(), threading.Event()
     monkeypatch.setattr(workers, "_ANSWER_S", 0.01)
     with pytest.raises(ClusterError, match="worker 3 of 'words' has not come to an answer"):
         busy._ask(lambda: 1)

@@ -8,14 +8,14 @@ from sunshower.errors import ConfigError
 from sunshower.runtime.transport.packets import Answer
 from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.conditions import Conditions
-from sunshower.simulation.network import Network, Process
+from sunshower.simulation.network import Network, SimProcess
 from sunshower.simulation.packet import Packet
 from sunshower.simulation.world import World
 
 CONDITIONS = Conditions(latency_s=0.01, call_s=0.001)
 
 
-class Ear(Process):
+class Ear(SimProcess):
     """Writes down what it hears, and when."""
 
     def __init__(self, world: World, address: int) -> None:
@@ -39,7 +39,7 @@ class Place:
         for process in (self.a, self.b, self.ear):
             self.network.enter(process)
 
-    def bury(self, process: Process) -> None:
+    def bury(self, process: SimProcess) -> None:
         del self.network.there[process.address]
         process.die()
 

@@ -218,7 +218,8 @@ def test_untracked_failure_is_told_at_the_end_though_its_worker_has_begun_anew()
 
 def test_packet_that_comes_before_a_worker_can_say_hello_does_not_hold_it_up() -> None:
     actor = object.__new__(WorkerActor)
-    actor._packet_receiver, actor._greeting, actor._ready = None, False, threading.Event()
+    actor._packet_receiver, actor._has_begun = None, threading.Event()
+    actor._has_begun.set()
     actor._thread = SimpleNamespace(is_alive=lambda: True)  # type: ignore[assignment]
     call = threading.Thread(target=actor.deliver, args=(b"",), daemon=True)
     call.start()

@@ -14,14 +14,14 @@ from sunshower.errors import StoreUnreachable
 from sunshower.runtime.tasks.spouts.emit_reservation import EmitReservation
 from sunshower.runtime.tasks.spouts.position import Position
 from sunshower.runtime.wiring import context
-from sunshower.simulation.site import Marked
+from sunshower.simulation.site import SimReservationStore
 from tests.runtime.chains import Numbers, sink
 from tests.runtime.lives import RestartTracker
 from tests.runtime.rig import Rig
 from tests.runtime.spouts.test_position import Acks, Keep, Number, seen, work
 
 
-class Counted(Marked):
+class Counted(SimReservationStore):
     """How often it was written to."""
 
     writes = 0
@@ -57,7 +57,7 @@ def test_a_reservation_is_moved_about_once_a_second_however_fast_a_source_is(rat
     assert reservation.at - drawn <= max(64, 3 * rate)
 
 
-class Unsure(Marked):
+class Unsure(SimReservationStore):
     """Each write raises first, after it was carried out or before."""
 
     is_away = True
@@ -76,7 +76,10 @@ def test_nothing_is_drawn_while_the_store_is_away_and_the_same_again_afterwards(
 ) -> None:
     marks, clock = Unsure(), ManualClock()
     marks.is_late = is_late
-    reservation, twin = EmitReservation(1, marks, clock), EmitReservation(1, Marked(), clock)
+    reservation, twin = (
+        EmitReservation(1, marks, clock),
+        EmitReservation(1, SimReservationStore(), clock),
+    )
     for _ in range(20):
         with pytest.raises(StoreUnreachable):
             reservation.room(0, 10)
@@ -108,7 +111,7 @@ def test_reservation_that_cannot_be_moved_back_stops_nobody_and_is_never_passed(
     assert reservation.at == drawn <= marks.read(1)
 
 
-def caught_up(marks: Marked, clock: ManualClock) -> tuple[EmitReservation, int]:
+def caught_up(marks: SimReservationStore, clock: ManualClock) -> tuple[EmitReservation, int]:
     """A source that has given much at once, and the number of its next record."""
     reservation, drawn = EmitReservation(1, marks, clock), 0
     while drawn < 1_000_000:
@@ -138,14 +141,14 @@ def test_a_reservation_follows_a_source_that_has_become_slow() -> None:
 
 
 def test_what_a_former_life_may_have_drawn_stays_within_the_reservation() -> None:
-    marks, clock = Marked(), ManualClock()
+    marks, clock = SimReservationStore(), ManualClock()
     far, _ = caught_up(marks, clock)
     trickle(EmitReservation(1, marks, clock), 900_000, clock)
     assert marks.read(1) == far.at
 
 
 def test_a_next_life_knows_the_reservation_and_a_drain_puts_it_where_its_end_is() -> None:
-    marks = Marked()
+    marks = SimReservationStore()
     reservation = EmitReservation(1, marks, ManualClock())
     assert reservation.room(0, 10) == 10
     assert EmitReservation(1, marks, ManualClock()).at == reservation.at > 10
@@ -173,7 +176,7 @@ def test_what_may_have_been_drawn_is_waited_for_and_what_was_drawn_for_ever() ->
 
 
 def test_transfer_that_is_unpacked_twice_owes_what_was_drawn_in_between() -> None:
-    marks, clock = Marked(), ManualClock()
+    marks, clock = SimReservationStore(), ManualClock()
     made = Topology("t")
     made.spout("numbers", Numbers(100)).shuffle().bolt("sink", sink)
 
@@ -259,7 +262,7 @@ def lost(source: Any, *, dry: bool = False) -> tuple[RestartTracker, int]:
     """
     made = Topology("t", workers=1, spout_pending=10)
     made.spout("numbers", source).shuffle().bolt("keep", Keep(5))
-    lives = RestartTracker(made, Marked())
+    lives = RestartTracker(made, SimReservationStore())
     work(lives, until=20)
     told = lives.tell().drawn
     lives.core._wired.bolts[2].bolt.held = (5, 25)

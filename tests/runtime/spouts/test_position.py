@@ -11,7 +11,7 @@ import pytest
 from sunshower import Bolt, Cause, Collector, Context, Failure, Records, Spout, Topology, Tuple
 from sunshower.runtime.tasks.spouts.emit_reservation import ReservationStore
 from sunshower.runtime.tasks.spouts.position import SKIP_RECORDS, Position
-from sunshower.simulation.site import Marked
+from sunshower.simulation.site import SimReservationStore
 from tests.runtime.lives import RestartTracker
 
 
@@ -188,7 +188,7 @@ def test_a_new_life_in_a_drain_draws_no_record_too_many_if_the_former_one_has_le
     level: Any, box_survives: bool
 ) -> None:
     """Without its box, it owes all below the fence."""
-    marks = Marked()
+    marks = SimReservationStore()
     lives = topology(level(1000), 5, marks=marks)
     work(lives, until=20)
     drawn = lives.core._spouts[0].drawn
@@ -205,7 +205,7 @@ def test_a_new_life_in_a_drain_draws_no_record_too_many_if_the_former_one_has_le
 @levels
 def test_word_of_a_life_that_knew_less_is_no_more_than_it_knew(level: Any) -> None:
     """The box of the first life is lost, the second dies at once: the third owes the fence."""
-    marks = Marked()
+    marks = SimReservationStore()
     lives = topology(level(1000), 5, marks=marks)
     work(lives, until=20)
     reservation = marks.read(1)

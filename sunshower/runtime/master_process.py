@@ -1,0 +1,196 @@
+"""The process of the master, without what differs between Ray and the simulator.
+
+Adapters derive from it. The abstract methods are the port: how to call a worker, where to store the
+MasterState, how to create and end processes. The other public methods are called by workers and
+clients.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from sunshower.runtime.control.crash_report import CrashReport
+from sunshower.runtime.control.lifecycle import KillReport, State
+from sunshower.runtime.control.master import DesiredState, Master, Welcome
+from sunshower.runtime.control.master_state import MasterState
+from sunshower.runtime.events.injected_faults import InjectedFaults
+from sunshower.runtime.events.metrics import Snapshot, WorkerStats
+from sunshower.runtime.plan import Layout, Plan
+
+_SAVE_S = 1.0  # how often the workers' positions are stored
+_LOOK_S = 0.1  # how often to call `look` during a kill or rebalance
+
+T = TypeVar("T")
+
+
+class MasterProcess(ABC):
+    """One process of the master. Its MasterState is stored before anything is sent."""
+
+    def __init__(self, plan: Plan, *, active: bool) -> None:
+        """`plan`: as submitted; `active`: whether spouts emit, if no master ran before."""
+        book, now = self.load_state(), self.now()
+        found = MasterState.from_bytes(book) if book else MasterState(active=active)
+        self.core = Master(plan, found, now)
+        self._saved = book
+        self._saved_s = now
+        self._desired_state: DesiredState | None = None  # as last sent to all workers
+        self._will_look = False
+        for worker in self.core.lives:  # a former master knew them: ask for what was missed
+            self.call_worker(worker, "report")
+            self._send_lives(worker)  # the former master may have died before that
+        self._obey()
+
+    # ---- the port: implemented by the adapter ------------------------------------------------
+
+    @abstractmethod
+    def now(self) -> float:
+        """The time on the clock of this process."""
+
+    @abstractmethod
+    def load_state(self) -> bytes | None:
+        """The MasterState that was saved last; None if none was."""
+
+    @abstractmethod
+    def save_state(self, state: bytes) -> None:
+        """Save the MasterState; the next process of the master loads it."""
+
+    @abstractmethod
+    def remove_transfers(self) -> None:
+        """Remove everything that workers stored for a rebalance."""
+
+    @abstractmethod
+    def call_worker(self, worker: int, what: str, *given: Any) -> None:
+        """Call a method of a worker, without waiting for it."""
+
+    @abstractmethod
+    def create_worker(self, worker: int) -> None:
+        """Create a worker's process, unless there is one or one is starting."""
+
+    @abstractmethod
+    def end_worker(self, worker: int) -> None:
+        """End the process of a worker that is no longer needed."""
+
+    @abstractmethod
+    def look_after(self, seconds: float) -> None:
+        """Call `look` in so many seconds."""
+
+    # ---- called by workers -----------------------------------------------------------------------
+
+    def welcome(self, worker: int, crash_report: CrashReport | None) -> Welcome:
+        """A worker says hello. Returns the answer, and tells the other workers."""
+        welcome = self.change(lambda: self.core.hello(worker, self.now(), crash_report))
+        for other in welcome.lives:
+            if other != worker:
+                self._send_lives(other)
+        return welcome
+
+    def hear(self, stats: WorkerStats) -> None:
+        """Process the statistics of a worker."""
+        now = self.now()
+        self.core.hear(stats, now)
+        if self.core.restless or self._desired_state != self.core.desired_state:
+            self._obey()
+        elif now - self._saved_s >= _SAVE_S:  # positions: older ones only cause more replays
+            self._save()
+
+    def stuck(self, worker: int, task: int, for_s: float, where: str) -> None:
+        """A worker's watchdog reports a call of user code that does not return."""
+        self.core.stuck(worker, task, for_s, where, self.now())
+
+    def packed(self, stats: WorkerStats) -> None:
+        """A worker has ended its life for a rebalance."""
+        self.change(lambda: self.core.packed(stats, self.now()))
+
+    def broken(self, text: str) -> None:
+        """A task failed, and so the topology fails."""
+        self.change(lambda: self.core.broken(text))
+
+    # ---- called by clients -----------------------------------------------------------------------
+
+    def activate(self, active: bool) -> None:
+        """Activate or deactivate all spouts, in this life of their workers and in later ones."""
+        self.change(lambda: self.core.activate(active, self.now()))
+
+    def drain(self) -> None:
+        """Let no spout emit new records, in this life or later ones."""
+        self.change(lambda: self.core.drain(self.now()))
+
+    def disturb(self, injected: InjectedFaults) -> None:
+        """Inject these faults into all workers, in this life and later ones."""
+        self.change(lambda: self.core.disturb(injected))
+
+    def kill(self, wait_s: float | None) -> None:
+        """Drain the topology, then kill it."""
+        self.change(lambda: self.core.kill(wait_s, self.now()))
+
+    def rebalance(self, workers: int | None, layout: Layout | None, wait_s: float | None) -> None:
+        """Distribute the tasks over the workers again."""
+        self.change(lambda: self.core.rebalance(workers, layout, wait_s, self.now()))
+
+    def status(self) -> tuple[Snapshot, str | None]:
+        """The current statistics, and why the topology failed, or None."""
+        snapshot = self.change(lambda: self.core.snapshot(self.now()))
+        return snapshot, self.core.error if snapshot.state == State.FAILED else None
+
+    def kill_report(self) -> KillReport:
+        """The report after a kill."""
+        return self.core.report(self.now())
+
+    def places(self) -> list[int] | None:
+        """The worker of each task; None if as in the submitted plan."""
+        return self.core.book.places
+
+    # ---- called by the adapter -------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Let the master check its waits: see `look_after`."""
+        self._will_look = False
+        self.change(lambda: self.core.look(self.now()))
+
+    def change(self, change: Callable[[], T]) -> T:
+        """Carry out a change, and store the MasterState before anything is sent."""
+        result = change()
+        if self._save() or self.core.restless:
+            self._obey()
+        return result
+
+    # ---- helpers ---------------------------------------------------------------------------------
+
+    def _save(self) -> bool:
+        self._saved_s = self.now()
+        book = self.core.book.to_bytes()
+        changed = book != self._saved
+        if changed:
+            self.save_state(book)
+            self._saved = book
+        return changed
+
+    def _obey(self) -> None:
+        """Send the DesiredState to the workers, and carry out the orders of a rebalance."""
+        if self._desired_state != self.core.desired_state:
+            self._desired_state = self.core.desired_state
+            for worker in self.core.lives:
+                self.call_worker(worker, "desired_state", self._desired_state)
+        orders = self.core.orders()
+        for worker, leaving in orders.pack.items():
+            self.call_worker(worker, "pack", self.core.book.moves + 1, leaving)
+        for worker in orders.again:
+            self.call_worker(worker, "again", self.core.book.moves)
+        for worker in orders.create:
+            self.create_worker(worker)
+        for worker in orders.end:
+            self.end_worker(worker)
+            self.core.ended(worker)
+        if orders.unload:
+            self.remove_transfers()
+            self.core.unloaded()
+        self._save()
+        if self.core.restless and not self._will_look:
+            self._will_look = True
+            self.look_after(_LOOK_S)
+
+    def _send_lives(self, worker: int) -> None:
+        """Send a worker the lives of all workers, and the crash reports of former ones."""
+        self.call_worker(worker, "peers", self.core.lives, list(self.core.crash_reports.values()))

@@ -1,0 +1,234 @@
+"""The process of a worker, without what differs between Ray and the simulator.
+
+Adapters derive from it. The abstract methods are the port: how to call the master, where to store
+what moves in a rebalance, and what a new life needs.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from sunshower.clock import Clock
+from sunshower.errors import SunshowerError, TopologyFailed
+from sunshower.runtime.control.crash_report import CrashReport
+from sunshower.runtime.control.flight_recorder import Recorder
+from sunshower.runtime.control.master import DesiredState, Welcome
+from sunshower.runtime.control.placement import placed
+from sunshower.runtime.control.task_transfer import TaskTransfer
+from sunshower.runtime.events.event_log import EventWriter
+from sunshower.runtime.plan import Plan
+from sunshower.runtime.tasks.spouts.emit_reservation import ReservationStore
+from sunshower.runtime.tasks.user_code import TaskError
+from sunshower.runtime.transport.packets import Answer
+from sunshower.runtime.transport.peer_link import PacketReceiver
+from sunshower.runtime.worker import Worker
+
+STATS_S = 0.25  # interval of statistics to the master, while they change
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """What an adapter provides for one life of a worker."""
+
+    generator: np.random.Generator
+    clock: Clock
+    recorder: Recorder
+    reservations: ReservationStore | None
+    event_writer: EventWriter | None
+
+
+class WorkerProcess(ABC):
+    """One process with some tasks of a topology, through its lives.
+
+    After `start` the adapter says hello to the master whenever `greeting` is set, and passes the
+    answer to `begin`. Else it calls `read_mail`, the methods of `core`, and `send_stats` again and
+    again, all in one thread.
+    """
+
+    submitted: Plan  # set by `start`
+
+    def __init__(self, worker: int) -> None:
+        self.core: Worker | None = None  # None until the first Welcome
+        self.greeting = True  # until the next life begins
+        self.mailbox: deque[Callable[[], Any]] = deque()
+        self._worker = worker
+        self._crash_report: CrashReport | None = None
+        self._packet_receiver: PacketReceiver | None = None
+        self._staying: dict[int, TaskTransfer] = {}  # tasks that stay in this process
+        self._move = 0  # the last rebalance that this process knows of
+        self._last_pulse: tuple[object, ...] | None = None  # as last sent to the master
+        self._stats_due_s = 0.0  # on the process's clock: no statistics before that
+
+    # ---- the port: implemented by the adapter ------------------------------------------------
+
+    @abstractmethod
+    def wake(self) -> None:
+        """Let the loop read the mailbox soon."""
+
+    @abstractmethod
+    def call_master(self, what: str, *given: Any) -> None:
+        """Call a method of the master, without waiting for it."""
+
+    @abstractmethod
+    def equip(self, plan: Plan, life: int) -> Equipment:
+        """Create what a new life of the worker needs."""
+
+    @abstractmethod
+    def load_transfer(self, move: int, task: int) -> TaskTransfer | None:
+        """A task's state that was stored in rebalance number `move`; None if there is none."""
+
+    @abstractmethod
+    def save_transfer(self, move: int, task: int, transfer: TaskTransfer) -> None:
+        """Store a task's state, unless a former life of this worker has.
+
+        Raises any exception but SunshowerError if it cannot be copied.
+        """
+
+    @abstractmethod
+    def log(self, line: str) -> None:
+        """Log a line about failures."""
+
+    # ---- called by the master and by other workers ---------------------------------------------
+
+    def peers(self, lives: dict[int, int], crash_reports: list[CrashReport]) -> None:
+        """The master sends the lives of all workers, and the crash reports of former ones."""
+        self.put(lambda: self._core.peers(lives, crash_reports))
+
+    def desired_state(self, desired_state: DesiredState) -> None:
+        """The master sends a new DesiredState."""
+        self.put(lambda: self._core.desired_state(desired_state))
+
+    def report(self) -> None:
+        """A new master requests the statistics of this worker."""
+        self.put(self._forget_stats)
+
+    def pack(self, move: int, leaving: list[int]) -> None:
+        """End this life for rebalance number `move`, and store the state of `leaving` tasks."""
+        self.put(partial(self._pack, move, leaving))
+
+    def again(self, move: int) -> None:
+        """Begin a new life, after the move of rebalance number `move`."""
+        self.put(partial(self._begin_again, move))
+
+    def accept(self, data: bytes) -> Answer:
+        """Receive a packet of a peer. The answer says whether it will be processed."""
+        packet_receiver = self._packet_receiver
+        if packet_receiver is None:
+            return Answer.STALE
+        answer = packet_receiver.answer(data)
+        if answer is Answer.ACCEPTED:
+            self.put(partial(self._receive, packet_receiver, data))
+        return answer
+
+    # ---- called by the adapter ---------------------------------------------------------------
+
+    def start(self, plan: Plan, crash_report: CrashReport | None) -> None:
+        """`plan`: as submitted; `crash_report`: of the worker's previous process."""
+        self.submitted, self._crash_report = plan, crash_report
+
+    def put(self, fact: Callable[[], Any]) -> None:
+        """Add a call to the mailbox, from any thread."""
+        self.mailbox.append(fact)
+        self.wake()
+
+    def read_mail(self) -> None:
+        """Run the calls in the mailbox. What follows the end of a life waits for the next one."""
+        while self.mailbox and not self.greeting:
+            self.mailbox.popleft()()
+
+    def begin(self, welcome: Welcome) -> None:
+        """Create a new core: the process has started, or a rebalance has moved tasks."""
+        self.greeting = False
+        plan = placed(self.submitted, welcome.places)
+        staying, transfer = self._staying, dict[int, TaskTransfer]()
+        for task in plan.tasks_on(self._worker):
+            if task.id in staying:
+                transfer[task.id] = staying[task.id]
+            elif welcome.move and (found := self.load_transfer(welcome.move, task.id)) is not None:
+                transfer[task.id] = found
+        self._move, self._staying = welcome.move, {}
+        equipment = self.equip(plan, welcome.life)
+        self._packet_receiver = PacketReceiver(self._worker, welcome.life)
+        self.core = Worker(
+            plan,
+            self._worker,
+            welcome.life,
+            equipment.generator,
+            equipment.clock,
+            self._packet_receiver,
+            equipment.recorder,
+            delay_s=welcome.delay_s,
+            quarantined=welcome.quarantined,
+            transfer=transfer,
+            event_writer=equipment.event_writer,
+            marks=equipment.reservations,
+        )
+        self.core.welcome(welcome, self._crash_report)
+        self._forget_stats()
+
+    def send_stats(self, now: float) -> None:
+        """Send the statistics to the master if they have changed; log what there is to log."""
+        self._log_notices()
+        pulse = self._core.pulse()
+        if pulse != self._last_pulse:
+            self._last_pulse, self._stats_due_s = pulse, now + STATS_S
+            self.call_master("hear", self._core.stats())
+
+    def results(self, component: str) -> list[Any]:
+        """`result()` of the component's tasks here."""
+        return self._core.results(component)
+
+    def close(self) -> list[TaskError]:
+        """Close all tasks. Returns the errors that they raised."""
+        errors = [] if self.core is None else self.core.close()
+        self._log_notices()
+        return errors
+
+    # ---- helpers -------------------------------------------------------------------------------
+
+    @property
+    def _core(self) -> Worker:
+        assert self.core is not None, f"worker {self._worker} works, and was never welcomed"
+        return self.core
+
+    def _receive(self, packet_receiver: PacketReceiver, data: bytes) -> None:
+        if packet_receiver is self._core.packet_receiver:  # not that of a former life
+            self._core.receive(data)
+
+    def _pack(self, move: int, leaving: list[int]) -> None:
+        if self._move >= move:
+            return  # an old message
+        for task, transfer in self._core.pack(leaving).items():
+            if task in leaving:
+                try:
+                    self.save_transfer(move, task, transfer)
+                except SunshowerError:
+                    raise
+                except Exception as error:
+                    component = next(t.component for t in self._core.plan.tasks if t.id == task)
+                    raise TopologyFailed(
+                        f"{component!r} cannot move to another process: what its snapshot() "
+                        f"returned, or a message id, cannot be copied ({type(error).__name__}: "
+                        f"{error}). Return plain values"
+                    ) from error
+        self.call_master("packed", self._core.stats())
+
+    def _begin_again(self, move: int) -> None:
+        if self._move < move:  # else an old message
+            self._staying, self._crash_report = self._core.pack(()), None
+            self._log_notices()
+            self.greeting = True
+
+    def _forget_stats(self) -> None:
+        self._last_pulse, self._stats_due_s = None, 0.0
+
+    def _log_notices(self) -> None:
+        for line in () if self.core is None else self.core.notices():
+            self.log(line)
