@@ -26,7 +26,7 @@ from sunshower.runtime.tasks.user_code import Raised
 from sunshower.runtime.transport.routing import prepare
 from sunshower.topologies import groupings
 from tests.fidelity.stage import Scripted, Stage, Word, Words, end
-from tests.runtime.harness import Network
+from tests.runtime.network import Network
 from tests.runtime.transport.test_routing import Chooser, chosen, router, shared_out
 from tests.runtime.transport.test_routing import Word as Keyed
 

@@ -24,7 +24,7 @@ from sunshower import (
 )
 from sunshower.clock import ManualClock
 from sunshower.runtime.plan import Layout, make_plan
-from tests.runtime.harness import Faults, Killed, Network
+from tests.runtime.network import Faults, Killed, Network
 
 TOTAL = 40
 Work = Callable[[int, int], None]  # number, how often it was here before: may raise

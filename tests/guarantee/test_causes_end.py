@@ -13,7 +13,7 @@ from sunshower import Bolt, Cause, Number, Retry, Spout, Topology
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.plan import Layout
 from tests.guarantee.stage import Journal, Letters, Numbers, Stage, Work
-from tests.runtime.harness import Killed
+from tests.runtime.network import Killed
 
 SEEDS = pytest.mark.parametrize("seed", range(10))
 POISON = 3

@@ -16,10 +16,9 @@ from sunshower.errors import TopologyFailed
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.plan import ACKER, Layout
 from tests.guarantee.stage import Blocked, Forget, Letters, Numbers, Refuse, Stage, Store, Work
-from tests.runtime.harness import Faults, Killed
-from tests.runtime.steered import Steered
+from tests.runtime.network import Faults, Killed, Network
 
-TIMEOUT_S, GRACE_S, RESTART_S = 30.0, 1.0, 0.6  # RESTART_S: what the harness takes at most
+TIMEOUT_S, GRACE_S, RESTART_S = 30.0, 1.0, 0.6  # RESTART_S: what the network takes at most
 BACK_OFF_S = 0.15  # 0.1 s and half of it more, before the second attempt
 A_MOMENT_S = 0.3  # grants, reports and retries of lanes
 SEEDS = pytest.mark.parametrize("seed", range(10))
@@ -155,7 +154,7 @@ def test_death_of_a_spout(seed: int) -> None:
 
 @SEEDS
 def test_death_of_the_master(seed: int) -> None:
-    stage = Stage(seed=seed, network=Steered)
+    stage = Stage(seed=seed, network=Network)
     stage.until_acked(stage.total // 2)
     stage.net.kill_master()
     journal = stage.run()
@@ -166,7 +165,7 @@ def test_death_of_the_master(seed: int) -> None:
 
 @SEEDS
 def test_rebalance_that_does_not_wait(seed: int) -> None:
-    stage = Stage(seed=seed, network=Steered, layout=Layout.PACK, total=400)
+    stage = Stage(seed=seed, network=Network, layout=Layout.PACK, total=400)
     stage.until_acked(20)
     stage.net.steer(lambda master: master.rebalance(4, None, 0.0, stage.net.clock.now()))
     journal = stage.run()

@@ -11,7 +11,7 @@ from sunshower.clock import ManualClock
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.tasks.supervision import Health
-from tests.runtime.harness import Faults, Network
+from tests.runtime.network import Faults, Network
 
 TOTAL = 40
 SLEEPS = 0.1 + 0.2 + 0.4 + 0.8  # between five errors in a row

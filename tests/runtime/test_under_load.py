@@ -11,7 +11,7 @@ import pytest
 from sunshower import Bolt, Cause, Context, Counter, Failure, Number, Topology
 from sunshower.clock import ManualClock
 from sunshower.runtime.plan import Layout, Plan, make_plan
-from tests.runtime.harness import Network
+from tests.runtime.network import Network
 from tests.runtime.transport.test_two_workers import seeds
 
 every_layout = pytest.mark.parametrize("layout", Layout)
@@ -106,7 +106,7 @@ def test_bolt_100_times_slower_than_its_spout_for_a_minute_times_nothing_out(
     net = Network(make_plan(topology.graph(), layout), seed, clock=watch.clock)
     net.watch = []  # the books are large here
     net.until(lambda: watch.clock.now() >= 60.0)
-    net.drain()
+    net.master_process.drain()
     net.run()
     (spout,) = net.spouts()
     counts = spout.stats().counts
@@ -270,7 +270,7 @@ def test_drained_topology_finishes_what_is_open_and_emits_no_more(
     source.shuffle().bolt("slow", Slow(watch, 0.001), parallelism=2)
     net = Network(make_plan(topology.graph(), layout), seed, clock=watch.clock)
     net.until(lambda: watch.done > 200)
-    net.drain()
+    net.master_process.drain()
     net.run()
     emitted = sum(spout.output_streams.emitted for spout in net.spouts())
     assert watch.done == emitted == sum(spout.stats().counts.acked for spout in net.spouts())

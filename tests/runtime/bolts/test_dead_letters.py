@@ -19,7 +19,7 @@ from sunshower.runtime.inline import Finished, run_inline
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.tasks.bolts.dead_letters import dead_letter
 from sunshower.runtime.worker import Worker
-from tests.runtime.harness import Faults, Network
+from tests.runtime.network import Faults, Network
 from tests.runtime.rig import Rig, records_of
 
 POISON = 7

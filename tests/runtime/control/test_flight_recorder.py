@@ -16,8 +16,8 @@ from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.flight_recorder import ROOTS_MAX, STACK_MAX, FlightRecorder, read
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.runtime.tracking.ids import NO_IDS, make_roots
-from tests.runtime.harness import Killed, Network
 from tests.runtime.lives import RestartTracker
+from tests.runtime.network import Killed, Network
 
 POISON = 33
 COUNT = 80

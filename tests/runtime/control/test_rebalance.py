@@ -1,4 +1,4 @@
-"""Theorems about rebalances, for many seeds: nothing is lost, whoever dies; see steered.py."""
+"""Theorems about rebalances, for many seeds: nothing is lost, whoever dies; see network.py."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.wiring import context
 from tests.runtime.chains import Numbers, sink
 from tests.runtime.example import MasterState, everything
+from tests.runtime.network import Network
 from tests.runtime.rig import Rig, records_of
-from tests.runtime.steered import Steered
 from tests.runtime.transport.test_two_workers import check, seeds
 
 NUMBERS = 24
 
 
-def network(seed: int, layout: Layout = Layout.PACK) -> tuple[Steered, MasterState]:
+def network(seed: int, layout: Layout = Layout.PACK) -> tuple[Network, MasterState]:
     clock = ManualClock()
     book = MasterState(NUMBERS, clock)
     graph = everything(book, ackers=[None, 2, 3][seed % 3])
-    return Steered(make_plan(graph, layout), seed, clock=clock), book
+    return Network(make_plan(graph, layout), seed, clock=clock), book
 
 
-def some_acts(net: Steered, most: int) -> None:
+def some_acts(net: Network, most: int) -> None:
     for _ in range(int(net.random.integers(1, most))):
         if not net.finished:
             net.act()
 
 
-def rebalance(net: Steered, workers: int | None, layout: Layout | None, wait_s: float) -> None:
+def rebalance(net: Network, workers: int | None, layout: Layout | None, wait_s: float) -> None:
     if net.state not in (State.FINISHED, State.REBALANCING):
         net.steer(lambda master: master.rebalance(workers, layout, wait_s, net.clock.now()))
 

@@ -1,4 +1,4 @@
-"""Havoc over whole topologies on several workers, each for many seeds; see harness.py.
+"""Havoc over whole topologies on several workers, each for many seeds; see network.py.
 
 Whatever is wished reaches new lives and survives the master; and when it is healed, all is done.
 """
@@ -15,7 +15,7 @@ from sunshower.runtime.events.event_log import What
 from sunshower.runtime.events.injected_faults import InjectedFaults, Link, Raise, Slow
 from sunshower.runtime.plan import ACKER, Layout, make_plan
 from tests.runtime.example import MasterState, everything, leaves
-from tests.runtime.steered import Steered
+from tests.runtime.network import Network
 
 NUMBERS = 24
 LINKS = {
@@ -34,24 +34,24 @@ def seeds(count: int) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("seed", range(count))
 
 
-def network(seed: int, layout: Layout = Layout.ISOLATE) -> tuple[Steered, MasterState]:
+def network(seed: int, layout: Layout = Layout.ISOLATE) -> tuple[Network, MasterState]:
     clock = ManualClock()
     book = MasterState(NUMBERS, clock)
     plan = make_plan(everything(book, ackers=1 + seed % 2), layout)
-    return Steered(plan, seed, clock=clock, sample=1), book
+    return Network(plan, seed, clock=clock, sample=1), book
 
 
-def disturb(net: Steered, injected: InjectedFaults) -> None:
+def disturb(net: Network, injected: InjectedFaults) -> None:
     net.steer(lambda master: master.disturb(injected))
 
 
-def for_a_while(net: Steered, acts: int) -> None:
+def for_a_while(net: Network, acts: int) -> None:
     for _ in range(acts):
         if not net.finished:
             net.act()
 
 
-def heal(net: Steered, book: MasterState) -> None:
+def heal(net: Network, book: MasterState) -> None:
     """From now on peace: all is processed and acked, nothing was acked too early."""
     disturb(net, InjectedFaults())
     net.run()

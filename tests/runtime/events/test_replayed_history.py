@@ -1,6 +1,6 @@
 """Theorems over histories of whole topologies on several workers, each for many seeds.
 
-The topology is the one in example.py, the network that of harness.py. A history is replayed without
+The topology is the one in example.py, the network that of network.py. A history is replayed without
 any ledger, edge by edge (recorded.py), and must come to what the ackers have said.
 """
 
@@ -16,7 +16,7 @@ from sunshower.clock import ManualClock
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.plan import Layout, make_plan
 from tests.runtime.example import MasterState, everything
-from tests.runtime.harness import Faults, Network
+from tests.runtime.network import Faults, Network
 
 NUMBERS = 24
 BADLY = Faults(drop=0.1, forget=0.1, repeat=0.05, corrupt=0.1, overtake=0.1)

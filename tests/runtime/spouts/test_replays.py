@@ -12,7 +12,7 @@ from sunshower import Bolt, Cause, Context, Failure, Records, Retry, Spout, Topo
 from sunshower.clock import ManualClock
 from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout, make_plan
-from tests.runtime.harness import Network
+from tests.runtime.network import Network
 from tests.runtime.rig import Rig, records_of
 
 
@@ -103,7 +103,7 @@ def test_small_table_full_of_failed_messages_does_not_stop_the_run(
 
 @pytest.mark.parametrize("seed", range(20))
 def test_several_workers_with_little_room_finish_and_keep_within_it(seed: int) -> None:
-    """The harness looks after each step that pending and waiting together stay within bounds."""
+    """The network looks after each step that pending and waiting together stay within bounds."""
     topology = Topology("t", spout_pending=1 + seed % 5, ackers=1)
     topology.spout("numbers", numbers(20)).shuffle().bolt("shaky", Shaky)
     layout = list(Layout)[seed % 2]

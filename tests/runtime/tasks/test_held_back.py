@@ -14,7 +14,7 @@ from sunshower.runtime.tasks.supervision import Standing
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.runtime.worker import Worker
 from tests.runtime.chains import TOTAL, Chains, Flaky, Number
-from tests.runtime.harness import Faults
+from tests.runtime.network import Faults
 from tests.runtime.transport.test_worker import ACKER, BOLT, SPOUT, SimEnvironment
 from tests.runtime.transport.test_worker import Number as One
 

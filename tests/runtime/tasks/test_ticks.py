@@ -31,7 +31,7 @@ from sunshower.runtime.tasks.ticks import Ticker
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.worker import Worker
 from sunshower.topologies.streams import Stream
-from tests.runtime.harness import Network
+from tests.runtime.network import Network
 from tests.runtime.rig import ROOT, Rig, edges_by_root, records_of
 from tests.runtime.test_under_load import every_layout
 

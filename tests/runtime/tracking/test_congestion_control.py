@@ -223,7 +223,7 @@ def test_fixed_number_that_is_too_high_for_it_times_out() -> None:
 @every_layout
 @pytest.mark.parametrize("cost_s", [0.001, 0.05, 1.0])
 def test_slow_bolt_does_not_time_out(layout: Any, cost_s: float) -> None:
-    from tests.runtime.harness import Network
+    from tests.runtime.network import Network
 
     watch = Watch()
     topology = Topology("slow", workers=2, ackers=1, spout_pending="auto")

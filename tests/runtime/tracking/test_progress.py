@@ -13,7 +13,7 @@ from sunshower.config import Config
 from sunshower.errors import ConfigError
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.tracking.ids import U64
-from tests.runtime.harness import Network
+from tests.runtime.network import Network
 from tests.runtime.rig import Rig
 from tests.runtime.spouts.test_spout_task import Numbers, sink
 from tests.runtime.test_under_load import Watch, Watched, every_layout

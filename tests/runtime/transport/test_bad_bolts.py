@@ -17,7 +17,7 @@ from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.transport.frames import encode, first_bad
 from tests.runtime.batches import STREAMS
-from tests.runtime.harness import Network
+from tests.runtime.network import Network
 from tests.runtime.rig import ROOT, Rig, records_of
 from tests.runtime.test_under_load import Watch
 

@@ -10,7 +10,7 @@ from sunshower import Bolt, Collector, Number, Topology, Tuple
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.transport.channels import RemoteChannel
 from sunshower.runtime.worker import Worker
-from tests.runtime.harness import Network
+from tests.runtime.network import Network
 from tests.runtime.test_under_load import Watch, Watched, every_layout
 
 PENDING = 5_000

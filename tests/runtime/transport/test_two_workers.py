@@ -1,4 +1,4 @@
-"""Theorems over whole topologies on several workers, each for many seeds; see harness.py.
+"""Theorems over whole topologies on several workers, each for many seeds; see network.py.
 
 The topology is the one in example.py: fan-out, joins of two trees, several streams, columns, an
 untracked stream. Deadlines are out of reach (10,000 s), so whatever ends has found its losses by
@@ -18,7 +18,7 @@ from sunshower.runtime.plan import ACKER, Layout, make_plan
 from sunshower.runtime.transport.packets import read_content
 from sunshower.runtime.worker import Worker
 from tests.runtime.example import MasterState, everything, leaves
-from tests.runtime.harness import Faults, Network
+from tests.runtime.network import Faults, Network
 
 NUMBERS = 24
 KINDS = {
@@ -194,7 +194,7 @@ def test_spout_in_a_new_life_emits_nothing_that_its_master_knows_to_be_settled(s
 @pytest.mark.parametrize("pending", [1, 2, 5])
 @seeds(5)
 def test_no_more_is_pending_than_was_allowed(pending: int, seed: int) -> None:
-    """harness.check_invariants looks after every slice of work."""
+    """`Worker.check_invariants` is called after every slice of work."""
     clock = ManualClock()
     book = MasterState(NUMBERS, clock)
     plan = make_plan(everything(book, spout_pending=pending), list(Layout)[seed % 2])

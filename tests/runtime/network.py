@@ -1,40 +1,44 @@
-"""Several workers in one thread, joined by a network that a seed makes good or bad.
+"""Several workers and their master in one thread, on a network that a seed makes good or bad.
 
-It does what the Ray shell does, in the same order (mail first, then a slice of work, then the
-packets), but who is next is drawn by lot, and the clock only moves when everybody sleeps. So a
-worker that should have woken itself, and a message that nobody sends again, end as "stuck".
+An adapter of worker_process.py and master_process.py like that of Ray, but a random generator
+chooses who works next, and the clock only advances when everybody sleeps. So a worker that should
+have woken itself, and a message that nobody sends again, end as "stuck".
 """
 
 from __future__ import annotations
 
 import math
+import pickle
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from sunshower.clock import ManualClock
-from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.flight_recorder import FlightRecorder, read
-from sunshower.runtime.control.master import Master, Welcome
-from sunshower.runtime.control.placement import placed
+from sunshower.runtime.control.lifecycle import State
+from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.injected_faults import flipped
-from sunshower.runtime.plan import Plan, Task
+from sunshower.runtime.master_process import MasterProcess
+from sunshower.runtime.plan import Plan
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.worker import Worker
+from sunshower.runtime.worker_process import Equipment, WorkerProcess
+from sunshower.simulation.worker import Killed
 from tests.runtime.recorded import Recorded
 
 ACTS_MAX = 100_000
+FATES = ("drop", "forget", "repeat", "corrupt", "overtake", "arrive")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Faults:
-    """What befalls a packet, as ratios of all packets, until `packets` of them have left."""
+    """What happens to a packet, as ratios of all packets, until `packets` of them have left."""
 
     drop: float = 0.0  # never arrives; its call fails
     forget: float = 0.0  # arrives, but its call fails all the same
@@ -50,13 +54,6 @@ class Faults:
         return [self.drop, self.forget, self.repeat, self.corrupt, self.overtake]
 
 
-class Killed(BaseException):
-    """SIGKILL in the middle of user code: a bolt of a test raises it."""
-
-
-FATES = ("drop", "forget", "repeat", "corrupt", "overtake", "arrive")
-
-
 @dataclass(frozen=True, slots=True)
 class Call:
     """A packet on its way."""
@@ -70,22 +67,83 @@ class Call:
     copy: bool = False  # nobody waits for the answer to a copy
 
 
-@dataclass(slots=True)
-class Node:
-    """A living worker, and when it wants to go on if no mail comes before."""
+class Node(WorkerProcess):
+    """A living worker."""
 
-    core: Worker
-    mail: deque[Callable[[], Any]] = field(default_factory=deque)
-    wake_s: float = 0.0
+    def __init__(self, net: Network, worker: int) -> None:
+        super().__init__(worker)
+        self.wake_s = 0.0  # when it continues, if no mail arrives before
+        self._net = net
+        self.start(net.plan, read(net.boxes.get(worker, b""), worker))
+        self.greet()
 
-    def post(self, fact: Callable[[], Any]) -> None:
-        self.mail.append(fact)
+    def greet(self) -> None:
+        """Say hello to the master, which answers at once."""
+        self._net.hellos.append(self._net.clock.now())
+        self.begin(self._net.master_process.welcome(self._worker, self._crash_report))
 
     def unread(self) -> Iterator[bytes]:
-        """Packets that were accepted and are not yet looked at."""
-        for fact in self.mail:
-            if isinstance(fact, partial) and fact.func == self.core.receive:
-                yield fact.args[0]
+        """Packets that were accepted and are not yet processed."""
+        for fact in self.mailbox:
+            if isinstance(fact, partial) and fact.func == self._receive:
+                yield fact.args[1]
+
+    def wake(self) -> None: ...
+
+    def call_master(self, what: str, *given: Any) -> None:
+        getattr(self._net.master_process, what)(*given)
+
+    def equip(self, plan: Plan, life: int) -> Equipment:
+        net, box = self._net, bytearray(FlightRecorder.size_of(plan, self._worker))
+        net.boxes[self._worker] = box
+        event_writer = net.sample and net.history.event_writer(net.clock, net.sample)
+        recorder = FlightRecorder(box, life)
+        return Equipment(net.random, net.clock, recorder, None, event_writer or None)
+
+    def load_transfer(self, move: int, task: int) -> TaskTransfer | None:
+        packed = self._net.transfers.get((move, task))
+        return None if packed is None else pickle.loads(packed)
+
+    def save_transfer(self, move: int, task: int, transfer: TaskTransfer) -> None:
+        self._net.transfers.setdefault((move, task), pickle.dumps(transfer))
+
+    def log(self, line: str) -> None: ...
+
+
+class NetMaster(MasterProcess):
+    """The living master."""
+
+    def __init__(self, net: Network) -> None:
+        self._net = net
+        super().__init__(net.plan, active=True)
+
+    def now(self) -> float:
+        return self._net.clock.now()
+
+    def load_state(self) -> bytes | None:
+        return self._net.master_state
+
+    def save_state(self, state: bytes) -> None:
+        self._net.master_state = state
+
+    def remove_transfers(self) -> None:
+        self._net.transfers.clear()
+
+    def call_worker(self, worker: int, what: str, *given: Any) -> None:
+        is_lost = what == "peers" and self._net.random.random() < self._net.faults.unheard
+        if worker in self._net.nodes and not is_lost:
+            getattr(self._net.nodes[worker], what)(*given)
+
+    def create_worker(self, worker: int) -> None:
+        if worker not in self._net.nodes and worker not in self._net.down:
+            self._net.start(worker)
+
+    def end_worker(self, worker: int) -> None:
+        self._net.nodes.pop(worker, None)
+        self._net.down.pop(worker, None)
+
+    def look_after(self, seconds: float) -> None:
+        self._net.look_s = self.now() + seconds
 
 
 class Network:
@@ -101,7 +159,7 @@ class Network:
         seconds_max: float = 600.0,
         sample: int | None = None,
     ) -> None:
-        """`sample`: keep a history, and the edges of every so manieth tree."""
+        """`sample`: keep an event log, with the edges of every n-th tree."""
         self.seed = seed
         self.clock = clock
         self.plan = plan
@@ -109,22 +167,24 @@ class Network:
         self.nodes: dict[int, Node] = {}
         self.fates: Counter[str] = Counter()
         self.acts = 0
-        self.alarms: list[float] = []  # when somebody else wants to go on
         self.hellos: list[float] = []  # when each worker said hello, the first ones included
-        self.watch: list[Callable[[Worker], None]] = [check_invariants]
-        self._seconds_max = seconds_max  # a run that is not finished by then is stuck
-        self._faults = faults or Faults()
-        self.crashes = deque(self._faults.crashes)
-        self.master = Master(self.plan)
+        self.watch: list[Callable[[Worker], None]] = [Worker.check_invariants]
+        self.faults = faults or Faults()
+        self.crashes = deque(self.faults.crashes)
         self.history = Recorded()
-        self._sample = sample
+        self.sample = sample
+        self.boxes: dict[int, bytearray] = {}  # flight recorders, which outlive their processes
+        self.transfers: dict[tuple[int, int], bytes] = {}  # (move, task) → TaskTransfer
+        self.master_state: bytes | None = None
+        self.look_s = math.inf  # when the master looks again
+        self.down: dict[int, float] = {}  # dead workers: when each is there again
+        self._seconds_max = seconds_max  # a run that is not finished by then is stuck
         self._late: list[tuple[float, Call]] = []  # packets that an experiment delays
         self._calls: defaultdict[tuple[int, int], deque[Call]] = defaultdict(deque)
         self._answers: list[tuple[Call, Answer | None]] = []
-        self._boxes: dict[int, bytearray] = {}  # what survives a worker's process
-        self._down: dict[int, float] = {}  # dead workers: when each is there again
+        self.master_process = NetMaster(self)
         for worker in self.plan.workers:
-            self._start(worker)
+            self.start(worker)
 
     # ---- what tests ask and do -----------------------------------------------------------------
 
@@ -139,10 +199,11 @@ class Network:
         return (
             not self._answers
             and not self._late
-            and not self._down
+            and not self.down
             and not any(self._calls.values())
-            and not any(node.mail for node in self.nodes.values())
+            and not any(node.mailbox or node.greeting for node in self.nodes.values())
             and all(node.core.finished for node in self.nodes.values())
+            and not self.master.restless
         )
 
     def until(self, condition: Callable[[], bool]) -> None:
@@ -152,7 +213,7 @@ class Network:
             self.act()
 
     def act(self) -> None:
-        """One thing happens, drawn by lot; if nothing can, time passes."""
+        """One thing happens, chosen at random; if nothing can, time passes."""
         while self.crashes and self.fates.total() >= self.crashes[0][0]:
             self.crash(self.crashes.popleft()[1])
         self.acts += 1
@@ -162,9 +223,8 @@ class Network:
             can[int(self.random.integers(len(can)))]()
             return
         wakes = [node.wake_s for node in self.nodes.values()]
-        soonest = min(
-            [*wakes, *(at_s for at_s, _ in self._late), *self._down.values(), *self.alarms]
-        )
+        late = [at_s for at_s, _ in self._late]
+        soonest = min([*wakes, *late, *self.down.values(), self.look_s])
         assert soonest < self._seconds_max, f"seed {self.seed}: stuck\n{self.describe()}"
         self.clock.advance(max(0.0, soonest - self.clock.now()) + 1e-9)
 
@@ -172,7 +232,7 @@ class Network:
         """SIGKILL: its mail, its answers, and a part of what it had sent are gone."""
         if self.nodes.pop(worker, None) is None:
             return  # it is down already
-        self._down[worker] = self.clock.now() + float(self.random.uniform(0.05, 0.6))
+        self.down[worker] = self.clock.now() + float(self.random.uniform(0.05, 0.6))
         for (sender, _), calls in self._calls.items():
             for _ in range(int(self.random.integers(len(calls) + 1)) if sender == worker else 0):
                 calls.pop()
@@ -182,36 +242,49 @@ class Network:
         for node in self.nodes.values():
             yield from node.core._wired.spouts.values()
 
-    def drain(self) -> None:
-        """Somebody asks all spouts to end."""
-        for node in self.nodes.values():
-            node.post(node.core.drain)
+    @property
+    def master(self) -> Master:
+        return self.master_process.core
+
+    @property
+    def state(self) -> State:
+        return self.master.state(self.clock.now())
+
+    def steer(self, what: Callable[[Master], Any]) -> None:
+        """A client requests something of the master."""
+        self.master_process.change(lambda: what(self.master))
+
+    def kill_master(self) -> None:
+        """The next master has the stored state, and asks the workers for the rest."""
+        self.look_s = math.inf
+        self.master_process = NetMaster(self)
 
     def describe(self) -> str:
         """Who waits for what."""
-        lines = [f"now {self.clock.now():.3f} s, fates {dict(self.fates)}, down {self._down}"]
+        lines = [f"now {self.clock.now():.3f} s, fates {dict(self.fates)}, down {self.down}"]
         for worker, node in sorted(self.nodes.items()):
-            core = node.core
-            inboxes = {t: len(i.entries) for t, i in core._wired.inboxes.items() if i.entries}
-            full = [
-                (c.source, c.target, c.load, c.window)
-                for c in core._wired.channels.values()
-                if c.full
-            ]
-            spouts = [(s.task.component, len(s.pending), s.done) for s in core._spouts]
+            wired = node.core._wired
+            queues = {task: len(inbox) for task, inbox in wired.inboxes.items() if inbox.entries}
+            full = [(c.source, c.target, c.load) for c in wired.channels.values() if c.full]
+            spouts = [(s.task.component, len(s.pending), s.done) for s in wired.spouts.values()]
             lines.append(
                 f"worker {worker} {[t.component for t in self.plan.tasks_on(worker)]} life "
-                f"{core.life} wakes {node.wake_s:.3f} idle {core.idle} inboxes {inboxes} full "
-                f"{full} spouts (pending, done) {spouts}"
+                f"{node.core.life} wakes {node.wake_s:.3f} idle {node.core.idle} queues {queues} "
+                f"full {full} spouts (pending, done) {spouts}"
             )
         return "\n".join(lines)
+
+    def start(self, worker: int) -> None:
+        """Start a worker's first process, or the next one after a death."""
+        self.down.pop(worker, None)
+        self.nodes[worker] = Node(self, worker)
 
     # ---- what can happen -----------------------------------------------------------------------
 
     def _possible(self) -> Iterator[Callable[[], None]]:
         now = self.clock.now()
         for node in self.nodes.values():
-            if node.mail or node.wake_s <= now:
+            if node.mailbox or node.greeting or node.wake_s <= now:
                 yield partial(self._work, node)
         for peer_link, calls in self._calls.items():
             if calls:
@@ -221,56 +294,21 @@ class Network:
         for at_s, call in self._late:
             if at_s <= now:
                 yield partial(self._come_late, at_s, call)
-        for worker, at_s in self._down.items():
+        for worker, at_s in self.down.items():
             if at_s <= now:
-                yield partial(self._start, worker)
+                yield partial(self.start, worker)
+        if self.look_s <= now:
+            yield self._look
 
-    def _start(self, worker: int) -> None:
-        """Life 1, or the next one after a death."""
-        self._down.pop(worker, None)
-        crash_report = read(self._boxes[worker], worker) if worker in self._boxes else None
-        self.nodes[worker] = Node(self._begin(worker, crash_report, {}))
-
-    def _begin(
-        self, worker: int, crash_report: CrashReport | None, transfer: dict[int, TaskTransfer]
-    ) -> Worker:
-        """Hello to the master, who tells everybody."""
-        now = self.clock.now()
-        self.hellos.append(now)
-        welcome = self.master.hello(worker, now, crash_report)
-        plan = placed(self.plan, welcome.places)
-        self._fetch(plan.tasks_on(worker), welcome, transfer)
-        self._boxes[worker] = bytearray(FlightRecorder.size_of(plan, worker))
-        sample = self._sample
-        core = Worker(
-            plan,
-            worker,
-            welcome.life,
-            self.random,
-            self.clock,
-            recorder=FlightRecorder(self._boxes[worker], welcome.life),
-            delay_s=welcome.delay_s,
-            quarantined=welcome.quarantined,
-            transfer=transfer,
-            event_writer=None if sample is None else self.history.event_writer(self.clock, sample),
-        )
-        core.welcome(welcome, crash_report)
-        crash_reports = list(self.master.crash_reports.values())
-        for other, node in self.nodes.items():
-            heard = welcome.life == 1 or self.random.random() >= self._faults.unheard
-            if other != worker and heard:
-                node.post(partial(node.core.peers, welcome.lives, crash_reports))
-        return core
-
-    def _fetch(
-        self, tasks: list[Task], welcome: Welcome, transfer: dict[int, TaskTransfer]
-    ) -> None:
-        """What of the luggage of a worker's tasks is in the store; see steered.py."""
+    def _look(self) -> None:
+        self.look_s = math.inf
+        self.master_process.look()
 
     def _work(self, node: Node) -> None:
         try:
-            while node.mail:
-                node.mail.popleft()()
+            node.read_mail()
+            if node.greeting:
+                node.greet()
             wait_s = node.core.step()
         except Killed:
             self.crash(node.core.worker)
@@ -281,8 +319,7 @@ class Network:
             self._send(node.core)
         for look in self.watch:
             look(node.core)
-        if self.random.random() < 0.1:  # now and then it tells how it stands
-            self.master.hear(node.core.stats(), now)
+        node.send_stats(now)
 
     def _send(self, core: Worker) -> None:
         """With what an experiment does to the packets."""
@@ -315,10 +352,10 @@ class Network:
             self._reply(call, None)
             return
         data = flipped(call.data, self.random) if fate == "corrupt" else call.data
-        answer = self._hand_over(node, data)
+        answer = node.accept(data)
         assert fate != "corrupt" or answer is Answer.REFUSED, f"seed {self.seed}: a bit was missed"
         if fate == "repeat":
-            assert self._hand_over(node, data) is not Answer.ACCEPTED, f"seed {self.seed}: twice"
+            assert node.accept(data) is not Answer.ACCEPTED, f"seed {self.seed}: twice"
         unheard = fate == "forget" or not call.heard
         self._reply(call, None if unheard else answer)
 
@@ -326,32 +363,16 @@ class Network:
         if not call.copy:
             self._answers.append((call, answer))
 
-    def _hand_over(self, node: Node, data: bytes) -> Answer:
-        answer = node.core.packet_receiver.answer(data)
-        if answer is Answer.ACCEPTED:
-            node.post(partial(node.core.receive, data))
-        return answer
-
     def _answer(self) -> None:
         call, answer = self._answers.pop(int(self.random.integers(len(self._answers))))
         node = self.nodes.get(call.sender)
         if node is not None and node.core.life == call.life:
-            node.post(partial(node.core.answered, call.peer, call.seq, answer))
+            node.put(partial(node.core.answered, call.peer, call.seq, answer))
 
     def _fate(self) -> str:
-        ratios = self._faults.ratios()
-        healed = self.fates.total() >= self._faults.packets
+        ratios = self.faults.ratios()
+        healed = self.fates.total() >= self.faults.packets
         chances = [0.0] * len(ratios) if healed else ratios
         fate = str(self.random.choice(FATES, p=[*chances, 1 - sum(chances)]))
         self.fates[fate] += 1
         return fate
-
-
-def check_invariants(core: Worker) -> None:
-    """Every book of a worker is in order, and no more is pending than was allowed."""
-    for acker in core._wired.ackers.values():
-        acker.ledger.check_invariants()
-    for spout in core._wired.spouts.values():
-        spout.pending.check_invariants()
-        held = len(spout.pending) + len(spout.replays.line)
-        assert held <= core.plan.graph.config.spout_slots
