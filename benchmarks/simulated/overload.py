@@ -80,7 +80,7 @@ def run_overload(seed: int, records_max: int = 20_000) -> Run:
 
 def queued(run: SimRun) -> int:
     """The records that wait in all inboxes."""
-    processes = run._site.network.there.values()
+    processes = run._env.network.there.values()
     cores = [one.core for one in processes if isinstance(one, SimWorker) and one.core is not None]
     return sum(
         len(entry[0])

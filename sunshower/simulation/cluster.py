@@ -8,11 +8,10 @@ from typing import Self
 from sunshower.errors import ClusterError
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.tracking.ids import seeded
-from sunshower.simulation.conditions import drawn
+from sunshower.simulation.environment import SimEnvironment
 from sunshower.simulation.network import Network
 from sunshower.simulation.run import SimRun
-from sunshower.simulation.site import SimEnvironment
-from sunshower.simulation.world import World
+from sunshower.simulation.world import World, drawn
 from sunshower.topologies.graph import Graph
 
 

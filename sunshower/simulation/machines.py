@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import count
 
 from sunshower.errors import ClusterError
+from sunshower.simulation.environment import SimEnvironment
 from sunshower.simulation.master import SimMaster
 from sunshower.simulation.network import MASTER, SimProcess
-from sunshower.simulation.site import SimEnvironment
 from sunshower.simulation.worker import SimWorker
 
 _FIRST_START_S = (0.0, 0.05)
@@ -17,22 +17,22 @@ _FIRST_PID = 1_000
 class Machines:
     """Keeps processes alive on any machine, as Ray does for actors."""
 
-    def __init__(self, site: SimEnvironment, *, active: bool) -> None:
-        self._site = site
-        self._world = site.world
+    def __init__(self, env: SimEnvironment, *, active: bool) -> None:
+        self._env = env
+        self._world = env.world
         self._active = active
         self._pids = count(_FIRST_PID)
         self._wanted = {MASTER}  # the processes to restart when they die
-        self._names = [f"node-{number}" for number in range(site.conditions.nodes)]
+        self._names = [f"node-{number}" for number in range(env.conditions.nodes)]
         self._begun: set[int] = set()  # the processes started before
         self._start(MASTER)
-        for worker in site.plan.workers:
+        for worker in env.plan.workers:
             self.create(worker)
 
     @property
     def processes(self) -> dict[int, SimProcess]:
         """The living processes, by address."""
-        return self._site.network.there
+        return self._env.network.there
 
     def create(self, worker: int) -> None:
         """Create a worker's process, unless it exists or is starting already."""
@@ -43,7 +43,7 @@ class Machines:
     def end(self, worker: int) -> None:
         """End a worker that is no longer needed."""
         self._wanted.discard(worker)
-        self._site.boxes.pop(worker, None)
+        self._env.recorders.pop(worker, None)
         self._bury(worker)
 
     def kill(self, address: int) -> int | None:
@@ -52,7 +52,7 @@ class Machines:
             return None
         process = self.processes[address]
         self._bury(address)
-        self._world.after(self._world.between(*self._site.conditions.down_s), self._start, address)
+        self._world.after(self._world.between(*self._env.conditions.down_s), self._start, address)
         return process.pid
 
     def nodes(self) -> dict[str, list[int]]:
@@ -73,8 +73,8 @@ class Machines:
             )
         dead = [address for address, p in sorted(self.processes.items()) if p.node == node]
         pids = [pid for address in dead if (pid := self.kill(address)) is not None]
-        for worker in [w for w, (where, _) in self._site.boxes.items() if where == node]:
-            del self._site.boxes[worker]  # the machine cannot return them any more
+        for worker in [w for w, (where, _) in self._env.recorders.items() if where == node]:
+            del self._env.recorders[worker]  # the machine cannot return them any more
         return pids
 
     def stop(self) -> None:
@@ -89,11 +89,11 @@ class Machines:
         node = self._node_for(address)
         process: SimProcess
         if address == MASTER:
-            process = SimMaster(self._site, node, self, active=self._active)
+            process = SimMaster(self._env, node, self, active=self._active)
         else:
-            process = SimWorker(self._site, address, node, self._ended)
+            process = SimWorker(self._env, address, node, self._ended)
         process.pid = next(self._pids)
-        self._site.network.enter(process)
+        self._env.network.enter(process)
         if isinstance(process, SimWorker):
             process.say_hello()
 

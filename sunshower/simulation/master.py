@@ -10,8 +10,8 @@ from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.control.master import Welcome
 from sunshower.runtime.events.metrics import WorkerStats
 from sunshower.runtime.master_process import MasterProcess
+from sunshower.simulation.environment import SimEnvironment
 from sunshower.simulation.network import MASTER, SimProcess
-from sunshower.simulation.site import SimEnvironment
 
 T = TypeVar("T")
 _STATE = "master"
@@ -27,14 +27,12 @@ class Machines(Protocol):
 class SimMaster(SimProcess, MasterProcess):
     """One life of the master. Its MasterState is in the store, as bytes."""
 
-    def __init__(
-        self, site: SimEnvironment, node: str, machines: Machines, *, active: bool
-    ) -> None:
-        SimProcess.__init__(self, site.world, site.conditions, MASTER, node)
+    def __init__(self, env: SimEnvironment, node: str, machines: Machines, *, active: bool) -> None:
+        SimProcess.__init__(self, env.world, env.conditions, MASTER, node)
         self.heard = True  # whether anything arrived since the run last checked
-        self._site = site
+        self._env = env
         self._machines = machines
-        MasterProcess.__init__(self, site.plan, active=active)
+        MasterProcess.__init__(self, env.plan, active=active)
 
     def hello(
         self,
@@ -44,7 +42,7 @@ class SimMaster(SimProcess, MasterProcess):
     ) -> None:
         """A worker has started; answers with the Welcome."""
         welcome = self.welcome(caller.address, crash_report)
-        self._site.network.answer(self, caller, welcomed, welcome)
+        self._env.network.answer(self, caller, welcomed, welcome)
 
     def hear(self, stats: WorkerStats) -> None:
         self.heard = True
@@ -68,16 +66,16 @@ class SimMaster(SimProcess, MasterProcess):
         return self.clock.now()
 
     def load_state(self) -> bytes | None:
-        return self._site.store.read(_STATE)
+        return self._env.store.read(_STATE)
 
     def save_state(self, state: bytes) -> None:
-        self._site.store.write(_STATE, state)
+        self._env.store.write(_STATE, state)
 
     def remove_transfers(self) -> None:
-        self._site.transfer.clear()
+        self._env.transfer.clear()
 
     def call_worker(self, worker: int, what: str, *given: Any) -> None:
-        self._site.network.call(self, worker, what, *given)
+        self._env.network.call(self, worker, what, *given)
 
     def create_worker(self, worker: int) -> None:
         self._machines.create(worker)

@@ -8,12 +8,12 @@ and its sender learns that some time later; for a call without an answer it neve
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from sunshower.simulation.clocks import ProcessClock
-from sunshower.simulation.conditions import Conditions
-from sunshower.simulation.world import World
+from sunshower.runtime.transport.packets import Answer
+from sunshower.simulation.world import Conditions, ProcessClock, World
 
 Failed = Callable[[], None] | None  # called if a call fails
 MASTER = -1  # its address; a worker's address is its id
@@ -79,26 +79,16 @@ class SimProcess:
         return left_s > self._last_words[address]
 
 
+@dataclass(slots=True)
 class _Call:
     """A remote call of a method. `failed`: called if there is no process."""
 
-    __slots__ = ("address", "failed", "given", "left_s", "sender", "what")
-
-    def __init__(
-        self,
-        sender: SimProcess,
-        address: int,
-        left_s: float,
-        what: str,
-        given: tuple[Any, ...],
-        failed: Failed,
-    ) -> None:
-        self.sender = sender
-        self.address = address
-        self.left_s = left_s
-        self.what = what
-        self.given = given
-        self.failed = failed
+    sender: SimProcess
+    address: int
+    left_s: float
+    what: str
+    given: tuple[Any, ...]
+    failed: Failed
 
 
 class Network:
@@ -182,3 +172,42 @@ class Network:
             receiver.do(getattr(receiver, call.what), *call.given, failed=call.failed)
         elif call.failed is not None:
             call.failed()
+
+
+@dataclass(slots=True)
+class Packet:
+    """A packet between two workers. Its sender learns the result once, however many copies the
+    network makes."""
+
+    network: Network
+    sender: SimProcess
+    peer: int
+    data: bytes
+    hear: Callable[[Answer | None], None]  # called with the answer, or with None if the call failed
+    heard: bool  # whether the answer reaches the sender
+    is_done: bool = False
+
+    def leave(self, left_s: float, late_s: float) -> None:
+        """Send the packet, or one copy of it."""
+        self.network.call(
+            self.sender,
+            self.peer,
+            "deliver",
+            self,
+            left_s=left_s,
+            late_s=late_s,
+            failed=self.fail,
+        )
+
+    def answer(self, receiver: SimProcess, answer: Answer) -> None:
+        """Send the receiver's answer; answers to further copies are ignored."""
+        if not self.is_done:
+            self.is_done = True
+            heard = answer if self.heard else None
+            self.network.answer(receiver, self.sender, self.hear, heard)
+
+    def fail(self) -> None:
+        """Report to the sender, after a while, that the packet did not arrive."""
+        if not self.is_done:
+            self.is_done = True
+            self.network.unanswered(self.sender, self.hear)

@@ -13,13 +13,12 @@ from sunshower.runtime.control.lifecycle import KillReport, State
 from sunshower.runtime.control.placement import placed
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
-from sunshower.runtime.events.metrics import Snapshot
+from sunshower.runtime.events.metrics import Snapshot, TaskStats
 from sunshower.runtime.plan import Layout, Plan
+from sunshower.simulation.environment import SimEnvironment
 from sunshower.simulation.machines import Machines
 from sunshower.simulation.master import SimMaster
 from sunshower.simulation.network import MASTER, SimProcess
-from sunshower.simulation.site import SimEnvironment
-from sunshower.simulation.stuck import describe
 from sunshower.simulation.worker import SimWorker
 
 T = TypeVar("T")
@@ -35,13 +34,13 @@ _MOVE_S = 300.0  # for a rebalance, once the spouts are quiet
 class SimRun:
     """A run whose time passes only while the caller waits or calls the master."""
 
-    def __init__(self, site: SimEnvironment, *, active: bool) -> None:
-        self.topology = site.plan.graph.id
-        self._site = site
-        self._world = site.world
-        self._machines = Machines(site, active=active)
+    def __init__(self, env: SimEnvironment, *, active: bool) -> None:
+        self.topology = env.plan.graph.id
+        self._env = env
+        self._world = env.world
+        self._machines = Machines(env, active=active)
         self._places: list[int] | None = None  # as last read from the master
-        self._settle_s = _SETTLE_S / (1 - site.conditions.drift)
+        self._settle_s = _SETTLE_S / (1 - env.conditions.drift)
         self._stopped = False
 
     def start(self) -> None:
@@ -64,7 +63,7 @@ class SimRun:
         """Does not call a paused master."""
         if not self._stopped and not self._is_paused:
             self._places = self._ask(lambda master: master.places())
-        return placed(self._site.plan, self._places)
+        return placed(self._env.plan, self._places)
 
     def snapshot(self) -> Snapshot:
         """Raises TopologyFailed if the topology has failed."""
@@ -130,7 +129,7 @@ class SimRun:
         def hear() -> None:
             self._master.disturb(injected)
 
-        self._master.do(hear, failed=lambda: self._site.network.when_there(MASTER, hear))
+        self._master.do(hear, failed=lambda: self._env.network.when_there(MASTER, hear))
 
     def now(self) -> float:
         """The virtual seconds since the simulation began."""
@@ -139,7 +138,7 @@ class SimRun:
     def history(self) -> list[Entry]:
         """Raises ClusterError after the topology was stopped."""
         self._check_there()
-        return sorted(chain.from_iterable(self._site.entries), key=lambda entry: entry.at_s)
+        return sorted(chain.from_iterable(self._env.entries), key=lambda entry: entry.at_s)
 
     def activate(self) -> None:
         self._ask(lambda master: master.activate(True))
@@ -161,7 +160,7 @@ class SimRun:
         self._ask(lambda master: master.rebalance(workers, layout, wait_s))
         if not waits:
             return
-        config = self._site.plan.graph.config
+        config = self._env.plan.graph.config
         longest_s = (config.message_timeout_s if wait_s is None else wait_s) + _MOVE_S
         try:
             self._wait_for(lambda: self._state() != State.REBALANCING, longest_s)
@@ -192,19 +191,19 @@ class SimRun:
 
     @property
     def _master(self) -> SimMaster:
-        master = self._site.network.there[MASTER]
+        master = self._env.network.there[MASTER]
         assert isinstance(master, SimMaster)
         return master
 
     @property
     def _answers(self) -> bool:
         """Whether the master is alive and not paused."""
-        process = self._site.network.there.get(MASTER)
+        process = self._env.network.there.get(MASTER)
         return process is not None and not process.paused
 
     @property
     def _is_paused(self) -> bool:
-        process = self._site.network.there.get(MASTER)
+        process = self._env.network.there.get(MASTER)
         return process is not None and process.paused
 
     def _check_there(self) -> None:
@@ -214,7 +213,7 @@ class SimRun:
     def _ask(self, what: Callable[[SimMaster], T]) -> T:
         """Call the master after a network latency; waits for a new master if it has died."""
         self._check_there()
-        self._world.run_until(self._world.now_s + self._site.network.latency_s())
+        self._world.run_until(self._world.now_s + self._env.network.latency_s())
         if not self._comes_true(lambda: self._answers):
             raise ClusterError(
                 f"topology {self.topology!r} does not answer: its master is paused, and did not "
@@ -257,7 +256,7 @@ class SimRun:
 
     def _process(self, address: int) -> SimProcess:
         self._check_there()
-        process = self._site.network.there.get(address)
+        process = self._env.network.there.get(address)
         if process is None:
             who = "the master" if address == MASTER else f"worker {address}"
             raise ClusterError(f"{who} is not there: it has just died")
@@ -270,12 +269,12 @@ class SimRun:
 
     def _resume(self, address: int) -> None:
         self._check_there()
-        process = self._site.network.there.get(address)
+        process = self._env.network.there.get(address)
         if process is not None:
             process.resume()
 
     def _results_on(self, worker: int, component: str) -> list[Any]:
-        there = self._site.network.there
+        there = self._env.network.there
         if not self._comes_true(lambda: worker in there and there[worker].ready):
             raise ClusterError(
                 f"worker {worker} of {self.topology!r} does not answer\n{self._describe()}"
@@ -303,4 +302,34 @@ class SimRun:
         return True
 
     def _describe(self) -> str:
-        return describe(self._site)
+        return _describe(self._env)
+
+
+def _describe(env: SimEnvironment) -> str:
+    """One line for the master and one for each worker."""
+    master = env.network.there.get(MASTER)
+    standing = "is down" if master is None else "is paused" if master.paused else "waits"
+    lines = [f"seed {env.world.seed}, at {env.world.now_s:.6f} s: the master {standing}"]
+    workers = {task.worker for task in env.plan.tasks} | {w for w in env.network.there if w >= 0}
+    for worker in sorted(workers):
+        process = env.network.there.get(worker)
+        doing = _describe_worker(process) if isinstance(process, SimWorker) else "is not there"
+        lines.append(f"worker {worker} {doing}")
+    return "\n".join(lines)
+
+
+def _describe_worker(process: SimWorker) -> str:
+    if process.core is None:
+        return "waits for the master's welcome"
+    stats = process.core.stats()
+    standing = "has given up" if process.broken else "is paused" if process.paused else "waits"
+    doing = "nothing to do" if stats.idle else "records in its inboxes, or packets on their way"
+    tasks = ", ".join(map(_describe_task, stats.tasks)) or "only ackers"
+    return f"(life {stats.incarnation}) {standing}, with {doing}: {tasks}"
+
+
+def _describe_task(task: TaskStats) -> str:
+    if task.latencies is None:
+        return f"{task.component} has executed {task.counts.executed}"
+    done = "is done" if task.done else "is not done"
+    return f"{task.component} {done}, with {task.counts.pending} pending of {task.unsettled} open"

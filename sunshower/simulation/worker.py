@@ -24,11 +24,10 @@ from sunshower.runtime.plan import Plan
 from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.worker import Worker
 from sunshower.runtime.worker_process import Equipment, WorkerProcess
-from sunshower.simulation.box import SimFlightRecorder
-from sunshower.simulation.clocks import HistoryClock
-from sunshower.simulation.network import MASTER, SimProcess
-from sunshower.simulation.packet import Packet
-from sunshower.simulation.site import SimEnvironment
+from sunshower.simulation.environment import SimEnvironment
+from sunshower.simulation.flight_recorder import SimFlightRecorder
+from sunshower.simulation.network import MASTER, Packet, SimProcess
+from sunshower.simulation.world import HistoryClock
 
 _REPORT_SOON_S = 0.02  # mean delay of the first statistics after a change
 _STEPS_MAX = 16  # steps of one slice
@@ -43,15 +42,19 @@ class SimWorker(SimProcess, WorkerProcess):
     """One process with some tasks of a topology."""
 
     def __init__(
-        self, site: SimEnvironment, worker: int, node: str, ends: Callable[[SimProcess], None]
+        self,
+        env: SimEnvironment,
+        worker: int,
+        node: str,
+        ends: Callable[[SimProcess], None],
     ) -> None:
         """`ends`: called if user code, or the watchdog, ends the process."""
-        SimProcess.__init__(self, site.world, site.conditions, worker, node)
+        SimProcess.__init__(self, env.world, env.conditions, worker, node)
         WorkerProcess.__init__(self, worker)
         self.broken = False  # an error has ended the loop
         self._doomed = False  # whether its last slice has begun
-        self._site = site
-        self._network = site.network
+        self._env = env
+        self._network = env.network
         self._ends = ends
         self._waiting: list[Packet] = []  # packets for the life that begins
         self._busy_until_s = 0.0  # when the current slice ends
@@ -60,9 +63,9 @@ class SimWorker(SimProcess, WorkerProcess):
         self._box: SimFlightRecorder | None = None
         self._entries: list[Entry] = []  # its part of the event log
         self._kept = 0  # how many of them a death cannot undo
-        site.entries.append(self._entries)
-        _, box = site.boxes.get(worker, ("", b""))  # also from another living machine
-        self.start(site.plan, read(box, worker))
+        env.entries.append(self._entries)
+        _, box = env.recorders.get(worker, ("", b""))  # also from another living machine
+        self.start(env.plan, read(box, worker))
 
     # ---- remote calls, besides the methods of WorkerProcess ----------------------------------
 
@@ -113,25 +116,25 @@ class SimWorker(SimProcess, WorkerProcess):
         self._network.call(self, MASTER, what, *given)
 
     def equip(self, plan: Plan, life: int) -> Equipment:
-        site, worker = self._site, self.address
+        env, worker = self._env, self.address
         size = SimFlightRecorder.size_of(plan, worker)
         buffer = mmap(-1, size)  # mostly empty pages, which cost nothing
-        site.boxes[worker] = (self.node, buffer)
-        call_s = site.conditions.call_s
+        env.recorders[worker] = (self.node, buffer)
+        call_s = env.conditions.call_s
         self._box = SimFlightRecorder(buffer, life, self._world, self.clock, call_s)
         self.clock.slept = self._watch
         event_writer = None
-        if site.sample is not None:
+        if env.sample is not None:
             clock = HistoryClock(self._world, self.clock)
-            event_writer = EventWriter(clock, self._entries.append, site.sample)
-        return Equipment(site.generator, self.clock, self._box, site.reservations, event_writer)
+            event_writer = EventWriter(clock, self._entries.append, env.sample)
+        return Equipment(env.generator, self.clock, self._box, env.reservations, event_writer)
 
     def load_transfer(self, move: int, task: int) -> TaskTransfer | None:
-        return deepcopy(self._site.transfer.get((move, task)))
+        return deepcopy(self._env.transfer.get((move, task)))
 
     def save_transfer(self, move: int, task: int, transfer: TaskTransfer) -> None:
-        if (move, task) not in self._site.transfer:
-            self._site.transfer[move, task] = deepcopy(transfer)
+        if (move, task) not in self._env.transfer:
+            self._env.transfer[move, task] = deepcopy(transfer)
 
     def log(self, line: str) -> None:
         """Not kept."""
@@ -160,7 +163,7 @@ class SimWorker(SimProcess, WorkerProcess):
             self._box.new_slice()
         self._kept = len(self._entries)
         wait_s = self._guarded(self._slice)
-        if self._site.check and self.core is not None:
+        if self._env.check and self.core is not None:
             self.core.check_invariants()
         self._busy_until_s = inf if self._doomed else self._world.now_s + self.clock.ahead_s
         self.clock.ahead_s = 0.0
@@ -180,7 +183,7 @@ class SimWorker(SimProcess, WorkerProcess):
             wait_s = core.step()
             if wait_s != 0 or self._world.draw() > _GO_ON:
                 break
-        self.clock.ahead_s += self._world.about(0.1 * self._site.conditions.call_s)
+        self.clock.ahead_s += self._world.about(0.1 * self._env.conditions.call_s)
         self._send()
         return wait_s
 
@@ -212,7 +215,7 @@ class SimWorker(SimProcess, WorkerProcess):
         core, network, left_s = self._core, self._network, self._world.now_s + self.clock.ahead_s
         for peer, seq, data in core.outgoing():
             fate = core.fate(peer)
-            sent = flipped(data, self._site.generator) if fate.corrupt else data
+            sent = flipped(data, self._env.generator) if fate.corrupt else data
             hear = partial(self._answered, core, peer, seq)
             packet = Packet(network, self, peer, sent, hear, heard=fate.heard)
             for late_s in fate.delays_s:

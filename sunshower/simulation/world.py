@@ -1,12 +1,21 @@
-"""The event loop of a simulation: virtual time, one seed, and a queue of events."""
+"""Virtual time: the event loop of a simulation, the clocks of its processes, its conditions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf, log
 from random import Random
 from typing import Any
+
+from sunshower.errors import ConfigError
+
+_OFFSET_MAX_S = 10_000.0  # of a clock
+_LATENCIES_S = (0.000_1, 0.01)  # from one rack to one continent
+_CALLS_S = (0.000_01, 0.003)
+_NODES_MAX = 3
+_DRIFTS = (0.000_1, 0.03)
 
 
 class World:
@@ -55,3 +64,93 @@ class World:
     def between(self, least: float, most: float) -> float:
         """A random value between the two."""
         return least + (most - least) * self.draw()
+
+
+class ProcessClock:
+    """The clock of one process, with a random offset and a random drift.
+
+    During a slice it is ahead of the world by `ahead_s`: a slice is computed at one moment of the
+    world's time, and its cost passes afterwards. `slept` is called when user code has slept, for
+    the watchdog.
+    """
+
+    def __init__(self, world: World, drift: float) -> None:
+        """`drift`: how much faster or slower than the world it may run: 0.01 is one percent."""
+        self.ahead_s = 0.0
+        self.slept: Callable[[], None] = _nothing
+        self._world = world
+        self._offset_s = world.between(0.0, _OFFSET_MAX_S)
+        self._rate = 1.0 + world.between(-drift, drift)
+
+    def now(self) -> float:
+        return self._offset_s + (self._world.now_s + self.ahead_s) * self._rate
+
+    def sleep(self, seconds: float) -> None:
+        self.ahead_s += seconds / self._rate
+        self.slept()
+
+    def in_world_s(self, seconds: float) -> float:
+        """`seconds` of this clock, converted to the world's time."""
+        return seconds / self._rate
+
+
+class HistoryClock:
+    """The world's time plus the cost of the current slice: for the event log."""
+
+    def __init__(self, world: World, clock: ProcessClock) -> None:
+        self._world = world
+        self._clock = clock
+
+    def now(self) -> float:
+        return self._world.now_s + self._clock.ahead_s
+
+    def sleep(self, seconds: float) -> None:
+        self._clock.sleep(seconds)
+
+
+def _nothing() -> None:
+    """Do nothing: there is no watchdog yet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """The seed draws every value that is not set. Times are averages.
+
+    Raises ConfigError for invalid values.
+    """
+
+    nodes: int = 1
+    latency_s: float  # of a message between two processes
+    call_s: float  # of a call of user code, besides its own sleeps
+    drift: float = 0.01  # largest relative error of a clock's rate
+    down_s: tuple[float, float] = (0.05, 0.6)  # from a death to the start of the next process
+    deaf_s: tuple[float, float] = (0.0, 0.7)  # until a caller learns that its call has failed
+
+    def __post_init__(self) -> None:
+        if self.nodes < 1:
+            raise ConfigError(f"nodes is {self.nodes}; a simulated cluster needs at least 1")
+        if not 0 <= self.drift < 1:
+            raise ConfigError(f"drift is {self.drift}; it must be 0 or more, and below 1")
+        for name in ("latency_s", "call_s"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be above 0 seconds")
+
+
+def drawn(
+    world: World,
+    *,
+    nodes: int | None,
+    drift: float | None,
+    latency_s: float | None,
+    call_s: float | None,
+) -> Conditions:
+    """Conditions for one seed, which draws each value that is None."""
+    latency_s = _any_magnitude(world, *_LATENCIES_S) if latency_s is None else latency_s
+    call_s = _any_magnitude(world, *_CALLS_S) if call_s is None else call_s
+    nodes = 1 + int(world.draw() * _NODES_MAX) if nodes is None else nodes
+    drift = _any_magnitude(world, *_DRIFTS) if drift is None else drift
+    return Conditions(nodes=nodes, drift=drift, latency_s=latency_s, call_s=call_s)
+
+
+def _any_magnitude(world: World, least: float, most: float) -> float:
+    return float(least * (most / least) ** world.draw())

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from sunshower.simulation.clocks import HistoryClock, ProcessClock
 from sunshower.simulation.cluster import SimCluster
-from sunshower.simulation.world import World
+from sunshower.simulation.world import HistoryClock, ProcessClock, World
 from tests.simulation.probes import Looks, looking
 
 

@@ -47,7 +47,7 @@ def causes(run: SimRun) -> set[str]:
 
 def process(run: SimRun, component: str) -> SimWorker:
     (task,) = run.plan.tasks_of(component)
-    found = run._site.network.there[task.worker]
+    found = run._env.network.there[task.worker]
     assert isinstance(found, SimWorker)
     return found
 
@@ -171,10 +171,13 @@ def test_a_machine_takes_only_its_own_processes_along(seed: int) -> None:
     run.wait(0.01)
     nodes = run.nodes()
     assert all(nodes.values())
-    master_node = run._site.network.there[-1].node
+    master_node = run._env.network.there[-1].node
     node = next(name for name in nodes if name != master_node)
     assert len(run.kill_node(node)) == len(nodes[node])
-    assert set(run._site.network.there) == {-1, *(w for n in nodes if n != node for w in nodes[n])}
+    assert set(run._env.network.there) == {
+        -1,
+        *(w for n in nodes if n != node for w in nodes[n]),
+    }
     all_done(run, work, 100)
     assert run.snapshot().restarts == len(nodes[node])
 
@@ -197,7 +200,7 @@ def test_everybody_may_die_again_and_again(seed: int) -> None:
     run = submitted(seed, working(work, total=60, spout_pending=5, ackers=2), nodes=1 + seed % 3)
     draw = run._world.draw
     for _ in range(8):
-        there = sorted(run._site.network.there)
+        there = sorted(run._env.network.there)
         victim = there[int(draw() * len(there))] if there else None
         if victim == -1:
             run.kill_master()

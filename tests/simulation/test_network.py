@@ -7,10 +7,8 @@ import pytest
 from sunshower.errors import ConfigError
 from sunshower.runtime.transport.packets import Answer
 from sunshower.simulation.cluster import SimCluster
-from sunshower.simulation.conditions import Conditions
-from sunshower.simulation.network import Network, SimProcess
-from sunshower.simulation.packet import Packet
-from sunshower.simulation.world import World
+from sunshower.simulation.network import Network, Packet, SimProcess
+from sunshower.simulation.world import Conditions, World
 
 CONDITIONS = Conditions(latency_s=0.01, call_s=0.001)
 

@@ -172,7 +172,7 @@ def test_several_topologies_share_one_world() -> None:
 def test_a_book_that_is_not_in_order_is_found_at_once() -> None:
     run = submitted(0, working(Work(), total=1_000, spout_pending=5))
     run.wait(0.01)
-    core = run._site.network.there[0].core  # type: ignore[attr-defined]
+    core = run._env.network.there[0].core  # type: ignore[attr-defined]
     (spout,) = core._wired.spouts.values()
     assert len(spout.pending)
     spout.pending._deadline_s[:] = math.inf

@@ -14,7 +14,7 @@ from sunshower.errors import StoreUnreachable
 from sunshower.runtime.tasks.spouts.emit_reservation import EmitReservation
 from sunshower.runtime.tasks.spouts.position import Position
 from sunshower.runtime.wiring import context
-from sunshower.simulation.site import SimReservationStore
+from sunshower.simulation.environment import SimReservationStore
 from tests.runtime.chains import Numbers, sink
 from tests.runtime.lives import RestartTracker
 from tests.runtime.rig import Rig

@@ -11,7 +11,7 @@ import pytest
 from sunshower import Bolt, Cause, Collector, Context, Failure, Records, Spout, Topology, Tuple
 from sunshower.runtime.tasks.spouts.emit_reservation import ReservationStore
 from sunshower.runtime.tasks.spouts.position import SKIP_RECORDS, Position
-from sunshower.simulation.site import SimReservationStore
+from sunshower.simulation.environment import SimReservationStore
 from tests.runtime.lives import RestartTracker
 
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.plan import Plan
-from sunshower.simulation.conditions import Conditions
 from sunshower.simulation.network import Network
-from sunshower.simulation.world import World
+from sunshower.simulation.world import Conditions, World
 from sunshower.state.byte_store import MemoryStore
 
 if TYPE_CHECKING:
@@ -42,5 +41,5 @@ class SimEnvironment:
     store: MemoryStore = field(default_factory=MemoryStore)  # the MasterState
     transfer: dict[tuple[int, int], TaskTransfer] = field(default_factory=dict)  # by move, task
     reservations: SimReservationStore = field(default_factory=SimReservationStore)
-    boxes: dict[int, tuple[str, mmap]] = field(default_factory=dict)  # worker → node, recorder
+    recorders: dict[int, tuple[str, mmap]] = field(default_factory=dict)  # worker → node, recorder
     entries: list[list[Entry]] = field(default_factory=list)  # the event log, by process

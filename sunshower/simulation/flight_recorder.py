@@ -6,8 +6,7 @@ from mmap import mmap
 
 from sunshower.runtime.control.flight_recorder import FlightRecorder, Running
 from sunshower.runtime.tracking.ids import NO_IDS, U64
-from sunshower.simulation.clocks import ProcessClock
-from sunshower.simulation.world import World
+from sunshower.simulation.world import ProcessClock, World
 
 _NOBODY = -1
 
