@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from types import TracebackType
 from typing import Self
 
 import ray
@@ -88,10 +87,5 @@ class RayCluster:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

@@ -219,17 +219,34 @@ class RayRun:
         master, self._master = self._master, None
         if master is None:
             return
-        with contextlib.suppress(Exception):
-            resume_all(self.id)
-        with contextlib.suppress(Exception):
-            for error in last_words(self.id):
-                _log.warning("%s", error.story)
+        for error in self.close_tasks():
+            _log.warning("%s", error.story)
         for actor in (master, *living_workers(self.id)):  # master first: it creates workers
             with contextlib.suppress(Exception):
                 ray.kill(actor)
         flight_recorder.remove_all(self.id)  # with the files of the event log
         with contextlib.suppress(Exception):
             RayStore().remove(f"{self.id}/")
+
+    def close_tasks(self) -> list[TaskError]:
+        """Close every task. The workers stay, so that the output of cleanup() can be read.
+
+        Returns the errors that tasks raised.
+        """
+        with contextlib.suppress(Exception):  # a machine that does not answer does not prevent it
+            resume_all(self.id)
+        with contextlib.suppress(Exception):  # nor does a lost head
+            return close_workers(self.id)
+        return []
+
+    def kill_actors(self) -> None:
+        """Kill every actor at once. No task is closed; user code that hangs cannot delay it."""
+        with contextlib.suppress(Exception):  # a machine that does not answer must not delay it
+            resume_all(self.id)
+        with contextlib.suppress(ValueError):  # it has ended already
+            ray.kill(ray.get_actor(master_name(self.id), namespace=NAMESPACE))
+        for worker in living_workers(self.id):
+            ray.kill(worker)
 
     def _look(self, look: Look | None) -> Snapshot:
         snapshot = self.snapshot()
@@ -301,19 +318,19 @@ def living_workers(run: str) -> Iterator[Any]:
                 yield _actor(actor["name"])
 
 
-def last_words(run: str) -> list[TaskError]:
+def close_workers(run: str) -> list[TaskError]:
     """Close every task of a run. Returns the errors that tasks raised. A worker that has died, or
     does not answer, is logged and skipped."""
     calls = [worker.stop.remote() for worker in living_workers(run)]
-    said: list[TaskError] = []
+    errors: list[TaskError] = []
     if calls:
         ray.wait(calls, num_returns=len(calls), timeout=CALL_S)
     for call in calls:
         try:
-            said += ray.get(call, timeout=0)
+            errors += ray.get(call, timeout=0)
         except ray.exceptions.RayError as error:
             _log.warning("a worker of %r was not closed: %s", topology_of(run), first_line(error))
-    return said
+    return errors
 
 
 def _actor(name: str) -> Any:

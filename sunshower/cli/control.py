@@ -133,12 +133,10 @@ def kill(name: Name, wait_s: Wait = None, now: Now = False, address: Address = "
         )
     from rich.console import Console
 
-    from sunshower.actors.stopping import kill as end
-
     with connect(address) as cluster:
         run = cluster.find(name)
         if now:
-            end(run)
+            run.kill_actors()
             run.stop()
             typer.echo(f"{name} is gone; nothing was finished.")
             return

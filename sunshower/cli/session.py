@@ -11,7 +11,6 @@ from sunshower.actors.cluster import RayCluster
 from sunshower.actors.output import WorkerOutput, without_news, worker_output
 from sunshower.actors.run import RayRun
 from sunshower.actors.shipping import ship
-from sunshower.actors.stopping import close, kill
 from sunshower.cli.cluster_options import check_address
 from sunshower.cli.display import Display, RunResult
 from sunshower.cli.formatting import duration
@@ -74,7 +73,7 @@ class Session:
                         raise
                     except BaseException:
                         screen.say("Stopping at once: what is under way will not be finished.")
-                        kill(run)
+                        run.kill_actors()
                         raise
             finally:
                 cluster.close()
@@ -82,7 +81,7 @@ class Session:
 
     def _close(self, run: RayRun, output: WorkerOutput) -> None:
         self._screen.doing("Stopping the workers …")
-        for error in close(run):
+        for error in run.close_tasks():
             self._screen.say(red(str(error)))
         output.catch_up(run)
 

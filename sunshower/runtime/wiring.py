@@ -11,7 +11,7 @@ import numpy as np
 
 from sunshower.clock import Clock, SystemClock
 from sunshower.runtime.control.flight_recorder import Recorder
-from sunshower.runtime.control.probations import Quarantine
+from sunshower.runtime.control.restart_tracker import Quarantine
 from sunshower.runtime.events.event_log import EventWriter, What
 from sunshower.runtime.plan import ACKER, Plan, Stream, Task
 from sunshower.runtime.tasks.bolts.automatic_bolt import AutomaticBoltTask

@@ -22,7 +22,7 @@ from sunshower.runtime.control.component_conditions import apply
 from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.flight_recorder import Recorder
 from sunshower.runtime.control.master import DesiredState, Welcome
-from sunshower.runtime.control.probations import Quarantine
+from sunshower.runtime.control.restart_tracker import Quarantine
 from sunshower.runtime.control.task_transfer import Packer, TaskTransfer, pack_all
 from sunshower.runtime.events.event_log import EventWriter, What
 from sunshower.runtime.events.injected_faults import Fate

@@ -32,7 +32,7 @@ def test_a_worker_that_is_dead_silences_no_other(
 
     living = [worker("not closed"), worker("dead"), worker("nor this")]
     monkeypatch.setattr(runs, "living_workers", lambda _: iter(living))
-    found: list[Any] = runs.last_words("words-1")
+    found: list[Any] = runs.close_workers("words-1")
     assert found == ["not closed", "nor this"]
 
 

@@ -22,8 +22,7 @@ from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.lifecycle import Command, Facts, KillReport, Lifecycle, State
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.placement import placed, places_of, replan
-from sunshower.runtime.control.probations import Probations, Quarantine
-from sunshower.runtime.control.restart_tracker import RestartTracker
+from sunshower.runtime.control.restart_tracker import Probations, Quarantine, RestartTracker
 from sunshower.runtime.events.injected_faults import InjectedFaults, check_places
 from sunshower.runtime.events.metrics import Counts, Snapshot, StuckCall, TaskStats, WorkerStats
 from sunshower.runtime.plan import Layout, Plan

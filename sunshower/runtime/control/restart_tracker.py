@@ -1,4 +1,4 @@
-"""Counts short lives of workers: delays their restarts and quarantines tasks that cause them.
+"""Delays the restarts of workers with short lives, and quarantines tasks that cause them.
 
 A life is short if it ended within 5 s. After two short lives in a row the next one is delayed,
 twice as long each time. A short life counts against a task if it ended while that task's user code
@@ -9,23 +9,32 @@ The last condition keeps random SIGKILLs from quarantining a task. With 8 worker
 2 s, every fourth life is short, and six in a row occur once in 80 minutes (simulated). But a life
 ends before anything is finished, within the first second, with p = 1/16: six such lives in a row
 occur once in a year (30 deaths a minute × (1/16)⁶ = 1.8e-6 a minute).
+
+A quarantined task is tried again after 30 s, and after twice as long for each further death, up to
+10 minutes; without limit. It has recovered once it has run for 30 s without interruption and has
+executed or emitted something in that process. Waits of a task whose process stays alive are in
+supervision.py.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from math import inf
+from typing import NamedTuple
 
 from sunshower.config import Config
 from sunshower.runtime.control.crash_report import CrashReport
-from sunshower.runtime.events.metrics import WorkerStats
+from sunshower.runtime.events.metrics import TaskStats, WorkerStats
 from sunshower.runtime.plan import ACKER, Plan, Task
-from sunshower.runtime.tasks.supervision import backoff
+from sunshower.runtime.tasks.supervision import Standing, backoff
 from sunshower.runtime.tasks.user_code import TaskError
 
 _SHORT_S = 5.0
 _AT_ONCE = 2  # short lives in a row that cause no delay yet
 _BACKOFF_MAX_S = 8.0
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 30.0, 600.0  # of a quarantined task
+_RECOVERED_S = 30.0
 
 
 class RestartTracker:
@@ -84,3 +93,43 @@ class RestartTracker:
         )
         stack = crash_report.stack if crash_report else ""
         return TaskError(task.component, task.index, task.worker, text, traceback=stack)
+
+
+class Quarantine(NamedTuple):
+    """What the master sends to the worker of a quarantined task at its hello."""
+
+    error: TaskError  # why
+    wait_s: float  # until the task is tried
+
+
+class Probations:
+    """Kept by one life of the master: the next one begins with the shortest wait again."""
+
+    def __init__(self) -> None:
+        self._failed: dict[int, int] = {}  # task → probations that its process did not survive
+        self._runs_since_s: dict[int, float] = {}  # task → when it was first reported running
+
+    def of(self, task: int, why: TaskError) -> Quarantine:
+        """The quarantine of a task, with its wait from the hello of its worker."""
+        failed = self._failed.get(task, 0)
+        return Quarantine(why, backoff(_FIRST_WAIT_S, 1 + failed, _LONGEST_WAIT_S))
+
+    def has_recovered(self, task: TaskStats, now: float) -> bool:
+        """Whether a quarantined task counts as healthy, by the last statistics of its worker."""
+        if task.health.standing is not Standing.RUNNING:
+            self._runs_since_s.pop(task.task, None)
+            return False
+        since_s = self._runs_since_s.setdefault(task.task, now)
+        if now - since_s < _RECOVERED_S or not (task.counts.executed or task.counts.emitted):
+            return False
+        self._runs_since_s.pop(task.task)
+        self._failed.pop(task.task, None)
+        return True
+
+    def died(self, tasks: Iterable[int], crash_report: CrashReport | None) -> None:
+        """The process of these quarantined tasks died. With a crash report, the task whose code ran
+        has failed its probation; without one, all tasks that were reported running."""
+        for task in tasks:
+            ran = self._runs_since_s.pop(task, None) is not None
+            if ran if crash_report is None else crash_report.task == task:
+                self._failed[task] = self._failed.get(task, 0) + 1

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sunshower import Bolt, Cause, Context, Spout
-from sunshower.runtime.control.probations import Quarantine
+from sunshower.runtime.control.restart_tracker import Quarantine
 from sunshower.runtime.plan import Layout
 from sunshower.runtime.tasks.supervision import Standing
 from sunshower.runtime.tasks.user_code import TaskError
