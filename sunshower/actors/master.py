@@ -14,8 +14,8 @@ from ray import cloudpickle
 
 from sunshower.actors.names import (
     NAMESPACE,
-    book_key,
     detached,
+    master_state_key,
     plan_key,
     silent,
     transfer_keys,
@@ -74,10 +74,10 @@ class MasterActor(MasterProcess):
         return time.monotonic()
 
     def load_state(self) -> bytes | None:
-        return self._store.read(book_key(self._run))
+        return self._store.read(master_state_key(self._run))
 
     def save_state(self, state: bytes) -> None:
-        self._store.write(book_key(self._run), state)
+        self._store.write(master_state_key(self._run), state)
 
     def remove_transfers(self) -> None:
         self._store.remove(transfer_keys(self._run))

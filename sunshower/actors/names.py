@@ -44,14 +44,14 @@ def plan_key(run: str) -> str:
     return f"{run}/plan"
 
 
-def book_key(run: str) -> str:
+def master_state_key(run: str) -> str:
     """The key of a run's MasterState."""
-    return f"{run}/book"
+    return f"{run}/master-state"
 
 
-def archive_key(run: str) -> str:
+def event_log_key(run: str) -> str:
     """The key of the location of a run's event log, if it has one."""
-    return f"{run}/archive"
+    return f"{run}/event-log"
 
 
 def paused_key(run: str) -> str:
@@ -59,9 +59,9 @@ def paused_key(run: str) -> str:
     return f"{run}/paused"
 
 
-def mark_key(run: str, task: int) -> str:
+def reservation_key(run: str, task: int) -> str:
     """The key of the emit reservation of a spout task."""
-    return f"{run}/mark/{task}"
+    return f"{run}/reservation/{task}"
 
 
 def transfer_key(run: str, move: int, task: int) -> str:
@@ -71,7 +71,7 @@ def transfer_key(run: str, move: int, task: int) -> str:
 
 def transfer_keys(run: str) -> str:
     """The common prefix of the keys of all TaskTransfers of a run."""
-    return f"{run}/luggage/"
+    return f"{run}/transfer/"
 
 
 def detached(name: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import ray
 
-from sunshower.actors import archive, flight_recorder
+from sunshower.actors import event_log_files, flight_recorder
 from sunshower.actors.master import MasterClass
 from sunshower.actors.names import (
     CALL_S,
@@ -61,7 +61,7 @@ class RayRun:
         try:
             RayStore().write(plan_key(self.id), pickled(plan))
             if sample is not None:
-                archive.create(self.id, sample)
+                event_log_files.create(self.id, sample)
             self._master = MasterClass.options(**detached(master_name(self.id))).remote(
                 self.id, active, time.time()
             )
@@ -181,7 +181,7 @@ class RayRun:
     def history(self) -> list[Entry]:
         """Raises ClusterError after the topology was stopped."""
         self._check_not_stopped()
-        found = archive.find(self.id)
+        found = event_log_files.find(self.id)
         return found.read() if found is not None else []
 
     def activate(self) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 from ray.experimental import internal_kv
 
-from sunshower.actors.names import NAMESPACE, claim_key, mark_key
+from sunshower.actors.names import NAMESPACE, claim_key, reservation_key
 from sunshower.errors import ClusterError, StoreUnreachable
 
 _CLAIM_S = 120.0  # more than a submission takes
@@ -78,10 +78,10 @@ class RayReservationStore:
     def __init__(self, run: str, tasks: Iterable[int]) -> None:
         self._run = run
         self._store = RayStore()
-        self._found = {task: self._store.read(mark_key(run, task)) for task in tasks}
+        self._found = {task: self._store.read(reservation_key(run, task)) for task in tasks}
 
     def read(self, task: int) -> int:
         return int(self._found[task] or 0)
 
     def write(self, task: int, number: int) -> None:
-        self._store.write(mark_key(self._run, task), b"%d" % number)
+        self._store.write(reservation_key(self._run, task), b"%d" % number)

@@ -98,7 +98,7 @@ def _watch(
         call = recorder().running()
         for_s = 0.0 if call is None else now - max(call.since_s, awake_s)
         if call is not None and for_s >= limit_s:
-            recorder().testify("".join(_stack_of(watched).format()))
+            recorder().note_stack("".join(_stack_of(watched).format()))
             os.kill(os.getpid(), signal.SIGKILL)
         if call is not None and slow_calls.is_due(call, for_s):
             report(Slow(call.task, for_s, _user_part(_stack_of(watched))))

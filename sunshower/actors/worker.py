@@ -26,8 +26,8 @@ from typing import Any, TypeVar
 import ray
 from ray import cloudpickle
 
-from sunshower.actors import archive, flight_recorder, niceness, watchdog
-from sunshower.actors.archive import Archive, EventLogFile
+from sunshower.actors import event_log_files, flight_recorder, niceness, watchdog
+from sunshower.actors.event_log_files import EventLogFile, EventLogFolder
 from sunshower.actors.names import (
     CALL_S,
     NAMESPACE,
@@ -37,7 +37,7 @@ from sunshower.actors.names import (
     topology_of,
     transfer_key,
 )
-from sunshower.actors.post import PacketSender
+from sunshower.actors.packet_sender import PacketSender
 from sunshower.actors.processes import RayProcess, end_with_ray
 from sunshower.actors.store import RayReservationStore, RayStore
 from sunshower.actors.watchdog import Slow
@@ -79,7 +79,7 @@ class WorkerActor(WorkerProcess):
         self._has_begun = threading.Event()  # cleared between hello and the start of the new life
         self._has_begun.set()
         self._recorder = Recorder()
-        self._archive: Archive | None = None  # if there is an event log
+        self._event_log: EventLogFolder | None = None  # if there is an event log
         self._entries: EventLogFile | None = None
         gc.freeze()  # and collect seldom: batches create many young objects (+40 % words/s)
         gc.set_threshold(100_000, 20, 50)
@@ -171,7 +171,7 @@ class WorkerActor(WorkerProcess):
             else:  # the first life, or a master that does not know the former one
                 crash_report = flight_recorder.find(self._run, self._worker)
             plan = self._retry_store(partial(self._store.read, plan_key(self._run)))
-            self._archive = self._retry_store(partial(archive.find, self._run))
+            self._event_log = self._retry_store(partial(event_log_files.find, self._run))
             assert plan is not None, f"no plan of {self._run} in the store"
             self.start(cloudpickle.loads(plan), crash_report)
             self._greet()
@@ -227,12 +227,12 @@ class WorkerActor(WorkerProcess):
         return welcome
 
     def _new_event_writer(self, life: int, clock: SystemClock) -> EventWriter | None:
-        if self._archive is None:
+        if self._event_log is None:
             return None
         if self._entries is not None:
             self._entries.close()
-        self._entries = EventLogFile(self._archive, self._worker, life)
-        return EventWriter(clock, self._entries.put, self._archive.sample)
+        self._entries = EventLogFile(self._event_log, self._worker, life)
+        return EventWriter(clock, self._entries.put, self._event_log.sample)
 
     def _report_slow(self, slow: Slow) -> None:
         """Log a slow call and report it to the master. Runs on the watchdog's thread."""

@@ -30,10 +30,10 @@ class MasterProcess(ABC):
 
     def __init__(self, plan: Plan, *, active: bool) -> None:
         """`plan`: as submitted; `active`: whether spouts emit, if no master ran before."""
-        book, now = self.load_state(), self.now()
-        found = MasterState.from_bytes(book) if book else MasterState(active=active)
+        saved, now = self.load_state(), self.now()
+        found = MasterState.from_bytes(saved) if saved else MasterState(active=active)
         self.core = Master(plan, found, now)
-        self._saved = book
+        self._saved = saved
         self._saved_s = now
         self._desired_state: DesiredState | None = None  # as last sent to all workers
         self._will_look = False
@@ -140,7 +140,7 @@ class MasterProcess(ABC):
 
     def places(self) -> list[int] | None:
         """The worker of each task; None if as in the submitted plan."""
-        return self.core.book.places
+        return self.core.stored.places
 
     # ---- called by the adapter -------------------------------------------------------------------
 
@@ -160,11 +160,11 @@ class MasterProcess(ABC):
 
     def _save(self) -> bool:
         self._saved_s = self.now()
-        book = self.core.book.to_bytes()
-        changed = book != self._saved
+        state = self.core.stored.to_bytes()
+        changed = state != self._saved
         if changed:
-            self.save_state(book)
-            self._saved = book
+            self.save_state(state)
+            self._saved = state
         return changed
 
     def _obey(self) -> None:
@@ -175,9 +175,9 @@ class MasterProcess(ABC):
                 self.call_worker(worker, "desired_state", self._desired_state)
         orders = self.core.orders()
         for worker, leaving in orders.pack.items():
-            self.call_worker(worker, "pack", self.core.book.moves + 1, leaving)
+            self.call_worker(worker, "pack", self.core.stored.moves + 1, leaving)
         for worker in orders.again:
-            self.call_worker(worker, "again", self.core.book.moves)
+            self.call_worker(worker, "again", self.core.stored.moves)
         for worker in orders.create:
             self.create_worker(worker)
         for worker in orders.end:

@@ -123,14 +123,20 @@ def wire(
         config = plan.graph.config_of(component)
         why, wait_s = gone.get(task.id, (None, 0.0))
         place = (task, config, first_try_s + wait_s, why)
-        care = Supervision(*place, plan.graph.unavailable, generator.random)
+        supervision = Supervision(*place, plan.graph.unavailable, generator.random)
         if component.level.is_spout:
             own = (plan.incarnation(task, life), config.spout_slots)
             pending = Pending(*own, recorder.tables(task.id, *own))
             retry = component.retry or Retry(attempts=config.attempts_max)
             retries = RetryQueue(retry, generator, config.unavailable_max_s)
             wired.spouts[task.id] = _SPOUTS[component.level](
-                care, component.instance, pending, output_streams, wired.reports, config, retries
+                supervision,
+                component.instance,
+                pending,
+                output_streams,
+                wired.reports,
+                config,
+                retries,
             )
             wired.spouts[task.id].limit.may_be_held = plan.graph.may_hold(component.id)
         else:
@@ -138,7 +144,12 @@ def wire(
                 wired.letter_readers.add(task.id)
             service = ServiceTime(config)
             wired.bolts[task.id] = _BOLTS[component.level](
-                care, component.instance, output_streams, wired.reports, service, plan.streams
+                supervision,
+                component.instance,
+                output_streams,
+                wired.reports,
+                service,
+                plan.streams,
             )
     supervised: list[Supervised] = [*wired.spouts.values(), *wired.bolts.values()]
     for one in supervised:
@@ -163,14 +174,14 @@ def context(
     tasks = {id: [t.id for t in plan.tasks_of(id)] for id in plan.graph.components}
     parallelism = plan.component(task).parallelism
     place = (plan.graph.id, task.component, task.id, task.index, parallelism)
-    told = [
-        tell_nobody if event_writer is None else partial(_said, event_writer, what, task.id)
+    reporters = [
+        tell_nobody if event_writer is None else partial(_note_fact, event_writer, what, task.id)
         for what in (What.WROTE, What.NOTED)
     ]
-    return Context(*place, tasks, committed, clock or SystemClock(), *told)
+    return Context(*place, tasks, committed, clock or SystemClock(), *reporters)
 
 
-def _said(event_writer: EventWriter, what: What, task: int, key: Any, value: Any) -> None:
+def _note_fact(event_writer: EventWriter, what: What, task: int, key: Any, value: Any) -> None:
     event_writer.note(what, task, detail=(key, value))
 
 

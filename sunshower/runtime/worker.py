@@ -68,7 +68,7 @@ class Worker:
         quarantined: Mapping[int, Quarantine] | None = None,
         transfer: Mapping[int, TaskTransfer] | None = None,
         event_writer: EventWriter | None = None,
-        marks: ReservationStore | None = None,
+        reservations: ReservationStore | None = None,
     ) -> None:
         """`delay_s`: before the tasks open; ackers do not wait. `quarantined`: the tasks whose user
         code does not run at first, and why. `transfer`: the state of tasks that continue."""
@@ -96,17 +96,17 @@ class Worker:
             quarantined=quarantined,
             event_writer=event_writer,
         )
-        self._mourned: dict[int, int] = {}  # worker → life of its last crash report
-        self._relay = ReportRouter(plan, self._wired, self._peer_links, self._call, clock)
-        self._losses = LossDetector(plan, self._wired)
+        self._crash_lives: dict[int, int] = {}  # worker → life of its last crash report
+        self._router = ReportRouter(plan, self._wired, self._peer_links, self._call, clock)
+        self._loss_detector = LossDetector(plan, self._wired)
         self._inflows: dict[tuple[int, int], Inflow] = {}
         self._spouts = list(self._wired.spouts.values())
-        self._reservation_in(marks, recorder)
+        self._equip_spouts(reservations, recorder)
         tasks: list[BoltTask | SpoutTask] = [*self._wired.bolts.values(), *self._spouts]
         self._opening = TaskOpening(plan, self._call, clock, tasks, transfer or {})
         own = (self._wired, self._config, self._call, clock, self._opening)
-        self._slices = TaskScheduler(*own, self._peer_links, self._relay)
-        self._disturbances = WorkerFaults(plan, worker, self._wired, clock, generator)
+        self._scheduler = TaskScheduler(*own, self._peer_links, self._router)
+        self._faults = WorkerFaults(plan, worker, self._wired, clock, generator)
         self._closed = False
         self._packed: dict[int, TaskTransfer] | None = None  # if set, this life has ended
         self._grant_at_s: float | None = None
@@ -132,7 +132,7 @@ class Worker:
         self.peers(welcome.lives)
         for link in self._peer_links.values():  # the master's announcement of this life may be lost
             link.content.greets = self.life > 1
-        self._disturbances.begin(welcome.desired_state.injected)
+        self._faults.begin(welcome.desired_state.injected)
         self.desired_state(welcome.desired_state)
 
     def peers(self, lives: Mapping[int, int], reports: Iterable[CrashReport] = ()) -> None:
@@ -141,18 +141,18 @@ class Worker:
             return
         now = self._clock.now()
         for report in reports:
-            if report.life > self._mourned.get(report.worker, 0):
-                self._mourned[report.worker] = report.life
-                self._losses.suspect(report, now)
+            if report.life > self._crash_lives.get(report.worker, 0):
+                self._crash_lives[report.worker] = report.life
+                self._loss_detector.suspect(report, now)
         for peer, life in lives.items():
             peer_link = self._peer_links.get(peer)
             if peer_link is None or life <= (peer_link.peer_incarnation or 0):
                 continue
-            self._losses.spouts_began(peer, life)
+            self._loss_detector.spouts_began(peer, life)
             is_new = peer_link.peer_incarnation is None
             lost = peer_link.peer_is(life)
             if not is_new:
-                self._losses.lost(lost, peer, Cause.ACTOR_DIED, now)
+                self._loss_detector.lost(lost, peer, Cause.ACTOR_DIED, now)
                 self._peer_died(peer, now)
 
     def receive(self, data: bytes) -> None:
@@ -165,13 +165,13 @@ class Worker:
             return  # from a previous life; the sweep handles its contents
         self._hear_grants(packet)
         for task, report in packet.reports.items():
-            self._relay.report(task, report)
+            self._router.report(task, report)
         for task, verdicts in packet.verdicts.items():
-            self._relay.verdicts(task, verdicts)
+            self._router.verdicts(task, verdicts)
         if len(packet.failed):
             self._wired.failed_trees.note(packet.failed)
         if len(packet.postponed):
-            self._relay.postpone(packet.postponed)
+            self._router.postpone(packet.postponed)
         for frame in packet.frames:
             key = (frame.batch.source, frame.target)
             if key not in self._inflows:
@@ -180,7 +180,7 @@ class Worker:
                 self._inflows[key].arrived = frame.seq
                 self._wired.inboxes[frame.target].put(frame.batch, self._inflows[key], frame.seq)
             else:
-                self._losses.cannot_be_rebuilt(frame)
+                self._loss_detector.cannot_be_rebuilt(frame)
                 self._inflows[key].put_aside(frame.seq)
 
     def answered(self, peer: int, seq: int, answer: Answer | None) -> None:
@@ -190,13 +190,13 @@ class Worker:
         now = self._clock.now()
         lost = self._peer_links[peer].answered(seq, answer, now)
         cause = Cause.BAD_FRAME if answer is Answer.REFUSED else Cause.ACTOR_DIED
-        self._losses.lost(lost, peer, cause, now)
+        self._loss_detector.lost(lost, peer, cause, now)
 
     def desired_state(self, desired_state: DesiredState) -> None:
         """Apply the desired state: of the spouts, and the injected faults."""
         now = self._clock.now()
         apply(desired_state.conditions, self.plan, self._spouts, self.supervisions, now)
-        if self._disturbances.desired_state(desired_state.injected):
+        if self._faults.desired_state(desired_state.injected):
             for spout in self._spouts:
                 self._call(spout.task, "fail", partial(spout.expire, now))
         if desired_state.active is not self._opening.active:
@@ -236,11 +236,11 @@ class Worker:
             if spout.next_look_s <= now:
                 self._call(spout.task, "looking", partial(spout.look, now))
         if self._opening.tickers:
-            self._slices.tick(now)
-        worked = self._slices.run_one(now)
+            self._scheduler.tick(now)
+        worked = self._scheduler.run_one(now)
         if self._wired.overload:
-            self._losses.overloaded()
-        self._relay.dispatch()
+            self._loss_detector.overloaded()
+        self._router.dispatch()
         self._give_grants(now)
         goes_on = worked and (self._spouts or self._has_inputs)
         return 0 if goes_on else self._until_next(now)
@@ -254,11 +254,11 @@ class Worker:
             if peer_link.ready or peer_link.content:
                 while (packet := peer_link.next_packet(now)) is not None:
                     yield (peer, *packet)
-        self._relay.dispatch()  # the failures of records that could not be encoded
+        self._router.dispatch()  # the failures of records that could not be encoded
 
     def fate(self, peer: int) -> Fate:
         """Draw the injected faults of a packet that is sent to `peer` now; call once for each."""
-        return self._disturbances.fate(peer)
+        return self._faults.fate(peer)
 
     @property
     def idle(self) -> bool:
@@ -280,18 +280,18 @@ class Worker:
 
     def stats(self) -> WorkerStats:
         """Return the worker's statistics at this moment."""
-        for care in self.supervisions:
-            care.now_s = self._clock.now()
+        for supervision in self.supervisions:
+            supervision.now_s = self._clock.now()
         spouts = [spout.stats() for spout in self._spouts]
         bolts = [self._queue(bolt.stats(), bolt) for bolt in self._wired.bolts.values()]
         tasks = (*self._wired.bolts.values(), *self._spouts)
-        untracked = [self._losses.untracked, *(task.untracked for task in tasks)]
+        untracked = [self._loss_detector.untracked, *(task.untracked for task in tasks)]
         return WorkerStats(
             self.worker,
             self.life,
             (*spouts, *bolts),
             self.idle,
-            self._losses.count,
+            self._loss_detector.count,
             next(filter(None, untracked), None),
             at_rest=not any(spout.active for spout in self._spouts),
             crash_reports=self._call.crash_reports,
@@ -303,7 +303,7 @@ class Worker:
         It changes every second while a task waits, because `stats` say how long."""
         tasks = (*self._wired.bolts.values(), *self._spouts)
         at_rest = not any(spout.active for spout in self._spouts)
-        waits = any(care.wait is not None for care in self.supervisions)
+        waits = any(supervision.wait is not None for supervision in self.supervisions)
         look = int(self._clock.now() / _LOOK_S) if waits else None
         return (self.idle, at_rest, look, *[task.pulse() for task in tasks])
 
@@ -337,16 +337,16 @@ class Worker:
         self._closed = True
         tasks = [*self._spouts, *self._wired.bolts.values()]
         left = {id for id, own in (self._packed or {}).items() if own.instance is None}  # elsewhere
-        said = (task.close() for task in tasks if task.task.id not in left)
-        return [error for error in said if error is not None]
+        errors = (task.close() for task in tasks if task.task.id not in left)
+        return [error for error in errors if error is not None]
 
     # ---- how ------------------------------------------------------------------------------
 
-    def _reservation_in(self, marks: ReservationStore | None, recorder: Recorder) -> None:
+    def _equip_spouts(self, reservations: ReservationStore | None, recorder: Recorder) -> None:
         for spout in (one for one in self._spouts if isinstance(one, RecordsSpoutTask)):
             spout.recorder = recorder
-            if marks is not None:
-                spout.reservation = EmitReservation(spout.task.id, marks, self._clock)
+            if reservations is not None:
+                spout.reservation = EmitReservation(spout.task.id, reservations, self._clock)
 
     def _queue(self, stats: TaskStats, bolt: BoltTask) -> TaskStats:
         """Add the bolt task's queue to its statistics."""
@@ -355,12 +355,12 @@ class Worker:
 
     def _until_next(self, now: float) -> float | None:
         soonest = inf if self._grant_at_s is None else self._grant_at_s
-        soonest = min(soonest, self._slices.next_probe_s())
-        if any(care.wait is not None for care in self.supervisions):
+        soonest = min(soonest, self._scheduler.next_probe_s())
+        if any(supervision.wait is not None for supervision in self.supervisions):
             soonest = min(soonest, now + _LOOK_S)
         for spout in self._spouts:
             soonest = min(soonest, spout.next_look_s)
-            if self._slices.may_emit(spout):
+            if self._scheduler.may_emit(spout):
                 soonest = min(soonest, spout.next_emit_s)
         for peer_link in self._peer_links.values():
             if (retry_s := peer_link.retry_s) is not None:
@@ -389,10 +389,10 @@ class Worker:
         self._grant_at_s = (self._grant_at_s or now + _GRANT_S) if left else None
 
     def _peer_died(self, peer: int, now: float) -> None:
-        self._losses.peer_died(peer)
+        self._loss_detector.peer_died(peer)
         self._inflows = {key: flow for key, flow in self._inflows.items() if flow.worker != peer}
-        self._relay.dispatch()
-        self._losses.sweep(peer, now)
+        self._router.dispatch()
+        self._loss_detector.sweep(peer, now)
 
     def _refuse(self, channel: RemoteChannel, bad: Batch, error: Unserialisable) -> None:
-        self._losses.cannot_travel(channel, bad, error)  # set after the peer links
+        self._loss_detector.cannot_travel(channel, bad, error)  # set after the peer links

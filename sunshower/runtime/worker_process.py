@@ -168,7 +168,7 @@ class WorkerProcess(ABC):
             quarantined=welcome.quarantined,
             transfer=transfer,
             event_writer=equipment.event_writer,
-            marks=equipment.reservations,
+            reservations=equipment.reservations,
         )
         self.core.welcome(welcome, self._crash_report)
         self._forget_stats()

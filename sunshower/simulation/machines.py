@@ -44,14 +44,14 @@ class Machines:
         """End a worker that is no longer needed."""
         self._wanted.discard(worker)
         self._env.recorders.pop(worker, None)
-        self._bury(worker)
+        self._remove(worker)
 
     def kill(self, address: int) -> int | None:
         """SIGKILL a process, which is restarted later. Returns its process id; None: no process."""
         if address not in self.processes:
             return None
         process = self.processes[address]
-        self._bury(address)
+        self._remove(address)
         self._world.after(self._world.between(*self._env.conditions.down_s), self._start, address)
         return process.pid
 
@@ -81,7 +81,7 @@ class Machines:
         """End all processes, without a restart."""
         self._wanted.clear()
         for address in list(self.processes):
-            self._bury(address)
+            self._remove(address)
 
     def _start(self, address: int) -> None:
         if address not in self._wanted or address in self.processes:
@@ -109,7 +109,7 @@ class Machines:
         if self.processes.get(process.address) is process:
             self.kill(process.address)
 
-    def _bury(self, address: int) -> None:
+    def _remove(self, address: int) -> None:
         process = self.processes.pop(address, None)
         if process is not None:
             process.die()

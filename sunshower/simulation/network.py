@@ -33,7 +33,9 @@ class SimProcess:
         self.peer_links: dict[int, float] = {}  # address → when the last call to it arrives
         self._world = world
         self._held: list[tuple[Callable[..., Any], tuple[Any, ...], Failed]] = []
-        self._last_words: dict[int, float] = {}  # address → calls that left later are lost
+        self._lost_after_s: dict[
+            int, float
+        ] = {}  # address → when the last call left that is not lost
 
     @property
     def ready(self) -> bool:
@@ -68,15 +70,15 @@ class SimProcess:
             if failed is not None:
                 failed()
 
-    def silenced(self, address: int, left_s: float, latency_s: float) -> bool:
+    def loses_call(self, address: int, left_s: float, latency_s: float) -> bool:
         """Whether its death loses a call to `address` that left at `left_s`: all calls that had not
         left are lost, and perhaps the last ones that had, as network cards buffer."""
         if self.died_s == inf:
             return False
-        if address not in self._last_words:
+        if address not in self._lost_after_s:
             lost_s = self._world.about(2 * latency_s) if self._world.draw() < 0.5 else 0.0
-            self._last_words[address] = self.died_s - lost_s
-        return left_s > self._last_words[address]
+            self._lost_after_s[address] = self.died_s - lost_s
+        return left_s > self._lost_after_s[address]
 
 
 @dataclass(slots=True)
@@ -148,8 +150,8 @@ class Network:
     def unanswered(self, caller: SimProcess, hear: Callable[[Any], None]) -> None:
         """Run `hear(None)` in the process of the caller, which learns only after a while that there
         will be no answer."""
-        deaf_s = self._world.between(*self._conditions.deaf_s)
-        self._world.after(deaf_s, caller.do, hear, None)
+        notice_s = self._world.between(*self._conditions.notice_s)
+        self._world.after(notice_s, caller.do, hear, None)
 
     def latency_s(self) -> float:
         """The random latency of one message."""
@@ -165,7 +167,7 @@ class Network:
             caller.do(hear, answer)
 
     def _arrive(self, call: _Call) -> None:
-        if call.sender.silenced(call.address, call.left_s, self._conditions.latency_s):
+        if call.sender.loses_call(call.address, call.left_s, self._conditions.latency_s):
             return
         receiver = self.there.get(call.address)
         if receiver is not None:

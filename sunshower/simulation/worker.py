@@ -276,5 +276,5 @@ class SimWorker(SimProcess, WorkerProcess):
         if box is not None and call is not None and self.clock.now() - call.since_s >= limit_s:
             found_s = box.begun_s + self.clock.in_world_s(limit_s) * self._world.between(1, 9 / 8)
             self.clock.ahead_s = min(self.clock.ahead_s, found_s - self._world.now_s)
-            box.testify("".join(traceback.format_stack()))
+            box.note_stack("".join(traceback.format_stack()))
             raise Killed

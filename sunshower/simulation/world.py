@@ -124,7 +124,7 @@ class Conditions:
     call_s: float  # of a call of user code, besides its own sleeps
     drift: float = 0.01  # largest relative error of a clock's rate
     down_s: tuple[float, float] = (0.05, 0.6)  # from a death to the start of the next process
-    deaf_s: tuple[float, float] = (0.0, 0.7)  # until a caller learns that its call has failed
+    notice_s: tuple[float, float] = (0.0, 0.7)  # until a caller learns that its call has failed
 
     def __post_init__(self) -> None:
         if self.nodes < 1:

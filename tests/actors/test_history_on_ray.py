@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from sunshower import Cause
-from sunshower.actors.archive import Archive, EventLogFile, this_machine
 from sunshower.actors.cluster import RayCluster
+from sunshower.actors.event_log_files import EventLogFile, EventLogFolder, this_machine
 from sunshower.errors import ClusterError, ExperimentError
 from sunshower.runtime.events.event_log import Entry, What
 from sunshower.runtime.plan import ACKER, Layout
@@ -125,25 +125,25 @@ def test_a_sample_of_nothing_is_refused(ray_cluster: RayCluster, tmp_path: Path)
 
 def test_a_full_disk_is_an_error_and_no_gap(tmp_path: Path) -> None:
     (tmp_path / "worker-3-1").symlink_to("/dev/full")
-    pen = EventLogFile(Archive(str(tmp_path), 1, this_machine()), 3, 1)
-    pen.check()
-    pen.put(WROTE)
+    file = EventLogFile(EventLogFolder(str(tmp_path), 1, this_machine()), 3, 1)
+    file.check()
+    file.put(WROTE)
     with pytest.raises(ClusterError, match=r"worker-3-1: No space left.*larger `sample`"):
-        pen.check()
+        file.check()
 
 
 def test_what_a_worker_has_noted_is_there_although_its_end_is_cut_off(tmp_path: Path) -> None:
-    archive = Archive(str(tmp_path), 1, this_machine())
-    pen = EventLogFile(archive, 3, 1)
+    folder = EventLogFolder(str(tmp_path), 1, this_machine())
+    file = EventLogFile(folder, 3, 1)
     for _ in range(3):
-        pen.put(WROTE)
+        file.put(WROTE)
     path = tmp_path / "worker-3-1"
     os.truncate(path, path.stat().st_size - 1)
-    assert len(archive.read()) == 2
+    assert len(folder.read()) == 2
 
 
 def test_a_worker_on_another_machine_says_that_histories_have_one_clock(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"worker 3 cannot reach .* submit without `sample`"):
-        EventLogFile(Archive(str(tmp_path), 1, "another machine"), 3, 1)
+        EventLogFile(EventLogFolder(str(tmp_path), 1, "another machine"), 3, 1)
     with pytest.raises(ClusterError, match="this program cannot reach"):
-        Archive(str(tmp_path / "gone"), 1, this_machine()).read()
+        EventLogFolder(str(tmp_path / "gone"), 1, this_machine()).read()

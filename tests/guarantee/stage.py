@@ -188,7 +188,7 @@ class Stage:
         """Let what blocks there testify, whichever life of its worker it is."""
 
         def box(text: str) -> None:
-            self.net.nodes[self.worker_of(component)].core._call._recorder.testify(text)
+            self.net.nodes[self.worker_of(component)].core._call._recorder.note_stack(text)
 
         self.journal.testify = box
 

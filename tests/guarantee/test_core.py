@@ -141,7 +141,7 @@ def test_frame_that_comes_twice(seed: int) -> None:
 def test_death_of_a_spout(seed: int) -> None:
     stage = Stage(seed=seed, total=200)
     stage.until_acked(100)
-    settled = stage.net.master.book.positions.get(stage.net.plan.spouts[0].id, 0)
+    settled = stage.net.master.stored.positions.get(stage.net.plan.spouts[0].id, 0)
     killed_s = stage.crash("numbers")
     journal = stage.run()
     again = [number for number, times in journal.acked_s.items() if len(times) > 1]

@@ -19,7 +19,7 @@ from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.worker import Worker
 
 
-class RestartTracker:
+class RestartedWorker:
     """`core` is the life that is now."""
 
     def __init__(self, topology: Topology, marks: ReservationStore | None = None) -> None:
@@ -45,7 +45,7 @@ class RestartTracker:
             recorder=box,
             delay_s=welcome.delay_s,
             quarantined=welcome.quarantined,
-            marks=self.marks,
+            reservations=self.marks,
         )
         self.core.welcome(welcome, crash_report)
         self.clock.advance(welcome.delay_s)

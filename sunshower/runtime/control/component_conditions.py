@@ -33,21 +33,21 @@ class Conditions:
 class ConditionTracker:
     """Derives the conditions from the workers' statistics."""
 
-    def __init__(self, plan: Plan, book: MasterState) -> None:
+    def __init__(self, plan: Plan, stored: MasterState) -> None:
         self._spouts = {spout.component for spout in plan.spouts}
         self._timeout_s = plan.graph.config.message_timeout_s
-        self._book = book
+        self._stored = stored
         self._doubted: dict[str, tuple[int, int]] = {}  # component → its tasks that do not wait:
         # their number, and their acks when the doubt began
-        self.now = Conditions(proven=frozenset(book.proven))
+        self.now = Conditions(proven=frozenset(stored.proven))
 
     def look(self, stats: Mapping[int, WorkerStats]) -> None:
         """Update the conditions from the latest statistics of all workers."""
         tasks = [task for worker in stats.values() for task in worker.tasks]
-        self._book.proven.update(task.component for task in tasks if self._has_succeeded(task))
+        self._stored.proven.update(task.component for task in tasks if self._has_succeeded(task))
         waiting = {task.component for task in tasks if task.health.wait is not None}
         self.now = Conditions(
-            frozenset(self._book.proven),
+            frozenset(self._stored.proven),
             frozenset(waiting),
             frozenset(self._find_succeeding(tasks)),
             self._find_slowest(tasks),
@@ -93,9 +93,9 @@ def apply(
     now: float,
 ) -> None:
     """Apply the conditions to the tasks of a worker and to the deadlines of its spouts."""
-    for care in supervisions:
-        care.proven |= care.task.component in conditions.proven
-        care.others_succeed = care.task.component in conditions.succeeding
+    for supervision in supervisions:
+        supervision.proven |= supervision.task.component in conditions.proven
+        supervision.others_succeed = supervision.task.component in conditions.succeeding
     component, wait_s = conditions.slowest
     slowest = (
         f"tuples wait longest before {component!r}, about {wait_s:.0f} s: give it more tasks, "

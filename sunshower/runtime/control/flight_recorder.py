@@ -63,7 +63,7 @@ class Recorder:
         """The call of user code that runs now, or None. Safe to call from another thread."""
         return None
 
-    def testify(self, stack: str) -> None:
+    def note_stack(self, stack: str) -> None:
         """Note the stack of the call, before the process is killed for it. From another thread."""
 
     def tables(self, task: int, incarnation: int, slots: int) -> Tables:
@@ -122,7 +122,7 @@ class FlightRecorder(Recorder):
         task, _, since_s = _CALL.unpack_from(self._buffer, _CALL_AT)
         return None if task == _NOBODY else Running(task, since_s)
 
-    def testify(self, stack: str) -> None:
+    def note_stack(self, stack: str) -> None:
         text = stack.encode()[-STACK_MAX:]
         self._buffer[_STACKS_AT : _STACKS_AT + len(text)] = text
         struct.pack_into("<q", self._buffer, _STACK_AT, len(text))

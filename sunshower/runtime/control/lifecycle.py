@@ -83,34 +83,34 @@ class Lifecycle:
     All times are in seconds on a monotonic clock of the caller.
     """
 
-    def __init__(self, topology: str, book: MasterState, now: float) -> None:
+    def __init__(self, topology: str, stored: MasterState, now: float) -> None:
         self._topology = topology
-        self._book = book
+        self._stored = stored
         self._since_s = now  # of the kill or the rebalance that is under way
 
     def state(self, facts: Facts) -> State:
         """The state of the topology. A failure takes precedence over everything but the kill."""
-        book = self._book
-        if book.killed:
+        stored = self._stored
+        if stored.killed:
             return State.KILLED
-        if book.error is not None:
+        if stored.error is not None:
             return State.FAILED
-        if book.draining:
-            return State.FINISHED if facts.done and not book.killing else State.DRAINING
-        if book.next_places or (book.moves and not facts.joined):
+        if stored.draining:
+            return State.FINISHED if facts.done and not stored.killing else State.DRAINING
+        if stored.next_places or (stored.moves and not facts.joined):
             return State.REBALANCING
         if not facts.joined:
             return State.STARTING
         if facts.done:
             return State.FINISHED
-        return State.ACTIVE if book.active else State.INACTIVE
+        return State.ACTIVE if stored.active else State.INACTIVE
 
     def allow(self, command: Command, state: State) -> None:
         """Raise LifecycleError, which lists the possible commands, if this one is not."""
         if state in POSSIBLE[command]:
             return
         others = [str(other) for other, states in POSSIBLE.items() if state in states]
-        reason = f" ({self._book.error.splitlines()[0]})" if self._book.error else ""
+        reason = f" ({self._stored.error.splitlines()[0]})" if self._stored.error else ""
         raise LifecycleError(
             f"topology {self._topology!r} is {state}{reason}, and {command} is not possible then; "
             f"possible are: {', '.join(others)}"
@@ -118,41 +118,41 @@ class Lifecycle:
 
     def activate(self, active: bool) -> None:
         """Activate or deactivate the spouts."""
-        self._book.active = active
+        self._stored.active = active
 
     def drain(self) -> None:
         """Emit no new records from now on. A rebalance that is not packing yet is cancelled."""
-        self._book.draining = True
-        if not self._book.packing:
-            self._book.next_places = None
+        self._stored.draining = True
+        if not self._stored.packing:
+            self._stored.next_places = None
 
     def kill(self, wait_s: float, now: float) -> None:
         """Drain for `wait_s` at most, then end. A second kill begins a new wait."""
         self.drain()
-        self._book.killing = True
-        self._book.wait_s, self._since_s = wait_s, now
+        self._stored.killing = True
+        self._stored.wait_s, self._since_s = wait_s, now
 
     def rebalance(self, places: list[int], wait_s: float, now: float) -> None:
         """Wait up to `wait_s` for pending trees, then put task i on worker `places[i]`."""
-        self._book.next_places = places
-        self._book.wait_s, self._since_s = wait_s, now
+        self._stored.next_places = places
+        self._stored.wait_s, self._since_s = wait_s, now
 
     def look(self, facts: Facts, now: float) -> None:
         """Continue if a wait is over or no longer needed."""
-        book = self._book
-        waited = now >= self._since_s + book.wait_s
-        if book.killing and (waited or facts.done or book.error is not None):
-            book.killed = True
-        elif book.next_places and facts.arrived and (waited or facts.quiet):
-            book.packing = True
+        stored = self._stored
+        waited = now >= self._since_s + stored.wait_s
+        if stored.killing and (waited or facts.done or stored.error is not None):
+            stored.killed = True
+        elif stored.next_places and facts.arrived and (waited or facts.quiet):
+            stored.packing = True
 
     def move(self) -> None:
         """Apply the new places, once all workers have packed; all workers begin new lives."""
-        book = self._book
-        assert book.next_places
-        book.places, book.next_places, book.packing = book.next_places, None, False
-        book.floor = max(book.lives.values())
-        book.moves += 1
+        stored = self._stored
+        assert stored.next_places
+        stored.places, stored.next_places, stored.packing = stored.next_places, None, False
+        stored.floor = max(stored.lives.values())
+        stored.moves += 1
 
     def waited_s(self, now: float) -> float:
         """How long the kill or the rebalance has been under way."""

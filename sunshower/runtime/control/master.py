@@ -72,18 +72,18 @@ class Orders:
 
 
 class Master:
-    """Decides; its adapter writes `book` to a store after each call that changes it.
+    """Decides; its adapter writes `stored` to a store after each call that changes it.
 
     The adapter also calls `look` while `restless`, and carries out the `orders`.
     """
 
-    def __init__(self, plan: Plan, book: MasterState | None = None, now: float = 0.0) -> None:
-        self.book = book or MasterState()
+    def __init__(self, plan: Plan, stored: MasterState | None = None, now: float = 0.0) -> None:
+        self.stored = stored or MasterState()
         self._submitted = plan
-        self.plan = placed(plan, self.book.places)
-        self._lifecycle = Lifecycle(plan.graph.id, self.book, now)
+        self.plan = placed(plan, self.stored.places)
+        self._lifecycle = Lifecycle(plan.graph.id, self.stored, now)
         self.crash_reports: dict[int, CrashReport] = {}  # worker → of its previous process
-        self._lives = RestartTracker(self.plan)
+        self._restarts = RestartTracker(self.plan)
         self._probations = Probations()
         self._stats: dict[int, WorkerStats] = {}
         self._stuck: dict[int, tuple[StuckCall, int, float]] = {}  # worker → call, task, start time
@@ -91,7 +91,7 @@ class Master:
         self._unloaded = False
         self._flow: tuple[int, int] = (0, 0)
         self._flow_since_s = 0.0
-        self._conditions = ConditionTracker(self.plan, self.book)
+        self._conditions = ConditionTracker(self.plan, self.stored)
         self._ticks = any(c.tick_s is not None for c in plan.graph.components.values())
         self._done_since_s: float | None = None  # since when all reporting spouts are done
         self._done_lives: dict[int, int] = {}  # in which all was done; later reports are late
@@ -100,42 +100,44 @@ class Master:
 
     def state(self, now: float) -> State:
         """The state of the topology."""
-        facts, book = self._facts(now), self.book
-        gone = [book.quarantined[s.id] for s in self.plan.spouts if s.id in book.quarantined]
-        if gone and facts.done and not book.draining:  # it has records left and does not run
+        facts, stored = self._facts(now), self.stored
+        gone = [stored.quarantined[s.id] for s in self.plan.spouts if s.id in stored.quarantined]
+        if gone and facts.done and not stored.draining:  # it has records left and does not run
             self.broken(gone[0].story)
         return self._lifecycle.state(facts)
 
     @property
     def error(self) -> str | None:
         """Why the topology failed, as of the last `state`."""
-        return self.book.error
+        return self.stored.error
 
     @property
     def lives(self) -> dict[int, int]:
         """All workers that have said hello since the last move, with their lives."""
-        return {worker: life for worker, life in self.book.lives.items() if life > self.book.floor}
+        return {
+            worker: life for worker, life in self.stored.lives.items() if life > self.stored.floor
+        }
 
     @property
     def desired_state(self) -> DesiredState:
         """What the workers shall do now. The adapter sends every change to all workers."""
-        book = self.book
-        active = book.active and not book.next_places
-        return DesiredState(active, book.draining, book.injected, self._conditions.now)
+        stored = self.stored
+        active = stored.active and not stored.next_places
+        return DesiredState(active, stored.draining, stored.injected, self._conditions.now)
 
     def snapshot(self, now: float) -> Snapshot:
         """The current statistics of the topology."""
-        book, stats = self.book, dict(self._stats)
+        stored, stats = self.stored, dict(self._stats)
         self._end_probations(now)
         state = self.state(now)
         return Snapshot(
             self.plan.graph.id,
             stats,
-            book.restarts,
-            dict(book.retired),
+            stored.restarts,
+            dict(stored.retired),
             state,
-            dict(book.quarantined),
-            book.untracked,
+            dict(stored.quarantined),
+            stored.untracked,
             {
                 task: replace(call, for_s=now - since_s)
                 for call, task, since_s in self._stuck.values()
@@ -154,31 +156,33 @@ class Master:
     def hello(self, worker: int, now: float, crash_report: CrashReport | None = None) -> Welcome:
         """A worker begins a life, with the crash report of its former life if it found one. The
         adapter sends `lives` and `crash_reports` to all workers."""
-        book = self.book
-        owed = self._bury(worker, crash_report)
+        stored = self.stored
+        owed = self._charge_crash(worker, crash_report)
         mine = [task.id for task in self.plan.tasks_on(worker)]
         if worker in self.lives:
-            book.restarts += 1
-            self._probations.died([id for id in mine if id in book.quarantined], crash_report)
-            book.quarantined |= self._lives.died(worker, now, self._stats.get(worker), crash_report)
-        book.lives[worker] = max(book.lives.get(worker, 0), book.floor) + 1
+            stored.restarts += 1
+            self._probations.died([id for id in mine if id in stored.quarantined], crash_report)
+            stored.quarantined |= self._restarts.died(
+                worker, now, self._stats.get(worker), crash_report
+            )
+        stored.lives[worker] = max(stored.lives.get(worker, 0), stored.floor) + 1
         self._packed.discard(worker)
         self._retire(worker)
         return Welcome(
-            book.lives[worker],
+            stored.lives[worker],
             self.lives,
             self.desired_state,
-            book.places,
-            book.moves,
-            self._lives.began(worker, now),
+            stored.places,
+            stored.moves,
+            self._restarts.began(worker, now),
             {
                 id: self._probations.of(id, why)
-                for id, why in book.quarantined.items()
+                for id, why in stored.quarantined.items()
                 if id in mine
             },
-            {id: (book.positions.get(id, 0), book.drawn.get(id, 0)) for id in mine},
+            {id: (stored.positions.get(id, 0), stored.drawn.get(id, 0)) for id in mine},
             {id: owed[id] for id in mine if id in owed},
-            {id: dict(book.suspects[id]) for id in mine if id in book.suspects},
+            {id: dict(stored.suspects[id]) for id in mine if id in stored.suspects},
         )
 
     def hear(self, stats: WorkerStats, now: float) -> None:
@@ -189,7 +193,7 @@ class Master:
         self._stuck.pop(stats.worker, None)  # its call has returned
         for task in stats.tasks:
             if task.health.standing is Standing.QUARANTINED and task.health.last:
-                self.book.quarantined.setdefault(task.task, task.health.last[-1])
+                self.stored.quarantined.setdefault(task.task, task.health.last[-1])
             self._keep_position(task)
         self._conditions.look(self._stats)
         self._end_probations(now)
@@ -215,13 +219,13 @@ class Master:
     def packed(self, stats: WorkerStats, now: float) -> None:
         """A worker has ended its life for a rebalance; `stats`: its last statistics."""
         self.hear(stats, now)
-        if self.book.packing and stats.incarnation == self.lives.get(stats.worker):
+        if self.stored.packing and stats.incarnation == self.lives.get(stats.worker):
             self._packed.add(stats.worker)
         self.look(now)
 
     def broken(self, text: str) -> None:
         """A task failed, and so the topology fails. The first reason is kept."""
-        self.book.error = self.book.error or text
+        self.stored.error = self.stored.error or text
 
     # ---- commands; each raises LifecycleError in a state that does not allow it --------------
 
@@ -255,51 +259,51 @@ class Master:
         Raises ExperimentError for a place that the topology does not have.
         """
         check_places(injected, self.plan)
-        self.book.injected = injected
+        self.stored.injected = injected
 
     # ---- progress of kills and rebalances ---------------------------------------------------
 
     @property
     def restless(self) -> bool:
         """Whether a kill or rebalance is under way, which needs `look` and `orders`."""
-        book = self.book
-        kills = book.killing and not book.killed
-        moves = book.moves and (self.lives != book.lives or not self._unloaded)
-        return bool(kills or book.next_places or moves)
+        stored = self.stored
+        kills = stored.killing and not stored.killed
+        moves = stored.moves and (self.lives != stored.lives or not self._unloaded)
+        return bool(kills or stored.next_places or moves)
 
     def look(self, now: float) -> None:
         """Continue if a wait is over, or if all workers have packed."""
         self._lifecycle.look(self._facts(now), now)
-        if self.book.packing and self._packed >= set(self.plan.workers):
+        if self.stored.packing and self._packed >= set(self.plan.workers):
             self._lifecycle.move()
             self._packed, self._unloaded = set(), False
-            self.plan = placed(self._submitted, self.book.places)
-            self._lives = RestartTracker(self.plan)
-            self._conditions = ConditionTracker(self.plan, self.book)
+            self.plan = placed(self._submitted, self.stored.places)
+            self._restarts = RestartTracker(self.plan)
+            self._conditions = ConditionTracker(self.plan, self.stored)
             for worker in list(self._stats):  # into the stored state, for a next master
                 self._retire(worker)
 
     def orders(self) -> Orders:
         """What the adapter shall do now for a rebalance."""
-        book = self.book
-        if book.packing and book.next_places:
-            moving = zip(self.plan.tasks, book.next_places, strict=True)
+        stored = self.stored
+        if stored.packing and stored.next_places:
+            moving = zip(self.plan.tasks, stored.next_places, strict=True)
             leaving = [task for task, place in moving if task.worker != place]
             unpacked = [worker for worker in self.plan.workers if worker not in self._packed]
             return Orders({w: [t.id for t in leaving if t.worker == w] for w in unpacked})
-        if not book.moves:
+        if not stored.moves:
             return Orders()
         unjoined = [worker for worker in self.plan.workers if worker not in self.lives]
         return Orders(
-            again=[worker for worker in unjoined if worker in book.lives],
-            create=[worker for worker in unjoined if worker not in book.lives],
-            end=[worker for worker in book.lives if worker not in self.plan.workers],
+            again=[worker for worker in unjoined if worker in stored.lives],
+            create=[worker for worker in unjoined if worker not in stored.lives],
+            end=[worker for worker in stored.lives if worker not in self.plan.workers],
             unload=self._arrived and not self._unloaded,
         )
 
     def ended(self, worker: int) -> None:
         """The process of a worker that is no longer needed has ended."""
-        self.book.lives.pop(worker, None)
+        self.stored.lives.pop(worker, None)
         self._retire(worker)
 
     def unloaded(self) -> None:
@@ -339,35 +343,38 @@ class Master:
 
     def _keep_position(self, task: TaskStats) -> None:
         """Keep the maximum: a new life may report less than a former one for a while."""
-        for kept, told in ((self.book.positions, task.committed), (self.book.drawn, task.drawn)):
-            if told > kept.get(task.task, 0):
-                kept[task.task] = told
-        suspects = self.book.suspects.get(task.task, {})
+        for kept, reported in (
+            (self.stored.positions, task.committed),
+            (self.stored.drawn, task.drawn),
+        ):
+            if reported > kept.get(task.task, 0):
+                kept[task.task] = reported
+        suspects = self.stored.suspects.get(task.task, {})
         for number in [number for number in suspects if number < task.committed]:
             del suspects[number]
 
-    def _bury(self, worker: int, crash_report: CrashReport | None) -> dict[int, int]:
+    def _charge_crash(self, worker: int, crash_report: CrashReport | None) -> dict[int, int]:
         """Charge messages of the dead process's own spouts, whose `Pending` is lost. Returns, per
         spout task, the bound below which records may have been drawn; {} for a stale report."""
         self.crash_reports.pop(worker, None)
-        if crash_report is None or crash_report.life != self.book.lives.get(worker):
+        if crash_report is None or crash_report.life != self.stored.lives.get(worker):
             return {}
         for task, (drawn, _) in crash_report.drawn.items():
-            self.book.drawn[task] = max(drawn, self.book.drawn.get(task, 0))
+            self.stored.drawn[task] = max(drawn, self.stored.drawn.get(task, 0))
         owed = {task: max(found) for task, found in crash_report.drawn.items()}
         if not crash_report.roots:
             return owed
         self.crash_reports[worker] = crash_report
         named = {s.id for s in self.plan.spouts if self.plan.component(s).level.keeps_numbers}
         for task, numbers in ((t, n) for t, n in crash_report.numbers.items() if t in named):
-            counts = self.book.suspects.setdefault(task, {})
+            counts = self.stored.suspects.setdefault(task, {})
             for number in numbers:
                 counts[number] = counts.get(number, 0) + 1
         return owed
 
     def _end_probations(self, now: float) -> None:
         """End the quarantine of tasks that have recovered."""
-        quarantined = self.book.quarantined
+        quarantined = self.stored.quarantined
         for task in [t for w in self._stats.values() for t in w.tasks if t.task in quarantined]:
             if self._probations.has_recovered(task, now):
                 del quarantined[task.task]
@@ -376,10 +383,10 @@ class Master:
         """Add the counters of a life that is over to the retired ones."""
         last = self._stats.pop(worker, None)
         self._stuck.pop(worker, None)
-        self.book.untracked = self.book.untracked or (last.untracked if last else None)
+        self.stored.untracked = self.stored.untracked or (last.untracked if last else None)
         for task in last.tasks if last else ():
-            retired = self.book.retired.get(task.component, Counts())
-            self.book.retired[task.component] = retired + task.counts.closed()
+            retired = self.stored.retired.get(task.component, Counts())
+            self.stored.retired[task.component] = retired + task.counts.closed()
 
     def _wait_s(self, wait_s: float | None) -> float:
         return self.plan.graph.config.message_timeout_s if wait_s is None else wait_s

@@ -60,12 +60,12 @@ class RestartTracker:
         if life_s < 0:  # its tasks were still delayed: they did not cause the death
             return {}
         suspects = self._suspects(worker, last, crash_report) if is_short else set()
-        guilty: dict[int, TaskError] = {}
+        quarantined: dict[int, TaskError] = {}
         for task in self._plan.tasks_on(worker):
             self._against[task.id] = self._against[task.id] + 1 if task.id in suspects else 0
             if self._against[task.id] >= self._config.deaths_max:
-                guilty[task.id] = self._verdict(task, crash_report)
-        return guilty
+                quarantined[task.id] = self._error_of(task, crash_report)
+        return quarantined
 
     def began(self, worker: int, now: float) -> float:
         """Note a new life. Returns the delay of its tasks, in seconds."""
@@ -84,7 +84,7 @@ class RestartTracker:
         counts = {task.task: task.counts for task in last.tasks} if last else {}
         return {t for t in found if not (t in counts and (counts[t].executed or counts[t].emitted))}
 
-    def _verdict(self, task: Task, crash_report: CrashReport | None) -> TaskError:
+    def _error_of(self, task: Task, crash_report: CrashReport | None) -> TaskError:
         doing = "while it was running" if crash_report else "before it had finished anything"
         text = (
             f"{task.component}[{task.index}] is not run any more: the process of its worker died "

@@ -16,7 +16,7 @@ from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.flight_recorder import ROOTS_MAX, STACK_MAX, FlightRecorder, read
 from sunshower.runtime.plan import Layout, Plan, make_plan
 from sunshower.runtime.tracking.ids import NO_IDS, make_roots
-from tests.runtime.lives import RestartTracker
+from tests.runtime.lives import RestartedWorker
 from tests.runtime.network import Killed, Network
 
 POISON = 33
@@ -152,7 +152,7 @@ def test_of_a_very_large_batch_only_the_first_roots_are_noted() -> None:
 def test_of_a_very_long_stack_the_innermost_frames_are_kept() -> None:
     buffer, recorder, plan = box()
     recorder.begin(2, NO_IDS, 1.0)
-    recorder.testify("x" * STACK_MAX + "the end")
+    recorder.note_stack("x" * STACK_MAX + "the end")
     found = read(buffer, 3)
     assert found is not None
     assert found.stack.endswith("the end")
@@ -248,13 +248,13 @@ def test_its_neighbours_in_the_batch_are_blamed_once_at_most(bolt: Any, seed: in
 @BOLTS
 def test_record_that_kills_its_own_spout_ends_too(bolt: Any) -> None:
     log = Log()
-    lives = RestartTracker(topology(bolt, log, workers=1))
+    lives = RestartedWorker(topology(bolt, log, workers=1))
     with pytest.raises(TopologyFailed, match=ENDED):
         live_and_die(lives)
     assert log.deaths == 3
 
 
-def live_and_die(lives: RestartTracker) -> None:
+def live_and_die(lives: RestartedWorker) -> None:
     for _ in range(9):
         with pytest.raises(Killed):
             lives.run()
@@ -265,22 +265,22 @@ def live_and_die(lives: RestartTracker) -> None:
 def test_what_is_settled_is_not_counted_any_more() -> None:
     log = Log()
     log.deaths_max = 2
-    lives = RestartTracker(topology(Automatic, log, workers=1))
+    lives = RestartedWorker(topology(Automatic, log, workers=1))
     for _ in range(2):
         with pytest.raises(Killed):
             lives.run()
         lives.start()
-    assert lives.master.book.suspects[1][POISON] == 2
+    assert lives.master.stored.suspects[1][POISON] == 2
     lives.run()
     assert lives.tell().done
-    assert lives.master.book.suspects == {1: {}}
+    assert lives.master.stored.suspects == {1: {}}
     assert set(log.acks) == set(range(COUNT))
 
 
 def test_crash_report_of_another_life_counts_nothing() -> None:
-    lives = RestartTracker(topology(Automatic, Log(), workers=1))
+    lives = RestartedWorker(topology(Automatic, Log(), workers=1))
     lives.master.hello(
         0, lives.clock.now(), CrashReport(0, 5, 2, NO_IDS.tobytes() + b"\1" * 8, "", {1: (3,)})
     )
     assert not lives.master.crash_reports
-    assert not lives.master.book.suspects
+    assert not lives.master.stored.suspects

@@ -118,7 +118,7 @@ def test_master_wishes_it_and_its_successor_does_so_too() -> None:
     assert master.desired_state == DesiredState()
     master.disturb(EVERYTHING)
     assert master.desired_state == DesiredState(injected=EVERYTHING)
-    successor = Master(plan(), MasterState.from_bytes(master.book.to_bytes()))
+    successor = Master(plan(), MasterState.from_bytes(master.stored.to_bytes()))
     assert successor.desired_state == DesiredState(injected=EVERYTHING)
     assert successor.hello(0, 0.0).desired_state.injected == EVERYTHING, "new lives are told, too"
     successor.disturb(InjectedFaults())

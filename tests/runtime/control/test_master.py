@@ -209,7 +209,7 @@ def test_next_life_is_told_what_is_not_run_any_more_also_by_the_next_master(
 ) -> None:
     everybody(master)
     master.hear(quarantined(BOLT), 0.0)
-    successor = Master(plan, MasterState.from_bytes(master.book.to_bytes()))
+    successor = Master(plan, MasterState.from_bytes(master.stored.to_bytes()))
     for one in (master, successor):
         assert one.hello(BOLT, 1.0).quarantined == {2: (WHY, 30.0)}
         assert one.hello(SPOUT, 1.0).quarantined == {}

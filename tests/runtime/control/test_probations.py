@@ -141,6 +141,6 @@ def test_next_quarantine_begins_with_the_shortest_wait(story: Story) -> None:
 def test_next_master_knows_of_it_and_waits_as_at_first(story: Story) -> None:
     on_trial(story)
     story.dies(1)
-    after = Story(MasterState.from_bytes(story.master.book.to_bytes()))
+    after = Story(MasterState.from_bytes(story.master.stored.to_bytes()))
     assert after.degraded
     assert waits_s(after.hello()) == {BOLT: 30.0}

@@ -100,7 +100,7 @@ def test_topology_that_is_drained_while_its_tasks_move_ends() -> None:
     before.step()
     spout = before._spouts[0]
     while not len(spout.pending):
-        before._slices.run_one(clock.now())
+        before._scheduler.run_one(clock.now())
     transfer, told = before.pack(()), spout.stats()
     after = Worker(plan, 0, 2, seeded(1), clock, transfer=transfer)
     positions = {spout.task.id: (told.committed, told.drawn)}
@@ -194,8 +194,8 @@ def test_counters_survive_a_master_that_dies_between_the_move_and_the_hellos() -
     master.look(0.1)
     worker.pack(())
     master.packed(worker.stats(), 0.2)
-    successor = Master(plan, MasterState.from_bytes(master.book.to_bytes()), 0.3)
-    assert successor.book.moves == 1
+    successor = Master(plan, MasterState.from_bytes(master.stored.to_bytes()), 0.3)
+    assert successor.stored.moves == 1
     assert successor.snapshot(0.3).component("numbers").acked >= acked > 0
 
 

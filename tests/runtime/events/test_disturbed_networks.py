@@ -144,7 +144,7 @@ def test_injected_outlives_a_rebalance() -> None:
     disturb(net, InjectedFaults(slows=(Slow(component="split", seconds=0.001),), expirations=1))
     for_a_while(net, 50)
     net.steer(lambda m: m.rebalance(2, None, 5.0, net.clock.now()))
-    net.until(lambda: net.master.book.moves == 1 and not net.master.restless)
+    net.until(lambda: net.master.stored.moves == 1 and not net.master.restless)
     bolts = [b for n in net.nodes.values() for b in n.core._wired.bolts.values()]
     assert {b.task.component for b in bolts if b.injection is not None} == {"split"}
     heal(net, book)

@@ -16,7 +16,7 @@ from sunshower.runtime.tasks.spouts.position import Position
 from sunshower.runtime.wiring import context
 from sunshower.simulation.environment import SimReservationStore
 from tests.runtime.chains import Numbers, sink
-from tests.runtime.lives import RestartTracker
+from tests.runtime.lives import RestartedWorker
 from tests.runtime.rig import Rig
 from tests.runtime.spouts.test_position import Acks, Keep, Number, seen, work
 
@@ -255,14 +255,14 @@ def test_a_source_that_has_nothing_more_is_not_waited_for_for_ever(level: Any) -
     assert seen(lives) == list(range(5, drawn))
 
 
-def lost(source: Any, *, dry: bool = False) -> tuple[RestartTracker, int]:
+def lost(source: Any, *, dry: bool = False) -> tuple[RestartedWorker, int]:
     """Its machine is gone in a drain that it had not heard of, and how much it had drawn then.
 
     Neither the master nor a black box knows that. `dry`: the source has no more than that.
     """
     made = Topology("t", workers=1, spout_pending=10)
     made.spout("numbers", source).shuffle().bolt("keep", Keep(5))
-    lives = RestartTracker(made, SimReservationStore())
+    lives = RestartedWorker(made, SimReservationStore())
     work(lives, until=20)
     told = lives.tell().drawn
     lives.core._wired.bolts[2].bolt.held = (5, 25)

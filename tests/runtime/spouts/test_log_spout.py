@@ -12,7 +12,7 @@ from sunshower.clock import ManualClock
 from sunshower.errors import TopologyError, TopologyFailed
 from sunshower.runtime.inline import run_inline
 from tests.contract.topologies import Item
-from tests.runtime.lives import RestartTracker
+from tests.runtime.lives import RestartedWorker
 from tests.runtime.logs import SHIFT, Log, Reader, elsewhere
 
 
@@ -127,7 +127,7 @@ def test_a_spout_that_does_not_replay_is_told_what_failed_and_nothing_comes_twic
     reader = Reader(Log(), replay=False)
     log = reader.log = Log(items(10))
     made = topology(log, Sink(n4=1), reader=reader)
-    lives = RestartTracker(made)
+    lives = RestartedWorker(made)
     lives.run(lambda: lives.core.stats().tasks[0].counts.acked == 9)
     lives.run(lambda: bool(reader_of(lives).failed))
     assert reader_of(lives).failed == [(0, 4)]
@@ -137,7 +137,7 @@ def test_a_spout_that_does_not_replay_is_told_what_failed_and_nothing_comes_twic
 
 def test_a_new_life_begins_where_the_last_one_has_committed() -> None:
     log = Log(items(100))
-    lives = RestartTracker(topology(log, spout_pending=20))
+    lives = RestartedWorker(topology(log, spout_pending=20))
     lives.run(lambda: log.committed[0] >= 40)
     committed = log.committed[0]
     lives.start()
@@ -157,7 +157,7 @@ def test_a_message_that_kills_its_process_is_known_by_its_number_in_the_next_lif
     records = made.spout("log", Reader(log, 1), retry=Retry(attempts=2, dead_letters=True))
     records.shuffle().bolt("deadly", Deadly())
     records.stream("dead_letters").shuffle().bolt("letters", Letters())
-    lives = RestartTracker(made)
+    lives = RestartedWorker(made)
     for _ in range(6):
         try:
             while not log.settled:
@@ -173,7 +173,7 @@ def test_a_message_that_kills_its_process_is_known_by_its_number_in_the_next_lif
 def test_a_spout_is_told_what_is_in_line_to_be_emitted_again() -> None:
     log = Log(items(10), items(10))
     again = Retry(attempts=3, initial_s=5.0, jitter=0.0)
-    lives = RestartTracker(topology(log, Sink(n3=2, n7=2), retry=again))
+    lives = RestartedWorker(topology(log, Sink(n3=2, n7=2), retry=again))
     lives.run(lambda: lives.core.stats().tasks[0].counts.failed == 4)
     spout = reader_of(lives)
     assert sorted(spout.in_line()) == [3, 7, 1 << SHIFT | 3, 1 << SHIFT | 7]
@@ -184,7 +184,7 @@ def test_a_spout_is_told_what_is_in_line_to_be_emitted_again() -> None:
 
 def test_what_is_gone_is_forgotten_and_its_acks_are_not_told() -> None:
     log = Log(items(10), items(10))
-    lives = RestartTracker(topology(log, Sink(n3=1_000), attempts_max=1_000))
+    lives = RestartedWorker(topology(log, Sink(n3=1_000), attempts_max=1_000))
     reader = None
     while lives.core.stats().tasks[0].counts.failed < 4:
         if lives.core.step():
@@ -214,7 +214,7 @@ def test_it_is_polled_while_there_is_no_room_and_while_the_topology_rests() -> N
 
     made = Topology("logs", spout_pending=4, message_timeout_s=100.0)
     made.spout("log", Reader(log)).shuffle().bolt("holds", Holds())
-    lives = RestartTracker(made)
+    lives = RestartedWorker(made)
     idle = []
     for _ in range(2):
         before = log.idle
@@ -230,7 +230,7 @@ def test_it_is_polled_while_there_is_no_room_and_while_the_topology_rests() -> N
 
 def test_it_commits_when_the_topology_is_deactivated() -> None:
     log = Log(items(10))
-    lives = RestartTracker(topology(log, reader=Reader(log, 1_000)))
+    lives = RestartedWorker(topology(log, reader=Reader(log, 1_000)))
     lives.run(lambda: lives.core.stats().tasks[0].counts.acked == 10)
     assert log.committed[-1] < 10
     lives.core._spouts[0].deactivate()
@@ -265,7 +265,7 @@ def test_poll_is_not_for_plain_spouts() -> None:
         Topology("logs").spout("log", Plain())
 
 
-def reader_of(lives: RestartTracker) -> Reader:
+def reader_of(lives: RestartedWorker) -> Reader:
     reader = lives.core._spouts[0].spout
     assert isinstance(reader, Reader)
     return reader
@@ -273,7 +273,7 @@ def reader_of(lives: RestartTracker) -> Reader:
 
 def test_a_drain_reads_nothing_more_and_commits_what_was_open() -> None:
     log = Log(items(100))
-    lives = RestartTracker(topology(log, spout_pending=10))
+    lives = RestartedWorker(topology(log, spout_pending=10))
     lives.run(lambda: lives.core.stats().tasks[0].counts.acked >= 20)
     lives.core.drain()
     lives.run(lambda: lives.core.finished)
@@ -294,7 +294,7 @@ def test_a_spout_that_is_given_up_gives_its_part_of_the_log_back() -> None:
             return super().poll(limit and 1)
 
     log = Log(items(100))
-    lives = RestartTracker(topology(log, reader=Breaks(log, 1)))
+    lives = RestartedWorker(topology(log, reader=Breaks(log, 1)))
     spout = lives.core._spouts[0]
     while not spout.supervision.is_quarantined:
         if lives.core.step():

@@ -12,7 +12,7 @@ from sunshower import Bolt, Cause, Collector, Context, Failure, Records, Spout, 
 from sunshower.runtime.tasks.spouts.emit_reservation import ReservationStore
 from sunshower.runtime.tasks.spouts.position import SKIP_RECORDS, Position
 from sunshower.simulation.environment import SimReservationStore
-from tests.runtime.lives import RestartTracker
+from tests.runtime.lives import RestartedWorker
 
 
 class Number(NamedTuple):
@@ -74,18 +74,18 @@ class Keep(Bolt[Number, None]):
 
 def topology(
     spout: Any, *held: int, pending: int = 10, marks: ReservationStore | None = None
-) -> RestartTracker:
+) -> RestartedWorker:
     made = Topology("t", workers=1, spout_pending=pending)
     made.spout("numbers", spout).shuffle().bolt("keep", Keep(*held))
-    return RestartTracker(made, marks)
+    return RestartedWorker(made, marks)
 
 
-def seen(lives: RestartTracker) -> list[int]:
+def seen(lives: RestartedWorker) -> list[int]:
     found: list[int] = lives.core.results("keep")[0]
     return found
 
 
-def work(lives: RestartTracker, until: int | None = None) -> None:
+def work(lives: RestartedWorker, until: int | None = None) -> None:
     """Until nothing moves even if one waits, for the source says "nothing now" now and then; or
     until so many are drawn."""
     for _ in range(40):
@@ -235,7 +235,7 @@ def test_long_way_is_passed_over_in_slices() -> None:
     made = Topology("t", workers=1, spout_pending=total)
     numbers = Records([Number(n) for n in range(total)], type=Number)
     made.spout("numbers", numbers).shuffle().bolt("keep", Keep(SKIP_RECORDS + 10))
-    lives = RestartTracker(made)
+    lives = RestartedWorker(made)
     lives.run()
     assert lives.tell().committed == SKIP_RECORDS + 10
     lives.start()
@@ -251,7 +251,7 @@ def test_long_way_is_passed_over_in_slices() -> None:
 def test_untracked_records_are_settled_as_soon_as_they_are_sent() -> None:
     made = Topology("t", workers=1, ackers=0)
     made.spout("numbers", Numbers(100)).shuffle().bolt("keep", Keep())
-    lives = RestartTracker(made)
+    lives = RestartedWorker(made)
     work(lives)
     assert lives.tell().committed == 100
 

@@ -12,7 +12,7 @@ from sunshower import OnStream, Polled, Retry, Topology
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.tasks.spouts.retry_queue import ABSENT, Replay
 from tests.contract.topologies import Item
-from tests.runtime.lives import RestartTracker
+from tests.runtime.lives import RestartedWorker
 from tests.runtime.logs import SHIFT, Log, Reader, elsewhere
 from tests.runtime.spouts.test_log_spout import Sink, items, reader_of, topology
 from tests.runtime.spouts.test_retries import BROKEN, DIED, Line
@@ -20,7 +20,7 @@ from tests.runtime.spouts.test_retries import BROKEN, DIED, Line
 LETTERS = Retry(attempts=3, initial_s=0.01, dead_letters=True)
 
 
-def finished(lives: RestartTracker, log: Log) -> None:
+def finished(lives: RestartedWorker, log: Log) -> None:
     """Work, and wait where there is nothing to do."""
     for _ in range(20_000):  # on a clock that stands still while there is work
         if log.settled and not lives.core.stats().tasks[0].unsettled:
@@ -30,8 +30,8 @@ def finished(lives: RestartTracker, log: Log) -> None:
     raise AssertionError(f"it does not end: {lives.core.stats().tasks[0]}")
 
 
-def play(log: Log, sink: Sink, **settings: Any) -> RestartTracker:
-    lives = RestartTracker(topology(log, sink, reader=Reader(log, refetches=True), **settings))
+def play(log: Log, sink: Sink, **settings: Any) -> RestartedWorker:
+    lives = RestartedWorker(topology(log, sink, reader=Reader(log, refetches=True), **settings))
     finished(lives, log)
     return lives
 
@@ -45,7 +45,7 @@ def test_what_fails_is_read_again_and_nothing_is_kept_of_what_is_under_way() -> 
             held.extend(lives.core._spouts[0].pending._payload)
             super().process(record)
 
-    lives = RestartTracker(topology(log, Looks(n7=2, n20=1), reader=Reader(log, refetches=True)))
+    lives = RestartedWorker(topology(log, Looks(n7=2, n20=1), reader=Reader(log, refetches=True)))
     finished(lives, log)
     (sink,) = lives.core.results("sink")
     assert sorted(sink) == sorted([*range(30)] * 2)
@@ -60,7 +60,7 @@ def test_a_record_goes_to_its_stream_again() -> None:
     records = made.spout("log", Reader(log, refetches=True), streams={"others": Item})
     records.shuffle().bolt("sink", Sink(n0=1))
     records.stream("others").shuffle().bolt("others", Sink(n3=1))
-    lives = RestartTracker(made)
+    lives = RestartedWorker(made)
     finished(lives, log)
     assert [lives.core.results(bolt) for bolt in ("sink", "others")] == [[[0, 2]], [[1, 3]]]
 
@@ -97,7 +97,7 @@ def test_what_has_no_record_any_more_halts_as_what_never_had_one() -> None:
             return Polled(numbers, ["no item"] * len(numbers))
 
     log = Log(items(10))
-    lives = RestartTracker(topology(log, Sink(n4=1), reader=Forgets(log, refetches=True)))
+    lives = RestartedWorker(topology(log, Sink(n4=1), reader=Forgets(log, refetches=True)))
     with pytest.raises(TopologyFailed, match="does not fit stream"):
         finished(lives, log)
 
@@ -111,7 +111,7 @@ def test_a_source_that_raises_then_is_asked_again() -> None:
             return super().refetch(numbers, limit)
 
     log = Log(items(10))
-    lives = RestartTracker(topology(log, Sink(n4=1), reader=Away(log, refetches=True)))
+    lives = RestartedWorker(topology(log, Sink(n4=1), reader=Away(log, refetches=True)))
     finished(lives, log)
     assert lives.core.results("sink")[0] == [*range(10)]
 
@@ -129,7 +129,7 @@ def test_many_that_fail_together_come_back_a_part_at_a_time() -> None:
     refuses = Sink(**{f"n{number}": 1 for number in range(6_000)})
     reader = Full(log, refetches=True)
     retry = Retry(attempts=3, initial_s=1.0, jitter=0.0)
-    lives = RestartTracker(topology(log, refuses, reader=reader, retry=retry, spout_pending=8_192))
+    lives = RestartedWorker(topology(log, refuses, reader=reader, retry=retry, spout_pending=8_192))
     finished(lives, log)
     assert lives.core.results("sink")[0] == [*range(6_000)]
     assert max(reader.ready) <= 1024
@@ -147,7 +147,7 @@ def test_what_does_not_come_keeps_nobody_waiting() -> None:
     refuses = Sink(**{f"n{number}": 2 if number < 50 else 1 for number in range(5_000)})
     reader = Leaderless(log, refetches=True)
     retry = Retry(attempts=3, initial_s=0.1, jitter=0.0)
-    lives = RestartTracker(topology(log, refuses, reader=reader, retry=retry, spout_pending=8_192))
+    lives = RestartedWorker(topology(log, refuses, reader=reader, retry=retry, spout_pending=8_192))
     finished(lives, log)
     assert log.committed == [5_000, 50]
 
@@ -159,7 +159,7 @@ def test_what_is_gone_to_another_task_is_not_asked_for_any_more() -> None:
             return Polled(np.zeros(0, np.int64), ())
 
     log = Log(items(10), items(10))
-    lives = RestartTracker(topology(log, Sink(n3=2), reader=Late(log, refetches=True)))
+    lives = RestartedWorker(topology(log, Sink(n3=2), reader=Late(log, refetches=True)))
     reader = None
     while reader is None or 1 not in reader.asked:
         lives.advance(lives.core.step() or 0.001)
@@ -173,7 +173,7 @@ def test_what_is_gone_to_another_task_is_not_asked_for_any_more() -> None:
 
 def test_a_spout_that_is_given_up_waits_for_no_record() -> None:
     log = Log(items(10))
-    lives = RestartTracker(topology(log, Sink(n3=1), reader=Reader(log, refetches=True)))
+    lives = RestartedWorker(topology(log, Sink(n3=1), reader=Reader(log, refetches=True)))
     lives.run(lambda: lives.core.stats().tasks[0].counts.failed == 1)
     lives.core._spouts[0].abandon()
     for _ in range(50):

@@ -175,7 +175,7 @@ def test_spout_in_a_new_life_emits_nothing_that_its_master_knows_to_be_settled(s
     task = net.plan.tasks_of("counter")[0]
     net.until(lambda: any(s.committed for s in net.spouts() if s.task == task))
     net.master.hear(net.nodes[task.worker].core.stats(), net.clock.now())
-    settled = net.master.book.positions[task.id]
+    settled = net.master.stored.positions[task.id]
 
     def look(core: Worker) -> None:
         for spout in core._spouts:

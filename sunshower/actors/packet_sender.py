@@ -52,10 +52,10 @@ class PacketSender:
             if fate is WELL:
                 self._carry(peer, packet, partial(self._answered, peer, seq))
             else:
-                self._suffer(fate, peer, seq, packet, now)
+                self._send_with_faults(fate, peer, seq, packet, now)
         return max(self._late[0][0] - now, 0.0005) if self._late else None
 
-    def _suffer(self, fate: Fate, peer: int, seq: int, packet: bytes, now: float) -> None:
+    def _send_with_faults(self, fate: Fate, peer: int, seq: int, packet: bytes, now: float) -> None:
         if fate.corrupt:
             packet = flipped(packet, self._generator)
         hear = self._answered if fate.heard else self._unheard

@@ -15,7 +15,7 @@ from pathlib import Path
 from ray import cloudpickle
 
 from sunshower.actors.flight_recorder import folder_of
-from sunshower.actors.names import archive_key
+from sunshower.actors.names import event_log_key
 from sunshower.actors.store import RayStore
 from sunshower.errors import ClusterError, ExperimentError
 from sunshower.runtime.events.event_log import Entry
@@ -25,10 +25,10 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")  # identifies machine and clock
 
 
 @dataclass(frozen=True)
-class Archive:
+class EventLogFolder:
     """The location of a run's event log, and its sampling rate."""
 
-    folder: str
+    path: str
     sample: int
     machine: str
 
@@ -36,16 +36,16 @@ class Archive:
         """All entries so far, by time. Raises ClusterError if the files are on another machine."""
         self.check_machine("this program")
         entries: list[Entry] = []
-        for path in sorted(Path(self.folder).iterdir()):
+        for path in sorted(Path(self.path).iterdir()):
             with path.open("rb") as file:
                 entries += decode(file)
         return sorted(entries, key=lambda entry: entry.at_s)
 
     def check_machine(self, who: str) -> None:
         """Raise ClusterError on another machine, or after the topology was stopped."""
-        if not (this_machine() == self.machine and Path(self.folder).is_dir()):
+        if not (this_machine() == self.machine and Path(self.path).is_dir()):
             raise ClusterError(
-                f"{who} cannot reach the history in {self.folder}: it is kept on the machine that "
+                f"{who} cannot reach the history in {self.path}: it is kept on the machine that "
                 "submitted the topology, by its clock, until the topology is stopped. With workers "
                 "on several machines, submit without `sample`"
             )
@@ -54,9 +54,9 @@ class Archive:
 class EventLogFile:
     """Writes the entries of one life of a worker. Raises ClusterError on another machine."""
 
-    def __init__(self, archive: Archive, worker: int, life: int) -> None:
-        archive.check_machine(f"worker {worker}")
-        self._path = Path(archive.folder, f"worker-{worker}-{life}")
+    def __init__(self, folder: EventLogFolder, worker: int, life: int) -> None:
+        folder.check_machine(f"worker {worker}")
+        self._path = Path(folder.path, f"worker-{worker}-{life}")
         self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._error: str | None = None
 
@@ -95,13 +95,13 @@ def create(run: str, sample: int) -> None:
             f"the history cannot be kept in {folder}: {error.strerror}. Set TMPDIR to a folder "
             "where you may write"
         ) from error
-    made = Archive(str(folder), sample, this_machine())
-    RayStore().write(archive_key(run), cloudpickle.dumps(made))
+    made = EventLogFolder(str(folder), sample, this_machine())
+    RayStore().write(event_log_key(run), cloudpickle.dumps(made))
 
 
-def find(run: str) -> Archive | None:
+def find(run: str) -> EventLogFolder | None:
     """The location of a run's event log; None if it has none."""
-    found = RayStore().read(archive_key(run))
+    found = RayStore().read(event_log_key(run))
     return cloudpickle.loads(found) if found is not None else None
 
 
