@@ -130,7 +130,8 @@ class NetMaster(MasterProcess):
         self._net.transfers.clear()
 
     def call_worker(self, worker: int, what: str, *given: Any) -> None:
-        is_lost = what == "peers" and self._net.random.random() < self._net.faults.unheard
+        is_news = what == "peers" and max(given[0].values()) > 1  # all know of all first lives
+        is_lost = is_news and self._net.random.random() < self._net.faults.unheard
         if worker in self._net.nodes and not is_lost:
             getattr(self._net.nodes[worker], what)(*given)
 
