@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sunshower.experiments.evidence.event_history import Band
-from sunshower.experiments.report.attempts import F64
+from sunshower.experiments.evidence.event_history import F64, Band
 from sunshower.experiments.report.drawing import (
     BLUE,
     FILLS,
