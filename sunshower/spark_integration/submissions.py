@@ -24,8 +24,8 @@ _REPORTS_MAX = 100
 
 
 class Submissions:
-    """A task's gateway to Spark, and what is known of its finished batches. The session starts in
-    the background."""
+    """A task's gateway to Spark, and sums over its finished batches. The session starts in the
+    background."""
 
     def __init__(self, step: Step, place: Place, context: Context) -> None:
         self._step = step
@@ -80,7 +80,7 @@ class Submissions:
 
 
 class Submission:
-    """One batch, until Spark has finished it:
+    """One batch, until Spark has finished it.
 
     new ──poll──▶ at Spark ──poll──▶ finished: `result`
                     ├─ SparkLost ──▶ submitted again, up to three times

@@ -181,8 +181,9 @@ def _loaded(packed: bytes) -> Step:
         step: Step = pickle.loads(packed)  # noqa: S301
     except Exception as error:
         raise TransformFailed(
-            f"a transform cannot be unpacked on the node of its session: {error_text(error)}. What it "
-            "needs must be there: install it, or keep it in the topology's file"
+            "a transform cannot be unpacked on the node of its session: "
+            f"{error_text(error)}. What it needs must be there: install it, or keep it in the "
+            "topology's file"
         ) from error
     return step
 
