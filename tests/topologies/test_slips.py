@@ -254,7 +254,7 @@ DECLARATIONS: dict[str, tuple[Declare, dict[str, Any]]] = {
         KafkaOptions,
         {
             **dict.fromkeys(["guarantee", "first", "behind_max", "commit_s", "uncommitted_max"]),
-            **dict.fromkeys(["refresh_s", "refetch", "directory", "sharing", "offsets"]),
+            **dict.fromkeys(["refresh_s", "refetch", "directory", "sharing", "store"]),
         },
     ),
     "BatchOptions": (

@@ -136,7 +136,7 @@ class StormOffsets(_InZooKeeper):
 
 @dataclass(frozen=True)
 class PlainOffsets(_InZooKeeper):
-    """A `store` of offsets as text, in the format of Kafka's ZooKeeper consumer. See PlainLayout."""
+    """A `store` of offsets as text, as Kafka's ZooKeeper consumer has it. See PlainLayout."""
 
     group: str
 

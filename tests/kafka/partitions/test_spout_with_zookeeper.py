@@ -55,7 +55,7 @@ class Site:
         usual = {
             "directory": ZooKeeperBrokers(connect),
             "sharing": ByZooKeeperGroup(connect, self.group, session_timeout_s=20),
-            "offsets": StormOffsets(connect, "/storm", self.group),
+            "store": StormOffsets(connect, "/storm", self.group),
             "commit_s": 0.2,
             "refresh_s": 0.5,
         }
