@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -20,7 +20,6 @@ from sunshower.spark_integration.tables.schema import Columns, arrow_schema, spa
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-HandOver = Callable[[Any, pa.Table], Any]  # (session, a normalised table) → DataFrame
 _CHUNK_ROWS = 65_536  # rows of a table per Spark task
 _STEPS_MAX = 16  # number of steps whose static tables are kept
 
@@ -63,12 +62,30 @@ def from_bytes(packed: bytes) -> pa.Table:
         return stream.read_all()
 
 
+class OpenSession(Protocol):
+    """An open session."""
+
+    spark: Any
+
+    def hand_over(self, session: Any, table: pa.Table) -> Any:
+        """Convert a normalised table to a DataFrame of `session`."""
+
+    def alive(self) -> bool:
+        """Whether the JVM runs."""
+
+    def kill(self) -> None:
+        """Kill the JVM, if this session started it, so that waiting calls raise."""
+
+    def stop(self) -> None:
+        """End the session and its JVM, or what is left of them, so that another can be opened."""
+
+
 class Runner:
     """Runs jobs in its own session, so that view names of different runners do not collide."""
 
-    def __init__(self, session: SparkSession, hand_over: HandOver) -> None:
-        self._session = session.newSession()
-        self._hand_over = hand_over
+    def __init__(self, session: OpenSession) -> None:
+        self.session = session
+        self._session = session.spark.newSession()
         self._static: dict[int, tuple[Step, dict[str, Any]]] = {}  # by id; last used at the end
         self.hand_over_s = 0.0  # of the last job
 
@@ -97,7 +114,7 @@ class Runner:
     def _frame(self, step: Step, place: int, table: pa.Table) -> Any:
         if step.reads is not None and not place:
             return step.reads(self._session, table)
-        return self._hand_over(self._session, table)
+        return self.session.hand_over(self._session, table)
 
     def _finish(self, step: Step, result: Any, batch: BatchInfo) -> pa.Table | None:
         wanted = (step.out is not None) + len(step.writers)
@@ -161,5 +178,5 @@ class Runner:
         if isinstance(table, (str, PurePath)):
             return self._session.read.parquet(str(table))
         if isinstance(table, pa.Table):
-            return self._hand_over(self._session, normalise(table))
+            return self.session.hand_over(self._session, normalise(table))
         return table(self._session)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -10,7 +10,6 @@ import pytest
 from sunshower import Records, Topology
 from sunshower.errors import TopologyError
 from sunshower.spark_integration.bolt import SparkBatchBolt
-from sunshower.spark_integration.job import Runner
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, Step
 from sunshower.spark_integration.steps import spark_sql
 from sunshower.spark_integration.tables.schema import Columns
@@ -33,21 +32,6 @@ class Priced(NamedTuple):
 
 PAGES = pa.table({"page": ["a"], "title": ["A"]})
 SALES = Columns.of(Sale).table([Sale("a", 1.0), Sale("b", 2.0)])
-
-
-class FakeSession:
-    """It has frames that cannot be views."""
-
-    def newSession(self) -> FakeSession:  # noqa: N802
-        return self
-
-
-def test_views_are_made_for_queries_alone() -> None:
-    called: list[Any] = []
-    runner = Runner(cast("Any", FakeSession()), lambda _, table: table.num_rows)
-    step = Step(lambda df, batch: called.append((df, batch.tables)), tables={"pages": PAGES})
-    runner.run(step, [SALES], BatchInfo("1", 2))
-    assert called == [(2, {"pages": 1})]
 
 
 @pytest.mark.parametrize("place", ["local"], indirect=True)

@@ -21,13 +21,19 @@ class Sale(NamedTuple):
 
 
 class FakeSession:
+    def __init__(self) -> None:
+        self.spark = self
+
     def newSession(self) -> FakeSession:  # noqa: N802
         return self
+
+    def hand_over(self, session: Any, table: pa.Table) -> Any:
+        return table
 
 
 def runner() -> Runner:
     session: Any = FakeSession()
-    return Runner(session, lambda _, table: table)
+    return Runner(session)
 
 
 def uncollected() -> Any:
