@@ -50,19 +50,20 @@ class LocalSpark:
 class LocalGateway:
     """A gateway to the session of this process; closing the last gateway ends the JVM."""
 
+    _host: SessionHost
+
     def __init__(self, place: LocalSpark) -> None:
         with _lock:
-            if _gateways and (there := _gateways[0].place) != place:
+            if _gateways and _gateways[0].place != place:
                 raise ConfigError(
-                    f"this process has {there} already, and can have one session alone, not "
+                    f"this process has {_gateways[0].place} already, and can have one session alone, not "
                     f"{place} too: use one LocalSpark(…) for all"
                 )
-            self.place = place
-            self._host = (
-                _gateways[0]._host
-                if _gateways
-                else SessionHost(lambda: LocalSession(place), place.in_flight)
-            )
+            self.place: LocalSpark = place
+            if _gateways:
+                self._host = _gateways[0]._host
+            else:
+                self._host = SessionHost(lambda: LocalSession(place), place.in_flight)
             _gateways.append(self)
         with suppress(ImportError):  # in this thread: concurrent first imports conflict
             import pyspark.sql  # noqa: F401
