@@ -56,8 +56,8 @@ class LocalGateway:
         with _lock:
             if _gateways and _gateways[0].place != place:
                 raise ConfigError(
-                    f"this process has {_gateways[0].place} already, and can have one session alone, not "
-                    f"{place} too: use one LocalSpark(…) for all"
+                    f"this process has {_gateways[0].place} already, and can have one session "
+                    f"alone, not {place} too: use one LocalSpark(…) for all"
                 )
             self.place: LocalSpark = place
             if _gateways:

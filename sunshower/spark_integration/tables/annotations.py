@@ -18,11 +18,13 @@ from sunshower.spark_integration.tables.field_kinds import (
     MOMENT,
     PLAIN,
     Decimals,
+    Dictionaries,
     Kind,
+    Lists,
     Members,
     Moments,
+    NestedRecords,
 )
-from sunshower.spark_integration.tables.nested_kinds import Dictionaries, Lists, Records
 
 _ALL = (
     "int, float, bool, str, bytes, Decimal, date, datetime, an Enum of one of these, list[T], "
@@ -68,11 +70,11 @@ def kind_of(annotation: Any, path: str, within: tuple[Any, ...] = ()) -> Kind:
     if is_dataclass(annotation) or hasattr(annotation, "_fields"):
         return records_of(annotation, path, within)
     raise RecordMismatch(
-        f"{path} is {_said(annotation)}, which has no place in Spark; it may be {_ALL}"
+        f"{path} is {_readable(annotation)}, which has no place in Spark; it may be {_ALL}"
     )
 
 
-def records_of(record_type: Any, path: str, within: tuple[Any, ...] = ()) -> Records:
+def records_of(record_type: Any, path: str, within: tuple[Any, ...] = ()) -> NestedRecords:
     """The kind of a record type, with a kind for each of its fields. Raises RecordMismatch."""
     try:
         schema = Schema.of(record_type)
@@ -90,12 +92,12 @@ def records_of(record_type: Any, path: str, within: tuple[Any, ...] = ()) -> Rec
     fields = tuple(kind_of(hints.get(one), f"{path}.{one}", inner) for one in schema.fields)
     # Nullable for Arrow, because a non-null field is null where its record is; `Kind` checks it.
     type = pa.struct([(name, kind.type) for name, kind in zip(schema.fields, fields, strict=True)])
-    return Records(path, type, False, (record_type, list), schema=schema, fields=fields)
+    return NestedRecords(path, type, False, (record_type, list), schema=schema, fields=fields)
 
 
-def _said(annotation: Any) -> str:
+def _readable(annotation: Any) -> str:
     if get_origin(annotation) in (Union, UnionType):
-        return " | ".join(map(_said, get_args(annotation)))
+        return " | ".join(map(_readable, get_args(annotation)))
     return str(annotation if get_args(annotation) else getattr(annotation, "__name__", annotation))
 
 
@@ -110,7 +112,7 @@ def _decimals(path: str, digits: Digits) -> Kind:
 def _dictionaries(path: str, args: Sequence[Any], within: Any) -> Kind:
     key = kind_of(args[0], f"{path}.keys()", within)
     value = kind_of(args[1], f"{path}.values()", within)
-    if key.optional or isinstance(key, Dictionaries | Records | Lists):
+    if key.optional or isinstance(key, Dictionaries | NestedRecords | Lists):
         raise RecordMismatch(
             f"{path}: keys of Spark's maps are never null, and here are plain values; "
             "make it a list of records"

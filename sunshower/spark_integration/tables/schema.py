@@ -27,7 +27,7 @@ from sunshower.errors import RecordMismatch, ResultMismatch, Unserialisable
 from sunshower.records import Schema
 from sunshower.spark_integration.tables.annotations import records_of
 from sunshower.spark_integration.tables.arrow_types import casts, is_safe
-from sunshower.spark_integration.tables.nested_kinds import Records
+from sunshower.spark_integration.tables.field_kinds import NestedRecords
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class Columns:
     """A record type as columns: its Arrow schema, and conversions between records and tables."""
 
-    kind: Records
+    kind: NestedRecords
     arrow: pa.Schema
 
     @classmethod
