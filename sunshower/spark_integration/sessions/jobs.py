@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from sunshower.errors import SparkError
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport, Step
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport, SparkStep
 
 _EARLY_MAX = 1_000  # ids of jobs that were cancelled before they arrived
 
@@ -22,7 +22,7 @@ _EARLY_MAX = 1_000  # ids of jobs that were cancelled before they arrived
 class Job:
     """A step, its input tables, and its outcome."""
 
-    step: Step
+    step: SparkStep
     tables: Sequence[pa.Table]
     batch: BatchInfo
     outcome: Future[pa.Table | None] = field(default_factory=Future)

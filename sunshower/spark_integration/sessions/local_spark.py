@@ -22,7 +22,7 @@ from sunshower.spark_integration.sessions.environment import (
 )
 from sunshower.spark_integration.sessions.jobs import Job
 from sunshower.spark_integration.sessions.session_host import SessionHost
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, Step, Ticket
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep, Ticket
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class LocalGateway:
     def start(self) -> None:
         self._host.start()
 
-    def submit(self, step: Step, tables: Sequence[pa.Table], batch: BatchInfo) -> Ticket:
+    def submit(self, step: SparkStep, tables: Sequence[pa.Table], batch: BatchInfo) -> Ticket:
         return self._host.submit(Job(step, tables, batch))
 
     def close(self) -> None:

@@ -34,7 +34,7 @@ from sunshower.spark_integration.sessions.environment import (
 from sunshower.spark_integration.sessions.jobs import Job, RunningJobs
 from sunshower.spark_integration.sessions.raydp_session import RayDPSession, RayDPSettings
 from sunshower.spark_integration.sessions.session_host import SessionHost
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport, Step, Ticket
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport, SparkStep, Ticket
 
 _NAMESPACE = "sunshower"
 _STOP_S = 20.0
@@ -105,12 +105,12 @@ class RayGateway:
             place,
         )
         self._actor = self._make()
-        self._steps: dict[int, tuple[Step, Packed]] = {}
+        self._steps: dict[int, tuple[SparkStep, Packed]] = {}
 
     def start(self) -> None:
         self._actor.start.remote()
 
-    def submit(self, step: Step, tables: Sequence[pa.Table], batch: BatchInfo) -> Ticket:
+    def submit(self, step: SparkStep, tables: Sequence[pa.Table], batch: BatchInfo) -> Ticket:
         if id(step) not in self._steps:
             packed = Packed(uuid.uuid4().hex, ray.put(cloudpickle.dumps(step)))
             self._steps[id(step)] = step, packed
@@ -213,7 +213,7 @@ class GatewayActor:
     def __init__(self, place: RayDPSpark) -> None:
         self._place = place
         self._host = SessionHost(lambda: RayDPSession(place), place.in_flight)
-        self._steps: dict[str, Step] = {}
+        self._steps: dict[str, SparkStep] = {}
         self._running = RunningJobs()
         self._lock, self._unpacking = threading.Lock(), threading.Lock()
         self._busy = 0
@@ -259,7 +259,7 @@ class GatewayActor:
         """End the session and its JVMs."""
         self._host.stop()
 
-    def _unpacked(self, step: Packed) -> Step:
+    def _unpacked(self, step: Packed) -> SparkStep:
         with self._unpacking:
             if step.name not in self._steps:
                 if len(self._steps) >= _STEPS_MAX:

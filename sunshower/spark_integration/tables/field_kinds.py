@@ -21,7 +21,7 @@ MOMENT = pa.timestamp("us", tz="UTC")
 
 
 @dataclass(frozen=True)
-class Kind:
+class FieldKind:
     """The type of a field or of its elements. `path` names it: `Order.lines[].price`."""
 
     path: str
@@ -77,7 +77,7 @@ PLAIN: dict[Any, tuple[pa.DataType, tuple[Any, ...], tuple[Any, ...]]] = {
 
 
 @dataclass(frozen=True)
-class Moments(Kind):
+class Moments(FieldKind):
     """Timestamps of any time zone; they come back in UTC."""
 
     def encode(self, values: Sequence[Any]) -> pa.Array:
@@ -94,7 +94,7 @@ class Moments(Kind):
 
 
 @dataclass(frozen=True)
-class Decimals(Kind):
+class Decimals(FieldKind):
     """Decimal numbers; one with too many digits is refused, not rounded."""
 
     def encode(self, values: Sequence[Any]) -> pa.Array:
@@ -105,11 +105,11 @@ class Decimals(Kind):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Members(Kind):
+class Members(FieldKind):
     """Members of an Enum, stored as their values."""
 
     members: type[Enum]
-    inner: Kind
+    inner: FieldKind
 
     def encode(self, values: Sequence[Any]) -> pa.Array:
         return self.inner.array([None if value is None else value.value for value in values])
@@ -125,10 +125,10 @@ class Members(Kind):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lists(Kind):
+class Lists(FieldKind):
     """Lists, or tuples of any length, with elements of one kind."""
 
-    element: Kind
+    element: FieldKind
 
     def encode(self, values: Sequence[Any]) -> pa.Array:
         elements = self.element.array(list(chain.from_iterable(filter(None, values))))
@@ -142,11 +142,11 @@ class Lists(Kind):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dictionaries(Kind):
+class Dictionaries(FieldKind):
     """Dictionaries with keys of one kind and values of one kind."""
 
-    key: Kind
-    value: Kind
+    key: FieldKind
+    value: FieldKind
 
     def encode(self, values: Sequence[Any]) -> pa.Array:
         full = [value for value in values if value]
@@ -164,11 +164,11 @@ class Dictionaries(Kind):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NestedRecords(Kind):
+class NestedRecords(FieldKind):
     """Records within a record."""
 
     schema: Schema
-    fields: tuple[Kind, ...]
+    fields: tuple[FieldKind, ...]
 
     def encode(self, values: Sequence[Any]) -> pa.Array:
         there = [value for value in values if value is not None]

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Columns:
+class RecordColumns:
     """A record type as columns: its Arrow schema, and conversions between records and tables."""
 
     kind: NestedRecords
     arrow: pa.Schema
 
     @classmethod
-    def of(cls, record_type: Any, where: str = "spark") -> Columns:
+    def of(cls, record_type: Any, where: str = "spark") -> RecordColumns:
         """Raises RecordMismatch, naming the field, for a type that Spark cannot represent."""
         if record_type is tuple:
             raise RecordMismatch(

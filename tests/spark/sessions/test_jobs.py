@@ -5,11 +5,11 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 from sunshower.spark_integration.sessions.jobs import Job, JobQueue, RunningJobs
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, Step
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep
 
 
 def job(id: str, topology: str = "t", task: str = "") -> Job:
-    return Job(Step(print), [], BatchInfo(id, 1, topology=topology, task=task))
+    return Job(SparkStep(print), [], BatchInfo(id, 1, topology=topology, task=task))
 
 
 # ---- the queue ----------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from sunshower.spark_integration.sessions import session_host as module
 from sunshower.spark_integration.sessions.driver_session import DriverSession
 from sunshower.spark_integration.sessions.jobs import Job
 from sunshower.spark_integration.sessions.session_host import SessionHost
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, Step
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep
 
 WITHIN_S = 30.0
 
@@ -90,7 +90,7 @@ class Opening:
 
 
 def job(transform: Any, timeout_s: float = WITHIN_S) -> Job:
-    return Job(Step(transform, timeout_s=timeout_s), [pa.table({})], BatchInfo("7", 3))
+    return Job(SparkStep(transform, timeout_s=timeout_s), [pa.table({})], BatchInfo("7", 3))
 
 
 def nothing(df: Any, batch: BatchInfo) -> None:
@@ -316,7 +316,7 @@ def test_whatever_a_transform_raises_its_job_ends_and_the_slot_goes_on() -> None
 def test_topologies_are_pools_and_spark_is_told_what_a_job_is_of() -> None:
     opening = Opening()
     host = SessionHost(opening, 1)
-    of_one = Job(Step(nothing), [pa.table({})], BatchInfo("7", 3, 2, topology="sales"))
+    of_one = Job(SparkStep(nothing), [pa.table({})], BatchInfo("7", 3, 2, topology="sales"))
     host.submit(of_one).result()
     host.submit(job(nothing)).result()
     pool = "spark.scheduler.pool"
