@@ -60,9 +60,9 @@ class Spark:
         `others`, from the same batch group, are further inputs. Raises TopologyError and
         RecordMismatch."""
         operator = self.operator([one.schema for one in (stream, *others)])
-        draft = stream.tip.stage
+        stage = stream.stage
         for one in Tables(self.step.writers).tables:
-            draft.group.program.keep_folder(str(one.folder), draft.where(f"spark({self.step})"))
+            stage.group.program.keep_folder(str(one.folder), stage.where(f"spark({self.step})"))
         whole = stream if others else stream.global_()
         return whole.operate(operator, *others, fields=() if self.out is None else self.out)
 
