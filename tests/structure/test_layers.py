@@ -76,6 +76,7 @@ DOORS: dict[str, set[str]] = {
     "matplotlib": {"experiments"},
     "jinja2": {"experiments"},
     "typer": {"cli"},
+    "packaging": {"cli"},
     "rich": {"cli", "experiments/runner"},
     "sqlite3": {"state"},
     "kazoo": {"state"},
