@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from sunshower.errors import TopologyError, Unserialisable
+from sunshower.records import Schema
 from sunshower.spark_integration.operator import SparkOperator
 from sunshower.spark_integration.query import INPUT, Query, check_names
 from sunshower.spark_integration.sessions.local_spark import LocalSpark
@@ -27,11 +28,10 @@ from sunshower.spark_integration.sessions.spark_port import (
 from sunshower.spark_integration.tables.arrow_types import normalise
 from sunshower.spark_integration.tables.schema import Columns
 from sunshower.spark_integration.tables.tables import Tables
+from sunshower.trident.declaration.streams import BatchStream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-    from sunshower.trident.declaration.streams import BatchStream
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # hdfs://…, s3a://…, file:/…
 
@@ -59,12 +59,18 @@ class Spark:
         """Implements `stream.apply(spark(…))`: one job per batch, in one task. The streams of
         `others`, from the same batch group, are further inputs. Raises TopologyError and
         RecordMismatch."""
-        operator = SparkOperator(self, [one.schema for one in (stream, *others)])
-        draft = stream.tip.stage
+        operator = self.operator([one.schema for one in (stream, *others)])
+        stage = stream.stage
         for one in Tables(self.step.writers).tables:
-            draft.group.program.keep_folder(str(one.folder), draft.where(f"spark({self.step})"))
+            stage.group.program.keep_folder(str(one.folder), stage.where(f"spark({self.step})"))
         whole = stream if others else stream.global_()
         return whole.operate(operator, *others, fields=() if self.out is None else self.out)
+
+    def operator(self, inputs: Sequence[Schema]) -> SparkOperator:
+        """The operator for batches of these inputs. Raises RecordMismatch and TopologyError."""
+        columns = [Columns.of(schema.type, f"spark({self.step})") for schema in inputs]
+        bound = self.bind(*columns)
+        return SparkOperator(bound.step, bound.where, columns)
 
     def check_inputs(self, inputs: Sequence[Columns]) -> None:
         """Raise TopologyError for too many inputs for the transform, or colliding names."""
@@ -79,7 +85,7 @@ class Spark:
                 f"and then the batch, as in `def {self.step}(df, batch)`; it does not take so many"
             ) from None
 
-    def reading(self, *inputs: Columns) -> Spark:
+    def bind(self, *inputs: Columns) -> Spark:
         """This step, bound to its inputs. Raises TopologyError if the transform does not accept
         them."""
         self.check_inputs(inputs)

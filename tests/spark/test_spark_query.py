@@ -54,7 +54,7 @@ def test_views_are_made_for_queries_alone() -> None:
 def test_a_query_sees_its_inputs_and_tables_and_nobody_else_does(gateway: Gateway) -> None:
     text = "select price, title from Sale join pages using (page) join Page using (page, title)"
     sales, pages = Columns.of(Sale), Columns.of(Page)
-    step = spark_sql(text, out=Priced, tables={"pages": PAGES}).reading(sales, pages)
+    step = spark_sql(text, out=Priced, tables={"pages": PAGES}).bind(sales, pages)
     more, batch = pages.table([Page("a", "A")]), BatchInfo("1", 3)
     result = gateway.submit(step.step, [SALES, more], batch).result()
     assert result is not None

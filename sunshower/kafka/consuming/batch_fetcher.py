@@ -10,7 +10,7 @@ import numpy as np
 
 from sunshower.kafka.consuming.consumer import Consumer
 from sunshower.kafka.consuming.partition_reader import EVENTS, OUT_OF_RANGE
-from sunshower.kafka.consuming.record_batch import Lot, told
+from sunshower.kafka.consuming.record_batch import MessageBatch, events_of
 from sunshower.kafka.partitions.broker_metadata import as_ours
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.trident.spouts.bounds import Room
@@ -22,7 +22,7 @@ _AT_ONCE = 10_000  # messages in one call of the client
 _WAIT_S = 0.05  # the longest wait for one message, so that conditions are checked in between
 
 
-class Fetching:
+class BatchFetcher:
     """The read position of a consumer in each partition, and fetched messages not yet taken.
 
     `lost`: partitions in which the next offset is out of range.
@@ -132,7 +132,7 @@ class Fetching:
         """Append arriving messages to `_ahead`. Returns whether anything arrived."""
         taken = self._consumer.consume(min(limit, _AT_ONCE), 0.0)
         taken = taken or self._consumer.consume(1, min(wait_s, _WAIT_S))
-        events = told(taken)
+        events = events_of(taken)
         self._ahead += [m for m in taken if m.error() is None] if events else taken
         for message in events:
             self._hear(message)
@@ -182,11 +182,11 @@ class Fetching:
 
     def _by_partition(self, messages: list[Message]) -> dict[Partition, list[Message]]:
         found: dict[Partition, list[list[Message]]] = {}
-        lot = Lot.of(messages)
-        for topic, number, first, end, _ in lot.runs:
+        batch = MessageBatch.of(messages)
+        for topic, number, first, end, _ in batch.runs:
             partition = Partition(topic, number)
             if partition in self._at:
-                found.setdefault(partition, []).append([*lot.messages[first:end]])
+                found.setdefault(partition, []).append([*batch.messages[first:end]])
         return {one: [*chain.from_iterable(parts)] for one, parts in found.items()}
 
 

@@ -19,7 +19,7 @@ from sunshower.errors import KafkaUnreachable
 from sunshower.kafka.consuming.consumer import Consumer
 from sunshower.kafka.consuming.partition_progress import I64
 from sunshower.kafka.consuming.partition_reader import EVENTS, OUT_OF_RANGE
-from sunshower.kafka.consuming.record_batch import Lot, Run, told
+from sunshower.kafka.consuming.record_batch import MessageBatch, OffsetRun, events_of
 from sunshower.kafka.partitions.broker_metadata import as_ours
 from sunshower.kafka.partitions.ports import Partition
 
@@ -42,7 +42,7 @@ class Gone(NamedTuple):
     why: str
 
 
-class Refetching:
+class Refetcher:
     """`settings` are those of the spout's client."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -61,14 +61,14 @@ class Refetching:
         for partition, offsets in wanted.items():
             self._go_to(partition, int(offsets[0]))
         taken = consumer.consume(limit, 0.0)
-        events = told(taken)
+        events = events_of(taken)
         found: list[Message] = []
         gone: list[Gone] = []
-        lot = Lot.of([one for one in taken if one.error() is None] if events else taken)
-        for run in lot.runs:
+        batch = MessageBatch.of([one for one in taken if one.error() is None] if events else taken)
+        for run in batch.runs:
             partition = Partition(run.topic, run.partition)
             if partition in self._at:
-                found += self._found(partition, run, lot.messages, wanted[partition], gone)
+                found += self._found(partition, run, batch.messages, wanted[partition], gone)
         for message in events:
             self._hear(message, wanted, gone)
         self._leave(one for one in [*self._at] if wanted[one][-1] < self._at[one])
@@ -96,7 +96,7 @@ class Refetching:
     def _found(
         self,
         partition: Partition,
-        run: Run,
+        run: OffsetRun,
         messages: Sequence[Message],
         wanted: I64,
         gone: list[Gone],

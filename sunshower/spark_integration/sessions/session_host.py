@@ -24,9 +24,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from sunshower.errors import ConfigError, SparkError, SparkLost, SparkTimeout, SparkUnavailable
-from sunshower.spark_integration.error_report import blamed, said
+from sunshower.spark_integration.error_report import error_text, spark_error
 from sunshower.spark_integration.job import Runner
-from sunshower.spark_integration.job_reports import spark_said
+from sunshower.spark_integration.job_reports import job_metrics
 from sunshower.spark_integration.sessions.slot_queue import Line
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport, Step
 
@@ -171,8 +171,8 @@ class Host:
             raise SparkError(str(error)) from error
         except Exception as error:
             if session is None:
-                raise SparkUnavailable(f"Spark does not start: {said(error)}") from error
-            raise blamed(error, "its first words", session.alive()) from error
+                raise SparkUnavailable(f"Spark does not start: {error_text(error)}") from error
+            raise spark_error(error, "its first words", session.alive()) from error
 
     def give_up_opening(self, job: Job) -> None:
         """Fail a job that got no session in time, replace its slot, and kill a JVM that hangs."""
@@ -253,7 +253,7 @@ class Slot:
                 context.setLocalProperty("spark.scheduler.pool", job.batch.topology or None)
                 self._run(job, runner, context, group)
         except BaseException as error:  # every error settles the job
-            job.settle(error=blamed(error, str(job.step), session.alive()))
+            job.settle(error=spark_error(error, str(job.step), session.alive()))
         finally:
             limit.cancel()
             job.settle(error=SparkLost(f"{job.step} has ended without a word"))
@@ -273,7 +273,7 @@ class Slot:
             bytes_in=sum(table.nbytes for table in job.tables),
             # `nbytes` reads offsets that empty lists from Java do not have: SIGSEGV
             bytes_out=0 if result is None else result.get_total_buffer_size(),
-            **spark_said(context, group),
+            **job_metrics(context, group),
         )
         job.settle(result)
 

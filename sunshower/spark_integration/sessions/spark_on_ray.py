@@ -24,7 +24,7 @@ from ray.exceptions import RayError, RayTaskError
 from sunshower import errors
 from sunshower.arguments import COUNT
 from sunshower.errors import ConfigError, SparkError, SparkLost, TransformFailed
-from sunshower.spark_integration.error_report import said
+from sunshower.spark_integration.error_report import error_text
 from sunshower.spark_integration.job import from_bytes, to_bytes
 from sunshower.spark_integration.sessions.environment import (
     java_for_executors,
@@ -181,8 +181,9 @@ def _loaded(packed: bytes) -> Step:
         step: Step = pickle.loads(packed)  # noqa: S301
     except Exception as error:
         raise TransformFailed(
-            f"a transform cannot be unpacked on the node of its session: {said(error)}. What it "
-            "needs must be there: install it, or keep it in the topology's file"
+            "a transform cannot be unpacked on the node of its session: "
+            f"{error_text(error)}. What it needs must be there: install it, or keep it in the "
+            "topology's file"
         ) from error
     return step
 
@@ -243,8 +244,8 @@ class GatewayActor:
         """Run a job to its end: ("", rows, report), or (name of a SparkError, its message, None).
         `asked` is the number of the job and the life of the task that submitted it."""
         if place != self._place:
-            said = f"{self._place} is there, and {place} has its name: {_ANOTHER}"
-            return "SparkError", said, None
+            text = f"{self._place} is there, and {place} has its name: {_ANOTHER}"
+            return "SparkError", text, None
         with self._lock:
             self._busy += 1
             self._idle.cancel()

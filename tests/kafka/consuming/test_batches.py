@@ -14,7 +14,7 @@ from confluent_kafka import Producer, TopicPartition
 from sunshower.clock import SystemClock
 from sunshower.dev.kafka import Kafka
 from sunshower.errors import FailedBatch, IncompleteBatch, KafkaUnreachable
-from sunshower.kafka.consuming.start_position import First
+from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque, KafkaTransactional
 from sunshower.kafka.formats import Json
 from sunshower.kafka.partitions.ports import Partition
@@ -226,7 +226,7 @@ def test_a_message_that_cannot_be_read_fails_its_batch_or_becomes_what_is_said(
 def test_where_a_batch_begins_at_the_end_it_begins_there_again(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap)
     fill(kafka.bootstrap, topic, numbered(5))
-    made = spout(kafka, topic, KafkaOpaque, first=First.LATEST, seconds=0.3)
+    made = spout(kafka, topic, KafkaOpaque, first=StartPosition.LATEST, seconds=0.3)
     with driven(made) as drive:
         assert drive.emit(1) == []
         fill(kafka.bootstrap, topic, numbered(5, 5))

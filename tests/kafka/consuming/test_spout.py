@@ -14,7 +14,7 @@ from sunshower import DeadLetter, OnStream, Retry
 from sunshower.dev.kafka import Kafka
 from sunshower.errors import KafkaUnreachable
 from sunshower.kafka.consuming.decoding import KafkaRecord, Received
-from sunshower.kafka.consuming.start_position import First, Since
+from sunshower.kafka.consuming.start_position import StartPosition, StartTime
 from sunshower.kafka.formats import Json, Text
 from sunshower.kafka.options import Guarantee, KafkaOptions
 from sunshower.kafka.partitions.ports import Partition
@@ -84,7 +84,7 @@ def test_a_new_life_goes_on_at_what_is_committed_and_nothing_is_left_out(kafka: 
 def test_a_strategy_applies_to_a_deployment_and_not_to_what_is_started_again(kafka: Kafka) -> None:
     topic, base = new_topic(kafka.bootstrap), settings(kafka)
     fill(kafka.bootstrap, topic, numbered(10))
-    options = KafkaOptions(commit_s=0.1, first=First.EARLIEST)
+    options = KafkaOptions(commit_s=0.1, first=StartPosition.EARLIEST)
 
     def read(deployment: str, until: int) -> list[int]:
         made = spout(kafka, topic, base, options=options, deployment=deployment)
@@ -101,13 +101,13 @@ def test_a_strategy_applies_to_a_deployment_and_not_to_what_is_started_again(kaf
 @pytest.mark.parametrize(
     ("first", "expected"),
     [
-        (First.EARLIEST, [0, 1, 2, 3]),
-        (First.UNCOMMITTED_EARLIEST, [0, 1, 2, 3]),
-        (First.LATEST, [3]),
-        (First.UNCOMMITTED_LATEST, [3]),
-        (First.STORM, [3]),
-        (First.STORM_FORCED, [0, 1, 2, 3]),
-        (Since(2_000), [1, 2, 3]),
+        (StartPosition.EARLIEST, [0, 1, 2, 3]),
+        (StartPosition.UNCOMMITTED_EARLIEST, [0, 1, 2, 3]),
+        (StartPosition.LATEST, [3]),
+        (StartPosition.UNCOMMITTED_LATEST, [3]),
+        (StartPosition.STORM, [3]),
+        (StartPosition.STORM_FORCED, [0, 1, 2, 3]),
+        (StartTime(2_000), [1, 2, 3]),
     ],
 )
 def test_where_a_spout_begins_that_has_committed_nothing(
@@ -249,7 +249,7 @@ def test_new_partitions_and_new_topics_that_fit_are_read_while_it_runs(kafka: Ka
 
     topic = new_topic(kafka.bootstrap)
     fill(kafka.bootstrap, topic, [b"old"])
-    options = KafkaOptions(refresh_s=0.5, commit_s=0.1, first=First.LATEST)
+    options = KafkaOptions(refresh_s=0.5, commit_s=0.1, first=StartPosition.LATEST)
     made = KafkaSpout(settings(kafka), pattern=f"{topic}.*", options=options)
     with running(topology(made)) as run:
         run.until(run.contiguous)

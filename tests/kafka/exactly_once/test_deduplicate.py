@@ -16,7 +16,7 @@ from sunshower import Bolt, Context
 from sunshower.dev.kafka import Kafka
 from sunshower.errors import ConfigError, StoreError, StoreUnreachable, TopologyError, UnknownField
 from sunshower.kafka.exactly_once.deduplicate import Deduplicated, deduplicate
-from sunshower.kafka.exactly_once.key_cache import Seen
+from sunshower.kafka.exactly_once.key_cache import KeyCache
 from sunshower.kafka.producing.sole_writer import SoleWriterBolt
 from sunshower.records import Schema
 from sunshower.state.memory_tree import MemoryForest, MemoryTree
@@ -53,7 +53,7 @@ CONTEXT = Context("shop", "count", 1, 0, 1)
 
 
 def open_one(tree: Callable[[], Any] | None = None, memory: int = 1000) -> Deduplicated:
-    found = deduplicate("id", Count(), memory=memory, tree=tree)
+    found = deduplicate("id", Count(), memory=memory, store=tree)
     found.prepare(CONTEXT)
     return found
 
@@ -69,7 +69,7 @@ def feed(bolt: Deduplicated, *sales: Sale) -> None:
 
 @given(st.integers(1, 5), st.lists(st.lists(st.integers(0, 9)), max_size=20))
 def test_memory_holds_the_newest_keys_and_no_more(room: int, batches: list[list[int]]) -> None:
-    seen = Seen(room)
+    seen = KeyCache(room)
     for batch in batches:
         seen.add(batch)
     newest = list(dict.fromkeys(reversed([key for batch in batches for key in batch])))[:room]
@@ -235,7 +235,7 @@ def test_a_tick_reaches_the_bolt() -> None:
 
 def test_a_tick_goes_on_with_nothing_of_a_batch_that_failed() -> None:
     store = Flaky(MemoryForest())
-    bolt = deduplicate("id", Clearing(), tree=lambda: store)
+    bolt = deduplicate("id", Clearing(), store=lambda: store)
     bolt.prepare(CONTEXT)
     store.away = True
     with pytest.raises(StoreUnreachable):

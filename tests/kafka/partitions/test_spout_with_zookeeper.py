@@ -18,7 +18,6 @@ from sunshower.dev.kafka import Kafka
 from sunshower.dev.ports import Ports
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.kafka.options import KafkaOptions
-from sunshower.kafka.partitions.assignment import round_robin_of_threads
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.kafka.zookeeper.group import ZooKeeperGroup
@@ -29,6 +28,7 @@ from sunshower.kafka.zookeeper.options import (
     StormOffsets,
     ZooKeeperBrokers,
 )
+from sunshower.kafka.zookeeper.thread_assignment import round_robin_of_threads
 from sunshower.state.zookeeper_client import Tls
 from sunshower.state.zookeeper_tree import ZooKeeperTree
 from tests.kafka.stage import Run, running, topology
@@ -55,7 +55,7 @@ class Site:
         usual = {
             "directory": ZooKeeperBrokers(connect),
             "sharing": ByZooKeeperGroup(connect, self.group, session_timeout_s=20),
-            "offsets": StormOffsets(connect, "/storm", self.group),
+            "store": StormOffsets(connect, "/storm", self.group),
             "commit_s": 0.2,
             "refresh_s": 0.5,
         }
@@ -123,7 +123,7 @@ def test_round_robin_and_plain_offsets(site: Site) -> None:
     connect = site.zookeeper.connect
     spout = site.spout(
         sharing=ByZooKeeperGroup(connect, site.group, round_robin_of_threads),
-        offsets=PlainOffsets(connect, site.group),
+        store=PlainOffsets(connect, site.group),
     )
     site.send(3)
     with running(topology(spout, tasks=2)) as run:
@@ -150,10 +150,10 @@ def test_a_storm_deployment_is_taken_over(site: Site) -> None:
 def test_offsets_in_a_file_of_sqlite(site: Site, tmp_path: Path) -> None:
     offsets = SqliteOffsets(tmp_path / "offsets.sqlite", "words")
     site.send(4)
-    with running(topology(site.spout(offsets=offsets))) as run:
+    with running(topology(site.spout(store=offsets))) as run:
         run.until(lambda: {*seen(run)} == site.all())
     site.send(1)
-    with running(topology(site.spout(offsets=offsets))) as run:
+    with running(topology(site.spout(store=offsets))) as run:
         run.until(lambda: len(seen(run)) == 4)
         assert {*seen(run)} == {f"{p}:4" for p in range(4)}
 

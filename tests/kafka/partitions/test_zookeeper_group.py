@@ -17,14 +17,14 @@ from sunshower.errors import (
     StoreUnreachable,
     UnknownTopic,
 )
-from sunshower.kafka.consuming.subscription import Subscription
-from sunshower.kafka.options import Post
-from sunshower.kafka.partitions.assignment import round_robin_of_threads
+from sunshower.kafka.consuming.subscription import TopicSubscription
+from sunshower.kafka.options import ReaderContext
 from sunshower.kafka.partitions.cached_directory import RefreshedDirectory
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.zookeeper import group as zookeeper_group
 from sunshower.kafka.zookeeper.options import ByZooKeeperGroup
-from tests.kafka.groups import PATIENCE, Stage, Topics, raises
+from sunshower.kafka.zookeeper.thread_assignment import round_robin_of_threads
+from tests.kafka.groups import TIMEOUTS, Stage, Topics, raises
 
 
 def short(partitions: set[Partition]) -> list[int]:
@@ -64,7 +64,7 @@ def test_nodes_are_as_kafkas_own_consumer_writes_them() -> None:
 @pytest.mark.parametrize("pattern", ["t{1,3}", "orders,words"])
 def test_a_pattern_with_a_comma_is_refused_before_anything_is_asked(pattern: str) -> None:
     nothing: Any = None
-    post = Post(nothing, Subscription(pattern=pattern), nothing, nothing, 1.0, "d")
+    post = ReaderContext(nothing, TopicSubscription(pattern=pattern), nothing, nothing, 1.0, "d")
     with pytest.raises(ConfigError, match=r"has a comma.*write 'a\|b'"):
         ByZooKeeperGroup("nowhere:1", "g")(post)
 
@@ -225,7 +225,7 @@ def test_a_short_silence_of_the_store_stops_nobody() -> None:
     member = stage.join()
     stage.settle()
     member.suspend()
-    stage.clock.advance(PATIENCE.suspended_max_s - 0.1)
+    stage.clock.advance(TIMEOUTS.suspended_max_s - 0.1)
     member.look()
     member.resume(expired=False)
     stage.settle()
@@ -237,7 +237,7 @@ def test_after_a_long_silence_nothing_is_read_any_more_until_it_ends() -> None:
     member = stage.join()
     stage.settle()
     member.suspend()
-    stage.clock.advance(PATIENCE.suspended_max_s)
+    stage.clock.advance(TIMEOUTS.suspended_max_s)
     member.look()
     assert member.history[-1] == "!t[0] t[1]"
     member.resume(expired=False)

@@ -12,13 +12,13 @@ from sunshower.runtime.inline import run_inline
 from tests.kafka.topics import new_topic, read_all
 
 
-class Place(NamedTuple):
+class ReadPartition(NamedTuple):
     topic: str
     offset: int
     text: str
 
 
-def refuse(place: Place) -> None:
+def refuse(place: ReadPartition) -> None:
     if place.text == "poison":
         raise ValueError("no such word")
 
@@ -26,9 +26,9 @@ def refuse(place: Place) -> None:
 def test_a_dead_letter_is_a_message_with_all_that_is_known(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap)
     topology = Topology("t")
-    records = [Place("words", 7, "fine"), Place("words", 8, "poison")]
+    records = [ReadPartition("words", 7, "fine"), ReadPartition("words", 8, "poison")]
     retry = Retry(attempts=2, initial_s=0.001, max_s=0.001, dead_letters=True)
-    words = topology.spout("words", Records(records, type=Place), retry=retry)
+    words = topology.spout("words", Records(records, type=ReadPartition), retry=retry)
     words.shuffle().bolt("refuse", refuse)
     bury = KafkaBolt.dead_letters({"bootstrap.servers": kafka.bootstrap}, topic)
     words.stream("dead_letters").shuffle().bolt("bury", bury)

@@ -28,7 +28,7 @@ from sunshower.kafka.spout import KafkaSpout
 from sunshower.outages import KAFKA_CODES, is_unavailable
 from sunshower.topologies.components import Context
 from tests.kafka.fakes import Desk, message
-from tests.kafka.groups import PATIENCE, Stage, Topics
+from tests.kafka.groups import TIMEOUTS, Stage, Topics
 from tests.kafka.producing.test_bolt import Hands, Input
 
 CONTEXT = Context("t", "in", 0, 0, 1, clock=SystemClock())
@@ -330,7 +330,7 @@ def test_a_group_whose_zookeeper_is_away_gives_back_then_raises_and_goes_on_afte
     assert len(member.reads) == 4
     member.suspend()
     member.look()
-    stage.clock.advance(PATIENCE.suspended_max_s)
+    stage.clock.advance(TIMEOUTS.suspended_max_s)
     member.look()
     assert not member.reads, "its nodes may be somebody else's by now"
     for _ in range(60):
