@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -129,30 +130,17 @@ def wire(
             pending = Pending(*own, recorder.tables(task.id, *own))
             retry = component.retry or Retry(attempts=config.attempts_max)
             retries = RetryQueue(retry, generator, config.unavailable_max_s)
-            wired.spouts[task.id] = _SPOUTS[component.level](
-                care,
-                instrument,
-                component.instance,
-                pending,
-                output_streams,
-                wired.reports,
-                config,
-                retries,
+            make_task = partial(_SPOUTS[component.level], care, instrument, component.instance)
+            wired.spouts[task.id] = make_task(
+                pending, output_streams, wired.reports, config, retries
             )
             wired.spouts[task.id].limit.may_be_held = plan.graph.may_hold(component.id)
         else:
             if component.reads_dead_letters:
                 wired.letter_readers.add(task.id)
             service = ServiceTime(config)
-            wired.bolts[task.id] = _BOLTS[component.level](
-                care,
-                instrument,
-                component.instance,
-                output_streams,
-                wired.reports,
-                service,
-                plan.streams,
-            )
+            make_bolt = partial(_BOLTS[component.level], care, instrument, component.instance)
+            wired.bolts[task.id] = make_bolt(output_streams, wired.reports, service, plan.streams)
     return wired
 
 
