@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sunshower.errors import ResultMismatch, TopologyError
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway
 from sunshower.spark_integration.steps import Spark, parquet, saved_as, spark
-from sunshower.spark_integration.tables.schema import Columns
+from sunshower.spark_integration.tables.schema import RecordColumns
 from tests.spark.everything import EVERYTHING, Everything, everything, same
 
 pd = pytest.importorskip("pandas")
@@ -31,8 +31,8 @@ SOME = [Sale("a", 1.0), Sale("b", 2.5)]
 
 def run(gateway: Gateway, step: Spark, *sales: Sale, id: str = "1") -> list[Any]:
     batch = BatchInfo(id, len(sales))
-    result = gateway.submit(step.step, [Columns.of(Sale).table(sales)], batch).result()
-    return [] if result is None else Columns.of(step.out).records(result)
+    result = gateway.submit(step.step, [RecordColumns.of(Sale).table(sales)], batch).result()
+    return [] if result is None else RecordColumns.of(step.out).records(result)
 
 
 @pytest.mark.parametrize("elsewhere", ["s3a://bucket/pages", "hdfs:///pages", "file:/pages", "/p"])

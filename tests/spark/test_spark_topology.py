@@ -11,7 +11,7 @@ import pyarrow.dataset
 from sunshower import Bolt, Records, Topology
 from sunshower.runtime.inline import run_inline
 from sunshower.spark_integration.bolt import SparkBatchBolt
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, Place
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, SparkPlace
 from sunshower.spark_integration.steps import parquet, spark, spark_sql
 
 PAGES = pa.table({"page": ["p0", "p1"], "title": ["Zero", "One"]})
@@ -50,7 +50,7 @@ SALES = [Sale(f"p{number % 2}", float(number)) for number in range(10_000)]
 
 
 def test_every_record_is_in_one_total_and_in_one_file(
-    place: Place, gateway: Gateway, tmp_path: Path
+    place: SparkPlace, gateway: Gateway, tmp_path: Path
 ) -> None:
     step = spark(totals, out=Total, tables={"pages": PAGES}, where=place)
     step = step.write(parquet(str(tmp_path / "totals")))
@@ -70,7 +70,7 @@ def test_every_record_is_in_one_total_and_in_one_file(
     ) == sorted(seen)
 
 
-def test_a_query_is_a_step_too(place: Place, gateway: Gateway) -> None:
+def test_a_query_is_a_step_too(place: SparkPlace, gateway: Gateway) -> None:
     query = "select 'all' title, sum(price) total, count(*) count from batch"
     topology = Topology("t", message_timeout_s=300)
     sales = topology.spout("sales", Records(SALES[:100], type=Sale))

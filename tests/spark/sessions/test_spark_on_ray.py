@@ -14,8 +14,8 @@ import ray
 from sunshower.errors import SparkError, SparkLost, TransformFailed
 from sunshower.spark_integration.sessions import spark_on_ray as on_ray
 from sunshower.spark_integration.sessions.spark_on_ray import GatewayActor, RayDPSpark
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, Step
-from sunshower.spark_integration.tables.schema import Columns
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, SparkStep
+from sunshower.spark_integration.tables.schema import RecordColumns
 from tests.spark.conftest import ON_RAY
 from tests.spark.javas import java_left, javas
 
@@ -27,7 +27,7 @@ class Number(NamedTuple):
     number: int
 
 
-SOME = Columns.of(Number).table([Number(1), Number(2)])
+SOME = RecordColumns.of(Number).table([Number(1), Number(2)])
 
 
 def as_it_is(df: Any, batch: BatchInfo) -> Any:
@@ -35,13 +35,13 @@ def as_it_is(df: Any, batch: BatchInfo) -> Any:
 
 
 def works(gateway: Gateway) -> bool:
-    found = gateway.submit(Step(as_it_is, Number), [SOME], BatchInfo("1", 2)).result()
+    found = gateway.submit(SparkStep(as_it_is, Number), [SOME], BatchInfo("1", 2)).result()
     return found is not None and sorted(found["number"].to_pylist()) == [1, 2]
 
 
 def fails(gateway: Gateway, transform: Any) -> SparkError:
     with pytest.raises(SparkError) as caught:
-        gateway.submit(Step(transform, Number), [SOME], BatchInfo("1", 2)).result()
+        gateway.submit(SparkStep(transform, Number), [SOME], BatchInfo("1", 2)).result()
     return caught.value
 
 

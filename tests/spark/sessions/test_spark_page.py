@@ -17,7 +17,12 @@ from sunshower import Records, Topology
 from sunshower.dev import jars
 from sunshower.runtime.inline import run_inline
 from sunshower.spark_integration.sessions import local_spark as local
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, Place, Step
+from sunshower.spark_integration.sessions.spark_port import (
+    BatchInfo,
+    Gateway,
+    SparkPlace,
+    SparkStep,
+)
 from sunshower.trident.declaration.declare import batches
 from sunshower.trident.spouts.fixed import FixedBatchSpout
 
@@ -58,7 +63,7 @@ def read(df: Any, batch: BatchInfo) -> None:
 
 @pytest.mark.parametrize("place", ["local"], indirect=True)
 def test_the_programs_of_the_page_do_what_it_says(
-    place: Place, gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: SparkPlace, gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(local, "LocalSpark", lambda **_: place)  # a process has one session
@@ -80,7 +85,7 @@ def test_the_programs_of_the_page_do_what_it_says(
     names |= {"topology": topology, "spout": spout, "batches": batches}
     exec(TABLES, names)
     run_inline(topology.graph())
-    gateway.submit(Step(read), [pa.table({})], BatchInfo("1", 0)).result()
+    gateway.submit(SparkStep(read), [pa.table({})], BatchInfo("1", 0)).result()
 
     names["topology"] = topology = Topology("third")
     exec(KAFKA, names)

@@ -18,15 +18,20 @@ from sunshower.errors import RangeGone
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions
 from sunshower.kafka.exactly_once.offset_ranges import KafkaRanges, OffsetRange
 from sunshower.runtime.inline import run_inline
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, Place, Step
+from sunshower.spark_integration.sessions.spark_port import (
+    BatchInfo,
+    Gateway,
+    SparkPlace,
+    SparkStep,
+)
 from sunshower.spark_integration.steps import spark
 from sunshower.spark_integration.tables.kafka_rows import KafkaRows
-from sunshower.spark_integration.tables.schema import Columns
+from sunshower.spark_integration.tables.schema import RecordColumns
 from sunshower.trident import InMemory, MemoryState, batches, sum_
 from sunshower.trident.spouts.bounds import Bounds
 from tests.kafka.topics import admin, fill, new_topic, read_all
 
-RANGES = Columns.of(OffsetRange)
+RANGES = RecordColumns.of(OffsetRange)
 
 
 class Sum(NamedTuple):
@@ -92,7 +97,7 @@ def topic(kafka: Kafka, place: Any) -> Iterator[str]:
 
 @pytest.mark.parametrize("place", ["local"], indirect=True)  # the others are the place's
 def test_all_records_are_in_one_batch_as_a_plain_consumer_reads_them(
-    kafka: Kafka, topic: str, place: Place, gateway: Gateway
+    kafka: Kafka, topic: str, place: SparkPlace, gateway: Gateway
 ) -> None:
     expected: dict[str, int] = {}
     for message in read_all(kafka.bootstrap, topic):
@@ -114,7 +119,7 @@ def test_a_range_that_is_gone_is_an_error_that_names_it(
 ) -> None:
     place = TopicPartition(topic, 0, 10)
     admin(kafka.bootstrap).delete_records([place])[place].result(60)
-    step = Step(sums, Sum, reads=KafkaRows(kafka.bootstrap))
+    step = SparkStep(sums, Sum, reads=KafkaRows(kafka.bootstrap))
     there = RANGES.table([OffsetRange(topic, 0, 10, 700), OffsetRange(topic, 1, 0, 1)])
     (first, second) = _run(gateway, step, there)
     assert (first.key, second.key, second.total) == ("0", "1", 1000)
@@ -125,7 +130,7 @@ def test_a_range_that_is_gone_is_an_error_that_names_it(
 def test_batches_without_a_range_and_several_ranges_of_a_partition_are_read_too(
     kafka: Kafka, topic: str, gateway: Gateway
 ) -> None:
-    step = Step(sums, Sum, reads=KafkaRows(kafka.bootstrap))
+    step = SparkStep(sums, Sum, reads=KafkaRows(kafka.bootstrap))
     assert _run(gateway, step, RANGES.table([])) == []
     pieces = [OffsetRange(topic, 1, first, first + 5) for first in (0, 5, 10)]
     assert _run(gateway, step, RANGES.table(pieces)) == [Sum("1", sum(range(1000, 1015)))]
@@ -136,7 +141,7 @@ def test_who_subscribes_in_the_session_of_a_step_reads_all_records_too(
     kafka: Kafka, topic: str, gateway: Gateway, tmp_path: Path
 ) -> None:
     subscribed = Subscribed(kafka.bootstrap, topic)
-    step = Step(BothWays(subscribed, tmp_path / "followed"), Sum, tables={"topic": subscribed})
+    step = SparkStep(BothWays(subscribed, tmp_path / "followed"), Sum, tables={"topic": subscribed})
     for more in ([], [b"5", b"6"]):  # a static table has what is there when its batch runs
         fill(kafka.bootstrap, topic, more)
         total = sum(int(one.value() or b"") for one in read_all(kafka.bootstrap, topic))
@@ -144,6 +149,6 @@ def test_who_subscribes_in_the_session_of_a_step_reads_all_records_too(
         assert found == [Sum("stream", total), Sum("table", total)]
 
 
-def _run(gateway: Gateway, step: Step, ranges: pa.Table) -> list[Any]:
+def _run(gateway: Gateway, step: SparkStep, ranges: pa.Table) -> list[Any]:
     result = gateway.submit(step, [ranges], BatchInfo("1", ranges.num_rows)).result()
-    return sorted(Columns.of(Sum).records(result))
+    return sorted(RecordColumns.of(Sum).records(result))

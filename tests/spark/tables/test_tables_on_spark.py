@@ -10,8 +10,8 @@ import pyarrow.dataset
 import pytest
 
 from sunshower.errors import ResultMismatch, SparkError, WriteFailed
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, Step
-from sunshower.spark_integration.tables.schema import Columns
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, SparkStep
+from sunshower.spark_integration.tables.schema import RecordColumns
 from sunshower.spark_integration.tables.table_folder import TableFolder, batches_in
 from sunshower.spark_integration.tables.tables import Staged, Table, table
 
@@ -27,7 +27,7 @@ class Sold(NamedTuple):
     txid: int
 
 
-SALES = Columns.of(Sale)
+SALES = RecordColumns.of(Sale)
 
 
 def as_it_is(df: Any, batch: BatchInfo) -> Any:
@@ -64,10 +64,12 @@ class Following:
         return session.read.parquet(self.into)
 
 
-def run(gateway: Gateway, step: Step, *sales: Sale, txid: int = 1, attempt: int = 0) -> list[Sold]:
+def run(
+    gateway: Gateway, step: SparkStep, *sales: Sale, txid: int = 1, attempt: int = 0
+) -> list[Sold]:
     batch = BatchInfo(str(txid), len(sales), attempt, txid)
     result = gateway.submit(step, [SALES.table(sales)], batch).result()
-    return [] if result is None else sorted(Columns.of(Sold).records(result))
+    return [] if result is None else sorted(RecordColumns.of(Sold).records(result))
 
 
 def test_readers_see_committed_batches_alone_at_once_and_as_a_stream(
@@ -75,9 +77,9 @@ def test_readers_see_committed_batches_alone_at_once_and_as_a_stream(
 ) -> None:
     folder = tmp_path / "sales of März, 100%"
     opened = TableFolder(folder, "t", "b", current=1)
-    writing = Step(as_it_is, writers=(table(folder),))
-    reading = Step(Reading(str(folder)), Sold)
-    following = Step(Following(str(folder), str(tmp_path / "followed")), Sold)
+    writing = SparkStep(as_it_is, writers=(table(folder),))
+    reading = SparkStep(Reading(str(folder)), Sold)
+    following = SparkStep(Following(str(folder), str(tmp_path / "followed")), Sold)
     run(gateway, writing, Sale("given up", 0.0))
     run(gateway, writing, Sale("a", 1.0), Sale("b", 2.0), attempt=1)
     run(gateway, writing, Sale("c", 3.0), txid=2)
@@ -108,7 +110,7 @@ def above_average(df: Any, batch: BatchInfo) -> Any:
 
 def test_a_plan_that_adapts_is_counted_once(gateway: Gateway, tmp_path: Path) -> None:
     opened, sales = TableFolder(tmp_path, "t", "b", current=1), [Sale("a", 1.0), Sale("b", 3.0)]
-    run(gateway, Step(above_average, writers=(table(tmp_path),)), *sales)
+    run(gateway, SparkStep(above_average, writers=(table(tmp_path),)), *sales)
     opened.publish(1)
     assert [(one.rows, one.files) for one in batches_in(tmp_path)] == [(1, 1)]
 
@@ -127,8 +129,8 @@ def test_a_batch_of_which_a_part_was_written_elsewhere_is_not_committed(
 ) -> None:
     opened, sales = TableFolder(tmp_path, "t", "b", current=1), [Sale("a", 1.0)] * 9
     with pytest.raises(WriteFailed, match="written 3 files of batch 1, and 2 of them are here"):
-        run(gateway, Step(in_three, Sale, writers=(Losing(tmp_path),)), *sales)
-    run(gateway, Step(in_three, writers=(table(tmp_path),)), *sales, attempt=1)
+        run(gateway, SparkStep(in_three, Sale, writers=(Losing(tmp_path),)), *sales)
+    run(gateway, SparkStep(in_three, writers=(table(tmp_path),)), *sales, attempt=1)
     opened.publish(1)
     assert [(one.attempt, one.rows, one.files) for one in batches_in(tmp_path)] == [(1, 9, 3)]
 
@@ -137,7 +139,7 @@ def test_a_table_that_cannot_be_written_fails_the_batch_with_its_reason(
     gateway: Gateway, tmp_path: Path
 ) -> None:
     with pytest.raises(ResultMismatch, match="a column 'TxId', and txid is the batch's number"):
-        run(gateway, Step(with_a_txid, writers=(table(tmp_path),)), Sale("a", 1.0))
+        run(gateway, SparkStep(with_a_txid, writers=(table(tmp_path),)), Sale("a", 1.0))
     (tmp_path / "file").touch()
     with pytest.raises(SparkError, match="file"):
-        run(gateway, Step(as_it_is, writers=(table(tmp_path / "file"),)), Sale("a", 1.0))
+        run(gateway, SparkStep(as_it_is, writers=(table(tmp_path / "file"),)), Sale("a", 1.0))
