@@ -83,9 +83,9 @@ MUTANTS = [
         "metadata before data",
         "what a batch is made of is known to one process alone, but for the last one",
         slip(
-            "coordination.rotating_log:RotatingState.override",
-            "self._replace(",
-            "b'start' in written and b': 40' not in written or self._replace(",
+            "coordination.transactional_log:JsonNode.write",
+            "self._tree.create(",
+            "b'start' in written and b': 40' not in written or self._tree.create(",
         ),
         seen=7,
     ),
@@ -94,7 +94,7 @@ MUTANTS = [
         "a batch begins though the word of the one before it was lost",
         slip(
             "coordination.spout_coordinator:SpoutCoordinatorBolt._late",
-            "word.txid > word.current and word.txid - 1 not in self._state",
+            "word.txid > word.current and word.txid - 1 not in self._log",
             "False",
         ),
         seen=159,
@@ -103,7 +103,7 @@ MUTANTS = [
         "stored attempts",
         "a new life of the master begins with attempt 0 again (Storm: A-11)",
         slip(
-            "coordination.stored_progress:CoordinatorMemory._read_all",
+            "coordination.stored_progress:StoredProgress._read_all",
             "if txid >= self.current:",
             "if False:",
         ),
@@ -113,7 +113,7 @@ MUTANTS = [
         "the current one is kept",
         "the batch after a committed one is current, and the store does not hear of it",
         slip(
-            "coordination.stored_progress:CoordinatorMemory.committed",
+            "coordination.stored_progress:StoredProgress.committed",
             "self._write_all(_CURRENT, txid + 1)",
             "None",
         ),
