@@ -27,9 +27,8 @@ from sunshower.experiments.evidence.outcome import Outcome, Verdict
 from sunshower.experiments.experiment import Experiment
 from sunshower.experiments.experiment_run import run_experiment
 from sunshower.experiments.faults.commands import rebalance
-from sunshower.experiments.faults.fault_kinds import away, kill
+from sunshower.experiments.faults.fault_kinds import away, kill, outage
 from sunshower.experiments.faults.fault_plan import Step
-from sunshower.experiments.faults.outside_faults import outage
 from sunshower.experiments.faults.targets import component, master, worker
 from sunshower.experiments.workload import Item, numbers
 from sunshower.runtime.plan import Layout
@@ -40,6 +39,7 @@ RECOVERY_S = 30.0  # from the end of the last fault, besides normal work
 WORK_S = 15.0  # attempts of poison with their back-offs, and what is left of the source
 DOUBT_MAX_S = 500.0  # doubt ends a topology after ten minutes
 _SOURCE_S = 6.0
+_IDLE_POLL_S = 1.0  # a source that is away for two hours is polled 7,200 times
 _BEGUN_S = 2.0  # by then every component has succeeded once: before, doubt would be a bug
 
 
@@ -185,7 +185,7 @@ class Day:
     def topology(self) -> Topology:
         """The declaration."""
         config = {"workers": 1 + self.seed % 3, "ackers": 1 + self.seed % 2}
-        topology = Topology(f"day-{self.seed}", **config)
+        topology = Topology(f"day-{self.seed}", idle_poll_s=_IDLE_POLL_S, **config)
         source = numbers(self.total, self.total / _SOURCE_S)
         retry = Retry(dead_letters=self.letters, unavailable=(Library,))
         stream = topology.spout("numbers", source, self.parallelism["numbers"], retry=retry)

@@ -35,7 +35,7 @@ _FILES = re.compile(
 )
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """The text of an exception. Java exceptions fetch it from the JVM, which may have ended."""
     try:
         return str(error)
@@ -45,7 +45,7 @@ def said(error: BaseException) -> str:
 
 def not_written(error: BaseException) -> str:
     """Why a writer could not write a file; empty if its exception has another cause."""
-    text = said(error)
+    text = error_text(error)
     if isinstance(error, SparkError) or _PYTHON.search(text):
         return ""
     if isinstance(error, OSError) and not isinstance(error, ConnectionError):
@@ -56,10 +56,10 @@ def not_written(error: BaseException) -> str:
 
 def is_outage(error: BaseException) -> bool:
     """Whether waiting helps: `outages.py` classifies the error, or its text reports a full disk."""
-    return is_unavailable(error) or _FULL_DISK.search(said(error)) is not None
+    return is_unavailable(error) or _FULL_DISK.search(error_text(error)) is not None
 
 
-def blamed(error: BaseException, what: str, alive: bool) -> SparkError:
+def spark_error(error: BaseException, what: str, alive: bool) -> SparkError:
     """Convert the `error` of the job `what` to a SparkError. `alive` says whether the JVM still
     runs."""
     if isinstance(error, SparkError) and (alive or not isinstance(error, WriteFailed)):
@@ -67,9 +67,9 @@ def blamed(error: BaseException, what: str, alive: bool) -> SparkError:
     if not alive:
         return SparkLost(f"Spark died while it ran {what} ({_first(error)}); a new one is started")
     if is_outage(error):
-        why = _without_java(said(error))
+        why = _without_java(error_text(error))
         return SparkUnavailable(f"{what} waits: {type(error).__name__}: {why}")
-    text = said(error)
+    text = error_text(error)
     if found := _GONE.search(text):
         return RangeGone(
             f"{what} was to read what Kafka has removed: {found[0].rstrip('. ')}. Retention was "
@@ -98,10 +98,9 @@ def _without_java(text: str) -> str:
     if "\n\tat " not in text:
         return text.strip()
     causes = [one or other for one, other in _CAUSE.findall(text)]
-    said = causes[-1] if causes else _STACK.split(text, maxsplit=1)[0]
-    return said.strip()
+    return (causes[-1] if causes else _STACK.split(text, maxsplit=1)[0]).strip()
 
 
 def _first(error: BaseException) -> str:
-    lines = said(error).strip().splitlines()
+    lines = error_text(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}"

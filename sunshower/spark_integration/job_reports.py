@@ -1,55 +1,16 @@
-"""Reports of finished Spark jobs: Spark's own metrics per job, and sums per task."""
+"""Reads the metrics of finished jobs and writes from Spark's status store."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import Any
 
-from sunshower.spark_integration.sessions.spark_port import JobReport
-
-_KEPT = 100  # reports of one task
 _LOOKED_AT = 64  # recent executions that are searched; fewer run concurrently in a session
 _BUS_MS = 1000  # Spark's listeners count asynchronously; they are up to date within this time
 
 
-class Seen:
-    """The finished batches of one task."""
-
-    def __init__(self) -> None:
-        self._last: deque[JobReport] = deque(maxlen=_KEPT)
-        self._sums = dict.fromkeys(("batches", "rows in", "rows out", "bytes in", "spilled"), 0.0)
-        self._job_s = 0.0
-
-    @property
-    def last(self) -> list[JobReport]:
-        """The last reports, oldest first."""
-        return list(self._last)
-
-    def add(self, report: JobReport | None) -> None:
-        """Add the report of a finished batch; None if there is none."""
-        if report is None:
-            return
-        self._last.append(report)
-        self._job_s += report.job_s
-        amounts = (1, report.rows_in, report.rows_out, report.bytes_in, report.spilled_bytes)
-        for name, amount in zip(self._sums, amounts, strict=True):
-            self._sums[name] += amount
-
-    def figures(self) -> dict[str, float]:
-        """Sums over all batches, and the seconds of the last one."""
-        found = {f"spark {name}": amount for name, amount in self._sums.items()}
-        if self._last:
-            last = self._last[-1]
-            found["spark wait seconds"] = last.wait_s
-            found["spark hand-over seconds"] = last.hand_over_s
-            found["spark job seconds"] = last.job_s
-            found["spark mean job seconds"] = self._job_s / self._sums["batches"]
-        return found
-
-
-def spark_said(context: Any, group: str) -> dict[str, Any]:
+def job_metrics(context: Any, group: str) -> dict[str, Any]:
     """Job ids, spilled bytes and UI address of a finished job group. They come from Spark's status
     store, which exists without the UI too. What cannot be read is left out: it does not fail the
     batch."""
@@ -76,8 +37,8 @@ def files_written(session: Any, jobs: Collection[int]) -> int | None:
             if any(one.jobs().contains(job) for job in jobs):
                 values = store.executionMetrics(one.executionId())
                 known = [values.get(id) for id in {*_counters(one)}]  # adaptive plans repeat them
-                told = [int(value.get().replace(",", "")) for value in known if value.isDefined()]
-                return sum(told) if told else None
+                counts = [int(value.get().replace(",", "")) for value in known if value.isDefined()]
+                return sum(counts) if counts else None
     return None
 
 

@@ -5,36 +5,32 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import pyarrow as pa
-
-from sunshower.errors import SparkLost, SunshowerError, Unavailable
-from sunshower.records import Schema
-from sunshower.spark_integration.job_reports import Seen
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport, Ticket
-from sunshower.spark_integration.tables.schema import Columns
+from sunshower.errors import SunshowerError, Unavailable
+from sunshower.spark_integration.sessions.spark_port import (
+    BatchInfo,
+    JobReport,
+    SparkPlace,
+    SparkStep,
+)
+from sunshower.spark_integration.submissions import Submission, Submissions
+from sunshower.spark_integration.tables.schema import RecordColumns
 from sunshower.spark_integration.tables.tables import Tables
 from sunshower.topologies.components import Context
 from sunshower.trident.coordination.attempts import Attempt
 from sunshower.trident.stages.port import Emit, Rows
 from sunshower.trident.states.counted import CountedIn
 
-if TYPE_CHECKING:
-    from sunshower.spark_integration.steps import Spark
-
 _LOG = logging.getLogger("sunshower.spark")
-_LOST_MAX = 3  # how often a batch is submitted again because Spark died
 
 
 @dataclass
-class Gathered:
-    """The rows of an attempt by input, then its job and the rows that came back."""
+class BatchRows:
+    """The rows of an attempt by input, and then its batch at Spark."""
 
     records: list[list[Any]]
-    ticket: Ticket | None = None
-    table: pa.Table | None = None
-    lost: int = 0
+    submission: Submission | None = None
 
 
 class SparkOperator:
@@ -42,77 +38,66 @@ class SparkOperator:
 
     The operator must get all rows of a batch: its stage has one task, or each task runs its own
     job. With writers it commits, so batches are written in txid order. Tables are an exception:
-    they are staged in the process phase and published by `succeeded`. Raises RecordMismatch and
-    TopologyError at declaration.
+    they are staged in the process phase and published by `succeeded`. `Spark.operator` makes one.
     """
 
-    def __init__(self, step: Spark, inputs: Sequence[Schema]) -> None:
-        self._columns = [Columns.of(schema.type, f"spark({step.step})") for schema in inputs]
-        self._spark = step.reading(*self._columns)
-        self._out = None if step.out is None else Columns.of(step.out)
-        self._tables = Tables(step.step.writers)
+    def __init__(self, step: SparkStep, place: SparkPlace, inputs: Sequence[RecordColumns]) -> None:
+        self._step, self._place, self._columns = step, place, inputs
+        self._out = None if step.out is None else RecordColumns.of(step.out)
+        self._tables = Tables(step.writers)
         self.publishes = bool(self._tables.tables)
-        self.commits = len(self._tables.tables) < len(step.step.writers)
+        self.commits = len(self._tables.tables) < len(step.writers)
         self.counted: CountedIn | None = None
 
     def prepare(self, context: Context) -> None:
         """Open a gateway to Spark; the session starts in the background."""
-        self._topology = context.topology
-        self._task = f"{context.component}-{context.index}"
-        self._broken: SunshowerError | None = None
-        self._seen = Seen()
+        self._publish_error: SunshowerError | None = None
         self._tables.open(context.topology, self.counted)
-        self._gateway = self._spark.where.open()
-        self._gateway.start()
+        self._submissions = Submissions(self._step, self._place, context)
 
-    def start(self, attempt: Attempt) -> Gathered:
+    def start(self, attempt: Attempt) -> BatchRows:
         """Return an empty batch. Raises the error that the last publication of a table raised."""
-        if self._broken is not None:
-            raise self._broken
-        return Gathered([[] for _ in self._columns])
+        if self._publish_error is not None:
+            raise self._publish_error
+        return BatchRows([[] for _ in self._columns])
 
-    def process(self, batch: Gathered, source: int, rows: Rows, emit: Emit) -> None:
+    def process(self, batch: BatchRows, source: int, rows: Rows, emit: Emit) -> None:
         """Keep rows; rows that came from another worker are converted to records again."""
         schema = self._columns[source].schema
         built = not rows or type(rows[0]) is schema.type
         batch.records[source] += rows if built else schema.build(rows)
 
-    def ready(self, batch: Gathered, attempt: Attempt) -> bool:
+    def ready(self, batch: BatchRows, attempt: Attempt) -> bool:
         """Submit the batch in the first call; then return whether Spark has finished. A batch that
         was lost with the JVM is submitted again. Raises SparkError if the batch has failed."""
-        if batch.ticket is None:
-            batch.ticket = self._submit(batch, attempt)
-        if not batch.ticket.done():
-            return False
-        try:
-            batch.table = batch.ticket.result()
-        except SparkLost:
-            if batch.lost == _LOST_MAX:
-                raise
-            batch.lost += 1
-            batch.ticket.cancel()  # on a cluster the job may still run
-            batch.ticket = self._submit(batch, attempt)
-            return False
-        self._seen.add(batch.ticket.report())
-        return True
+        if batch.submission is None:
+            tables = [
+                columns.table(records)
+                for columns, records in zip(self._columns, batch.records, strict=True)
+            ]
+            rows = sum(map(len, batch.records))
+            info = BatchInfo(str(attempt.txid), rows, attempt.attempt, attempt.txid)
+            batch.submission = self._submissions.add(tables, info)
+        return batch.submission.poll()
 
-    def finish(self, batch: Gathered, attempt: Attempt, emit: Emit) -> None:
+    def finish(self, batch: BatchRows, attempt: Attempt, emit: Emit) -> None:
         """Emit the rows of the result, once `ready` has returned True."""
-        if batch.table is not None and self._out is not None:
-            emit(self._out.records(batch.table))
+        assert batch.submission is not None
+        if batch.submission.result is not None and self._out is not None:
+            emit(self._out.records(batch.submission.result))
 
-    def give_up(self, batch: Gathered) -> None:
+    def give_up(self, batch: BatchRows) -> None:
         """Cancel the job of an attempt that has failed."""
-        if batch.ticket is not None and not batch.ticket.done():
-            batch.ticket.cancel()
+        if batch.submission is not None:
+            batch.submission.cancel()
 
     def figures(self) -> dict[str, float]:
         """Sums over the finished batches of this task."""
-        return self._seen.figures()
+        return self._submissions.figures()
 
     def result(self) -> list[JobReport]:
         """The reports of the last batches, oldest first."""
-        return self._seen.last
+        return self._submissions.reports()
 
     def succeeded(self, txid: int) -> None:
         """Publish the batches up to `txid`. After an outage a later call publishes them; any other
@@ -122,26 +107,9 @@ class SparkOperator:
         except Unavailable as error:  # the next call publishes this batch too
             _LOG.warning("batch %d is shown later: %s", txid, error)
         except SunshowerError as error:
-            self._broken = error
+            self._publish_error = error
 
     def cleanup(self) -> None:
         """Close the gateway and the tables."""
-        self._gateway.close()
+        self._submissions.close()
         self._tables.close()
-
-    def _submit(self, batch: Gathered, attempt: Attempt) -> Ticket:
-        tables = [
-            columns.table(records)
-            for columns, records in zip(self._columns, batch.records, strict=True)
-        ]
-        rows = sum(map(len, batch.records))
-        info = BatchInfo(
-            str(attempt.txid),
-            rows,
-            attempt.attempt,
-            attempt.txid,
-            topology=self._topology,
-            task=self._task,
-            run=batch.lost,
-        )
-        return self._gateway.submit(self._spark.step, tables, info)

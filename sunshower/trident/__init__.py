@@ -13,18 +13,15 @@ from sunshower.trident.declaration.aggregators import (
     sum_,
 )
 from sunshower.trident.declaration.declare import batches
-from sunshower.trident.declaration.grouped import GroupedBatches
-from sunshower.trident.declaration.persisted import BatchState
 from sunshower.trident.declaration.store_places import InMemory, InSqlite, InZooKeeper
-from sunshower.trident.declaration.streams import BatchStream
+from sunshower.trident.declaration.streams import BatchState, BatchStream, GroupedBatches
 from sunshower.trident.declaration.windows import Window, sliding, tumbling
 from sunshower.trident.spouts.batch_spout import BatchSpout
 from sunshower.trident.spouts.bounds import Bounds
 from sunshower.trident.spouts.feeder import FeederBatchSpout
 from sunshower.trident.spouts.fixed import FixedBatchSpout
+from sunshower.trident.spouts.ordinary_spouts import PlainSpout, PolledSpout
 from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout, PartitionedSpout
-from sunshower.trident.spouts.plain import PlainSpout
-from sunshower.trident.spouts.polled import PolledSpout
 from sunshower.trident.spouts.port import SpoutKind, TridentSpout
 from sunshower.trident.spouts.text import TextFileBatches
 from sunshower.trident.stages.plan import Skip

@@ -10,7 +10,7 @@ import pytest
 
 from sunshower.errors import SparkLost, StateMismatch, StoreUnreachable, TransformFailed
 from sunshower.records import Schema
-from sunshower.spark_integration.operator import Gathered, SparkOperator
+from sunshower.spark_integration.operator import BatchRows, SparkOperator
 from sunshower.spark_integration.sessions.spark_port import BatchInfo
 from sunshower.topologies.components import Context
 from sunshower.trident.coordination.attempts import Attempt
@@ -35,7 +35,7 @@ A, B, C = Sale("a", 1.0), Sale("b", 2.0), Sale("c", 3.0)
 
 
 def run(place: Scripted, out: Any = Sale) -> list[Any]:
-    operator = SparkOperator(place.step(tenfold, out), [Schema.of(Sale)])
+    operator = place.step(tenfold, out).operator([Schema.of(Sale)])
     operator.prepare(Context("t", "s", 1, 0, 1))
     batch, emitted = operator.start(ATTEMPT), []
     operator.process(batch, 0, [("a", 1.0), ("b", 2.0)], emitted.append)
@@ -59,8 +59,8 @@ def test_a_step_that_only_writes_emits_nothing_and_commits() -> None:
     place = Scripted()
     assert run(place, None) == []
     step = place.step(tenfold).write(tenfold)
-    assert SparkOperator(step, [Schema.of(Sale)]).commits
-    assert not SparkOperator(place.step(tenfold), [Schema.of(Sale)]).commits
+    assert step.operator([Schema.of(Sale)]).commits
+    assert not place.step(tenfold).operator([Schema.of(Sale)]).commits
 
 
 class Untellable:
@@ -84,8 +84,8 @@ def test_a_table_that_cannot_show_a_batch_is_told_by_the_next_one_unless_it_pass
         operator.start(ATTEMPT)
 
 
-def begun(place: Scripted) -> tuple[SparkOperator, Gathered]:
-    operator = SparkOperator(place.step(tenfold, Sale), [Schema.of(Sale)])
+def begun(place: Scripted) -> tuple[SparkOperator, BatchRows]:
+    operator = place.step(tenfold, Sale).operator([Schema.of(Sale)])
     operator.prepare(Context("t", "s", 1, 0, 1))
     batch = operator.start(ATTEMPT)
     operator.process(batch, 0, [A, B, C], list)

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
 _ROOT = Path(__file__).resolve().parents[3]  # of the repository, if it runs from one
-_REQUIREMENT = re.compile(
-    r"^\s*([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*([^;]*)(?:;.*extra\s*==\s*['\"](\w+)['\"])?"
-)
-_BOUND = re.compile(r"(>=|<=|==|<|>)\s*([0-9][0-9.]*)")
-_HOLDS = {
-    ">=": lambda have, want: have >= want,
-    "<=": lambda have, want: have <= want,
-    "==": lambda have, want: have == want,
-    "<": lambda have, want: have < want,
-    ">": lambda have, want: have > want,
-}
 
 
 @dataclass(frozen=True)
@@ -37,16 +29,23 @@ class Package:
     @property
     def fits(self) -> bool:
         """Whether an accepted version is installed."""
-        return self.installed is not None and within(self.installed, self.wanted)
+        have, wanted = self.installed, SpecifierSet(self.wanted)
+        return have is not None and wanted.contains(have, prereleases=True)
 
 
 def packages() -> list[Package]:
     """Return the packages of the core and of the users' extras, in declared order."""
-    pins = dict(_pins())
+    pins = _pins()
     return [
-        Package(name, extra, wanted, _installed(name), pins.get(_canonical(name)))
-        for name, wanted, extra in map(parse, _requirements())
-        if name != "sunshower" and extra not in {"dev", "all"}
+        Package(
+            one.name,
+            extra,
+            str(one.specifier),
+            _installed(one.name),
+            pins.get(canonicalize_name(one.name)),
+        )
+        for one, extra in _requirements()
+        if one.name != "sunshower" and extra not in {"dev", "all"}
     ]
 
 
@@ -62,37 +61,24 @@ def install_command(extra: str | None) -> str:
     return f"{python} -m pip install 'path/to/the/clone{name}'"  # it is not on a package index
 
 
-def parse(requirement: str) -> tuple[str, str, str | None]:
-    """`kazoo<3,>=2.11; extra == "zookeeper"` → name, bounds, extra."""
-    found = _REQUIREMENT.match(requirement)
-    assert found, f"{requirement!r} is not a requirement as sunshower writes them"
-    name, wanted, extra = found.groups()
-    return name, wanted.strip(), extra
-
-
-def within(version: str, wanted: str) -> bool:
-    """Return whether a version is within bounds such as `>=2.60,<3`."""
-    return all(
-        _HOLDS[sign](_numbers(version), _numbers(bound)) for sign, bound in _BOUND.findall(wanted)
-    )
-
-
-def _numbers(version: str) -> list[int]:
-    numbers = [int(number) for number in re.findall(r"\d+", version.partition("+")[0])]
-    return [*numbers, 0, 0, 0, 0][:4]  # so that 2.60 and 2.60.0 are equal
-
-
-def _requirements() -> Iterable[str]:
-    """Read the requirements of the installed package, else of pyproject.toml."""
-    try:
-        return metadata.requires("sunshower") or ()
-    except metadata.PackageNotFoundError:
+def _requirements() -> Iterator[tuple[Requirement, str | None]]:
+    """Each requirement and its extra, from pyproject.toml or else from the installed package."""
+    if _in_repository():
         project = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-        extras = project["optional-dependencies"].items()
-        return [
-            *project["dependencies"],
-            *(f"{wanted}; extra == '{extra}'" for extra, them in extras for wanted in them),
-        ]
+        for extra, wanted in {
+            None: project["dependencies"],
+            **project["optional-dependencies"],
+        }.items():
+            yield from ((Requirement(one), extra) for one in wanted)
+        return
+    found = metadata.metadata("sunshower")
+    extras = found.get_all("Provides-Extra", [])
+    for one in map(Requirement, found.get_all("Requires-Dist", [])):
+        marker = one.marker
+        yield (
+            one,
+            next((extra for extra in extras if marker and marker.evaluate({"extra": extra})), None),
+        )
 
 
 def _installed(name: str) -> str | None:
@@ -102,12 +88,12 @@ def _installed(name: str) -> str | None:
         return None
 
 
-def _pins() -> Iterator[tuple[str, str]]:
-    if _in_repository():
-        for line in (_ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
-            name, pinned, version = line.partition("==")
-            if pinned and not line.startswith("#"):
-                yield _canonical(name), version
+def _pins() -> dict[str, str]:
+    if not _in_repository():
+        return {}
+    lines = (_ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pairs = [line.split("==") for line in lines if "==" in line and not line.startswith("#")]
+    return {canonicalize_name(name): version for name, version in pairs}
 
 
 def _in_repository() -> bool:
@@ -118,7 +104,3 @@ def _short(path: Path) -> str:
     """Return the path relative to the current folder, if it is below."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
-
-
-def _canonical(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()

@@ -219,10 +219,11 @@ class Pending:
         """Raise AssertionError if the table is corrupt. Tests call it after every step."""
         ring = np.arange(self._head, self._head + self._free_count)
         free = self._free.take(ring, mode="wrap")
-        assert len(np.unique(free)) == self._free_count, "a slot is free twice"
+        assert np.bincount(free, minlength=1).max() <= 1, "a slot is free twice"
         assert (self._deadline_s[free] == _NEVER).all(), "a free slot has a deadline"
         assert np.count_nonzero(self._deadline_s < _NEVER) == len(self), "a pending slot is free"
-        assert all(payload is None for payload in self._payload[free]), "a free slot holds a record"
+        empty = self._payload[free].tolist().count(None)
+        assert empty == self._free_count, "a free slot holds a record"
 
 
 def _grown(old: NDArray[Any], size: int, fill: Any) -> NDArray[Any]:

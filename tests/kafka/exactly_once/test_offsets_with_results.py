@@ -18,14 +18,17 @@ from hypothesis import strategies as st
 from sunshower import Topology
 from sunshower.dev.kafka import Kafka
 from sunshower.errors import BadOffset, StoreError, UnknownField, WrongVersion
-from sunshower.kafka.consuming.offset_intervals import Intervals
-from sunshower.kafka.exactly_once.offsets_with_results import OffsetsWithResults, ResultsBolt
+from sunshower.kafka.exactly_once.offsets_with_results import (
+    Intervals,
+    OffsetsWithResults,
+    ResultsBolt,
+)
 from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.partitions.ports import Committed, Offsets, Partition
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.records import Schema
 from sunshower.topologies.components import Context
-from tests.kafka.fakes import Desk, message
+from tests.kafka.fakes import NewDesk, message
 from tests.kafka.stage import running
 from tests.kafka.topics import fill, new_topic
 
@@ -168,10 +171,10 @@ def test_a_file_that_cannot_be_used_is_told(tmp_path: Path) -> None:
 
 
 def test_a_kafka_spout_goes_on_where_the_results_end(
-    kept: OffsetsWithResults, monkeypatch: pytest.MonkeyPatch
+    kept: OffsetsWithResults, new_desk: NewDesk
 ) -> None:
-    def life() -> tuple[Desk, list[tuple[int, int]]]:
-        desk = Desk(monkeypatch, (0, 100), kept=offsets_of(kept))
+    def life() -> tuple[Any, list[tuple[int, int]]]:
+        desk = new_desk((0, 100), kept=offsets_of(kept))
         desk.open()
         desk.client.waiting = [
             message(at) for at in range(desk.client.reads[Partition("a", 0)], 10)
@@ -236,7 +239,7 @@ def test_on_kafka_each_message_counts_once_over_lives(
             {"bootstrap.servers": kafka.bootstrap, "group.id": topic},
             topics=[topic],
             fields=("topic", "partition", "offset", "value"),
-            options=KafkaOptions(offsets=kept, commit_s=0.05),
+            options=KafkaOptions(store=kept, commit_s=0.05),
         )
         made = Topology("kafka", workers=1)
         lines = made.spout("in", spout).fields("topic", "partition")

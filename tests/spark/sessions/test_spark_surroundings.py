@@ -18,7 +18,7 @@ from sunshower.errors import (
     Unavailable,
     WriteFailed,
 )
-from sunshower.spark_integration.error_report import blamed, is_outage, not_written
+from sunshower.spark_integration.error_report import is_outage, not_written, spark_error
 from sunshower.spark_integration.job import from_bytes, to_bytes
 from sunshower.spark_integration.sessions import environment
 from sunshower.spark_integration.sessions.environment import java_home, memory_bytes, prepare
@@ -159,14 +159,14 @@ def raised(error: Exception) -> Exception:
 
 
 def test_of_a_java_stack_the_cause_is_left() -> None:
-    error = blamed(raised(RuntimeError(JAVA)), "totals", alive=True)
+    error = spark_error(raised(RuntimeError(JAVA)), "totals", alive=True)
     assert isinstance(error, TransformFailed)
     assert str(error).endswith("RuntimeError: no price")
     assert "SparkThreadUtils" not in str(error)
 
 
 def test_of_a_udf_its_own_traceback_is_left() -> None:
-    error = blamed(raised(RuntimeError(PYTHON)), "totals", alive=True)
+    error = spark_error(raised(RuntimeError(PYTHON)), "totals", alive=True)
     assert isinstance(error, TransformFailed)
     assert str(error).splitlines() == [
         "totals failed in a function of its own:",
@@ -176,10 +176,10 @@ def test_of_a_udf_its_own_traceback_is_left() -> None:
 
 
 def test_whatever_a_dead_java_says_the_job_is_lost_and_not_wrong() -> None:
-    error = blamed(raised(ConnectionRefusedError("[Errno 111]")), "totals", alive=False)
+    error = spark_error(raised(ConnectionRefusedError("[Errno 111]")), "totals", alive=False)
     assert isinstance(error, SparkLost)
     assert "Spark died while it ran totals (ConnectionRefusedError: [Errno 111])" in str(error)
-    error = blamed(WriteFailed("broken pipe"), "totals", alive=False)
+    error = spark_error(WriteFailed("broken pipe"), "totals", alive=False)
     assert isinstance(error, SparkLost)
 
 
@@ -188,7 +188,7 @@ class CatalogUnreachable(Unavailable):
 
 
 def test_what_the_users_code_waits_for_is_waited_for() -> None:
-    error = blamed(raised(CatalogUnreachable("no answer")), "totals", alive=True)
+    error = spark_error(raised(CatalogUnreachable("no answer")), "totals", alive=True)
     assert isinstance(error, Unavailable)
     assert str(error) == "totals waits: CatalogUnreachable: no answer"
 
@@ -203,8 +203,8 @@ FULL = JAVA.replace("no price", "java.io.IOException: No space left on device")
 )
 def test_full_disk_or_a_service_that_is_away_is_waited_for(error: Exception) -> None:
     assert is_outage(error)
-    assert isinstance(blamed(raised(error), "totals", alive=True), Unavailable)
-    assert isinstance(blamed(raised(error), "totals", alive=False), SparkLost)
+    assert isinstance(spark_error(raised(error), "totals", alive=True), Unavailable)
+    assert isinstance(spark_error(raised(error), "totals", alive=False), SparkLost)
 
 
 DISK = JAVA.replace("java.lang.RuntimeException: no price", "java.io.IOException: No space left")

@@ -10,8 +10,7 @@ import pytest
 from sunshower.errors import ConfigError, RangeGone, RecordMismatch, SparkMissing
 from sunshower.kafka.exactly_once.offset_ranges import OffsetRange
 from sunshower.records import Schema
-from sunshower.spark_integration.error_report import blamed
-from sunshower.spark_integration.operator import SparkOperator
+from sunshower.spark_integration.error_report import spark_error
 from sunshower.spark_integration.sessions.environment import with_jars
 from sunshower.spark_integration.steps import spark
 from sunshower.spark_integration.tables.kafka_rows import KafkaRows, reads
@@ -53,8 +52,8 @@ class Sale(NamedTuple):
 def test_an_input_that_is_no_range_is_refused_where_it_is_declared() -> None:
     step = spark(nothing, reads=KafkaRows("nowhere:1"))
     with pytest.raises(RecordMismatch, match="no partition of type int64; its columns are: topic,"):
-        SparkOperator(step, [Schema.of(Sale)])
-    SparkOperator(step, [Schema.of(OffsetRange)])
+        step.operator([Schema.of(Sale)])
+    step.operator([Schema.of(OffsetRange)])
 
 
 @pytest.mark.parametrize("name", ["failOnDataLoss", "subscribe", "STARTINGOFFSETS"])
@@ -69,7 +68,7 @@ def test_offsets_that_are_gone_have_an_error_of_their_own() -> None:
         "fetch offset 3 (GroupId: g, TopicPartition: a-0). \nSome data may have been lost because "
         "they are not available in Kafka any more\n\tat org.apache.spark.X.y(X.scala:1)"
     )
-    error = blamed(RuntimeError(told), "totals", True)
+    error = spark_error(RuntimeError(told), "totals", True)
     assert isinstance(error, RangeGone)
     assert "Cannot fetch offset 3 (GroupId: g, TopicPartition: a-0). Retention" in str(error)
 

@@ -26,7 +26,6 @@ from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.spark_integration.bolt import SparkBatchBolt
-from sunshower.spark_integration.operator import SparkOperator
 from sunshower.spark_integration.sessions.spark_port import BatchInfo
 from sunshower.spark_integration.tables import tables
 from sunshower.spark_integration.tables.table_folder import batches_in
@@ -174,8 +173,8 @@ def test_batches_are_written_side_by_side(tmp_path: Path) -> None:
 
 def test_other_writers_wait_for_their_turn() -> None:
     step, inputs = Scripted().step(same, Row), [Schema.of(Row)]
-    assert not SparkOperator(step.write(table("a")), inputs).commits
-    both = SparkOperator(step.write(table("a")).write(same), inputs)
+    assert not step.write(table("a")).operator(inputs).commits
+    both = step.write(table("a")).write(same).operator(inputs)
     assert (both.commits, both.publishes) == (True, True)
 
 
