@@ -1,4 +1,4 @@
-"""The Ray actor around the master. Ray restarts it when it dies.
+"""The Ray actor around the master, which Ray restarts when it dies.
 
 The workers are detached and continue; the next master asks them to send their statistics again.
 """
@@ -27,10 +27,10 @@ from sunshower.actors.worker import WorkerClass
 from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.master import Welcome
 from sunshower.runtime.control.overview import Overview, without_code
-from sunshower.runtime.master_process import MasterProcess
+from sunshower.runtime.master_process import MasterProcessBase
 
 
-class MasterActor(MasterProcess):
+class MasterActor(MasterProcessBase):
     """One per topology, detached. The plan is stored by value: workers need no source files."""
 
     def __init__(self, run: str, active: bool = True, since_s: float = 0.0) -> None:
@@ -68,7 +68,7 @@ class MasterActor(MasterProcess):
             dict(self._processes),
         )
 
-    # ---- the port of MasterProcess --------------------------------------------------------
+    # ---- the port of MasterProcessBase --------------------------------------------------------
 
     def now(self) -> float:
         return time.monotonic()

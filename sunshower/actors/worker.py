@@ -51,7 +51,7 @@ from sunshower.runtime.plan import Plan
 from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.transport.packets import Answer
-from sunshower.runtime.worker_process import STATS_S, Equipment, WorkerProcess
+from sunshower.runtime.worker_process import STATS_S, Equipment, WorkerProcessBase
 
 _READY_S = 0.1  # how often to check whether the loop ended before it began
 _TURN_S = 0.05  # the shortest interval, when `finished` changes
@@ -63,7 +63,7 @@ _LOG = logging.getLogger("sunshower")
 T = TypeVar("T")
 
 
-class WorkerActor(WorkerProcess):
+class WorkerActor(WorkerProcessBase):
     """One process with some tasks of a topology. Ray restarts it when it dies."""
 
     def __init__(self, run: str, worker: int) -> None:
@@ -86,7 +86,7 @@ class WorkerActor(WorkerProcess):
         self._thread = threading.Thread(target=self._live, name="sunshower", daemon=True)
         self._thread.start()
 
-    # ---- called by Ray, on the main thread, besides the methods of WorkerProcess ------------
+    # ---- called by Ray, on the main thread, besides the methods of WorkerProcessBase ------------
 
     def deliver(self, packet: bytes) -> int:
         """Receive a packet of a peer. The answer says whether it will be processed."""
@@ -118,7 +118,7 @@ class WorkerActor(WorkerProcess):
             return errors
         return [] if self.core is None else self.close()  # an error has ended the loop
 
-    # ---- the port of WorkerProcess --------------------------------------------------------
+    # ---- the port of WorkerProcessBase --------------------------------------------------------
 
     def wake(self) -> None:
         self._mail.set()

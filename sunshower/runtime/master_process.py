@@ -25,7 +25,7 @@ _LOOK_S = 0.1  # how often to call `look` during a kill or rebalance
 T = TypeVar("T")
 
 
-class MasterProcess(ABC):
+class MasterProcessBase(ABC):
     """One process of the master. Its MasterState is stored before anything is sent."""
 
     def __init__(self, plan: Plan, *, active: bool) -> None:

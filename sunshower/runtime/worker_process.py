@@ -44,7 +44,7 @@ class Equipment:
     event_writer: EventWriter | None
 
 
-class WorkerProcess(ABC):
+class WorkerProcessBase(ABC):
     """One process with some tasks of a topology, through its lives.
 
     After `start` the adapter says hello to the master whenever `greeting` is set, and passes the

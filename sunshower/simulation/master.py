@@ -9,7 +9,7 @@ from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.control.master import Welcome
 from sunshower.runtime.events.metrics import WorkerStats
-from sunshower.runtime.master_process import MasterProcess
+from sunshower.runtime.master_process import MasterProcessBase
 from sunshower.simulation.environment import SimEnvironment
 from sunshower.simulation.network import MASTER, SimProcess
 
@@ -24,7 +24,7 @@ class Machines(Protocol):
     def end(self, worker: int) -> None: ...
 
 
-class SimMaster(SimProcess, MasterProcess):
+class SimMaster(SimProcess, MasterProcessBase):
     """One life of the master. Its MasterState is in the store, as bytes."""
 
     def __init__(self, env: SimEnvironment, node: str, machines: Machines, *, active: bool) -> None:
@@ -32,7 +32,7 @@ class SimMaster(SimProcess, MasterProcess):
         self.heard = True  # whether anything arrived since the run last checked
         self._env = env
         self._machines = machines
-        MasterProcess.__init__(self, env.plan, active=active)
+        MasterProcessBase.__init__(self, env.plan, active=active)
 
     def hello(
         self,
@@ -60,7 +60,7 @@ class SimMaster(SimProcess, MasterProcess):
             self._save()
         return state
 
-    # ---- the port of MasterProcess -----------------------------------------------------------
+    # ---- the port of MasterProcessBase -----------------------------------------------------------
 
     def now(self) -> float:
         return self.clock.now()

@@ -23,7 +23,7 @@ from sunshower.runtime.events.injected_faults import flipped
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.worker import Worker
-from sunshower.runtime.worker_process import Equipment, WorkerProcess
+from sunshower.runtime.worker_process import Equipment, WorkerProcessBase
 from sunshower.simulation.environment import SimEnvironment
 from sunshower.simulation.flight_recorder import SimFlightRecorder
 from sunshower.simulation.network import MASTER, Packet, SimProcess
@@ -38,7 +38,7 @@ class Killed(BaseException):
     """SIGKILL in the middle of user code: ends the simulated process that runs it."""
 
 
-class SimWorker(SimProcess, WorkerProcess):
+class SimWorker(SimProcess, WorkerProcessBase):
     """One process with some tasks of a topology."""
 
     def __init__(
@@ -50,7 +50,7 @@ class SimWorker(SimProcess, WorkerProcess):
     ) -> None:
         """`ends`: called if user code, or the watchdog, ends the process."""
         SimProcess.__init__(self, env.world, env.conditions, worker, node)
-        WorkerProcess.__init__(self, worker)
+        WorkerProcessBase.__init__(self, worker)
         self.broken = False  # an error has ended the loop
         self._doomed = False  # whether its last slice has begun
         self._env = env
@@ -67,7 +67,7 @@ class SimWorker(SimProcess, WorkerProcess):
         _, box = env.recorders.get(worker, ("", b""))  # also from another living machine
         self.start(env.plan, read(box, worker))
 
-    # ---- remote calls, besides the methods of WorkerProcess ----------------------------------
+    # ---- remote calls, besides the methods of WorkerProcessBase ----------------------------------
 
     def deliver(self, packet: Packet) -> None:
         """Receive a packet of a peer. The answer says whether it will be processed."""
@@ -107,7 +107,7 @@ class SimWorker(SimProcess, WorkerProcess):
         """Whether `results` can be called."""
         return not (self.core is None or self.greeting or self.broken or self.paused)
 
-    # ---- the port of WorkerProcess -----------------------------------------------------------
+    # ---- the port of WorkerProcessBase -----------------------------------------------------------
 
     def wake(self) -> None:
         self._wake_at(self._world.now_s)

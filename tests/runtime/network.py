@@ -23,12 +23,12 @@ from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.injected_faults import flipped
-from sunshower.runtime.master_process import MasterProcess
+from sunshower.runtime.master_process import MasterProcessBase
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.worker import Worker
-from sunshower.runtime.worker_process import Equipment, WorkerProcess
+from sunshower.runtime.worker_process import Equipment, WorkerProcessBase
 from sunshower.simulation.worker import Killed
 from tests.runtime.recorded import Recorded
 
@@ -67,7 +67,7 @@ class Call:
     copy: bool = False  # nobody waits for the answer to a copy
 
 
-class Node(WorkerProcess):
+class Node(WorkerProcessBase):
     """A living worker."""
 
     def __init__(self, net: Network, worker: int) -> None:
@@ -110,7 +110,7 @@ class Node(WorkerProcess):
     def log(self, line: str) -> None: ...
 
 
-class NetMaster(MasterProcess):
+class NetMaster(MasterProcessBase):
     """The living master."""
 
     def __init__(self, net: Network) -> None:
