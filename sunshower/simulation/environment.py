@@ -10,7 +10,7 @@ from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.plan import Plan
 from sunshower.simulation.network import Network
-from sunshower.simulation.world import Conditions, World
+from sunshower.simulation.world import SimConditions, World
 from sunshower.state.byte_store import MemoryStore
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class SimEnvironment:
     """The world, network, stores and settings of one run."""
 
     world: World
-    conditions: Conditions
+    conditions: SimConditions
     network: Network
     generator: np.random.Generator  # shared by all workers: one thread, one seed
     plan: Plan  # as submitted

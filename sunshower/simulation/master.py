@@ -17,7 +17,7 @@ T = TypeVar("T")
 _STATE = "master"
 
 
-class Machines(Protocol):
+class ProcessStarter(Protocol):
     """Starts and ends processes."""
 
     def create(self, worker: int) -> None: ...
@@ -27,7 +27,9 @@ class Machines(Protocol):
 class SimMaster(SimProcess, MasterProcessBase):
     """One life of the master. Its MasterState is in the store, as bytes."""
 
-    def __init__(self, env: SimEnvironment, node: str, machines: Machines, *, active: bool) -> None:
+    def __init__(
+        self, env: SimEnvironment, node: str, machines: ProcessStarter, *, active: bool
+    ) -> None:
         SimProcess.__init__(self, env.world, env.conditions, MASTER, node)
         self.heard = True  # whether anything arrived since the run last checked
         self._env = env

@@ -13,7 +13,7 @@ from math import inf
 from typing import Any
 
 from sunshower.runtime.transport.packets import Answer
-from sunshower.simulation.world import Conditions, ProcessClock, World
+from sunshower.simulation.world import ProcessClock, SimConditions, World
 
 Failed = Callable[[], None] | None  # called if a call fails
 MASTER = -1  # its address; a worker's address is its id
@@ -23,7 +23,7 @@ _APART_S = 1e-9  # shortest time between two calls of one sender
 class SimProcess:
     """One simulated process, from start to death. Its public methods can be called remotely."""
 
-    def __init__(self, world: World, conditions: Conditions, address: int, node: str) -> None:
+    def __init__(self, world: World, conditions: SimConditions, address: int, node: str) -> None:
         self.address = address
         self.node = node
         self.pid = 0
@@ -96,7 +96,7 @@ class _Call:
 class Network:
     """The network between the processes of one run."""
 
-    def __init__(self, world: World, conditions: Conditions) -> None:
+    def __init__(self, world: World, conditions: SimConditions) -> None:
         self.there: dict[int, SimProcess] = {}  # address → the living process
         self._world = world
         self._conditions = conditions
@@ -177,7 +177,7 @@ class Network:
 
 
 @dataclass(slots=True)
-class Packet:
+class SimPacket:
     """A packet between two workers. Its sender learns the result once, however many copies the
     network makes."""
 

@@ -26,7 +26,7 @@ from sunshower.runtime.worker import Worker
 from sunshower.runtime.worker_process import Equipment, WorkerProcessBase
 from sunshower.simulation.environment import SimEnvironment
 from sunshower.simulation.flight_recorder import SimFlightRecorder
-from sunshower.simulation.network import MASTER, Packet, SimProcess
+from sunshower.simulation.network import MASTER, SimPacket, SimProcess
 from sunshower.simulation.world import HistoryClock
 
 _REPORT_SOON_S = 0.02  # mean delay of the first statistics after a change
@@ -56,7 +56,7 @@ class SimWorker(SimProcess, WorkerProcessBase):
         self._env = env
         self._network = env.network
         self._ends = ends
-        self._waiting: list[Packet] = []  # packets for the life that begins
+        self._waiting: list[SimPacket] = []  # packets for the life that begins
         self._busy_until_s = 0.0  # when the current slice ends
         self._wakes_s = inf  # when the next slice begins
         self._will_report = False
@@ -69,7 +69,7 @@ class SimWorker(SimProcess, WorkerProcessBase):
 
     # ---- remote calls, besides the methods of WorkerProcessBase ----------------------------------
 
-    def deliver(self, packet: Packet) -> None:
+    def deliver(self, packet: SimPacket) -> None:
         """Receive a packet of a peer. The answer says whether it will be processed."""
         if self.greeting:
             self._waiting.append(packet)  # the sender knew of this life before it began
@@ -217,7 +217,7 @@ class SimWorker(SimProcess, WorkerProcessBase):
             fate = core.fate(peer)
             sent = flipped(data, self._env.generator) if fate.corrupt else data
             hear = partial(self._answered, core, peer, seq)
-            packet = Packet(network, self, peer, sent, hear, heard=fate.heard)
+            packet = SimPacket(network, self, peer, sent, hear, heard=fate.heard)
             for late_s in fate.delays_s:
                 packet.leave(left_s, late_s)
             if not fate.delays_s:

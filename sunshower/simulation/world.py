@@ -113,7 +113,7 @@ def _nothing() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conditions:
+class SimConditions:
     """The seed draws every value that is not set. Times are averages.
 
     Raises ConfigError for invalid values.
@@ -143,13 +143,13 @@ def drawn(
     drift: float | None,
     latency_s: float | None,
     call_s: float | None,
-) -> Conditions:
-    """Conditions for one seed, which draws each value that is None."""
+) -> SimConditions:
+    """SimConditions for one seed, which draws each value that is None."""
     latency_s = _any_magnitude(world, *_LATENCIES_S) if latency_s is None else latency_s
     call_s = _any_magnitude(world, *_CALLS_S) if call_s is None else call_s
     nodes = 1 + int(world.draw() * _NODES_MAX) if nodes is None else nodes
     drift = _any_magnitude(world, *_DRIFTS) if drift is None else drift
-    return Conditions(nodes=nodes, drift=drift, latency_s=latency_s, call_s=call_s)
+    return SimConditions(nodes=nodes, drift=drift, latency_s=latency_s, call_s=call_s)
 
 
 def _any_magnitude(world: World, least: float, most: float) -> float:

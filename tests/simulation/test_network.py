@@ -7,10 +7,10 @@ import pytest
 from sunshower.errors import ConfigError
 from sunshower.runtime.transport.packets import Answer
 from sunshower.simulation.cluster import SimCluster
-from sunshower.simulation.network import Network, Packet, SimProcess
-from sunshower.simulation.world import Conditions, World
+from sunshower.simulation.network import Network, SimPacket, SimProcess
+from sunshower.simulation.world import SimConditions, World
 
-CONDITIONS = Conditions(latency_s=0.01, call_s=0.001)
+CONDITIONS = SimConditions(latency_s=0.01, call_s=0.001)
 
 
 class Ear(SimProcess):
@@ -181,7 +181,7 @@ def test_machines_and_clocks_are_drawn_for_those_who_leave_them_open() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_of_a_packet_that_comes_twice_the_first_answer_counts(seed: int) -> None:
     place, heard = Place(seed), list[Answer | None]()
-    packet = Packet(place.network, place.a, 2, b"", heard.append, heard=True)
+    packet = SimPacket(place.network, place.a, 2, b"", heard.append, heard=True)
     packet.answer(place.ear, Answer.ACCEPTED)
     packet.answer(place.ear, Answer.REFUSED)
     packet.fail()
@@ -191,7 +191,7 @@ def test_of_a_packet_that_comes_twice_the_first_answer_counts(seed: int) -> None
 
 def test_an_answer_that_does_not_find_its_way_back_is_none() -> None:
     place, heard = Place(0), list[Answer | None]()
-    packet = Packet(place.network, place.a, 2, b"", heard.append, heard=False)
+    packet = SimPacket(place.network, place.a, 2, b"", heard.append, heard=False)
     packet.answer(place.ear, Answer.ACCEPTED)
     place.world.run_until(5.0)
     assert heard == [None]

@@ -275,7 +275,7 @@ def test_no_module_imports_itself_by_a_detour() -> None:
 
 
 SHARED_NAMES = """  to be renamed:
-Batch BatchBolt Conditions Facts Level Machines Nemesis Node Packet Plan Process Rows Session
+Batch BatchBolt Level Nemesis Node Plan Rows Session
 Snapshot State Step Verdict Word
 """
 

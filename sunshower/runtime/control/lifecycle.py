@@ -68,7 +68,7 @@ class KillReport:
 
 
 @dataclass(frozen=True)
-class Facts:
+class Observations:
     """The master's observations that the state depends on."""
 
     joined: bool  # every worker has said hello since the last move
@@ -88,7 +88,7 @@ class Lifecycle:
         self._stored = stored
         self._since_s = now  # of the kill or the rebalance that is under way
 
-    def state(self, facts: Facts) -> State:
+    def state(self, facts: Observations) -> State:
         """The state of the topology. A failure takes precedence over everything but the kill."""
         stored = self._stored
         if stored.killed:
@@ -137,7 +137,7 @@ class Lifecycle:
         self._stored.next_places = places
         self._stored.wait_s, self._since_s = wait_s, now
 
-    def look(self, facts: Facts, now: float) -> None:
+    def look(self, facts: Observations, now: float) -> None:
         """Continue if a wait is over or no longer needed."""
         stored = self._stored
         waited = now >= self._since_s + stored.wait_s

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from sunshower.runtime.control.component_conditions import Conditions, ConditionTracker
 from sunshower.runtime.control.crash_report import CrashReport
-from sunshower.runtime.control.lifecycle import Command, Facts, KillReport, Lifecycle, State
+from sunshower.runtime.control.lifecycle import Command, KillReport, Lifecycle, Observations, State
 from sunshower.runtime.control.master_state import MasterState
 from sunshower.runtime.control.placement import placed, places_of, replan
 from sunshower.runtime.control.restart_tracker import Probations, Quarantine, RestartTracker
@@ -316,7 +316,7 @@ class Master:
     def _arrived(self) -> bool:
         return self._stats.keys() == set(self.plan.workers) <= self.lives.keys()
 
-    def _facts(self, now: float) -> Facts:
+    def _facts(self, now: float) -> Observations:
         workers = self._stats.values()
         tasks = [task for worker in workers for task in worker.tasks]
         sent, executed = self._flow
@@ -329,7 +329,7 @@ class Master:
         done = empty and self._spouts_done()
         if done and (self.plan.graph.config.tracked or now - since_s >= _SETTLE_S):
             self._done_lives = self.lives  # else untracked records may be in flight
-        return Facts(
+        return Observations(
             joined=arrived or set(self.plan.workers) <= self.lives.keys(),
             arrived=arrived,
             quiet=empty and at_rest and not any(task.counts.pending for task in tasks),

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from sunshower.errors import LifecycleError
-from sunshower.runtime.control.lifecycle import Command, Facts, Lifecycle, State
+from sunshower.runtime.control.lifecycle import Command, Lifecycle, Observations, State
 from sunshower.runtime.control.master_state import MasterState
 
-WORKING = Facts(joined=True, arrived=True, quiet=False, done=False)
-ABSENT = Facts(joined=False, arrived=False, quiet=False, done=False)
+WORKING = Observations(joined=True, arrived=True, quiet=False, done=False)
+ABSENT = Observations(joined=False, arrived=False, quiet=False, done=False)
 QUIET = replace(WORKING, quiet=True)
 DONE = replace(QUIET, done=True)
 
-BOOKS: dict[State, tuple[MasterState, Facts]] = {
+BOOKS: dict[State, tuple[MasterState, Observations]] = {
     State.STARTING: (MasterState(), ABSENT),
     State.ACTIVE: (MasterState(), WORKING),
     State.INACTIVE: (MasterState(active=False), WORKING),
@@ -113,7 +113,9 @@ def test_failed_topology_is_killed_without_a_wait() -> None:
 
 
 @pytest.mark.parametrize(("facts", "now"), [(QUIET, 1.0), (WORKING, 30.0)], ids=["quiet", "waited"])
-def test_rebalance_packs_when_all_is_at_rest_or_the_wait_is_over(facts: Facts, now: float) -> None:
+def test_rebalance_packs_when_all_is_at_rest_or_the_wait_is_over(
+    facts: Observations, now: float
+) -> None:
     book = MasterState(lives={0: 4, 1: 2})
     lifecycle = Lifecycle("t", book, 0.0)
     lifecycle.rebalance([1, 1], 30.0, now=0.0)
