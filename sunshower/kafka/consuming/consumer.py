@@ -11,8 +11,7 @@ from sunshower.kafka.partitions.broker_metadata import (
     SETTINGS,
     as_ours,
     client_errors,
-    need_client,
-    no_client,
+    new_client,
 )
 from sunshower.kafka.partitions.ports import Partition
 
@@ -43,9 +42,6 @@ class Consumer:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         check_settings(settings)
-        need_client()
-        from confluent_kafka import Consumer, KafkaException
-
         self.address = str(settings["bootstrap.servers"])
         self.group = str(settings["group.id"])
         self.told: list[Any] = []  # the last five errors the client reported, the newest last
@@ -61,10 +57,7 @@ class Consumer:
             "error_cb": self._hear,
             "on_commit": self._hear_commit,
         }
-        try:
-            self.client: Client = Consumer({**usual, **settings, **_FIXED})
-        except (KafkaException, TypeError) as error:
-            raise no_client(error) from error
+        self.client: Client = new_client("Consumer", {**usual, **settings, **_FIXED})
         self.consume: Callable[[int, float], list[Message]] = self.client.consume
 
     def assign(self, offsets: Mapping[Partition, int]) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sunshower.errors import KafkaError, StaleGeneration
-from sunshower.kafka.consuming.consumer import ANSWER_S, Consumer
+from sunshower.kafka.consuming.consumer import ANSWER_S, Consumer, targets
 from sunshower.kafka.partitions.broker_metadata import as_ours
 from sunshower.kafka.partitions.ports import Committed, Partition
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer as Client
 
 _STALE = {
     *("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS", "FENCED_INSTANCE_ID"),
@@ -30,25 +33,15 @@ class KafkaOffsets:
         consumer.hear_commit = self._heard
 
     def read(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
-        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka import KafkaException
 
-        wanted = [TopicPartition(partition.topic, partition.number) for partition in partitions]
-        if not wanted:
+        if not partitions:
             return {}
         try:
-            answers = self._consumer.client.committed(wanted, ANSWER_S)
+            return read_committed(self._consumer.client, partitions, ANSWER_S)
         except KafkaException as error:
             why = self._consumer.reason(error.args[0])
             raise as_ours(why, self._what, self._consumer.address) from error
-        found = {}
-        for one in answers:
-            if one.error is not None:
-                raise as_ours(one.error, self._what, self._consumer.address)
-            if one.offset >= 0:
-                found[Partition(one.topic, one.partition)] = Committed(
-                    one.offset, one.metadata or ""
-                )
-        return found
 
     def write(self, offsets: Mapping[Partition, Committed]) -> None:
         client = self._consumer.client
@@ -111,3 +104,19 @@ class KafkaOffsets:
 
     def close(self) -> None:
         """Do nothing: the consumer belongs to the caller."""
+
+
+def read_committed(
+    client: Client, partitions: Collection[Partition], within_s: float
+) -> dict[Partition, Committed]:
+    """The offsets that the client's group has committed. Raises KafkaException."""
+    from confluent_kafka import KafkaException
+
+    found = {}
+    for one in client.committed(targets(dict.fromkeys(sorted(partitions), 0)), within_s):
+        if one.error is not None:
+            raise KafkaException(one.error)
+        if one.offset >= 0:
+            partition = Partition(one.topic, one.partition)
+            found[partition] = Committed(one.offset, one.metadata or "")
+    return found
