@@ -173,19 +173,19 @@ def as_ours(error: Any, what: str, address: str) -> KafkaError:
     None means that the thing does not exist. Only retriable errors become KafkaUnreachable.
     """
     name = error.name() if hasattr(error, "name") else ""
-    said = f" ({error.str()})" if hasattr(error, "str") else ""
+    why = f" ({error.str()})" if hasattr(error, "str") else ""
     if name in _UNKNOWN or error is None:
         return UnknownTopic(
-            f"there is no {what} in the Kafka at {address}{said}: create it, or correct its name"
+            f"there is no {what} in the Kafka at {address}{why}: create it, or correct its name"
         )
     if name in _NOT_AUTHORISED:
         return NotAuthorised(
-            f"the Kafka at {address} does not let this client have {what}{said}: it wants another "
+            f"the Kafka at {address} does not let this client have {what}{why}: it wants another "
             "credential (sasl.…, ssl.…), or a right for this one"
         )
     if name and name not in KAFKA_CODES and not error.retriable():
         return KafkaError(f"the Kafka at {address} refuses {what}: {error.str()}")
     return KafkaUnreachable(
-        f"the Kafka at {address} does not answer for {what}{said}. Is it running, and is that its "
+        f"the Kafka at {address} does not answer for {what}{why}. Is it running, and is that its "
         "address (bootstrap.servers)?"
     )

@@ -29,8 +29,8 @@ class KafkaOffsets:
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._what = f"the offsets of group {consumer.group!r}"
-        self._soon: deque[Future[None]] = deque()  # unanswered commits, the oldest first
-        consumer.hear_commit = self._heard
+        self._unanswered: deque[Future[None]] = deque()  # unanswered commits, the oldest first
+        consumer.on_commit = self._on_commit
 
     def read(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
         from confluent_kafka import KafkaException
@@ -54,12 +54,12 @@ class KafkaOffsets:
         coordinator, for 46 s and more; this one does not.
         """
         written: Future[None] = Future()
-        self._soon.append(written)
+        self._unanswered.append(written)
         try:
             client = self._consumer.client
             self._commit(offsets, lambda wanted: client.commit(offsets=wanted, asynchronous=True))
         except KafkaError as error:
-            self._soon.pop()
+            self._unanswered.pop()
             written.set_exception(error)
         return written
 
@@ -80,11 +80,11 @@ class KafkaOffsets:
             raise StaleGeneration(f"{self._what} are nobody's any more: {error}") from error
         self._check(errors)
 
-    def _heard(self, error: Any, partitions: list[Any]) -> None:
+    def _on_commit(self, error: Any, partitions: list[Any]) -> None:
         """Complete the oldest unanswered commit."""
-        if not self._soon:
+        if not self._unanswered:
             return  # the outcome of a synchronous commit
-        written = self._soon.popleft()
+        written = self._unanswered.popleft()
         try:
             self._check([error] * (error is not None))
             self._check([one.error for one in partitions if one.error is not None])

@@ -54,7 +54,7 @@ class Producer:
         self._clock = clock or SystemClock()
         self._unknown: dict[str, tuple[float, KafkaError]] = {}  # when to retry, and the error
         checked(settings)
-        own = {"error_cb": self._hear_error}
+        own = {"error_cb": self._on_error}
         self._client: Client = new_client("Producer", {**_USUAL, **settings, **own})
         self._produce: Callable[..., None] = self._client.produce
         from confluent_kafka import KafkaException
@@ -144,8 +144,8 @@ class Producer:
             )
         return as_ours(error, f"topic {topic!r}", self.address)
 
-    def _hear_error(self, error: Refusal) -> None:
-        self._connection.hear(error)
+    def _on_error(self, error: Refusal) -> None:
+        self._connection.on_error(error)
         if error.fatal():
             self.fatal = KafkaError(
                 f"the producer for the Kafka at {self.address} cannot go on: {error.str()}"

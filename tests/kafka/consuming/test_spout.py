@@ -275,9 +275,9 @@ def test_a_spout_without_room_is_still_heard_of_by_its_group(kafka: Kafka) -> No
     )
     with running(made) as run:
         run.until(lambda: run.contiguous() == {f"{topic}[0]": 0})
-        place = run.spout()._reading.places[Partition(topic, 0)]
+        place = run.spout()._reader.places[Partition(topic, 0)]
         run.go_on(8.0)
-        assert run.spout()._reading.places.get(place.partition) is place, "it was thrown out"
+        assert run.spout()._reader.places.get(place.partition) is place, "it was thrown out"
         held[0] = False
         run.until(lambda: run.contiguous() == {f"{topic}[0]": 500})
     assert committed(kafka, base, topic) == 500
@@ -288,6 +288,6 @@ def test_commits_of_json_tell_who_has_written_them(kafka: Kafka) -> None:
     fill(kafka.bootstrap, topic, numbered(3))
     with running(topology(spout(kafka, topic, base, deployment="d7"))) as run:
         run.until(lambda: run.contiguous() == {f"{topic}[0]": 3})
-        kept = run.spout()._reading.committer.kept
+        kept = run.spout()._reader.committer.kept
         run.until(lambda: kept.get(Partition(topic, 0), (0,))[0] == 3)
         assert json.loads(kept[Partition(topic, 0)].metadata)["topologyId"] == "kafka-d7"
