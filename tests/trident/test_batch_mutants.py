@@ -123,14 +123,14 @@ MUTANTS = [
         "count check",
         "a phase is over when all have counted their parts, however many have come",
         slip(
-            "tasks.counting:Counting.count",
+            "tasks.part_counter:PartCounter.count",
             "self._compare(sender, self._received.get(sender, 0), parts)",
             "self._compare(sender, parts, parts)",
         ),
         slip(
-            "tasks.batch_bolt:BatchBolt._find",
-            "early_done=not (counting.missing_early or is_spout)",
-            "early_done=not is_spout",
+            "tasks.stage_bolt:StageBolt._find",
+            "counter.missing_early or self._emitter is not None",
+            "self._emitter is not None",
         ),
     ),
 ]
