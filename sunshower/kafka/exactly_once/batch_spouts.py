@@ -202,7 +202,7 @@ class KafkaBatches(Partitioned):
         found = {}
         for partition, start in sorted(starts.items()):
             messages = taken.get(partition, [])
-            first, end, until_here = start.end, self._fetching.position(partition), start.until
+            first, end, until_here = start.end, self._fetching.at[partition], start.until
             if partition in self._fetching.lost:
                 self._fetching.leave([partition])  # the next batch finds a new position
                 if not messages:

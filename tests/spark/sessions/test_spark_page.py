@@ -25,17 +25,13 @@ from sunshower.spark_integration.sessions.spark_port import (
 )
 from sunshower.trident.declaration.declare import batches
 from sunshower.trident.spouts.fixed import FixedBatchSpout
+from tests.spark.sales import Sale
 
 pytest.importorskip("pyspark.sql.functions")  # before another thread is importing it
 REPOSITORY = Path(__file__).resolve().parents[3]
 PAGE = (REPOSITORY / "docs/SPARK.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^ *```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 FIRST, TABLES, READERS, KAFKA, SUBSCRIBED = map(dedent, BLOCK.findall(PAGE))
-
-
-class Sale(NamedTuple):
-    page: str
-    price: float
 
 
 class Total(NamedTuple):
