@@ -285,9 +285,8 @@ class StageBolt(Bolt[Any, Any]):
         ready. When a phase is over, ack the tuples that are held."""
         if batch.status is BatchStatus.EXPECTING and not self._lacks_early(batch):
             batch.status = BatchStatus.PROCESSING
-        elif batch.status is BatchStatus.PROCESSED and self._is_late:
-            if not (batch.counter.missing_late or batch.awaits_commit):
-                batch.status = BatchStatus.COMMITTING
+        elif batch.status is BatchStatus.PROCESSED and not self._lacks_late(batch):
+            batch.status = BatchStatus.COMMITTING
         if not (batch.waits and self._finish(batch, anchor, out)):
             return
         is_done = batch.status is BatchStatus.COMMITTING or not self._is_late
@@ -301,6 +300,9 @@ class StageBolt(Bolt[Any, Any]):
     def _lacks_early(self, batch: TaskBatch) -> bool:
         awaits_order = self._emitter is not None and not batch.is_emitted
         return bool(batch.counter.missing_early) or awaits_order
+
+    def _lacks_late(self, batch: TaskBatch) -> bool:
+        return bool(batch.counter.missing_late) or batch.awaits_commit
 
     def _finish(self, batch: TaskBatch, anchor: Tuple[Any], out: Collector[Any]) -> bool:
         """Finish the operators of the phase that are ready. Returns whether the phase is over."""
