@@ -22,7 +22,7 @@ SOME = [Sale("a", 1.0), Sale("b", 2.5)]
 
 
 def results(gateway: Gateway, step: Spark, *sales: Sale, id: str = "1") -> list[Any]:
-    found: list[Any] = results(gateway, step.step, SALES.table(sales), id=id)
+    found: list[Any] = run(gateway, step.step, SALES.table(sales), id=id)
     return found
 
 
