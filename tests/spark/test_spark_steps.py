@@ -12,7 +12,7 @@ import pytest
 from sunshower.errors import ResultMismatch, TopologyError
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway
 from sunshower.spark_integration.steps import Spark, parquet, saved_as, spark
-from tests.spark.sales import SALES, Sale
+from tests.spark.sales import SALES, Sale, run
 
 pd = pytest.importorskip("pandas")
 locally = pytest.mark.parametrize("place", ["local"], indirect=True)
