@@ -28,7 +28,7 @@ from sunshower.spark_integration.sessions.spark_port import (
 )
 from sunshower.spark_integration.tables.arrow_types import normalise
 from sunshower.spark_integration.tables.schema import RecordColumns
-from sunshower.spark_integration.tables.tables import Tables
+from sunshower.spark_integration.tables.tables import tables_in
 from sunshower.trident.declaration.streams import BatchStream
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Spark:
         RecordMismatch."""
         operator = self.operator([one.schema for one in (stream, *others)])
         stage = stream.stage
-        for one in Tables(self.step.writers).tables:
+        for one in tables_in(self.step):
             stage.group.program.keep_folder(str(one.folder), stage.where(f"spark({self.step})"))
         whole = stream if others else stream.global_()
         return whole.operate(operator, *others, fields=() if self.out is None else self.out)
