@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from sunshower.cli.run import INTERRUPTED, Target
 
@@ -55,8 +56,6 @@ def simulate(
     shrunk, and the shortest run that still fails is shown. What user code prints is not shown. The
     exit status is 0 when no seed is BROKEN and at least one HOLDS.
     """
-    from rich.console import Console
-
     from sunshower.experiments.runner.job_pool import cores
     from sunshower.experiments.runner.seed_runs import SwarmTask
     from sunshower.experiments.runner.seed_search import simulate_seeds

@@ -15,7 +15,7 @@ from rich.console import Console
 from sunshower.cli.doctor import checks, packages
 from sunshower.cli.doctor.checks import (
     Check,
-    Level,
+    Severity,
     check_machine,
     check_package,
     check_python,
@@ -35,7 +35,7 @@ def machine(**traits: int | str | None) -> Machine:
     return Machine(**(usual | traits))  # type: ignore[arg-type]
 
 
-def level(checks: Sequence[Check], name: str) -> Level:
+def level(checks: Sequence[Check], name: str) -> Severity:
     return next(check.level for check in checks if check.name == name)
 
 
@@ -77,13 +77,13 @@ def test_the_core_and_every_extra_for_users_are_looked_at() -> None:
 
 def test_a_missing_package_of_the_core_is_fatal() -> None:
     check = check_package(Package("ray", None, ">=2.60", None, None))
-    assert check.level is Level.BROKEN
+    assert check.level is Severity.BROKEN
     assert check.remedy == install_command(None)
 
 
 def test_a_missing_extra_is_no_error() -> None:
     check = check_package(Package("kazoo", "zookeeper", ">=2.11", None, None))
-    assert check.level is Level.OPTIONAL
+    assert check.level is Severity.OPTIONAL
     assert "zookeeper" in check.remedy
 
 
@@ -99,8 +99,10 @@ def test_what_is_missing_in_our_own_environment_is_fetched_by_make(
     assert install_command("kafka").endswith("[kafka]'")
 
 
-@pytest.mark.parametrize(("extra", "how_bad"), [(None, Level.BROKEN), ("spark", Level.DOUBTFUL)])
-def test_a_version_that_we_do_not_accept_is_reported(extra: str | None, how_bad: Level) -> None:
+@pytest.mark.parametrize(
+    ("extra", "how_bad"), [(None, Severity.BROKEN), ("spark", Severity.DOUBTFUL)]
+)
+def test_a_version_that_we_do_not_accept_is_reported(extra: str | None, how_bad: Severity) -> None:
     check = check_package(Package("pyspark", extra, ">=3.5,<=3.5.7", "3.5.8", "3.5.7"))
     assert check.level is how_bad
     assert check.found == "3.5.8, not >=3.5,<=3.5.7"
@@ -108,30 +110,30 @@ def test_a_version_that_we_do_not_accept_is_reported(extra: str | None, how_bad:
 
 def test_a_version_that_we_did_not_test_is_fine_but_reported() -> None:
     check = check_package(Package("rich", None, ">=15", "15.1", "15.0"))
-    assert (check.level, check.found) == (Level.FINE, "15.1, tested with 15.0")
+    assert (check.level, check.found) == (Severity.FINE, "15.1, tested with 15.0")
 
 
 @pytest.mark.parametrize("version", [(3, 10, 4), (3, 12, 0)])
 def test_another_python_is_fatal(version: tuple[int, ...]) -> None:
-    assert check_python(version).level is Level.BROKEN
+    assert check_python(version).level is Severity.BROKEN
 
 
 def test_little_memory_is_doubtful() -> None:
-    assert level(list(check_machine(machine(memory_free=GIB))), "memory") is Level.DOUBTFUL
+    assert level(list(check_machine(machine(memory_free=GIB))), "memory") is Severity.DOUBTFUL
 
 
 def test_little_shared_memory_is_doubtful() -> None:
     checks = list(check_machine(machine(shared=64 << 20, shared_free=64 << 20)))
-    assert level(checks, "shared memory") is Level.DOUBTFUL
+    assert level(checks, "shared memory") is Severity.DOUBTFUL
 
 
 def test_unknown_memory_is_doubtful() -> None:
     checks = list(check_machine(machine(memory=None, memory_free=None)))
-    assert level(checks, "memory") is Level.DOUBTFUL
+    assert level(checks, "memory") is Severity.DOUBTFUL
 
 
 def test_java_is_wanted_for_spark_alone() -> None:
-    assert level(list(check_machine(machine(java=None))), "Java") is Level.OPTIONAL
+    assert level(list(check_machine(machine(java=None))), "Java") is Severity.OPTIONAL
 
 
 def test_this_machine_can_be_looked_at() -> None:
@@ -141,7 +143,7 @@ def test_this_machine_can_be_looked_at() -> None:
 
 
 def test_the_sentence_names_what_is_broken() -> None:
-    broken = Check("core", "ray", Level.BROKEN, "missing")
+    broken = Check("core", "ray", Severity.BROKEN, "missing")
     assert sentence([broken]) == "The core cannot work: ray."
 
 
@@ -149,7 +151,10 @@ def test_advice_is_whole_on_a_narrow_page() -> None:
     remedies = [f"/a/long/way/to/python -m pip install -e '/a/long/way[{n}]'" for n in "abc"]
     page = io.StringIO()
     show(
-        [Check(n, n, Level.OPTIONAL, "missing", r) for n, r in zip("abc", remedies, strict=True)],
+        [
+            Check(n, n, Severity.OPTIONAL, "missing", r)
+            for n, r in zip("abc", remedies, strict=True)
+        ],
         Console(file=page, width=30),
     )
     assert set(remedies) <= {line.strip() for line in page.getvalue().splitlines()}

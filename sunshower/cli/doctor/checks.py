@@ -18,7 +18,7 @@ _MORE_MEMORY = "end other programs, or use a machine with more memory"
 _MORE_SHARED = "in a container: docker run --shm-size=1g; Ray uses the disk otherwise, slowly"
 
 
-class Level(StrEnum):
+class Severity(StrEnum):
     """The severity of a finding."""
 
     FINE = "fine"
@@ -33,7 +33,7 @@ class Check:
 
     part: str  # core, the extra's name, or machine
     name: str
-    level: Level
+    level: Severity
     found: str
     remedy: str = ""  # the command, or the advice
 
@@ -50,9 +50,9 @@ def check_python(version: tuple[int, ...]) -> Check:
     """Check for 3.11, the only version that RayDP, PySpark 3.5 and Ray support together."""
     found = ".".join(map(str, version))
     if version[:2] == (3, 11):
-        return Check("core", "Python", Level.FINE, found)
+        return Check("core", "Python", Severity.FINE, found)
     remedy = "install Python 3.11, then: make setup PYTHON=python3.11"
-    return Check("core", "Python", Level.BROKEN, f"{found}, not 3.11", remedy)
+    return Check("core", "Python", Severity.BROKEN, f"{found}, not 3.11", remedy)
 
 
 def check_package(package: Package) -> Check:
@@ -60,23 +60,23 @@ def check_package(package: Package) -> Check:
     part, name, have = package.extra or "core", package.name, package.installed
     remedy = install_command(package.extra)
     if have is None:
-        level = Level.OPTIONAL if package.extra else Level.BROKEN
+        level = Severity.OPTIONAL if package.extra else Severity.BROKEN
         return Check(part, name, level, "missing", remedy)
     if not package.fits:
-        level = Level.DOUBTFUL if package.extra else Level.BROKEN
+        level = Severity.DOUBTFUL if package.extra else Severity.BROKEN
         return Check(part, name, level, f"{have}, not {package.wanted}", remedy)
     if package.pinned and package.pinned != have:
-        return Check(part, name, Level.FINE, f"{have}, tested with {package.pinned}")
-    return Check(part, name, Level.FINE, f"{have}{', as tested' if package.pinned else ''}")
+        return Check(part, name, Severity.FINE, f"{have}, tested with {package.pinned}")
+    return Check(part, name, Severity.FINE, f"{have}{', as tested' if package.pinned else ''}")
 
 
 def check_machine(machine: Machine) -> Iterator[Check]:
     """Check the Java that Spark needs, and the memory that a local Ray needs."""
     if machine.java:
-        yield Check("spark", "Java", Level.FINE, machine.java)
+        yield Check("spark", "Java", Severity.FINE, machine.java)
     else:
-        yield Check("spark", "Java", Level.OPTIONAL, "missing", install_command("spark"))
-    yield Check("machine", "processors", Level.FINE, str(machine.cores))
+        yield Check("spark", "Java", Severity.OPTIONAL, "missing", install_command("spark"))
+    yield Check("machine", "processors", Severity.FINE, str(machine.cores))
     memory = machine.memory, machine.memory_free, _MEMORY_WANTED
     yield _check_memory("memory", *memory, _MORE_MEMORY)
     shared = machine.shared, machine.shared_free, _SHARED_WANTED
@@ -93,16 +93,16 @@ def check_start() -> Check:
             took_s = time.monotonic() - begin_s
     except ClusterError as error:
         remedy = "read raylet.err and gcs_server.err of the newest session in Ray's folder"
-        return Check("core", "local Ray", Level.BROKEN, str(error), remedy)
-    return Check("core", "local Ray", Level.FINE, f"starts, in {took_s:.1f} s")
+        return Check("core", "local Ray", Severity.BROKEN, str(error), remedy)
+    return Check("core", "local Ray", Severity.FINE, f"starts, in {took_s:.1f} s")
 
 
 def _check_memory(
     name: str, total: int | None, free: int | None, wanted: int, remedy: str
 ) -> Check:
     if total is None or free is None:
-        return Check("machine", name, Level.DOUBTFUL, "unknown on this system")
+        return Check("machine", name, Severity.DOUBTFUL, "unknown on this system")
     found = f"{free / GIB:.1f} of {total / GIB:.1f} GiB free"
     if free >= wanted:
-        return Check("machine", name, Level.FINE, found)
-    return Check("machine", name, Level.DOUBTFUL, f"{found}, {wanted / GIB:g} wanted", remedy)
+        return Check("machine", name, Severity.FINE, found)
+    return Check("machine", name, Severity.DOUBTFUL, f"{found}, {wanted / GIB:g} wanted", remedy)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from sunshower.experiments.demo.corpus import Corpus, pick
-from sunshower.experiments.demo.nemesis import Nemesis
+from sunshower.experiments.demo.nemesis import DemoNemesis
 from sunshower.experiments.demo.topology import LineResults
 from sunshower.experiments.evidence.outcome import Finding, Verdict
 from sunshower.runtime.cluster import Run
@@ -59,7 +59,7 @@ def make_report(
     results: TaskResults,
     snapshot: Snapshot,
     seconds: float,
-    nemesis: Nemesis,
+    nemesis: DemoNemesis,
     *,
     fault_wanted: bool,
 ) -> tuple[Report, Finding]:
