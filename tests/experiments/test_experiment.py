@@ -14,8 +14,8 @@ from sunshower import Topology
 from sunshower.errors import ClusterError, ExperimentError, TopologyFailed
 from sunshower.experiments.checkers.checker import Checker
 from sunshower.experiments.checkers.delivery import AtLeastOnce, Duplicates
-from sunshower.experiments.checkers.pressure import BoundedPending
 from sunshower.experiments.checkers.recovery import Liveness, Recovers
+from sunshower.experiments.checkers.tracking import BoundedPending
 from sunshower.experiments.evidence.outcome import Verdict
 from sunshower.experiments.experiment import Experiment, combinations, prepare
 from sunshower.experiments.experiment_run import run_experiment

@@ -44,6 +44,11 @@ class Recovery:
     ended_s: float  # of a kill the same as begun_s
     recovered_s: float | None  # None: never
 
+    @property
+    def seconds(self) -> float | None:
+        """The time from the end of the fault to the recovery; None: it never recovered."""
+        return None if self.recovered_s is None else max(0.0, self.recovered_s - self.ended_s)
+
 
 @dataclass(frozen=True)
 class Outcome:

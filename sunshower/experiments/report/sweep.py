@@ -24,7 +24,6 @@ from sunshower.experiments.report.drawing import (
     no_values,
 )
 from sunshower.experiments.report.phrases import figure, shortened
-from sunshower.experiments.report.recovery_chart import seconds_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,7 +49,7 @@ class Point:
 
 def point(outcome: Outcome, swept: Sequence[str]) -> Point:
     """Return what tables and charts show of one run."""
-    found = [seconds_of(recovery) for recovery in outcome.recoveries]
+    found = [recovery.seconds for recovery in outcome.recoveries]
     known = [seconds for seconds in found if seconds is not None]
     return Point(
         {**{name: outcome.parameters.get(name) for name in swept}, "seed": outcome.seed},

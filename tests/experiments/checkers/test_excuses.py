@@ -8,8 +8,9 @@ import pytest
 
 from sunshower.experiments.checkers.checker import Checker, judge
 from sunshower.experiments.checkers.delivery import AtLeastOnce, AtMostOnce, ExactlyOnce
-from sunshower.experiments.checkers.edge_checks import NoPrematureAck
-from sunshower.experiments.checkers.recovery import NoneTimedOut, Recovers
+from sunshower.experiments.checkers.failures import NoneTimedOut
+from sunshower.experiments.checkers.recovery import Recovers
+from sunshower.experiments.checkers.tracking import NoPrematureAck
 from sunshower.experiments.evidence.facts import Facts, Model
 from sunshower.experiments.evidence.outcome import Finding, Verdict
 from sunshower.runtime.events.event_log import What

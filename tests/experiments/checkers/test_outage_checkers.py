@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sunshower.experiments.checkers.outages import NothingCharged
+from sunshower.experiments.checkers.failures import NothingCharged
 from tests.experiments.checkers.test_checkers import BROKEN, HALTED, HOLDS, UNKNOWN, ask, hurt
 
 
