@@ -1,4 +1,4 @@
-"""Tests of `sunshower experiment` on the simulator: its folders, reports and tables."""
+"""Tests of `sunshower experiment`: its folders, reports and tables; interrupts, hashes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from sunshower.experiments import Experiment, relayed
 from sunshower.experiments.runner.run_request import RunRequest, Variant
-from tests.cli.conftest import Write
+from tests.cli.conftest import Start, Write, read_until, signal_like_a_terminal
 from tests.conftest import Sunshower
 from tests.experiments.runner.experiment_files import BROKEN, HOLDING, PEACEFUL, latest, read
 
@@ -215,3 +215,41 @@ def test_an_experiment_on_ray(
     assert read(folder, "plan.json")["cluster"] == "ray"
     assert "ray" in read(folder, "results.json")["versions"]
     assert "kill relay[0]" in (folder / "report.html").read_text()
+
+
+# ---- as a process -------------------------------------------------------------------------------
+
+
+@pytest.mark.ray
+def test_ctrl_c_ends_all_processes_and_keeps_the_history(
+    write: Write, start: Start, tmp_path: Path
+) -> None:
+    options = ("--cluster", "ray", "--set", "total=100000")
+    process = start("experiment", "run", write(HOLDING), *options)
+    read_until(process.stderr, "acked")
+    signal_like_a_terminal(process)
+    _, error = process.communicate(timeout=100)
+    assert process.returncode == 130, error
+    assert "Interrupted. What there is: experiments/kill-a-relay/" in error
+    folder = latest(tmp_path, "kill-a-relay")
+    assert read(folder, "plan.json")["stopped"] == "interrupted"
+    assert not (folder / "results.json").exists()
+    assert '"what": "emitted"' in (folder / "history.jsonl").read_text()
+
+
+@pytest.mark.ray
+def test_hashes_are_the_same_in_every_run_unless_somebody_chose_others(
+    write: Write, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that an experiment iterates over sets in the same order in each run."""
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    file = write('import sys\nprint(hash("a word"), file=sys.stderr)')
+
+    def hash_in(**environment: str) -> str:
+        _, error = start("experiment", "run", file, **environment).communicate(timeout=60)
+        assert "has no experiment" in error  # so it ends soon
+        return error.splitlines()[0]
+
+    first = hash_in()
+    assert hash_in() == first
+    assert hash_in(PYTHONHASHSEED="3") != first
