@@ -58,18 +58,12 @@ def test_the_report_has_the_promised_keys(corpus: Corpus) -> None:
     )
 
 
-def test_a_missing_line_breaks_it(corpus: Corpus) -> None:
+def test_a_missing_line_and_an_under_count_break_it(corpus: Corpus) -> None:
     results, snapshot = run(corpus)
     results.lines[0] = replace(results.lines[0], acks=bytes([1, 1, 0, 1]))
-    found = report(corpus, results, snapshot)
-    assert (found.lost, found.verdict) == (1, Verdict.BROKEN)
-
-
-def test_an_under_count_breaks_it(corpus: Corpus) -> None:
-    results, snapshot = run(corpus)
     results.counted["question"] -= 1
     found = report(corpus, results, snapshot)
-    assert (found.undercounted, found.verdict) == (1, Verdict.BROKEN)
+    assert (found.lost, found.undercounted, found.verdict) == (1, 1, Verdict.BROKEN)
 
 
 def test_an_over_count_breaks_it_unless_a_replay_explains_it(corpus: Corpus) -> None:
