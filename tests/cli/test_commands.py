@@ -41,12 +41,11 @@ def test_each_command_explains_itself(command: str, sunshower: Sunshower, capsys
     assert "Usage:" in capsys.readouterr().out
 
 
-def test_describe_prints_text(write: Write, sunshower: Sunshower, capsys: Capture) -> None:
+def test_describe_prints_text_or_mermaid(
+    write: Write, sunshower: Sunshower, capsys: Capture
+) -> None:
     assert sunshower("describe", write(WORDS)) == 0
     assert "← numbers shuffle" in capsys.readouterr().out
-
-
-def test_describe_prints_mermaid(write: Write, sunshower: Sunshower, capsys: Capture) -> None:
     assert sunshower("describe", write(WORDS), "--mermaid") == 0
     assert capsys.readouterr().out.startswith("flowchart LR")
 
@@ -88,19 +87,19 @@ def test_a_missing_file(
     assert "nowhere.py does not exist" in complaint(capsys)
 
 
-def test_a_file_that_does_not_import(write: Write, sunshower: Sunshower, capsys: Capture) -> None:
-    assert sunshower("run", write("import nowhere_to_be_found")) == 1
-    assert "line 6: ModuleNotFoundError" in complaint(capsys)
-
-
-def test_an_empty_glob(write: Write, sunshower: Sunshower, capsys: Capture) -> None:
-    assert sunshower("run", write('Topology("t").spout("lines", TextFiles("none/*.txt"))')) == 1
-    assert "no file matches 'none/*.txt'" in complaint(capsys)
-
-
-def test_a_topology_without_a_spout(write: Write, sunshower: Sunshower, capsys: Capture) -> None:
-    assert sunshower("run", write('topology = Topology("empty")')) == 1
-    assert "has no spout" in complaint(capsys)
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import nowhere_to_be_found", "line 6: ModuleNotFoundError"),
+        ('Topology("t").spout("lines", TextFiles("none/*.txt"))', "no file matches 'none/*.txt'"),
+        ('topology = Topology("empty")', "has no spout"),
+    ],
+)
+def test_a_wrong_file(
+    code: str, said: str, write: Write, sunshower: Sunshower, capsys: Capture
+) -> None:
+    assert sunshower("run", write(code)) == 1
+    assert said in complaint(capsys)
 
 
 def test_a_setting_that_contradicts_another(

@@ -118,22 +118,19 @@ def test_another_python_is_fatal(version: tuple[int, ...]) -> None:
     assert check_python(version).level is Severity.BROKEN
 
 
-def test_little_memory_is_doubtful() -> None:
-    assert level(list(check_machine(machine(memory_free=GIB))), "memory") is Severity.DOUBTFUL
-
-
-def test_little_shared_memory_is_doubtful() -> None:
-    checks = list(check_machine(machine(shared=64 << 20, shared_free=64 << 20)))
-    assert level(checks, "shared memory") is Severity.DOUBTFUL
-
-
-def test_unknown_memory_is_doubtful() -> None:
-    checks = list(check_machine(machine(memory=None, memory_free=None)))
-    assert level(checks, "memory") is Severity.DOUBTFUL
-
-
-def test_java_is_wanted_for_spark_alone() -> None:
-    assert level(list(check_machine(machine(java=None))), "Java") is Severity.OPTIONAL
+@pytest.mark.parametrize(
+    ("name", "traits", "how_bad"),
+    [
+        ("memory", {"memory_free": GIB}, Severity.DOUBTFUL),
+        ("memory", {"memory": None, "memory_free": None}, Severity.DOUBTFUL),
+        ("shared memory", {"shared": 64 << 20, "shared_free": 64 << 20}, Severity.DOUBTFUL),
+        ("Java", {"java": None}, Severity.OPTIONAL),  # Spark wants it, and nothing else
+    ],
+)
+def test_what_a_machine_lacks_is_judged(
+    name: str, traits: dict[str, int | None], how_bad: Severity
+) -> None:
+    assert level(list(check_machine(machine(**traits))), name) is how_bad
 
 
 def test_this_machine_can_be_looked_at() -> None:

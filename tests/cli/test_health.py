@@ -245,12 +245,9 @@ def test_a_dependency_that_was_never_reached_ends_a_run_after_ten_seconds() -> N
     assert why.endswith(f"\n{TRACEBACK}")
 
 
-def test_an_outage_of_a_dependency_that_was_reached_never_ends_a_run() -> None:
-    assert unreached(snapshot(wait(0, 86_400, reached=True))) is None
-
-
-def test_doubt_is_left_to_the_runtime() -> None:
-    assert unreached(snapshot(wait(0, 60, kind=WaitKind.DOUBT, reached=False))) is None
+@pytest.mark.parametrize("task", [wait(0, 86_400), wait(0, 60, kind=WaitKind.DOUBT, reached=False)])
+def test_neither_an_outage_of_what_was_reached_nor_doubt_ends_a_run_here(task: TaskStats) -> None:
+    assert unreached(snapshot(task)) is None
 
 
 def test_submit_looks_until_every_task_was_opened_or_waits() -> None:
