@@ -13,6 +13,7 @@ from sunshower import Cause
 from sunshower.clock import ManualClock
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.events.injected_faults import InjectedFaults, Link, Raise, Slow
+from sunshower.runtime.events.task_faults import NO_FAULTS
 from sunshower.runtime.plan import ACKER, Layout, make_plan
 from tests.runtime.example import MasterState, everything, leaves
 from tests.runtime.steered import Steered
@@ -117,9 +118,9 @@ def test_injected_is_known_to_new_lives_and_to_a_new_master(seed: int) -> None:
     net.until(lambda: task.worker in net.nodes)
     bolt = net.nodes[task.worker].core._wired.bolts[task.id]
     assert net.nodes[task.worker].core.life == 2
-    assert bolt.injection is not None, f"seed {seed}: the new life is at peace"
+    assert bolt.instrument.faults is not NO_FAULTS, f"seed {seed}: the new life is at peace"
     heal(net, book)
-    assert bolt.injection is None
+    assert bolt.instrument.faults is NO_FAULTS
 
 
 @seeds(6)
@@ -146,5 +147,5 @@ def test_injected_outlives_a_rebalance() -> None:
     net.steer(lambda m: m.rebalance(2, None, 5.0, net.clock.now()))
     net.until(lambda: net.master.book.moves == 1 and not net.master.restless)
     bolts = [b for n in net.nodes.values() for b in n.core._wired.bolts.values()]
-    assert {b.task.component for b in bolts if b.injection is not None} == {"split"}
+    assert {b.task.component for b in bolts if b.instrument.faults is not NO_FAULTS} == {"split"}
     heal(net, book)
