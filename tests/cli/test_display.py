@@ -149,8 +149,8 @@ def test_a_long_name_is_folded_and_no_figure_is_cut() -> None:
             Counts(emitted=13, acked=10, failed=3, replayed=3, dead=1),
             False,
             (
-                "Finished after 12 s: 10 tuples taken in, 9 acked, 1 among the dead letters, 3 failed "
-                "on the way, 3 replayed."
+                "Finished after 12 s: 10 tuples taken in, 9 acked, 1 among the dead letters, "
+                "3 failed on the way, 3 replayed."
             ),
         ),
         (Counts(emitted=10, acked=9), True, "Drained after 12 s: 10 tuples taken in, 9 acked."),
