@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sunshower.experiments.checkers.checker import CheckResult
-from sunshower.experiments.evidence.event_history import History, Rows, lookup
+from sunshower.experiments.evidence.event_history import EventRows, History, lookup
 from sunshower.experiments.evidence.facts import UNTRACKED, Facts
 from sunshower.experiments.evidence.tuple_evidence import messages_of, trees
 from sunshower.runtime.events.event_log import What
@@ -109,7 +109,7 @@ def completions(history: History, sample: int) -> tuple[U64, I64]:
     return roots, completed.order[kept][at]
 
 
-def keys_of(rows: Rows) -> U64:
+def keys_of(rows: EventRows) -> U64:
     """Return one number for each pair of root and edge; trees may share an edge."""
     keys: U64 = (rows.roots * _ODD) ^ rows.values.view(np.uint64)
     return keys
@@ -136,7 +136,7 @@ def _repeated(keys: U64) -> NDArray[np.bool_]:
     return again
 
 
-def _astray(sent: Rows, delivered: Rows) -> NDArray[np.bool_]:
+def _astray(sent: EventRows, delivered: EventRows) -> NDArray[np.bool_]:
     """Return which were delivered to another task than their target."""
     meant = lookup(keys_of(sent), sent.targets, keys_of(delivered), -1)
     astray: NDArray[np.bool_] = (meant >= 0) & (meant != delivered.tasks)

@@ -39,7 +39,7 @@ from sunshower.runtime.plan import ACKER, Plan
 _RATES = ("drop", "forget", "repeat", "corrupt", "delay")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ActiveFault:
     """A fault that has begun: how to describe and how to end it."""
 
@@ -50,6 +50,7 @@ class ActiveFault:
     deaf: bool = False  # while it is active, the master answers no call
     holds: str = ""  # the paused process; resumed when its last pause ends
     ask: Callable[[Run], None] | None = None  # a request to the master, once it answers
+    end_s: float = math.inf  # when it ends; set by the nemesis
 
 
 class Fault(Protocol):
