@@ -82,10 +82,10 @@ def _shrunk_lines(shrunk: ShrunkSeed, task: SwarmTask) -> Iterator[str]:
     """Describe the shortest failing run."""
     command = ["sunshower", "simulate", task.target, "--seed", str(shrunk.seed)]
     yield ""
-    yield f"Seed {shrunk.seed} is BROKEN. It is the same each time:"
+    yield f"Seed {shrunk.seed} is BROKEN. Repeat it with:"
     yield f"    {shlex.join([*command, '--messages', str(task.messages)])}"
     yield (
-        f"The least that still fails ({shrunk.tries} runs): about {shrunk.messages} messages and "
+        f"The shortest failing run ({shrunk.tries} tries): about {shrunk.messages} messages and "
         f"{len(shrunk.steps)} of {shrunk.steps_before} faults"
     )
     yield from (f"    {step}" for step in shrunk.steps)

@@ -135,7 +135,7 @@ def _find(module: ModuleType, path: Path, name: str | None, kind: LoadKind[T]) -
         and str(getattr(value, "__module__", "")).startswith("sunshower.")
         and not isinstance(value, type | FunctionType)
     ]
-    has = f" What it has is: {', '.join(others)}." if others else ""
+    has = f" It has: {', '.join(others)}." if others else ""
     raise LoadError(f"{problem}; make one at its top level: {kind.example}.{has}")
 
 

@@ -80,9 +80,9 @@ class RunFolder:
         """The outcome of a single run. Raises ExperimentError if it did not finish."""
         if not (self.path / RESULTS).is_file():
             raise ExperimentError(
-                f"the run {self.path} did not come to its end: it has no {RESULTS}. What there is "
-                f"of its history: sunshower experiment show {self.path} --report. Run it again: "
-                f"{self.plan['command']}"
+                f"the run {self.path} did not come to its end: it has no {RESULTS}. Report "
+                f"on its history so far: sunshower experiment show {self.path} --report. Run it "
+                f"again: {self.plan['command']}"
             )
         return _outcome(_read(self.path / RESULTS), self.path / RESULTS)
 

@@ -238,7 +238,7 @@ def test_a_fault_without_end_is_refused(for_s: float) -> None:
         lambda: cut("relay", "sink", for_s),
         lambda: outage("broker 1", print, print, for_s=for_s),
     ):
-        with pytest.raises(ExperimentError, match="never heals proves nothing"):
+        with pytest.raises(ExperimentError, match="never ends proves nothing"):
             make()
 
 

@@ -230,7 +230,7 @@ def test_ctrl_c_ends_all_processes_and_keeps_the_history(
     signal_like_a_terminal(process)
     _, error = process.communicate(timeout=100)
     assert process.returncode == 130, error
-    assert "Interrupted. What there is: experiments/kill-a-relay/" in error
+    assert "Interrupted. The files so far: experiments/kill-a-relay/" in error
     folder = latest(tmp_path, "kill-a-relay")
     assert read(folder, "plan.json")["stopped"] == "interrupted"
     assert not (folder / "results.json").exists()

@@ -202,7 +202,7 @@ def test_an_interrupt_keeps_what_there_is(
     code = INTERRUPTED.replace("lambda: at(0.5, Interrupt())", plan)
     assert sunshower("experiment", "run", write(code)) == 130
     folder = latest(tmp_path, "interrupted")
-    assert f"Interrupted. What there is: experiments/interrupted/{folder.name}" in (
+    assert f"Interrupted. The files so far: experiments/interrupted/{folder.name}" in (
         capsys.readouterr().err
     )
     assert read(folder, "plan.json")["stopped"] == "interrupted"

@@ -121,8 +121,8 @@ def test_long_work_is_reported_and_the_first_broken_seed_at_once(
     assert lines == [
         "Still simulating: seeds 5, 6 …",
         "Seed 6 is BROKEN: why BROKEN",
-        "Seed 6 fails. Looking for the least that does …",
-        "Still looking for the least that fails of seed 6 …",
+        "Seed 6 fails. Looking for the shortest failing run …",
+        "Still looking for the shortest failing run of seed 6 …",
     ]
 
 
