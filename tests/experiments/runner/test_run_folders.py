@@ -25,7 +25,7 @@ from sunshower.experiments.runner.run_reports import figures_of_all, remake, wri
 from tests.cli.conftest import Write
 from tests.conftest import Sunshower
 from tests.experiments.report.samples import history, outcome
-from tests.experiments.runner.experiment_files import INTERRUPTED, TROUBLED, latest, read
+from tests.experiments.runner.experiment_files import failing, latest, read
 
 Capture = pytest.CaptureFixture[str]
 NOON = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
@@ -198,11 +198,10 @@ def test_a_line_of_history_that_is_no_event_is_named(make: Make) -> None:
 def test_an_interrupt_keeps_what_there_is(
     write: Write, sunshower: Sunshower, capsys: Capture, make: Make, tmp_path: Path
 ) -> None:
-    plan = "lambda: [*at(0.2, kill(task('relay', 0))), *at(0.5, Interrupt())]"
-    code = INTERRUPTED.replace("lambda: at(0.5, Interrupt())", plan)
-    assert sunshower("experiment", "run", write(code)) == 130
-    folder = latest(tmp_path, "interrupted")
-    assert f"Interrupted. The files so far: experiments/interrupted/{folder.name}" in (
+    plan = "[*at(0.2, kill(task('relay', 0))), *at(0.5, Fails(KeyboardInterrupt()))]"
+    assert sunshower("experiment", "run", write(failing(plan))) == 130
+    folder = latest(tmp_path, "failing")
+    assert f"Interrupted. The files so far: experiments/failing/{folder.name}" in (
         capsys.readouterr().err
     )
     assert read(folder, "plan.json")["stopped"] == "interrupted"
@@ -221,15 +220,10 @@ def test_an_interrupt_keeps_what_there_is(
 def test_an_interrupted_sweep_reports_on_what_was_done(
     write: Write, sunshower: Sunshower, capsys: Capture, make: Make, tmp_path: Path
 ) -> None:
-    code = INTERRUPTED.replace("lambda: at(0.5, Interrupt())", "second").replace(
-        "experiment = ",
-        """def second(other):
-        return at(0.05, kill(component("relay")) if other == 1 else Interrupt())
-
-    experiment = """,
-    )
-    assert sunshower("experiment", "run", write(code), "--sweep", "other=1,2,3") == 130
-    group = latest(tmp_path, "interrupted")
+    second = "kill(component('relay')) if other == 1 else Fails(KeyboardInterrupt())"
+    file = write(failing(f"at(0.05, {second})"))
+    assert sunshower("experiment", "run", file, "--sweep", "other=1,2,3") == 130
+    group = latest(tmp_path, "failing")
     assert read(group, "plan.json")["stopped"] == "interrupted"
     assert not (group / "summary.json").exists()
     assert (group / "001" / "report.html").is_file()
@@ -242,19 +236,21 @@ def test_an_interrupted_sweep_reports_on_what_was_done(
 
 # ---- several runs -------------------------------------------------------------------------------
 
+SECOND = "at(0.2, Fails({error}) if other == 2 else kill(component('relay')))"
+
 
 @pytest.mark.slow
 def test_a_run_of_several_that_ends_with_an_error_is_unknown_and_the_others_go_on(
     write: Write, sunshower: Sunshower, capsys: Capture, make: Make, tmp_path: Path
 ) -> None:
-    code = TROUBLED.replace("{error}", "ServerError('no broker')")
-    assert sunshower("experiment", "run", write(code), "--sweep", "other=1,2,3") == 1
+    file = write(failing(SECOND.format(error="ServerError('no broker')")))
+    assert sunshower("experiment", "run", file, "--sweep", "other=1,2,3") == 1
     printed = capsys.readouterr()
     assert "run 2 of 3: other=2, seed 0: ServerError: no broker" in printed.err
     assert "Traceback" not in printed.err
     assert "002: no broker" in printed.out
     assert "Of 3 runs: 2 HOLDS, 1 UNKNOWN." in printed.out
-    group = latest(tmp_path, "troubled")
+    group = latest(tmp_path, "failing")
     assert [run["error"] for run in read(group, "summary.json")["runs"]] == [
         None,
         "no broker",
@@ -269,8 +265,8 @@ def test_a_run_of_several_that_ends_with_an_error_is_unknown_and_the_others_go_o
 def test_an_error_that_nobody_foresaw_is_told_with_its_traceback(
     write: Write, sunshower: Sunshower, capsys: Capture, make: Make, tmp_path: Path
 ) -> None:
-    code = TROUBLED.replace("{error}", "OSError('gone')")
-    assert sunshower("experiment", "run", write(code), "--sweep", "other=2,3") == 1
+    file = write(failing(SECOND.format(error="OSError('gone')")))
+    assert sunshower("experiment", "run", file, "--sweep", "other=2,3") == 1
     printed = capsys.readouterr()
     assert "in begin" in printed.err
     assert "001: OSError: gone" in printed.out
