@@ -12,8 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
-from sunshower.dev.answering import brokers_seen_from
-from sunshower.dev.kafka import Kafka, new_cluster_id
+from sunshower.dev.kafka import Kafka, brokers_seen_from, new_cluster_id
 from sunshower.dev.ports import answers
 from sunshower.dev.servers import Upkeep
 from sunshower.dev.zookeeper import ZooKeeper

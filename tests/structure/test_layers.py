@@ -275,8 +275,8 @@ def test_no_module_imports_itself_by_a_detour() -> None:
 
 
 SHARED_NAMES = """  to be renamed:
-Batch BatchBolt Conditions Even Facts Input Level Machines Nemesis Node Packet Plan Process Rows
-Session Settled Slow Snapshot State Step Stream Verdict Word
+Batch BatchBolt Conditions Facts Level Machines Nemesis Node Packet Plan Process Rows Session
+Snapshot State Step Verdict Word
 """
 
 

@@ -33,7 +33,7 @@ from sunshower.experiments.faults.targets import (
     check_component,
 )
 from sunshower.runtime.cluster import Run
-from sunshower.runtime.events.injected_faults import ANY, InjectedFaults, Link, Raise, Slow
+from sunshower.runtime.events.injected_faults import ANY, InjectedFaults, Link, Raise, SlowTask
 from sunshower.runtime.plan import ACKER, Plan
 
 _RATES = ("drop", "forget", "repeat", "corrupt", "delay")
@@ -155,7 +155,7 @@ class Slowness:
 
     def __post_init__(self) -> None:
         check_for_s(self)
-        Slow(component=ANY, seconds=self.seconds)  # raises if that is no duration
+        SlowTask(component=ANY, seconds=self.seconds)  # raises if that is no duration
         if isinstance(self.target, MasterProcess | Nodes | Anybody):
             raise ExperimentError(f"{self}: slow is a task, a component, an acker or a worker")
 
@@ -165,7 +165,7 @@ class Slowness:
     def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> ActiveFault:
         chosen = self.target.draw(run, plan, generator)
         slows = tuple(
-            Slow(component=task.component, index=task.index, seconds=self.seconds)
+            SlowTask(component=task.component, index=task.index, seconds=self.seconds)
             for task in chosen.tasks
         )
         return ActiveFault(self._words(chosen.label), injected=InjectedFaults(slows=slows))

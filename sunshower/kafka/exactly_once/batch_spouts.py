@@ -118,6 +118,7 @@ class KafkaBatches(Partitioned):
         self._directory: RefreshedDirectory | None = None
         self._consumer: Consumer | None = None
         self.skipped = self.unreadable = 0
+        self._run, self._added = "", frozenset[str]()  # of the batch, see begin_batch
 
     # ---- lifecycle ------------------------------------------------------------------------------
 
@@ -172,6 +173,9 @@ class KafkaBatches(Partitioned):
             self._directory = RefreshedDirectory(directory, self._clock, every_s=every_s)
         return [name_of(one) for one in self.subscription.found(self._directory)]
 
+    def begin_batch(self, run: str, added: Collection[str]) -> None:
+        self._run, self._added = run, frozenset(added)
+
     def is_end(self, partition: str, metadata: Any) -> bool:
         extent = Extent.of(metadata, partition)
         ours = extent.until is not None and extent.run == self._bounded
@@ -180,7 +184,7 @@ class KafkaBatches(Partitioned):
     @property
     def _bounded(self) -> str | None:
         """The run of the current batch; None if `until_end` is not set."""
-        return self.run if self.options.until_end else None
+        return self._run if self.options.until_end else None
 
     def committed(self, metadata: Mapping[str, Any]) -> None:
         for name, kept in metadata.items():
@@ -263,7 +267,7 @@ class KafkaBatches(Partitioned):
         if extent is not None and (extent.deployment, extent.run) == ours:
             return extent
         partition, before = partition_of(name), None if extent is None else extent.end
-        key = (self.run, name, before)
+        key = (self._run, name, before)
         if key in self._begun:  # a replayed attempt begins at the same offset
             return self._begun[key]
         now_s = self._clock.now()
@@ -283,7 +287,7 @@ class KafkaBatches(Partitioned):
         stored = None if extent is None else extent.committed
         if stored is None and where in _BY_ANYONE:
             stored = KafkaOffsets(consumer).read([partition]).get(partition)
-        if stored is None and name_of(partition) in self.added:
+        if stored is None and name_of(partition) in self._added:
             where = StartPosition.EARLIEST
         earliest, latest = consumer.bounds(partition)
         late = None
