@@ -37,7 +37,7 @@ def snapshot(spout: Counts, bolt: Counts = NONE, seconds: float | None = None) -
 
 
 def printed(what: object, width: int = 80) -> str:
-    console = Console(width=width, record=True, file=None, quiet=False)
+    console = Console(width=width)
     with console.capture() as capture:
         console.print(what)
     return capture.get()
