@@ -12,7 +12,9 @@ from textwrap import dedent
 from typing import IO
 
 import pytest
+from _pytest.capture import CaptureResult
 
+from tests.conftest import Sunshower
 from tests.leftovers import left_behind, marked
 from tests.structure.reading import ROOT
 
@@ -24,6 +26,7 @@ HEAD = """
 """
 Write = Callable[..., Path]
 Start = Callable[..., subprocess.Popen[str]]
+PrintedBy = Callable[..., CaptureResult[str]]
 
 
 @pytest.fixture
@@ -47,6 +50,20 @@ def _forget_modules() -> Iterator[None]:
         if "pytest-of" in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
     sys.path[:] = path
+
+
+@pytest.fixture
+def printed_by(sunshower: Sunshower, capsys: pytest.CaptureFixture[str]) -> PrintedBy:
+    """Run a command in this process, which ends with `status`; returns what it printed."""
+
+    def run(*arguments: object, status: int = 0) -> CaptureResult[str]:
+        capsys.readouterr()
+        found = sunshower(*arguments)
+        printed = capsys.readouterr()
+        assert found == status, printed.err
+        return printed
+
+    return run
 
 
 @pytest.fixture

