@@ -44,6 +44,7 @@ def three_events() -> History:
     [
         pytest.param(History((), {}), id="nothing"),
         pytest.param(three_events(), id="3 events"),
+        pytest.param(Script().whole(1).hurt("pause b", for_s=2).history(), id="a long fault"),
         pytest.param(history(), id="2,000 events"),
         pytest.param(history(faults=300), id="300 faults"),
         pytest.param(history(batches=1_000, batch=500), id="1,000,000 events"),
