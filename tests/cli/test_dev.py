@@ -16,7 +16,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from sunshower.dev import units
-from sunshower.dev.answering import brokers_seen_from
+from sunshower.dev.kafka import brokers_seen_from
 from sunshower.dev.ports import HOST
 from tests.conftest import Sunshower
 from tests.dev.test_keeper import gone

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from sunshower.errors import KafkaError, KafkaUnreachable
 from sunshower.kafka.consuming.background_commits import Committer
 from sunshower.kafka.consuming.consumer import Consumer
+from sunshower.kafka.consuming.cursor import Fetched, partition_of_message
 from sunshower.kafka.consuming.message_ids import ReadPartition, ReadPartitions
 from sunshower.kafka.consuming.partition_progress import I64
-from sunshower.kafka.consuming.record_batch import MessageBatch, events_of
+from sunshower.kafka.consuming.record_batch import MessageBatch
 from sunshower.kafka.consuming.start_position import (
     Start,
     StartPosition,
@@ -25,7 +26,6 @@ from sunshower.kafka.consuming.start_position import (
     writer,
 )
 from sunshower.kafka.options import Guarantee, KafkaOptions
-from sunshower.kafka.partitions.broker_metadata import as_ours
 from sunshower.kafka.partitions.ports import Committed, Offsets, Partition
 
 if TYPE_CHECKING:
@@ -168,11 +168,7 @@ class PartitionReader:
         """Whether the stored offset alone determines where to read, without a broker request."""
         if stored is None or self._options.behind_max is not None:
             return False
-        by_anyone = self._options.first in (
-            StartPosition.UNCOMMITTED_EARLIEST,
-            StartPosition.UNCOMMITTED_LATEST,
-        )
-        return by_anyone or writer(stored) == self._deployment
+        return self._options.first.by_anyone or writer(stored) == self._deployment
 
     def _begin(self, partition: Partition, stored: Committed | None, new: bool) -> Start:
         """Where to read. `new`: without a stored offset, read the partition from its start."""
@@ -197,27 +193,27 @@ class PartitionReader:
 
     # ---- messages -----------------------------------------------------------------------------
 
-    def sort(self, messages: list[Message]) -> tuple[MessageBatch, I64]:
+    def sort(self, taken: list[Message]) -> tuple[MessageBatch, I64]:
         """Messages of this task's partitions, with their ids; handles the client's events, too.
 
         Raises KafkaError for permanent errors; all other messages go back to `ahead`.
         """
-        events = events_of(messages)
-        if events:
-            self._check(events, messages)
-            messages = [message for message in messages if message.error() is None]
+        fetched = Fetched.of(taken)
+        if fetched.refusal is not None:
+            self.ahead = [one for one in taken if one is not fetched.refusal] + self.ahead
+            raise fetched.error(self._consumer.address)
         topics = {partition.topic for partition in self.places}
         topic = topics.pop() if len(topics) == 1 else None
-        batch = MessageBatch.of(messages, topic)
+        batch = MessageBatch.of(fetched.messages, topic)
         numbers = batch.offsets()
         keep = self._number(batch, numbers)
         if not keep.all():
-            batch, numbers = (
-                MessageBatch.of(list(compress(batch.messages, keep)), topic),
-                numbers[keep],
-            )
-        for message in events:
-            self._hear(message)
+            numbers = numbers[keep]
+            batch = MessageBatch.of(list(compress(batch.messages, keep)), topic)
+        for partition, end in fetched.ends.items():
+            if partition in self.places:
+                self.places[partition].progress.reached(end)
+        self._waiting |= {one: False for one in fetched.lost if one in self.places}
         return batch, numbers
 
     def put_back(self, messages: list[Message], before: Mapping[Partition, int]) -> None:
@@ -245,26 +241,6 @@ class PartitionReader:
                 place.progress.ack(own)
             offsets[here] |= place.numbers[0]
         return keep
-
-    def _check(self, events: list[Message], messages: list[Message]) -> None:
-        """Raise the first permanent error, and put the other messages back."""
-        for message in events:
-            error = message.error()
-            assert error is not None
-            if error.name() not in EVENTS:
-                self.ahead = [one for one in messages if one is not message] + self.ahead
-                where = f"topic {message.topic()!r}" if message.topic() else "the topics"
-                raise as_ours(error, where, self._consumer.address)
-
-    def _hear(self, message: Message) -> None:
-        error, topic = message.error(), message.topic()
-        place = self.places.get(Partition(topic or "", message.partition() or 0))
-        if place is None or error is None:
-            return
-        if error.name() == "_PARTITION_EOF":
-            place.progress.reached(message.offset() or 0)
-        elif error.name() in OUT_OF_RANGE:
-            self._waiting[place.partition] = False
 
     def find_again(self, now: Callable[[], float]) -> None:
         """Look up positions: of partitions whose next offset is out of range, and of new ones.
@@ -385,13 +361,4 @@ class PartitionReader:
 
     def _drop_ahead(self, partition: Partition) -> None:
         """Discard buffered messages of a partition; its next reader fetches them again."""
-        name = (partition.topic, partition.number)
-        self.ahead = [m for m in self.ahead if (m.topic(), m.partition()) != name]
-
-
-OUT_OF_RANGE = {"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"}
-EVENTS = OUT_OF_RANGE | {
-    *("_PARTITION_EOF", "_MAX_POLL_EXCEEDED", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT"),
-    *("LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "COORDINATOR_NOT_AVAILABLE"),
-    *("REQUEST_TIMED_OUT", "_RESOLVE", "COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR"),
-}
+        self.ahead = [m for m in self.ahead if partition_of_message(m) != partition]

@@ -177,26 +177,6 @@ def test_a_translator_sees_all_of_a_message_and_chooses_the_stream(kafka: Kafka)
         assert [letter.reason for letter in run.records("letters")] == ["no such way"]
 
 
-def test_fields_that_are_wanted_alone_are_plain_tuples(kafka: Kafka) -> None:
-    topic = new_topic(kafka.bootstrap)
-    fill(kafka.bootstrap, topic, numbered(3))
-    made = spout(kafka, topic, value=Text(), fields=("offset", "value"))
-    with running(topology(made)) as run:
-        run.until(lambda: len(run.records()) == 3)
-        assert run.records() == [(0, "0"), (1, "1"), (2, "2")]
-
-
-def test_what_keeps_failing_becomes_a_dead_letter_and_stops_nobody(kafka: Kafka) -> None:
-    topic = new_topic(kafka.bootstrap)
-    fill(kafka.bootstrap, topic, numbered(50))
-    refuses = Seen(lambda record: record.value == b"7")
-    with running(topology(spout(kafka, topic), refuses, retry=LETTERS)) as run:
-        run.until(lambda: run.contiguous() == {f"{topic}[0]": 50})
-        assert values(run) == [number for number in range(50) if number != 7]
-        (letter,) = run.records("letters")
-        assert (letter.record["offset"], letter.attempts) == (7, 2)
-
-
 @pytest.mark.parametrize("guarantee", [Guarantee.AT_MOST_ONCE, Guarantee.NONE])
 def test_what_fails_is_not_repeated_where_that_is_not_promised(
     kafka: Kafka, guarantee: Guarantee
@@ -299,21 +279,6 @@ def test_what_retention_removed_before_it_was_read_is_told_and_passed_over(kafka
         (letter,) = run.records("letters")
         assert letter.record == {"topic": topic, "partition": 0, "from": 10, "to": 24}
         assert run.spout().skipped_count == 15
-
-
-def test_what_is_too_far_behind_is_told_and_passed_over(kafka: Kafka) -> None:
-    topic = new_topic(kafka.bootstrap)
-    fill(kafka.bootstrap, topic, numbered(100))
-    options = KafkaOptions(behind_max=30, commit_s=0.1)
-    with running(topology(spout(kafka, topic, options=options), retry=LETTERS)) as run:
-        run.until(lambda: run.contiguous() == {f"{topic}[0]": 100})
-        assert values(run) == list(range(70, 100))
-        (letter,) = run.records("letters")
-        assert (letter.record["from"], letter.record["to"]) == (0, 69)
-    with running(topology(spout(kafka, topic, options=options))) as run:
-        run.until(lambda: run.contiguous() == {f"{topic}[0]": 100})
-        (skipped,) = run.spout().result()["skipped"]
-        assert skipped[:3] == (Partition(topic, 0), 0, 70)
 
 
 def test_a_spout_without_room_is_still_heard_of_by_its_group(kafka: Kafka) -> None:

@@ -18,7 +18,7 @@ from sunshower.errors import StaleAttempt
 from sunshower.records import Schema
 from sunshower.state.tree import Tree
 from sunshower.trident.coordination.attempts import Attempt
-from sunshower.trident.coordination.rotating_log import RotatingState
+from sunshower.trident.coordination.transactional_log import TransactionalLog
 from sunshower.trident.declaration.assemble import assemble
 from sunshower.trident.declaration.store_places import InMemory
 from sunshower.trident.spouts.port import Rows, SpoutKind
@@ -151,7 +151,7 @@ class OpaqueCoordinator(NumbersCoordinator):
 
     def is_last(self, metadata: Any) -> bool:
         names = self.tree.children(self.user)
-        ends = [RotatingState(self.tree, f"{self.user}/{name}").last() for name in names]
+        ends = [TransactionalLog(self.tree, f"{self.user}/{name}").last() for name in names]
         return bool(ends) and all(end is not None and end >= self.spout.total for end in ends)
 
 
@@ -160,7 +160,7 @@ class OpaqueEmitter(NumbersEmitter):
 
     def __init__(self, spout: Numbers, tree: Tree, path: str, context: Context) -> None:
         super().__init__(spout, tree, path, context)
-        self.state = RotatingState(tree, f"{path}/{context.index}")
+        self.state = TransactionalLog(tree, f"{path}/{context.index}")
         self.cached: dict[int, int] = {}
 
     def emit_batch(self, attempt: Attempt, metadata: Any, rows: Rows) -> None:
