@@ -42,6 +42,7 @@ DOUBT_MAX_S = 500.0  # doubt ends a topology after ten minutes
 _SOURCE_S = 6.0
 _IDLE_POLL_S = 1.0  # a source that is away for two hours is polled 7,200 times
 _BEGUN_S = 2.0  # by then every component has succeeded once: before, doubt would be a bug
+_DOUBTED_S = 4.0  # by then ten inputs of each task have failed: before, nothing else is away
 
 
 class Library(Exception):
@@ -213,13 +214,13 @@ class Day:
     def _outage(self, away_max_s: float) -> Step:
         dice = self.dice
         for_s = _rounded(AWAY_S[0] * (away_max_s / AWAY_S[0]) ** dice.random())
-        at_s = max(self._time(_SOURCE_S), _BEGUN_S if self.doubts else 0.0)
+        at_s = max(self._time(_SOURCE_S), _DOUBTED_S if self.doubts else 0.0)
         name = str(dice.choice(["numbers", *self.bolts]))
         if name == "numbers" or dice.random() < 0.3:
             return Step(at_s, away(name, for_s=for_s))
         kinds = OUTAGES
         if self.doubts and dice.random() < 0.5:
-            kinds, for_s = DOUBTS, min(for_s, DOUBT_MAX_S / 3)
+            kinds, for_s, at_s = DOUBTS, min(for_s, DOUBT_MAX_S / 3), _BEGUN_S
         kind = str(dice.choice(sorted(kinds)))
         one = self.dependencies[name]
         words = f"{name} ({kind})"
