@@ -29,7 +29,12 @@ from sunshower.actors.shipping import ship
 from sunshower.dev.jars import spark_kafka
 from sunshower.spark_integration.sessions.local_spark import LocalSpark
 from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, Place, Step
+from sunshower.spark_integration.sessions.spark_port import (
+    BatchInfo,
+    Gateway,
+    SparkPlace,
+    SparkStep,
+)
 
 ROWS, PAGES = 100_000, 1_000
 BATCHES = 5  # in a run: their median counts
@@ -121,7 +126,7 @@ def memory(df: Any, _: BatchInfo) -> Any:
 class Bench:
     """A place, whose session starts once, for the first run, and ends with `stack`."""
 
-    place: Place
+    place: SparkPlace
     bare_step: Callable[..., Any]
     stack: ExitStack
 
@@ -142,7 +147,9 @@ class Bench:
         return Sample(median(self._batch(self.gateway) for _ in range(BATCHES)))
 
     def bare(self) -> Sample:
-        return Sample(median(row["seconds"] for row in self._rows(Step(self.bare_step, Seconds))))
+        return Sample(
+            median(row["seconds"] for row in self._rows(SparkStep(self.bare_step, Seconds)))
+        )
 
     def growth(self, batches: int) -> Sample:
         """What Java's heap, our process and the object store hold more after so many."""
@@ -155,7 +162,7 @@ class Bench:
 
     def _held(self) -> dict[str, float]:
         """In MiB; `java` is all that its process has from the system, used or not."""
-        (row,) = self._rows(Step(memory, Memory))
+        (row,) = self._rows(SparkStep(memory, Memory))
         found = {
             "heap": row["heap"],
             "java": machine.resident([row["java"]]),
@@ -172,7 +179,7 @@ class Bench:
             raise BenchmarkError(f"{found and found.num_rows} pages came back, not {PAGES}")
         return seconds
 
-    def _rows(self, step: Step) -> list[dict[str, Any]]:
+    def _rows(self, step: SparkStep) -> list[dict[str, Any]]:
         table = self.gateway.submit(step, [self.table.slice(0, 1)], BatchInfo("1", 1)).result()
         assert table is not None
         rows: list[dict[str, Any]] = table.to_pylist()
@@ -184,7 +191,7 @@ class Bench:
             self.place.stop()
 
 
-TOTALS = Step(totals, Total)
+TOTALS = SparkStep(totals, Total)
 
 
 def local(stack: ExitStack) -> Bench:

@@ -15,9 +15,9 @@ from benchmarks.kafka import BYTES, MILLION, PARTITIONS, Topic
 from benchmarks.measure import BenchmarkError, Entry, Match, Sample
 from benchmarks.spark import Bench
 from sunshower.kafka.exactly_once.offset_ranges import OffsetRange
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, Step, Ticket
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep, Ticket
 from sunshower.spark_integration.tables.kafka_rows import KafkaRows
-from sunshower.spark_integration.tables.schema import Columns
+from sunshower.spark_integration.tables.schema import RecordColumns
 
 _BATCH = 100_000  # messages, where they pass through Python
 _VALUES = pa.schema({"value": pa.binary()})
@@ -44,7 +44,7 @@ def match(bench: Bench, topic: Topic) -> Match:
 
 def _ranges(bench: Bench, topic: Topic) -> Sample:
     """One batch of all there is, as KafkaRanges plans it; before it a small one, to warm up."""
-    step = Step(sizes, Size, reads=KafkaRows(topic.address))
+    step = SparkStep(sizes, Size, reads=KafkaRows(topic.address))
     gateway = bench.gateway
     gateway.submit(step, [_planned(topic, PARTITIONS)], BatchInfo("0", PARTITIONS)).result()
     begun_s = time.perf_counter()
@@ -55,14 +55,14 @@ def _ranges(bench: Bench, topic: Topic) -> Sample:
 def _planned(topic: Topic, messages: int) -> pa.Table:
     """So many of the first ones, as they lie in the partitions."""
     each, more = divmod(messages, PARTITIONS)
-    return Columns.of(OffsetRange).table(
+    return RecordColumns.of(OffsetRange).table(
         [OffsetRange(topic.name, one, 0, each + (one < more)) for one in range(PARTITIONS)]
     )
 
 
 def _rows(bench: Bench, topic: Topic) -> Sample:
     """A bare loop of the client; values alone go on to Spark, two batches at a time."""
-    step, gateway = Step(sizes, Size), bench.gateway
+    step, gateway = SparkStep(sizes, Size), bench.gateway
     begun_s = time.perf_counter()
     tickets = list[Ticket]()
     for values in _batches(topic):

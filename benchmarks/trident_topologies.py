@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.gate import Gate
 from sunshower import Topology
-from sunshower.kafka.consuming.start_position import First
+from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque
 from sunshower.kafka.formats import Text
 from sunshower.trident import InSqlite, SqliteState, batches, count
@@ -112,7 +112,7 @@ def words_in_kafka(
 ) -> Topology:
     """All messages that are in a topic now."""
     options = BatchOptions(
-        first=First.EARLIEST, until_end=True, bounds=Bounds(records=records, bytes=64 << 20)
+        first=StartPosition.EARLIEST, until_end=True, bounds=Bounds(records=records, bytes=64 << 20)
     )
     spout = KafkaOpaque(settings, topics=[topic], value=Text(), fields=("value",), options=options)
     return _counting(spout, gate, folder, StateKind.OPAQUE, split_line)

@@ -55,11 +55,11 @@ def declare(bootstrap: str, connect: str, end: Path) -> Topology:
     numbers = made.spout("numbers", Numbers(RATE, end), retry=retry)
     numbers.shuffle().bolt("write", KafkaBolt(settings, "in", value="value"))
     options = KafkaOptions(
-        sharing=ByZooKeeperGroup(connect, _GROUP), offsets=PlainOffsets(connect, _GROUP)
+        sharing=ByZooKeeperGroup(connect, _GROUP), store=PlainOffsets(connect, _GROUP)
     )
     spout = KafkaSpout({**settings, "group.id": _GROUP}, topics=["in"], options=options)
     read = made.spout("read", spout, 2, retry=retry)
-    counted = deduplicate("value", Count(), memory=_KEYS, tree=lambda: ZooKeeperTree(connect))
+    counted = deduplicate("value", Count(), memory=_KEYS, store=lambda: ZooKeeperTree(connect))
     read.shuffle().bolt("count", counted)
     for stream, name in ((numbers, "bury_numbers"), (read, "bury_read")):
         stream.stream("dead_letters").shuffle().bolt(name, kafka.Bury)

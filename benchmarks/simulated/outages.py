@@ -27,9 +27,8 @@ from sunshower.experiments.evidence.outcome import Outcome, Verdict
 from sunshower.experiments.experiment import Experiment
 from sunshower.experiments.experiment_run import run_experiment
 from sunshower.experiments.faults.commands import rebalance
-from sunshower.experiments.faults.fault_kinds import away, kill
+from sunshower.experiments.faults.fault_kinds import away, kill, outage
 from sunshower.experiments.faults.fault_plan import Step
-from sunshower.experiments.faults.outside_faults import outage
 from sunshower.experiments.faults.targets import component, master, worker
 from sunshower.experiments.workload import Item, numbers
 from sunshower.runtime.plan import Layout

@@ -99,7 +99,7 @@ def topology(fault: str) -> Topology:
     source = Source(LATE if fault == "partitions" else 0)
     _source[:] = [source]
     offsets = StormOffsets(zookeeper().connect, "/kafka-storm", source.name)
-    options = KafkaOptions(offsets=offsets, commit_s=0.5, refresh_s=1.0)
+    options = KafkaOptions(store=offsets, commit_s=0.5, refresh_s=1.0)
     settings = {**source.where, "group.id": source.name, **LITTLE}
     reads = {"topics": [source.name], "translate": number, "emits": Number, "options": options}
     topology = Topology("from-kafka", spout_pending=100)

@@ -14,7 +14,7 @@ from sunshower.dev.jars import Release, cache
 
 
 @dataclass(frozen=True)
-class Archive:
+class ClassArchive:
     """The path of the archive for one Java and one set of jars; Java rejects any other.
 
     An empty file means that it cannot be made here. Java then starts without one.
@@ -61,9 +61,9 @@ class Archive:
         return self.path.with_suffix(f".{os.getpid()}")
 
 
-def archive_of(release: Release, java: Path, class_path: str) -> Archive:
+def archive_of(release: Release, java: Path, class_path: str) -> ClassArchive:
     """The archive of a release, which may not exist yet."""
-    return Archive(folder() / f"{release.name}-{_key(java, class_path.split(os.pathsep))}.jsa")
+    return ClassArchive(folder() / f"{release.name}-{_key(java, class_path.split(os.pathsep))}.jsa")
 
 
 def folder() -> Path:

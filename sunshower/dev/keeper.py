@@ -36,7 +36,7 @@ class _Enough(Exception):
     """The owner has ended, or a request to end has arrived."""
 
 
-class Keeper:
+class ServerKeeper:
     """Runs the servers, by name."""
 
     def __init__(self) -> None:
@@ -144,7 +144,7 @@ def main(folder: str, grace_s: str) -> None:
     """Run servers until the end; then end them all, and remove `folder` unless it is empty."""
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _enough)
-    keeper = Keeper()
+    keeper = ServerKeeper()
     try:
         keeper.keep()
     finally:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from sunshower.dev.classes import Archive, archive_of
+from sunshower.dev.classes import ClassArchive, archive_of
 from sunshower.dev.jars import Look, Release, class_path
 from sunshower.dev.java import find_java
 from sunshower.dev.keeping import Keeping
@@ -77,7 +77,7 @@ class Servers:
         self._logged: dict[str, int] = {}  # size of a log when its server was last started
         self._java: list[str] = []
         self._class_path = ""
-        self._archive: Archive | None = None
+        self._archive: ClassArchive | None = None
 
     def __enter__(self) -> Self:
         return self.start()
@@ -172,7 +172,7 @@ class Servers:
         """The file where a server lists the classes it loads if there is no archive."""
         return self.folder / f"{name}.classes"
 
-    def _archive_classes(self, archive: Archive) -> None:
+    def _archive_classes(self, archive: ClassArchive) -> None:
         """Make the archive, which speeds up starts, from the classes of the last started server."""
         last = self._classes([*self._pids][-1])
         with contextlib.suppress(OSError), archive.alone() as wanted:

@@ -20,11 +20,11 @@ from sunshower.experiments.faults.fault_kinds import (
     expire,
     kill,
     lossy,
+    outage,
     pause,
     slow,
 )
 from sunshower.experiments.faults.fault_plan import Step, at, every, phases, quiet, random, until
-from sunshower.experiments.faults.outside_faults import outage
 from sunshower.experiments.faults.targets import (
     acker,
     anybody,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from sunshower.errors import ClusterError, TopologyFailed
@@ -35,19 +36,30 @@ def run_experiment(
 
 
 def carry_out(
-    prepared: Prepared, cluster: Cluster, cluster_name: str, faults: list[Entry] | None = None
+    prepared: Prepared,
+    cluster: Cluster,
+    cluster_name: str,
+    *,
+    look: Callable[[Run, float], None] | None = None,
+    keep: Callable[[History], None] | None = None,
 ) -> tuple[Outcome, History]:
     """Make one run. The outcome of a run that does not finish has an `error`.
 
-    Time 0 is the activation of the spouts. The log entries of faults are appended to `faults` while
-    the run goes on, so that they are there after an interrupt.
+    Time 0 is the activation of the spouts. `look` is called with the run and its time every tenth
+    of a second. `keep` is called with the history so far if the run is interrupted.
     """
     experiment = prepared.experiment
     layout, sample = experiment.layout, experiment.sample
     run = cluster.submit(prepared.plan.graph, layout, active=False, sample=sample)
     try:
-        nemesis = Nemesis(run, prepared.seed, emits_max=experiment.messages_max, entries=faults)
-        ending, error = _inject_faults(run, nemesis, prepared)
+        watch = look and partial(look, run)
+        nemesis = Nemesis(run, prepared.seed, emits_max=experiment.messages_max, look=watch)
+        try:
+            ending, error = _inject_faults(run, nemesis, prepared)
+        except BaseException:
+            if keep is not None:
+                keep(_history(run, nemesis, prepared, "interrupted"))
+            raise
         seconds = run.now() - nemesis.begun_s
         history = _history(run, nemesis, prepared)
     finally:
@@ -104,8 +116,7 @@ def _stuck(run: Run, prepared: Prepared) -> str:
     return f"{reason}: {unsettled} messages are not settled"
 
 
-def _history(run: Run, nemesis: Nemesis, prepared: Prepared) -> History:
-    cut = None
+def _history(run: Run, nemesis: Nemesis, prepared: Prepared, cut: str | None = None) -> History:
     entries: list[Entry] = []
     try:
         entries = run.history()

@@ -1,7 +1,7 @@
 """Kafka in and out: spouts, bolts, batch spouts, formats, and where offsets are kept."""
 
 from sunshower.kafka.consuming.decoding import KafkaRecord, Received
-from sunshower.kafka.consuming.start_position import First, Since
+from sunshower.kafka.consuming.start_position import StartPosition, StartTime
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque, KafkaTransactional
 from sunshower.kafka.exactly_once.deduplicate import deduplicate
 from sunshower.kafka.exactly_once.offset_ranges import KafkaRanges
@@ -34,7 +34,6 @@ __all__ = [
     "BatchOptions",
     "ByZooKeeperGroup",
     "Bytes",
-    "First",
     "Guarantee",
     "Json",
     "KafkaBolt",
@@ -51,9 +50,10 @@ __all__ = [
     "Producer",
     "Received",
     "ResultsBolt",
-    "Since",
     "SoleWriterBolt",
     "SqliteOffsets",
+    "StartPosition",
+    "StartTime",
     "StormOffsets",
     "Text",
     "TransactionalKafkaBolt",

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 from sunshower.arguments import COUNT, FLAG, FUNCTION, SECONDS, Instance, Rule, check_all
 from sunshower.errors import ConfigError
 from sunshower.kafka.consuming.consumer import Consumer
-from sunshower.kafka.consuming.start_position import First, Since, Where
-from sunshower.kafka.consuming.subscription import Subscription
+from sunshower.kafka.consuming.start_position import StartPosition, StartTime, Where
+from sunshower.kafka.consuming.subscription import TopicSubscription
 from sunshower.kafka.partitions.broker_group import BrokerGroup
 from sunshower.kafka.partitions.broker_metadata import KafkaDirectory
 from sunshower.kafka.partitions.broker_offsets import KafkaOffsets
-from sunshower.kafka.partitions.ports import Directory, Offsets, Sharing
+from sunshower.kafka.partitions.ports import Directory, Offsets, PartitionSharing
 from sunshower.kafka.partitions.task_index_assignment import ByIndex
 from sunshower.topologies.components import Context
 
@@ -30,16 +30,16 @@ class Guarantee(Enum):
     NONE = "none"  # committed periodically, processed or not: both are possible
 
 
-class Post(NamedTuple):
+class ReaderContext(NamedTuple):
     """What a task has when it creates its sharing and its offsets."""
 
     context: Context
-    subscription: Subscription
+    subscription: TopicSubscription
     directory: Directory
     consumer: Consumer
     refresh_s: float
     deployment: str  # the id of this topology in committed metadata
-    sharing: Sharing | None = None  # for the offsets: it is created first
+    sharing: PartitionSharing | None = None  # for the offsets: it is created first
 
 
 def by_metadata(settings: Mapping[str, Any]) -> Directory:
@@ -47,34 +47,37 @@ def by_metadata(settings: Mapping[str, Any]) -> Directory:
     return KafkaDirectory(settings, answer_within_s=_DIRECTORY_S)
 
 
-def by_index(post: Post) -> Sharing:
+def by_index(reader: ReaderContext) -> PartitionSharing:
     """Assigns partitions to tasks by their index."""
-    place = (post.context.clock, post.context.index, post.context.parallelism)
-    return ByIndex(post.subscription, post.directory, *place, refresh_s=post.refresh_s)
+    place = (reader.context.clock, reader.context.index, reader.context.parallelism)
+    return ByIndex(reader.subscription, reader.directory, *place, refresh_s=reader.refresh_s)
 
 
-def by_broker_group(post: Post) -> Sharing:
+def by_broker_group(reader: ReaderContext) -> PartitionSharing:
     """Joins the brokers' group of that group.id; see partition.assignment.strategy."""
-    if post.subscription.partitions:
+    if reader.subscription.partitions:
         raise ConfigError(
             "a group shares whole topics: give topics=[…] or pattern='…' with it, or read "
             "partitions=[…] by index"
         )
     return BrokerGroup(
-        post.subscription,
-        post.consumer,
-        post.directory,
-        post.context.clock,
-        refresh_s=post.refresh_s,
+        reader.subscription,
+        reader.consumer,
+        reader.directory,
+        reader.context.clock,
+        refresh_s=reader.refresh_s,
     )
 
 
-def in_kafka(post: Post) -> Offsets:
+def in_kafka(reader: ReaderContext) -> Offsets:
     """Stores the offsets of that group.id in Kafka."""
-    return KafkaOffsets(post.consumer)
+    return KafkaOffsets(reader.consumer)
 
 
-FIRST = Instance((First, Since), "one of First, such as First.EARLIEST, or Since(timestamp_ms)")
+FIRST = Instance(
+    (StartPosition, StartTime),
+    "one of StartPosition, such as StartPosition.EARLIEST, or StartTime(timestamp_ms)",
+)
 _RULES: dict[str, Rule] = {
     "guarantee": Instance(
         (Guarantee,), "Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE or Guarantee.NONE"
@@ -87,7 +90,7 @@ _RULES: dict[str, Rule] = {
     "refetch": FLAG,
     "directory": FUNCTION,
     "sharing": FUNCTION,
-    "offsets": FUNCTION,
+    "store": FUNCTION,
 }
 
 
@@ -96,7 +99,7 @@ class KafkaOptions:
     """Raises ConfigError for a value of a wrong type or out of range."""
 
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE  # processingGuarantee
-    first: Where = First.UNCOMMITTED_EARLIEST  # firstPollOffsetStrategy
+    first: Where = StartPosition.UNCOMMITTED_EARLIEST  # firstPollOffsetStrategy
     behind_max: int | None = None  # maxOffsetBehind: older offsets are skipped and reported
     commit_s: float = 1.0  # offsetCommitPeriodMs (30 s in Storm)
     uncommitted_max: int = 10_000_000  # maxUncommittedOffsets, of each partition
@@ -106,8 +109,8 @@ class KafkaOptions:
     # letter without its value, or is skipped if there are none. Both are logged and counted.
     refetch: bool = False
     directory: Callable[[Mapping[str, Any]], Directory] = by_metadata  # called with the settings
-    sharing: Callable[[Post], Sharing] = by_index
-    offsets: Callable[[Post], Offsets] = in_kafka
+    sharing: Callable[[ReaderContext], PartitionSharing] = by_index
+    store: Callable[[ReaderContext], Offsets] = in_kafka  # of the committed offsets
 
     def __post_init__(self) -> None:
         check_all(self, _RULES, "KafkaOptions: ")

@@ -20,16 +20,16 @@ import numpy as np
 from sunshower.arguments import Instance
 from sunshower.errors import ConfigError, KafkaError
 from sunshower.kafka.consuming.consumer import Consumer, check_settings
-from sunshower.kafka.consuming.decoding import Bad, KafkaRecord, Received, Translator
-from sunshower.kafka.consuming.lag import Standing, figures
+from sunshower.kafka.consuming.decoding import KafkaRecord, Received, Translator, Undecodable
+from sunshower.kafka.consuming.lag import PartitionStatus, figures
 from sunshower.kafka.consuming.message_ids import OFFSET_BITS
 from sunshower.kafka.consuming.partition_progress import I64
-from sunshower.kafka.consuming.partition_reader import Reading, Skipped
-from sunshower.kafka.consuming.record_batch import Lot
-from sunshower.kafka.consuming.refetching import Refetching
-from sunshower.kafka.consuming.subscription import Subscription
+from sunshower.kafka.consuming.partition_reader import PartitionReader, Skipped
+from sunshower.kafka.consuming.record_batch import MessageBatch
+from sunshower.kafka.consuming.refetching import Refetcher
+from sunshower.kafka.consuming.subscription import TopicSubscription
 from sunshower.kafka.formats import Format, format_of
-from sunshower.kafka.options import Guarantee, KafkaOptions, Post
+from sunshower.kafka.options import Guarantee, KafkaOptions, ReaderContext
 from sunshower.kafka.partitions.cached_directory import RefreshedDirectory
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.topologies.components import Context
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 Out = TypeVar("Out")
 
 _SEVERAL = Instance((Collection,), "a list")
-_OPTIONS = Instance((KafkaOptions,), "KafkaOptions(first=First.EARLIEST, …)")
-_NO_RECORD = Bad("it made a record when it was read first, and makes none now", "")
+_OPTIONS = Instance((KafkaOptions,), "KafkaOptions(first=StartPosition.EARLIEST, …)")
+_NO_RECORD = Undecodable("it made a record when it was read first, and makes none now", "")
 _AHEAD_MAX = 64  # messages buffered while the spout may not emit; then all partitions are paused
 
 
@@ -83,7 +83,7 @@ class KafkaSpout(LogSpout[Any]):
         self.settings = dict(settings)
         self.options = KafkaOptions() if options is None else options
         _OPTIONS.check("options", self.options)
-        self.subscription = Subscription(tuple(topics), pattern, tuple(partitions))
+        self.subscription = TopicSubscription(tuple(topics), pattern, tuple(partitions))
         self.deployment = deployment or uuid.uuid4().hex
         self.replay = self.options.guarantee is Guarantee.AT_LEAST_ONCE
         self.refetches = self.options.refetch
@@ -120,18 +120,22 @@ class KafkaSpout(LogSpout[Any]):
         """Create the components; `undo` closes them in reverse order, also if the rest fails."""
         topology = f"{context.topology}-{self.deployment}"
         refresh_s = self.options.refresh_s
-        post = Post(context, self.subscription, directory, self._consumer, refresh_s, topology)
-        self._sharing = self.options.sharing(post)
+        reader = ReaderContext(
+            context, self.subscription, directory, self._consumer, refresh_s, topology
+        )
+        self._sharing = self.options.sharing(reader)
         try:
-            self._offsets = self.options.offsets(post._replace(sharing=self._sharing))
+            self._offsets = self.options.store(reader._replace(sharing=self._sharing))
         except BaseException:
             self._sharing.leave(_Nobody())
             raise
         undo.callback(self._offsets.close)
-        self._again = Refetching(self.settings)
+        self._again = Refetcher(self.settings)
         undo.callback(self._again.close)
         metadata = json.dumps({"topologyId": topology, "taskId": context.task})
-        self._reading = Reading(self._consumer, self._offsets, self.options, topology, metadata)
+        self._reading = PartitionReader(
+            self._consumer, self._offsets, self.options, topology, metadata
+        )
         undo.callback(self._reading.committer.close)
         undo.callback(self._sharing.leave, self._reading)
         self._commit_s = context.clock.now() + self.options.commit_s
@@ -196,11 +200,11 @@ class KafkaSpout(LogSpout[Any]):
         places = self._reading.places
         wanted = {place.partition: np.sort(offsets) for place, offsets in places.each(numbers)}
         messages, gone = self._again.find(wanted, limit)
-        lot = Lot.of(messages)
-        found = lot.offsets()
-        for topic, number, first, end, _ in lot.runs:
+        batch = MessageBatch.of(messages)
+        found = batch.offsets()
+        for topic, number, first, end, _ in batch.runs:
             found[first:end] |= places[Partition(topic, number)].numbers[0]
-        records, odd = self._translator.records(lot)
+        records, odd = self._translator.records(batch)
         if odd:
             records = [_NO_RECORD if record is None else record for record in records]
         lost = [
@@ -209,7 +213,7 @@ class KafkaSpout(LogSpout[Any]):
         ]
         polled = Polled(found, records, lost)
         if odd:
-            self._tell_apart(polled, lot.messages)
+            self._tell_apart(polled, batch.messages)
         return polled
 
     def acked(self, numbers: I64) -> None:
@@ -220,12 +224,12 @@ class KafkaSpout(LogSpout[Any]):
         found = self._reading.places.name(number)
         return number if found is None else (*found[0], found[1])
 
-    def standing(self) -> dict[Partition, Standing]:
+    def standing(self) -> dict[Partition, PartitionStatus]:
         """The progress of each partition."""
         kept = self._reading.committer.kept
         line = np.array(self.in_line(), np.int64)
         return {
-            partition: Standing(
+            partition: PartitionStatus(
                 kept[partition].offset if partition in kept else None,
                 place.progress.contiguous,
                 place.progress.emitted,
@@ -249,19 +253,19 @@ class KafkaSpout(LogSpout[Any]):
                 self._consumer.check()
             return None
         before = reading.emitted()
-        lot, numbers = reading.sort(taken)
-        if self._commits_first and lot.messages and not reading.commit_now():
+        batch, numbers = reading.sort(taken)
+        if self._commits_first and batch.messages and not reading.commit_now():
             reading.put_back(taken, before)
             self._emit_s = self._clock.now() + self.options.commit_s
             return None
         try:
-            records, odd = self._translator.records(lot)
+            records, odd = self._translator.records(batch)
         except Exception:  # a dependency is unavailable: emit none of these
             reading.put_back(taken, before)
             raise
         polled = Polled(numbers, records, self._skipped(limit - len(records)))
         if odd:
-            self._tell_apart(polled, lot.messages)
+            self._tell_apart(polled, batch.messages)
         return polled
 
     def _tell_apart(self, polled: Polled[Any], messages: Sequence[Message]) -> None:
@@ -269,7 +273,7 @@ class KafkaSpout(LogSpout[Any]):
         odd = [
             index
             for index, record in enumerate(polled.records)
-            if record is None or type(record) is Bad
+            if record is None or type(record) is Undecodable
         ]
         if not odd:
             return

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from sunshower.clock import Clock, SystemClock
 from sunshower.runtime.control.flight_recorder import Recorder
 from sunshower.runtime.control.probations import Quarantine
-from sunshower.runtime.events.event_log import EventWriter, What
-from sunshower.runtime.plan import ACKER, Plan, Stream, Task
+from sunshower.runtime.events.event_log import EventWriter
+from sunshower.runtime.events.instrument import Instrument
+from sunshower.runtime.plan import ACKER, Plan, PlannedStream, Task
 from sunshower.runtime.tasks.bolts.automatic_bolt import AutomaticBoltTask
 from sunshower.runtime.tasks.bolts.batch_bolt import BatchBoltTask
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
@@ -24,7 +24,7 @@ from sunshower.runtime.tasks.spouts.records_spout import RecordsSpoutTask
 from sunshower.runtime.tasks.spouts.retry_queue import RetryQueue
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.spouts.table_spout import TablesSpoutTask
-from sunshower.runtime.tasks.supervision import Supervised, Supervision
+from sunshower.runtime.tasks.supervision import Supervision
 from sunshower.runtime.tracking.acker_task import AckerTask
 from sunshower.runtime.tracking.failed_trees import FailedTrees
 from sunshower.runtime.tracking.ids import EdgeIds
@@ -34,8 +34,8 @@ from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.transport.channels import Channel, Inbox, LocalChannel, RemoteChannel
 from sunshower.runtime.transport.credits import FIRST_WINDOW, ServiceTime
 from sunshower.runtime.transport.output_streams import OutputStream, OutputStreams, Route
-from sunshower.runtime.transport.routing import Even, make_router
-from sunshower.topologies.components import Context, tell_nobody
+from sunshower.runtime.transport.routing import EvenRouter, make_router
+from sunshower.topologies.components import Context
 from sunshower.topologies.graph import Level, Subscription
 from sunshower.topologies.retry import Retry
 
@@ -118,7 +118,8 @@ def wire(
             wired.ackers[task.id] = AckerTask(task.id, strides, timed=timed)
             continue
         routed = _output_streams(plan, task, wired, generator, ready)
-        output_streams = OutputStreams(task.id, routed, EdgeIds(generator), event_writer)
+        instrument = Instrument(task.id, event_writer)
+        output_streams = OutputStreams(task.id, routed, EdgeIds(generator), instrument)
         component = plan.component(task)
         config = plan.graph.config_of(component)
         why, wait_s = gone.get(task.id, (None, 0.0))
@@ -129,22 +130,17 @@ def wire(
             pending = Pending(*own, recorder.tables(task.id, *own))
             retry = component.retry or Retry(attempts=config.attempts_max)
             retries = RetryQueue(retry, generator, config.unavailable_max_s)
-            wired.spouts[task.id] = _SPOUTS[component.level](
-                care, component.instance, pending, output_streams, wired.reports, config, retries
+            make_task = partial(_SPOUTS[component.level], care, instrument, component.instance)
+            wired.spouts[task.id] = make_task(
+                pending, output_streams, wired.reports, config, retries
             )
             wired.spouts[task.id].limit.may_be_held = plan.graph.may_hold(component.id)
         else:
             if component.reads_dead_letters:
                 wired.letter_readers.add(task.id)
             service = ServiceTime(config)
-            wired.bolts[task.id] = _BOLTS[component.level](
-                care, component.instance, output_streams, wired.reports, service, plan.streams
-            )
-    supervised: list[Supervised] = [*wired.spouts.values(), *wired.bolts.values()]
-    for one in supervised:
-        one.event_writer = event_writer
-    for spout in wired.spouts.values():
-        spout.replays.event_writer = event_writer
+            make_bolt = partial(_BOLTS[component.level], care, instrument, component.instance)
+            wired.bolts[task.id] = make_bolt(output_streams, wired.reports, service, plan.streams)
     return wired
 
 
@@ -153,25 +149,18 @@ def context(
     task: Task,
     committed: int = 0,
     clock: Clock | None = None,
-    event_writer: EventWriter | None = None,
+    instrument: Instrument | None = None,
 ) -> Context:
     """Return the context of a task: its position, and how much of its source is settled.
 
-    `clock`: the worker's; None: the machine's. `event_writer`: writes what user code reports with
+    `clock`: the worker's; None: the machine's. `instrument`: notes what user code reports with
     `wrote` and `noted`.
     """
     tasks = {id: [t.id for t in plan.tasks_of(id)] for id in plan.graph.components}
     parallelism = plan.component(task).parallelism
     place = (plan.graph.id, task.component, task.id, task.index, parallelism)
-    told = [
-        tell_nobody if event_writer is None else partial(_said, event_writer, what, task.id)
-        for what in (What.WROTE, What.NOTED)
-    ]
-    return Context(*place, tasks, committed, clock or SystemClock(), *told)
-
-
-def _said(event_writer: EventWriter, what: What, task: int, key: Any, value: Any) -> None:
-    event_writer.note(what, task, detail=(key, value))
+    notes = () if instrument is None else instrument.of_user_code
+    return Context(*place, tasks, committed, clock or SystemClock(), *notes)
 
 
 def _output_streams(
@@ -196,7 +185,7 @@ def _output_streams(
             )
         return wired.channels[key]
 
-    def route(stream: Stream, bolt: str, subscription: Subscription) -> Route:
+    def route(stream: PlannedStream, bolt: str, subscription: Subscription) -> Route:
         targets = plan.tasks_of(bolt)
         router = make_router(
             subscription.grouping,
@@ -206,7 +195,7 @@ def _output_streams(
             generator,
         )
         channels = [channel(target) for target in targets]
-        if isinstance(router, Even):
+        if isinstance(router, EvenRouter):
             router.has_room = lambda target: not channels[target].full
         return Route(router, channels)
 

@@ -20,7 +20,7 @@ from sunshower.records import Schema
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport
 from sunshower.spark_integration.steps import Spark
 from sunshower.spark_integration.submissions import Submission, Submissions
-from sunshower.spark_integration.tables.schema import Columns
+from sunshower.spark_integration.tables.schema import RecordColumns
 from sunshower.spark_integration.tables.tables import Tables
 from sunshower.topologies.components import Bolt, Collector, Context, Tuple
 
@@ -87,17 +87,17 @@ class SparkBatchBolt(Bolt[Any, Any]):
     def check_input(self, schema: Schema) -> None:
         """Raise for records that Spark cannot represent, or that the transform has no parameter
         for."""
-        Columns.of(schema.type, f"SparkBatchBolt(spark({self.step.step}))")
+        RecordColumns.of(schema.type, f"SparkBatchBolt(spark({self.step.step}))")
         if schema not in self._schemas:
             self._schemas.append(schema)
-        self.step.check_inputs([Columns.of(one.type) for one in self._schemas])
+        self.step.check_inputs([RecordColumns.of(one.type) for one in self._schemas])
 
     def prepare(self, context: Context) -> None:
         """Open a gateway to Spark; the session starts in the background."""
         self._clock = context.clock
-        self._columns = [Columns.of(schema.type) for schema in self._schemas]
+        self._columns = [RecordColumns.of(schema.type) for schema in self._schemas]
         self._index = {schema.type: at for at, schema in enumerate(self._schemas)}
-        self._out = None if self.step.out is None else Columns.of(self.step.out)
+        self._out = None if self.step.out is None else RecordColumns.of(self.step.out)
         self._collector: Collector[Any]  # `execute` gets the same one in each call
         self._waiting: list[Tuple[Any]] = []
         self._waiting_since_s = self._next_report_s = self._clock.now()

@@ -7,20 +7,19 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from sunshower.errors import ResultMismatch, SparkError, SparkUnavailable, WriteFailed
 from sunshower.spark_integration.error_report import is_outage, not_written
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, Static, Step, Writer
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep, Static, Writer
 from sunshower.spark_integration.tables.arrow_types import normalise
-from sunshower.spark_integration.tables.schema import Columns, arrow_schema, spark_schema
+from sunshower.spark_integration.tables.schema import RecordColumns, arrow_schema, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-HandOver = Callable[[Any, pa.Table], Any]  # (session, a normalised table) → DataFrame
 _CHUNK_ROWS = 65_536  # rows of a table per Spark task
 _STEPS_MAX = 16  # number of steps whose static tables are kept
 
@@ -63,18 +62,38 @@ def from_bytes(packed: bytes) -> pa.Table:
         return stream.read_all()
 
 
+class OpenSession(Protocol):
+    """An open session."""
+
+    spark: Any
+
+    def hand_over(self, session: Any, table: pa.Table) -> Any:
+        """Convert a normalised table to a DataFrame of `session`."""
+
+    def alive(self) -> bool:
+        """Whether the JVM runs."""
+
+    def kill(self) -> None:
+        """Kill the JVM, if this session started it, so that waiting calls raise."""
+
+    def stop(self) -> None:
+        """End the session and its JVM, or what is left of them, so that another can be opened."""
+
+
 class Runner:
     """Runs jobs in its own session, so that view names of different runners do not collide."""
 
-    def __init__(self, session: SparkSession, hand_over: HandOver) -> None:
-        self._session = session.newSession()
-        self._hand_over = hand_over
-        self._static: dict[int, tuple[Step, dict[str, Any]]] = {}  # by id; last used at the end
+    def __init__(self, session: OpenSession) -> None:
+        self.session = session
+        self._session = session.spark.newSession()
+        self._static: dict[
+            int, tuple[SparkStep, dict[str, Any]]
+        ] = {}  # by id; last used at the end
         self.hand_over_s = 0.0  # of the last job
 
     def run(
         self,
-        step: Step,
+        step: SparkStep,
         tables: Sequence[pa.Table],
         batch: BatchInfo,
         is_over: Callable[[], bool] = lambda: False,
@@ -90,16 +109,16 @@ class Runner:
         self._go_on(step, batch)
         return self._finish(step, step.transform(*frames, batch), batch)
 
-    def _go_on(self, step: Step, batch: BatchInfo) -> None:
+    def _go_on(self, step: SparkStep, batch: BatchInfo) -> None:
         if self._is_over():
             raise SparkError(f"{step}: batch {batch.id} was given up")
 
-    def _frame(self, step: Step, place: int, table: pa.Table) -> Any:
+    def _frame(self, step: SparkStep, place: int, table: pa.Table) -> Any:
         if step.reads is not None and not place:
             return step.reads(self._session, table)
-        return self._hand_over(self._session, table)
+        return self.session.hand_over(self._session, table)
 
-    def _finish(self, step: Step, result: Any, batch: BatchInfo) -> pa.Table | None:
+    def _finish(self, step: SparkStep, result: Any, batch: BatchInfo) -> pa.Table | None:
         wanted = (step.out is not None) + len(step.writers)
         if not wanted:
             return None
@@ -110,7 +129,7 @@ class Runner:
                 f"{step} returned {type(result).__name__}; it must return a DataFrame, which "
                 "Spark computes when its rows are asked for"
             )
-        columns = Columns.of(step.out) if step.out is not None else None
+        columns = RecordColumns.of(step.out) if step.out is not None else None
         if columns is not None:
             columns.check(arrow_schema(result.schema))
         if wanted > 1:
@@ -126,7 +145,7 @@ class Runner:
             if wanted > 1:
                 result.unpersist()
 
-    def _write(self, step: Step, writer: Writer, result: DataFrame, batch: BatchInfo) -> None:
+    def _write(self, step: SparkStep, writer: Writer, result: DataFrame, batch: BatchInfo) -> None:
         self._go_on(step, batch)
         try:
             writer(result, batch)
@@ -145,7 +164,7 @@ class Runner:
                 "has gone: it computes when it writes"
             ) from None
 
-    def _tables(self, step: Step) -> dict[str, Any]:
+    def _tables(self, step: SparkStep) -> dict[str, Any]:
         """The static tables of a step, created once per session and kept for the 16 last steps."""
         if not step.tables:
             return {}
@@ -161,5 +180,5 @@ class Runner:
         if isinstance(table, (str, PurePath)):
             return self._session.read.parquet(str(table))
         if isinstance(table, pa.Table):
-            return self._hand_over(self._session, normalise(table))
+            return self.session.hand_over(self._session, normalise(table))
         return table(self._session)

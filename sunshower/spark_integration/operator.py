@@ -8,9 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from sunshower.errors import SunshowerError, Unavailable
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport, Place, Step
+from sunshower.spark_integration.sessions.spark_port import (
+    BatchInfo,
+    JobReport,
+    SparkPlace,
+    SparkStep,
+)
 from sunshower.spark_integration.submissions import Submission, Submissions
-from sunshower.spark_integration.tables.schema import Columns
+from sunshower.spark_integration.tables.schema import RecordColumns
 from sunshower.spark_integration.tables.tables import Tables
 from sunshower.topologies.components import Context
 from sunshower.trident.coordination.attempts import Attempt
@@ -36,9 +41,9 @@ class SparkOperator:
     they are staged in the process phase and published by `succeeded`. `Spark.operator` makes one.
     """
 
-    def __init__(self, step: Step, place: Place, inputs: Sequence[Columns]) -> None:
+    def __init__(self, step: SparkStep, place: SparkPlace, inputs: Sequence[RecordColumns]) -> None:
         self._step, self._place, self._columns = step, place, inputs
-        self._out = None if step.out is None else Columns.of(step.out)
+        self._out = None if step.out is None else RecordColumns.of(step.out)
         self._tables = Tables(step.writers)
         self.publishes = bool(self._tables.tables)
         self.commits = len(self._tables.tables) < len(step.writers)

@@ -16,7 +16,7 @@ INPUT = "batch"  # the view of a single input
 
 
 @dataclass(frozen=True)
-class Query:
+class SqlQuery:
     """A transform that registers its inputs and static tables as views and queries them."""
 
     text: str

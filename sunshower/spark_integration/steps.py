@@ -14,19 +14,19 @@ import pyarrow as pa
 from sunshower.errors import TopologyError, Unserialisable
 from sunshower.records import Schema
 from sunshower.spark_integration.operator import SparkOperator
-from sunshower.spark_integration.query import INPUT, Query, check_names
+from sunshower.spark_integration.query import INPUT, SqlQuery, check_names
 from sunshower.spark_integration.sessions.local_spark import LocalSpark
 from sunshower.spark_integration.sessions.spark_port import (
     BatchInfo,
-    Place,
     Reads,
+    SparkPlace,
+    SparkStep,
     Static,
-    Step,
     Transform,
     Writer,
 )
 from sunshower.spark_integration.tables.arrow_types import normalise
-from sunshower.spark_integration.tables.schema import Columns
+from sunshower.spark_integration.tables.schema import RecordColumns
 from sunshower.spark_integration.tables.tables import Tables
 from sunshower.trident.declaration.streams import BatchStream
 
@@ -42,8 +42,8 @@ class Spark:
     gets one DataFrame per input, then a BatchInfo, and returns a DataFrame. Its rows come back as
     records of `out`, go to the writers of `.write(…)`, or both."""
 
-    step: Step
-    where: Place = field(default_factory=LocalSpark)
+    step: SparkStep
+    where: SparkPlace = field(default_factory=LocalSpark)
 
     @property
     def out(self) -> Any:
@@ -60,22 +60,22 @@ class Spark:
         `others`, from the same batch group, are further inputs. Raises TopologyError and
         RecordMismatch."""
         operator = self.operator([one.schema for one in (stream, *others)])
-        draft = stream.tip.stage
+        stage = stream.stage
         for one in Tables(self.step.writers).tables:
-            draft.group.program.keep_folder(str(one.folder), draft.where(f"spark({self.step})"))
+            stage.group.program.keep_folder(str(one.folder), stage.where(f"spark({self.step})"))
         whole = stream if others else stream.global_()
         return whole.operate(operator, *others, fields=() if self.out is None else self.out)
 
     def operator(self, inputs: Sequence[Schema]) -> SparkOperator:
         """The operator for batches of these inputs. Raises RecordMismatch and TopologyError."""
-        columns = [Columns.of(schema.type, f"spark({self.step})") for schema in inputs]
+        columns = [RecordColumns.of(schema.type, f"spark({self.step})") for schema in inputs]
         bound = self.bind(*columns)
         return SparkOperator(bound.step, bound.where, columns)
 
-    def check_inputs(self, inputs: Sequence[Columns]) -> None:
+    def check_inputs(self, inputs: Sequence[RecordColumns]) -> None:
         """Raise TopologyError for too many inputs for the transform, or colliding names."""
         count = len(inputs)
-        if isinstance(self.step.transform, Query):
+        if isinstance(self.step.transform, SqlQuery):
             check_names(_names(inputs), [*self.step.tables])
         try:
             inspect.signature(self.step.transform).bind_partial(*range(count + 1))
@@ -85,7 +85,7 @@ class Spark:
                 f"and then the batch, as in `def {self.step}(df, batch)`; it does not take so many"
             ) from None
 
-    def bind(self, *inputs: Columns) -> Spark:
+    def bind(self, *inputs: RecordColumns) -> Spark:
         """This step, bound to its inputs. Raises TopologyError if the transform does not accept
         them."""
         self.check_inputs(inputs)
@@ -97,13 +97,13 @@ class Spark:
             raise TopologyError(
                 f"spark({self.step}) has {len(inputs)} inputs, and takes others: {error}"
             ) from None
-        if not isinstance(self.step.transform, Query):
+        if not isinstance(self.step.transform, SqlQuery):
             return self
         query = replace(self.step.transform, inputs=_names(inputs))
         return replace(self, step=replace(self.step, transform=query))
 
 
-def _names(inputs: Sequence[Columns]) -> tuple[str, ...]:
+def _names(inputs: Sequence[RecordColumns]) -> tuple[str, ...]:
     """View names of a query's inputs: their record types, or `batch` for a single one."""
     return tuple(one.kind.path for one in inputs) if len(inputs) > 1 else (INPUT,)
 
@@ -113,7 +113,7 @@ def spark(
     *,
     out: Any = None,
     tables: Mapping[str, Static] | None = None,
-    where: Place | None = None,
+    where: SparkPlace | None = None,
     timeout_s: float = 600.0,
     reads: Reads | None = None,
 ) -> Spark:
@@ -132,16 +132,16 @@ def spark(
     if not timeout_s > 0:
         raise TopologyError(f"spark({transform!r}): timeout_s is {timeout_s!r}; it must be above 0")
     static = {name: _checked(one, name) for name, one in (tables or {}).items()}
-    step = Step(transform, out, static, timeout_s=timeout_s, reads=reads)
+    step = SparkStep(transform, out, static, timeout_s=timeout_s, reads=reads)
     if out is not None:
-        Columns.of(out, f"spark({step}), out")
+        RecordColumns.of(out, f"spark({step}), out")
     return Spark(step, where or LocalSpark())
 
 
 def spark_sql(query: str, **more: Any) -> Spark:
     """Declare a step that runs an SQL query over the views `batch` and `tables`. Several inputs are
     named after their record types. Raises like `spark`."""
-    found = spark(Query(query), **more)
+    found = spark(SqlQuery(query), **more)
     check_names((INPUT,), [*found.step.tables])
     return found
 

@@ -13,8 +13,8 @@ from sunshower.spark_integration.error_report import error_text
 from sunshower.spark_integration.sessions.spark_port import (
     BatchInfo,
     JobReport,
-    Place,
-    Step,
+    SparkPlace,
+    SparkStep,
     Ticket,
 )
 from sunshower.topologies.components import Context
@@ -27,7 +27,7 @@ class Submissions:
     """A task's gateway to Spark, and sums over its finished batches. The session starts in the
     background."""
 
-    def __init__(self, step: Step, place: Place, context: Context) -> None:
+    def __init__(self, step: SparkStep, place: SparkPlace, context: Context) -> None:
         self._step = step
         self._topology, self._task = context.topology, f"{context.component}-{context.index}"
         self._reports: deque[JobReport] = deque(maxlen=_REPORTS_MAX)

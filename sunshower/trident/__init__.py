@@ -13,10 +13,8 @@ from sunshower.trident.declaration.aggregators import (
     sum_,
 )
 from sunshower.trident.declaration.declare import batches
-from sunshower.trident.declaration.grouped import GroupedBatches
-from sunshower.trident.declaration.persisted import BatchState
 from sunshower.trident.declaration.store_places import InMemory, InSqlite, InZooKeeper
-from sunshower.trident.declaration.streams import BatchStream
+from sunshower.trident.declaration.streams import BatchState, BatchStream, GroupedBatches
 from sunshower.trident.declaration.windows import Window, sliding, tumbling
 from sunshower.trident.spouts.batch_spout import BatchSpout
 from sunshower.trident.spouts.bounds import Bounds

@@ -11,7 +11,7 @@ from confluent_kafka import Message
 
 from sunshower.clock import ManualClock
 from sunshower.errors import KafkaUnreachable
-from sunshower.kafka.consuming.partition_reader import Reading
+from sunshower.kafka.consuming.partition_reader import PartitionReader
 from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.partitions.ports import Committed, Partition
 from sunshower.kafka.spout import KafkaSpout
@@ -101,11 +101,11 @@ class Kept:
         self.closed = True
 
 
-def reading(client: Client, offsets: Any, **options: Any) -> Reading:
+def reading(client: Client, offsets: Any, **options: Any) -> PartitionReader:
     """Of the deployment `t-1`."""
     metadata = '{"topologyId": "t-1"}'
     made: Any = client
-    return Reading(made, offsets, KafkaOptions(**options), "t-1", metadata)
+    return PartitionReader(made, offsets, KafkaOptions(**options), "t-1", metadata)
 
 
 class Desk:
@@ -120,7 +120,7 @@ class Desk:
         patch.setattr("sunshower.kafka.spout.Consumer", lambda _: self.client)
         usual: dict[str, Callable[[Any], Any]] = {
             "directory": lambda _: self.topics,
-            "offsets": lambda _: self.offsets,
+            "store": lambda _: self.offsets,
         }
         chosen = KafkaOptions(**usual | options)
         fields = ("partition", "offset")

@@ -9,13 +9,13 @@ from typing import Any
 
 from sunshower.clock import ManualClock
 from sunshower.errors import StoreUnreachable
-from sunshower.kafka.partitions.assignment import by_range_of_threads
 from sunshower.kafka.partitions.ports import Partition
-from sunshower.kafka.zookeeper.group import Patience, Rule, ZooKeeperGroup
+from sunshower.kafka.zookeeper.group import GroupTimeouts, Rule, ZooKeeperGroup
+from sunshower.kafka.zookeeper.thread_assignment import by_range_of_threads
 from sunshower.state.memory_tree import MemoryForest, MemoryTree
 from sunshower.state.tree import Session
 
-PATIENCE = Patience()
+TIMEOUTS = GroupTimeouts()
 CALLS = {"get", "children", "create", "set", "delete", "withdraw", "watch"}
 
 

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from sunshower.errors import KafkaUnreachable, StoreUnreachable
-from tests.kafka.groups import PATIENCE, Crash, Member, Stage, Topics, raises
+from tests.kafka.groups import TIMEOUTS, Crash, Member, Stage, Topics, raises
 
 # ---- at every step ------------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class Play:
             member.suspend()
         elif chance < 0.94 and member.suspended_s is not None:
             silent_s = self.stage.clock.now() - member.suspended_s
-            member.resume(expired=not member.reads and silent_s > PATIENCE.suspended_max_s)
+            member.resume(expired=not member.reads and silent_s > TIMEOUTS.suspended_max_s)
         elif chance < 0.95:
             self.stage.topics.counts["t"] += 1
         return None

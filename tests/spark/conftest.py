@@ -15,7 +15,7 @@ from sunshower.dev.jars import spark_kafka
 from sunshower.errors import Unobtainable
 from sunshower.spark_integration.sessions.local_spark import LocalSpark
 from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark
-from sunshower.spark_integration.sessions.spark_port import Gateway, Place
+from sunshower.spark_integration.sessions.spark_port import Gateway, SparkPlace
 
 ONE = {"spark.sql.shuffle.partitions": "1"}
 LOCAL = LocalSpark(cores=1, memory="1g", settings=ONE)
@@ -39,7 +39,7 @@ def jars() -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="session", params=["local", "on_ray"])
-def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+def place(request: pytest.FixtureRequest) -> Iterator[SparkPlace]:
     """Each body of the port. The session of one has ended before that of the other begins."""
     obtain()
     if request.param == "local":
@@ -54,7 +54,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
 
 
 @pytest.fixture(scope="session")
-def gateway(place: Place) -> Iterator[Gateway]:
+def gateway(place: SparkPlace) -> Iterator[Gateway]:
     """A way to its session. Who kills it waits until another is there."""
     found = place.open()
     found.start()

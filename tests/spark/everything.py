@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from sunshower.spark_integration.tables.schema import Columns
+from sunshower.spark_integration.tables.schema import RecordColumns
 
 
 class Colour(Enum):
@@ -50,7 +50,7 @@ class Everything(NamedTuple):
     by_colour: dict[Colour, Inner | None]
 
 
-EVERYTHING = Columns.of(Everything)
+EVERYTHING = RecordColumns.of(Everything)
 
 _INTS = st.integers(-(2**63), 2**63 - 1)
 _INNER = st.builds(Inner, _INTS, st.none() | st.lists(st.text(max_size=3), max_size=2))

@@ -23,8 +23,8 @@ from ray.cluster_utils import Cluster
 
 from sunshower.clock import SystemClock
 from sunshower.errors import SparkLost, SparkUnavailable
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, Step, Ticket
-from sunshower.spark_integration.tables.schema import Columns
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, SparkStep, Ticket
+from sunshower.spark_integration.tables.schema import RecordColumns
 from sunshower.spark_integration.tables.table_folder import TableFolder
 from sunshower.spark_integration.tables.tables import table
 from tests.spark.conftest import ON_RAY
@@ -43,7 +43,7 @@ class Number(NamedTuple):
     number: int
 
 
-NUMBERS = Columns.of(Number)
+NUMBERS = RecordColumns.of(Number)
 ALL = [Number(number) for number in range(1_000)]
 
 
@@ -80,7 +80,7 @@ def java_of(folder: Path) -> psutil.Process:
 
 
 def handed(gateway: Gateway, folder: Path, txid: int, timeout_s: float = WITHIN_S) -> Ticket:
-    step = Step(Slow(folder), writers=(table(folder / "table"),), timeout_s=timeout_s)
+    step = SparkStep(Slow(folder), writers=(table(folder / "table"),), timeout_s=timeout_s)
     return gateway.submit(step, [NUMBERS.table(ALL)], BatchInfo(str(txid), len(ALL), 0, txid))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from sunshower.errors import SparkError
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport, Step
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport, SparkStep
 from sunshower.spark_integration.steps import Spark
 
 
@@ -18,7 +18,7 @@ class ScriptedTicket:
     """Answers when `ready`: with `error` if there is one, else with what the transform returns,
     once the writers have it."""
 
-    step: Step
+    step: SparkStep
     tables: Sequence[pa.Table]
     batch: BatchInfo
     ready: bool
@@ -58,7 +58,9 @@ class Scripted:
     def start(self) -> None:
         pass
 
-    def submit(self, step: Step, tables: Sequence[pa.Table], batch: BatchInfo) -> ScriptedTicket:
+    def submit(
+        self, step: SparkStep, tables: Sequence[pa.Table], batch: BatchInfo
+    ) -> ScriptedTicket:
         error = self.errors.pop(0) if self.errors else None
         self.tickets.append(ScriptedTicket(step, tables, batch, self.ready, error))
         return self.tickets[-1]
@@ -70,4 +72,4 @@ class Scripted:
         return self
 
     def step(self, transform: Any, out: Any = None) -> Spark:
-        return Spark(Step(transform, out), self)
+        return Spark(SparkStep(transform, out), self)

@@ -14,7 +14,12 @@ from sunshower import Topology
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.inline import run_inline
 from sunshower.spark_integration.sessions.local_spark import LocalSpark
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, JobReport, Place
+from sunshower.spark_integration.sessions.spark_port import (
+    BatchInfo,
+    Gateway,
+    JobReport,
+    SparkPlace,
+)
 from sunshower.spark_integration.steps import Spark, parquet, spark
 from sunshower.trident import (
     BatchStream,
@@ -75,7 +80,7 @@ def ran(step: Spark, **options: Any) -> tuple[dict[Any, Any], list[JobReport]]:
 
 
 def test_a_program_of_batches_comes_to_what_a_plain_one_does_two_batches_at_a_time(
-    place: Place, gateway: Gateway
+    place: SparkPlace, gateway: Gateway
 ) -> None:
     state, reports = ran(spark(two_together, out=Total, where=place), max_batches=2)
     assert state == PLAIN
@@ -112,7 +117,7 @@ class KillingOnce:
 
 
 def test_the_java_of_an_executor_is_killed_in_the_middle_of_a_job(
-    place: Place, gateway: Gateway, tmp_path: Path
+    place: SparkPlace, gateway: Gateway, tmp_path: Path
 ) -> None:
     """On this machine it is that of the driver as well."""
     step = spark(KillingOnce(str(tmp_path / "killed")), out=Total, where=place)
@@ -122,7 +127,7 @@ def test_the_java_of_an_executor_is_killed_in_the_middle_of_a_job(
 
 
 def test_a_place_that_cannot_be_written_is_named(
-    place: Place, gateway: Gateway, tmp_path: Path
+    place: SparkPlace, gateway: Gateway, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
     folder = str(tmp_path / "file" / "totals")
@@ -155,7 +160,7 @@ class OnFullDisk:
 
 
 def test_a_disk_without_room_is_told_as_such(
-    place: Place, gateway: Gateway, tmp_path: Path
+    place: SparkPlace, gateway: Gateway, tmp_path: Path
 ) -> None:
     if not isinstance(place, LocalSpark):
         pytest.skip("executors are no children of whoever writes")

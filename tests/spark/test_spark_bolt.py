@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 import pyarrow as pa
 import pytest
 
-from sunshower import Bolt, Records, Topology
+from sunshower import Records, Topology
 from sunshower.clock import ManualClock
 from sunshower.errors import (
     ConfigError,
@@ -25,17 +25,8 @@ from sunshower.spark_integration.bolt import SparkBatchBolt
 from sunshower.spark_integration.sessions.spark_port import BatchInfo
 from sunshower.spark_integration.steps import spark
 from sunshower.topologies.components import Context
+from tests.spark.sales import Keep, Page, Sale
 from tests.spark.scripted import Scripted
-
-
-class Sale(NamedTuple):
-    page: str
-    price: float
-
-
-class Page(NamedTuple):
-    page: str
-    title: str
 
 
 class Total(NamedTuple):
@@ -271,17 +262,6 @@ def test_a_transform_has_a_frame_for_each_record_type() -> None:
     driven = Driven(Scripted(), joined, rows_max=3)
     driven.take(A, Page("a", "A"), B)
     assert driven.tick()[0] == ("emit", (Total("A", 1.0), [A, Page("a", "A"), B]))
-
-
-class Keep(Bolt[Total, None]):
-    def __init__(self) -> None:
-        self.seen: list[Total] = []
-
-    def process(self, record: Total) -> None:
-        self.seen.append(record)
-
-    def result(self) -> list[Total]:
-        return self.seen
 
 
 def test_in_a_topology_every_sale_is_in_one_total() -> None:

@@ -11,7 +11,7 @@ import pytest
 import sunshower
 from sunshower import Counter, JsonLines, Records, Retry, TextFiles
 from sunshower.errors import SunshowerError
-from sunshower.kafka.consuming.start_position import Since
+from sunshower.kafka.consuming.start_position import StartTime
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque
 from sunshower.kafka.exactly_once.offset_ranges import KafkaRanges
 from sunshower.kafka.exactly_once.offsets_with_results import OffsetsWithResults
@@ -254,7 +254,7 @@ DECLARATIONS: dict[str, tuple[Declare, dict[str, Any]]] = {
         KafkaOptions,
         {
             **dict.fromkeys(["guarantee", "first", "behind_max", "commit_s", "uncommitted_max"]),
-            **dict.fromkeys(["refresh_s", "refetch", "directory", "sharing", "offsets"]),
+            **dict.fromkeys(["refresh_s", "refetch", "directory", "sharing", "store"]),
         },
     ),
     "BatchOptions": (
@@ -264,7 +264,7 @@ DECLARATIONS: dict[str, tuple[Declare, dict[str, Any]]] = {
             **dict.fromkeys(["answer_s", "directory", "unreadable"]),
         },
     ),
-    "Since": (Since, {"timestamp_ms": 1}),
+    "StartTime": (StartTime, {"timestamp_ms": 1}),
     "KafkaBolt": (
         lambda **named: lines().shuffle().bolt("out", KafkaBolt(**named)),
         {

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sunshower.experiments.checkers.checker import CheckResult
-from sunshower.experiments.evidence.event_history import History, Rows
+from sunshower.experiments.evidence.event_history import History, Rows, lookup
 from sunshower.experiments.evidence.facts import UNTRACKED, Facts
 from sunshower.experiments.evidence.tuple_evidence import messages_of, trees
 from sunshower.runtime.events.event_log import What
@@ -30,12 +30,12 @@ class NoPrematureAck:
     def check(self, history: History, facts: Facts) -> CheckResult:
         roots, when = completions(history, facts.sample)
         sent, acked, refused = map(history.rows, (What.SENT, What.ACKED, What.REFUSED))
-        done = _at(roots, when, sent.roots)  # by edge: when its tree was complete
+        done = lookup(roots, when, sent.roots, -1)  # by edge: when its tree was complete
         judged = done >= 0
         keys = keys_of(sent)[judged]
-        ack = firsts(keys_of(acked), acked.order, keys)
+        ack = lookup(keys_of(acked), acked.order, keys, -1)
         early = (ack < 0) | (ack > done[judged])
-        refusal = _at(roots, when, refused.roots)
+        refusal = lookup(roots, when, refused.roots, -1)
         refused_too = (refusal >= 0) & (refused.order < refusal)
         wrong = np.union1d(sent.roots[judged][early], refused.roots[refused_too])
         early_ones = f"{len(wrong):,} of {len(roots):,} trees"
@@ -61,7 +61,7 @@ class EachEdgeOnce:
     def check(self, history: History, facts: Facts) -> CheckResult:
         sent, delivered, acked = map(history.rows, (What.SENT, What.DELIVERED, What.ACKED))
         arrivals = keys_of(delivered)
-        handed = firsts(arrivals, delivered.order, keys_of(acked))
+        handed = lookup(arrivals, delivered.order, keys_of(acked), -1)
         wrong = {
             "reached a bolt twice": delivered.roots[_repeated(arrivals)],
             "were acked twice": acked.roots[_repeated(keys_of(acked))],
@@ -93,20 +93,6 @@ def keys_of(rows: Rows) -> U64:
     return keys
 
 
-def firsts(keys: U64, order: I64, wanted: U64) -> I64:
-    """Return the `order` of the first occurrence of each wanted key; -1 for none."""
-    there, at = np.unique(keys, return_index=True)
-    return _at(there, order[at], wanted)
-
-
-def _at(keys: U64, values: I64, wanted: U64) -> I64:
-    """Return the value of each wanted key; -1 for none. `keys` are unique and ascending."""
-    if not len(keys):
-        return np.full(len(wanted), -1)
-    places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.where(keys[places] == wanted, values[places], -1)
-
-
 def _repeated(keys: U64) -> NDArray[np.bool_]:
     """Return which keys repeat an earlier one."""
     again = np.ones(len(keys), np.bool_)
@@ -116,6 +102,6 @@ def _repeated(keys: U64) -> NDArray[np.bool_]:
 
 def _astray(sent: Rows, delivered: Rows) -> NDArray[np.bool_]:
     """Return which were delivered to another task than their target."""
-    meant = firsts(keys_of(sent), sent.targets, keys_of(delivered))
+    meant = lookup(keys_of(sent), sent.targets, keys_of(delivered), -1)
     astray: NDArray[np.bool_] = (meant >= 0) & (meant != delivered.tasks)
     return astray

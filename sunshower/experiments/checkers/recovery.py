@@ -10,7 +10,7 @@ import numpy as np
 
 from sunshower.experiments.checkers.checker import CheckResult
 from sunshower.experiments.checkers.delivery import excused
-from sunshower.experiments.evidence.event_history import F64, History, values_of
+from sunshower.experiments.evidence.event_history import F64, History, lookup
 from sunshower.experiments.evidence.facts import UNTRACKED, Ending, Facts
 from sunshower.experiments.evidence.outcome import Recovery
 from sunshower.experiments.evidence.tuple_evidence import messages_of, trees
@@ -109,7 +109,7 @@ class NoneTimedOut:
         emitted, failed = history.rows(What.EMITTED), history.rows(What.FAILED)
         timed_out = np.array([cause == Cause.TIMEOUT for cause in failed.details], np.bool_)
         roots = failed.roots[timed_out]
-        age_s = failed.at_s[timed_out] - values_of(emitted.roots, emitted.at_s, roots)
+        age_s = failed.at_s[timed_out] - lookup(emitted.roots, emitted.at_s, roots, np.nan)
         limits_s = [facts.timeouts_s.get(task, 0.0) for task in failed.tasks[timed_out].tolist()]
         late = roots[age_s >= _FULL * np.array(limits_s)]
         reason = f"{len(late):,} trees failed at their deadline, and were not detected before"

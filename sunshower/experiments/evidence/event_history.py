@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sunshower.experiments.evidence.accounts import Accounts
 from sunshower.runtime.events.event_log import NOTHING, Entry, What
 from sunshower.runtime.plan import Plan, Task
 from sunshower.runtime.tracking.ids import I64, NO_IDS, U64
 
 F64 = NDArray[np.float64]
+NumberT = TypeVar("NumberT", np.float64, np.int64)
 _NUMBER_BITS = 44
 _NUMBER_MASK = (1 << _NUMBER_BITS) - 1
 _SLOT_AT, _OFFSET_BITS = 48, 28
@@ -79,6 +79,28 @@ class Band:
     ended_s: float | None  # None: the history ends before
 
 
+@dataclass(frozen=True)
+class Accounts:
+    """One row for each message that was ever emitted; every array has shape (n,)."""
+
+    messages: I64  # ascending; see message_keys
+    emitted_s: F64  # the first time, from the start of the run
+    completed_s: F64  # the first time; infinite: never
+    emits: I64  # number of emits
+
+    @property
+    def open(self) -> I64:
+        """The messages that were never completed."""
+        return self.messages[np.isinf(self.completed_s)]
+
+    def touched(self, from_s: float, to_s: float, lost: I64, but: I64) -> F64:
+        """Return when messages were completed that were open between `from_s` and `to_s`, or are in
+        `lost`, and are not in `but`; infinite for those that never were."""
+        open_then = (self.emitted_s <= to_s) | np.isin(self.messages, lost)
+        open_then &= ~np.isin(self.messages, but)
+        return self.completed_s[open_then & (self.completed_s > from_s)]
+
+
 class History:
     """Every entry of one run, sorted by time.
 
@@ -130,7 +152,10 @@ class History:
     @cached_property
     def accounts(self) -> Accounts:
         """The emits and the completion of each message."""
-        return Accounts.of(self)
+        emitted, completed = self.rows(What.EMITTED), self.rows(What.COMPLETED)
+        messages, firsts, emits = np.unique(emitted.messages, return_index=True, return_counts=True)
+        completed_s = lookup(completed.messages, completed.at_s, messages, np.inf)
+        return Accounts(messages, emitted.at_s[firsts], completed_s, emits)
 
     def name(self, task: int) -> str:
         """Return the name of a task."""
@@ -194,13 +219,15 @@ def message_of(message: int) -> tuple[int, int]:
     return message >> _NUMBER_BITS, message & _NUMBER_MASK
 
 
-def values_of(keys: U64, values: F64, wanted: U64) -> F64:
-    """Return the first value of each wanted key; NaN if it is not in `keys`."""
+def lookup(
+    keys: U64 | I64, values: NDArray[NumberT], wanted: U64 | I64, missing: float
+) -> NDArray[NumberT]:
+    """Return the first value of each wanted key, or `missing` if it is not in `keys`."""
     there, at = np.unique(keys, return_index=True)
     if not len(there):
-        return np.full(len(wanted), np.nan)
+        return np.full(len(wanted), missing, values.dtype)
     places = np.minimum(np.searchsorted(there, wanted), len(there) - 1)
-    return np.where(there[places] == wanted, values[at[places]], np.nan)
+    return np.where(there[places] == wanted, values[at[places]], values.dtype.type(missing))
 
 
 def task_names(plan: Plan) -> dict[int, str]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from sunshower.experiments.checkers.delivery import duplicates
 from sunshower.experiments.evidence.batch_evidence import batch_figures
-from sunshower.experiments.evidence.event_history import F64, History, values_of
+from sunshower.experiments.evidence.event_history import F64, History, lookup
 from sunshower.runtime.events.event_log import What
 
 
@@ -51,5 +51,5 @@ def figures_of(history: History) -> dict[str, float]:
 def latencies(history: History) -> F64:
     """Return the latency in seconds of each completion, in their order: shape (n,)."""
     emitted, completed = history.rows(What.EMITTED), history.rows(What.COMPLETED)
-    found = completed.at_s - values_of(emitted.roots, emitted.at_s, completed.roots)
+    found = completed.at_s - lookup(emitted.roots, emitted.at_s, completed.roots, np.nan)
     return found[np.isfinite(found)]

@@ -9,7 +9,7 @@ a paused worker first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -23,12 +23,12 @@ from sunshower.runtime.plan import Layout, Plan
 
 @dataclass(frozen=True)
 class Rebalance:
-    """The step of `rebalance`."""
+    """Rebalances; skipped while another rebalance is in progress."""
 
     workers: int | None = None
     layout: Layout | None = None
-    wait_s: float | None = None
-    for_s: float = field(default=0.0, init=False)
+    wait_s: float | None = None  # for pending tuples first; None: the message timeout
+    for_s: ClassVar[float] = 0.0
 
     def check(self, plan: Plan) -> None:
         if self.workers is not None and self.workers < 1:
@@ -53,10 +53,10 @@ class Rebalance:
 
 @dataclass(frozen=True)
 class Drain:
-    """The step of `drain`."""
+    """Drains: the sources emit nothing new, and what was emitted is finished."""
 
     is_fault: ClassVar[bool] = False
-    for_s: float = field(default=0.0, init=False)
+    for_s: ClassVar[float] = 0.0
 
     def check(self, plan: Plan) -> None:
         """Accept every plan."""
@@ -68,16 +68,4 @@ class Drain:
         return "drain"
 
 
-def rebalance(
-    workers: int | None = None, layout: Layout | None = None, wait_s: float | None = None
-) -> Rebalance:
-    """Rebalance; skipped while another rebalance is in progress.
-
-    `wait_s`: how long to wait for pending tuples first (default: the message timeout).
-    """
-    return Rebalance(workers, layout, wait_s)
-
-
-def drain() -> Drain:
-    """Drain: the sources emit nothing new, and what was emitted is finished."""
-    return Drain()
+rebalance, drain = Rebalance, Drain  # as plans write them

@@ -8,6 +8,7 @@
     lossy(source, target, for_s, …)       packets are lost, repeated, delayed or corrupted
     cut(source, target, for_s)            no packet arrives in either direction
     expire()                              all pending tuples time out
+    outage(what, down, up, for_s)         something outside of the topology is stopped
 
 A plan may contain any object that implements `Fault`.
 """
@@ -17,14 +18,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from sunshower.errors import ExperimentError
 from sunshower.experiments.faults.targets import (
     Anybody,
-    Master,
+    MasterProcess,
     Nodes,
     Target,
     Tasks,
@@ -32,7 +33,7 @@ from sunshower.experiments.faults.targets import (
     check_component,
 )
 from sunshower.runtime.cluster import Run
-from sunshower.runtime.events.injected_faults import ANY, InjectedFaults, Link, Raise, Slow
+from sunshower.runtime.events.injected_faults import ANY, InjectedFaults, Link, Raise, SlowTask
 from sunshower.runtime.plan import ACKER, Plan
 
 _RATES = ("drop", "forget", "repeat", "corrupt", "delay")
@@ -44,9 +45,8 @@ class ActiveFault:
 
     words: str  # such as: kill relay[0]
     end: Callable[[Run], None] | None = None  # ends it
-    injected: InjectedFaults = field(
-        default_factory=InjectedFaults
-    )  # added to that of the other active faults
+    # Combined with those of the other active faults.
+    injected: InjectedFaults = field(default_factory=InjectedFaults)
     deaf: bool = False  # while it is active, the master answers no call
     holds: str = ""  # the paused process; resumed when its last pause ends
     ask: Callable[[Run], None] | None = None  # a request to the master, once it answers
@@ -66,19 +66,16 @@ class Fault(Protocol):
         """Begin the fault now, in a run whose tasks are placed as in `plan`.
 
         Raises ClusterError if the target is not there; the nemesis then tries again. The nemesis
-        applies `havoc`, combined with that of the other active faults.
+        applies `injected`, combined with that of the other active faults.
         """
-
-
-# ---- instantaneous -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Kill:
-    """The fault of `kill`."""
+    """Ends a process and all its tasks with SIGKILL; a new process replaces it."""
 
     target: Target
-    for_s: float = field(default=0.0, init=False)
+    for_s: ClassVar[float] = 0.0
 
     def check(self, plan: Plan) -> None:
         self.target.check(plan)
@@ -100,9 +97,9 @@ class Kill:
 
 @dataclass(frozen=True)
 class Expire:
-    """The fault of `expire`."""
+    """Makes all pending tuples time out."""
 
-    for_s: float = field(default=0.0, init=False)
+    for_s: ClassVar[float] = 0.0
 
     def check(self, plan: Plan) -> None:
         if not plan.graph.config.tracked:
@@ -115,12 +112,9 @@ class Expire:
         return "expire all that is pending"
 
 
-# ---- with a duration ----------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Pause:
-    """The fault of `pause`."""
+    """Stops a process, and resumes it after `for_s`."""
 
     target: Target
     for_s: float
@@ -151,7 +145,7 @@ class Pause:
 
 @dataclass(frozen=True)
 class Slowness:
-    """The fault of `slow`."""
+    """Makes each record take a task `seconds` longer; for an acker, each report."""
 
     target: Target
     seconds: float
@@ -160,8 +154,8 @@ class Slowness:
 
     def __post_init__(self) -> None:
         check_for_s(self)
-        Slow(component=ANY, seconds=self.seconds)  # raises if that is no duration
-        if isinstance(self.target, Master | Nodes | Anybody):
+        SlowTask(component=ANY, seconds=self.seconds)  # raises if that is no duration
+        if isinstance(self.target, MasterProcess | Nodes | Anybody):
             raise ExperimentError(f"{self}: slow is a task, a component, an acker or a worker")
 
     def check(self, plan: Plan) -> None:
@@ -170,7 +164,7 @@ class Slowness:
     def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> ActiveFault:
         chosen = self.target.draw(run, plan, generator)
         slows = tuple(
-            Slow(component=task.component, index=task.index, seconds=self.seconds)
+            SlowTask(component=task.component, index=task.index, seconds=self.seconds)
             for task in chosen.tasks
         )
         return ActiveFault(self._words(chosen.label), injected=InjectedFaults(slows=slows))
@@ -242,22 +236,51 @@ class Lossy:
         return f"lossy {link.source} → {link.target}: {text}{late}{lasting(self.for_s)}"
 
 
-# ---- functions for plans ------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Outage:
+    """Stops something outside of the topology with `down()`, and restarts it with `up()` after
+    `for_s`.
+
+    Both run in the experiment's own process. `up()` is also called if `down()` raises, and once
+    more if `up()` raises.
+    """
+
+    what: str  # such as: broker 1
+    down: Callable[[], object] = field(repr=False)
+    up: Callable[[], object] = field(repr=False)
+    for_s: float = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_for_s(self)
+        if not (self.what and callable(self.down) and callable(self.up)):
+            raise ExperimentError(
+                f"outage {self.what!r}: give it a name, a function that takes it down and one that "
+                "brings it back"
+            )
+
+    def check(self, plan: Plan) -> None:
+        """Accept every plan."""
+
+    def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> ActiveFault:
+        try:
+            self.down()
+        except BaseException as error:  # it may be partly down
+            try:
+                self.up()
+            except Exception as second:
+                error.add_note(f"and what brings {self.what} back raised, too: {second!r}")
+            raise
+        return ActiveFault(str(self), self._end)
+
+    def _end(self, run: Run) -> None:
+        self.up()
+
+    def __str__(self) -> str:
+        return f"outage of {self.what}{lasting(self.for_s)}"
 
 
-def kill(target: Target) -> Kill:
-    """End a process and all its tasks with SIGKILL; a new process replaces it."""
-    return Kill(target)
-
-
-def pause(target: Target, for_s: float) -> Pause:
-    """Stop a process, and resume it after `for_s`."""
-    return Pause(target, for_s)
-
-
-def slow(target: Target, seconds: float, for_s: float) -> Slowness:
-    """Make each record take a task `seconds` longer; for an acker, each report."""
-    return Slowness(target, seconds, for_s)
+# As plans write them: kill(anybody()), pause(master(), 3).
+kill, pause, slow, expire, outage = Kill, Pause, Slowness, Expire, Outage
 
 
 def throttle(source: Tasks, seconds: float, for_s: float) -> Slowness:
@@ -328,11 +351,6 @@ def cut(source: str, target: str, for_s: float) -> Lossy:
     """Drop all packets between the workers of two components, in both directions."""
     there = Link(source=source, target=target, drop=1.0)
     return Lossy((there, Link(source=target, target=source, drop=1.0)), for_s)
-
-
-def expire() -> Expire:
-    """Make all pending tuples time out."""
-    return Expire()
 
 
 def check_for_s(fault: Fault) -> None:

@@ -26,7 +26,7 @@ T = TypeVar("T")
 _RETRIES_S = 20.0  # for a target that is just starting
 _RETRY_S = 0.05
 _MOMENT_S = 1e-6  # shorter waits are rounding errors and might never end
-_LOOK_S = 0.1  # between two checks of the emitted count
+_LOOK_S = 0.1  # between two looks at the run
 
 
 @dataclass(eq=False)
@@ -40,8 +40,9 @@ class _Timed:
 class Nemesis:
     """Carries out the plan of one run. Times are seconds since it was created.
 
-    `emits_max`: the sources are drained when they have emitted so much, or a little more.
-    `entries`: the list for its BEGUN and ENDED entries, on the cluster's clock.
+    `emits_max`: the sources are drained when they have emitted so much, or a little more. `look` is
+    called with the time every tenth of a second. `entries` has a BEGUN and an ENDED entry for each
+    fault, on the cluster's clock.
     """
 
     def __init__(
@@ -50,10 +51,10 @@ class Nemesis:
         seed: int,
         *,
         emits_max: int | None = None,
-        entries: list[Entry] | None = None,
+        look: Callable[[float], None] | None = None,
     ) -> None:
         self.begun_s = run.now()
-        self.entries: list[Entry] = [] if entries is None else entries
+        self.entries: list[Entry] = []
         self.done: list[Step] = []
         self.undone: list[str] = []  # the steps it could not do, and why
         self.drained = False
@@ -61,9 +62,10 @@ class Nemesis:
         self.plan = run.plan
         self._seed = seed
         self._emits_max = emits_max
+        self._look = look
         self._on: list[_Timed] = []
         self._expirations = 0
-        self._unsure = False  # whether the run received the last havoc
+        self._unsure = False  # whether the run received the last injected faults
         self._asked = False  # the master for a command that may move tasks
 
     def begin_ahead(self, steps: Sequence[Step]) -> Sequence[Step]:
@@ -100,9 +102,12 @@ class Nemesis:
     def wait(self, until_s: float) -> bool:
         """Wait until that time. Returns whether the run is finished; raises as `Run.wait`."""
         while (left_s := until_s - self._now()) > _MOMENT_S:
-            if self._run.wait(left_s if self._emits_max is None else min(left_s, _LOOK_S)):
+            looks = self._look is not None or self._emits_max is not None
+            if self._run.wait(min(left_s, _LOOK_S) if looks else left_s):
                 return True
-            self._look()
+            if self._look is not None:
+                self._look(self._now())
+            self._drain_in_time()
         return False
 
     def _now(self) -> float:
@@ -187,7 +192,7 @@ class Nemesis:
             raise raised
 
     def _disturb(self, *more: InjectedFaults) -> None:
-        """Send the combined havoc of all active faults and `more`."""
+        """Send the injected faults of all active faults and `more`."""
         injected_list = [*(on.fault.injected for on in self._on), *more]
         self._unsure = True
         self._run.disturb(
@@ -219,7 +224,7 @@ class Nemesis:
     def _over(self, fault: ActiveFault) -> None:
         self.entries.append(Entry(self._run.now(), What.ENDED, detail=fault.words))
 
-    def _look(self) -> None:
+    def _drain_in_time(self) -> None:
         """Drain the sources if they have emitted enough. Skipped if the master does not answer."""
         if self._emits_max is None or self._master_pauses:
             return

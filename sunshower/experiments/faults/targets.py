@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -103,7 +103,7 @@ class Workers:
 
 
 @dataclass(frozen=True)
-class Master:
+class MasterProcess:
     """The master."""
 
     def check(self, plan: Plan) -> None:
@@ -118,7 +118,7 @@ class Master:
 
 @dataclass(frozen=True)
 class Nodes:
-    """A machine; None: a random one."""
+    """A machine; None: a random one that runs a worker of the topology."""
 
     node: str | None = None
 
@@ -138,7 +138,7 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Anybody:
-    """A spout, a bolt, an acker shard or the master: draws the kind first, then the task."""
+    """A random spout, bolt or acker task or the master, each kind with the same probability."""
 
     def check(self, plan: Plan) -> None:
         """Accept every plan."""
@@ -148,11 +148,9 @@ class Anybody:
         apart = {task.id for task in (*plan.spouts, *ackers)}
         bolts = [task for task in plan.tasks if task.id not in apart]
         kind = choose([k for k in (plan.spouts, bolts, ackers, None) if k != []], generator)
-        return (
-            Master().draw(run, plan, generator)
-            if kind is None
-            else target_of(choose(kind, generator))
-        )
+        if kind is None:
+            return MasterProcess().draw(run, plan, generator)
+        return target_of(choose(kind, generator))
 
     def __str__(self) -> str:
         return "anybody"
@@ -173,29 +171,8 @@ def acker(index: int | None = None) -> Tasks:
     return Tasks(ACKER, index)
 
 
-def spout(component: str | None = None) -> Spouts:
-    """A random task of a spout, or of all spouts."""
-    return Spouts(component)
-
-
-def worker(worker: int | None = None) -> Workers:
-    """A worker; None: a random one."""
-    return Workers(worker)
-
-
-def master() -> Master:
-    """The master."""
-    return Master()
-
-
-def node(node: str | None = None) -> Nodes:
-    """A machine; None: a random one that runs a worker of the topology."""
-    return Nodes(node)
-
-
-def anybody() -> Anybody:
-    """A random spout, bolt or acker task or the master, each kind with the same probability."""
-    return Anybody()
+# As plans write them: kill(worker(2)), pause(master(), 3).
+spout, worker, master, node, anybody = Spouts, Workers, MasterProcess, Nodes, Anybody
 
 
 def check_component(component: str, plan: Plan, *others: str) -> None:
@@ -218,13 +195,9 @@ def beside(chosen: FaultTarget, plan: Plan) -> str:
     if chosen.worker is None:
         return ""
     others = [task for task in plan.tasks_on(chosen.worker) if task not in chosen.tasks]
-    return f" with {_names(others)}" if others else ""
+    return f" with {', '.join(map(name_of, others))}" if others else ""
 
 
 def choose(things: Sequence[T], generator: np.random.Generator) -> T:
     """Return a random element."""
     return things[int(generator.integers(len(things)))]
-
-
-def _names(tasks: Iterable[Task]) -> str:
-    return ", ".join(map(name_of, tasks))

@@ -92,7 +92,7 @@ def new_figure(width_in: float, height_in: float) -> Figure:
     """Return an empty figure; call it only in the `paint` of `draw`."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width_in, height_in))
+    return Figure(figsize=(width_in, height_in), layout="constrained")
 
 
 def legend_above(ax: Axes) -> None:

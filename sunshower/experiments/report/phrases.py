@@ -37,8 +37,3 @@ def shortened(words: str, letters_max: int = 34) -> str:
 def wrapped(words: str, letters_max: int = 34) -> str:
     """Return a label on at most two lines, cut to their length."""
     return "\n".join(textwrap.wrap(words, letters_max, max_lines=2, placeholder=" …"))
-
-
-def width_of(label: str) -> int:
-    """Return the length of the longest line."""
-    return max(map(len, label.split("\n")))

@@ -59,7 +59,6 @@ def _paint(recoveries: Sequence[Recovery]) -> Figure:
     each_in = _TWO_LINES_IN if any("\n" in label for label in labels) else _BAR_IN
     height_in = 0.75 + each_in * len(recoveries)
     page = new_figure(10.0, height_in)
-    page.set_layout_engine("constrained")
     ax = page.subplots()
     durations = [seconds_of(recovery) for recovery in recoveries]
     most_s = max((d for d in durations if d is not None), default=0.0) or 1.0

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from sunshower.experiments.evidence.batch_evidence import batches_of
-from sunshower.experiments.evidence.event_history import Band, History, Rows
-from sunshower.experiments.report.attempts import F64, ends, firsts, places
+from sunshower.experiments.evidence.event_history import F64, Band, History, Rows, lookup
 from sunshower.runtime.events.event_log import What
-from sunshower.runtime.tracking.ids import I64
+from sunshower.runtime.tracking.ids import I64, incarnations_of
 
 _BINS_MAX = 240
 _BINS_MIN = 12
@@ -46,14 +45,15 @@ def make_series(history: History, seconds: float | None = None) -> Series:
         max(history.seconds, seconds or 0.0), len(emitted) + len(completed) + len(failed)
     )
     widths_s = np.diff(edges_s)
-    first_s, is_replay = firsts(emitted.at_s, emitted.messages)
-    p50_s, p99_s = _latencies(edges_s, emitted, completed, first_s)
+    is_replay = np.ones(len(emitted), np.bool_)
+    is_replay[np.unique(emitted.messages, return_index=True)[1]] = False
+    p50_s, p99_s = _latencies(edges_s, history)
     return Series(
         edges_s,
         _counts(edges_s, emitted.at_s) / widths_s,
         _counts(edges_s, completed.at_s) / widths_s,
         _counts(edges_s, emitted.at_s[is_replay]) / widths_s,
-        _pending(edges_s, emitted.at_s, ends(emitted, (completed, failed))),
+        _pending(edges_s, emitted.at_s, _ends(emitted, (completed, failed))),
         p50_s,
         p99_s,
         _counts(edges_s, _committed(history)) / widths_s,
@@ -83,12 +83,35 @@ def _counts(edges_s: F64, at_s: F64) -> I64:
     return np.bincount(_bin_of(edges_s, at_s), minlength=len(edges_s) - 1)
 
 
-def _latencies(edges_s: F64, emitted: Rows, completed: Rows, first_s: F64) -> tuple[F64, F64]:
-    """Return the 50th and 99th percentile of the completions in each bin."""
-    where = places(completed.roots, emitted.roots)
-    known = where >= 0  # a sampled or cut history may lack an emission
+def _ends(emitted: Rows, settled: Sequence[Rows]) -> F64:
+    """Return when each emission ceased to be pending; infinite if it did not.
+
+    It completed or failed, or its spout task was restarted.
+    """
+    found = np.full(len(emitted), np.inf)
+    for rows in settled:
+        found = np.minimum(found, lookup(rows.roots, rows.at_s, emitted.roots, np.inf))
+    lives = incarnations_of(emitted.roots)
+    for task in np.unique(emitted.tasks):
+        mine = emitted.tasks == task
+        numbers = np.unique(lives[mine])
+        begins = [emitted.at_s[mine & (lives == number)].min() for number in numbers]
+        for number, successor_s in zip(numbers[:-1], begins[1:], strict=True):
+            old = mine & (lives == number)
+            found[old] = np.minimum(found[old], successor_s)
+    return found
+
+
+def _latencies(edges_s: F64, history: History) -> tuple[F64, F64]:
+    """Return the 50th and 99th percentile of the completions in each bin, from the first emission
+    of a message."""
+    emitted, completed = history.rows(What.EMITTED), history.rows(What.COMPLETED)
+    accounts = history.accounts
+    first_s = lookup(accounts.messages, accounts.emitted_s, completed.messages, np.nan)
+    # A sampled or cut history may lack the emission of the completed attempt.
+    known = np.isin(completed.roots, emitted.roots)
     at_s = completed.at_s[known]
-    waited_s = at_s - first_s[where[known]]
+    waited_s = at_s - first_s[known]
     bin_of = _bin_of(edges_s, at_s)
     order = np.lexsort((waited_s, bin_of))
     sizes = np.bincount(bin_of, minlength=len(edges_s) - 1)

@@ -102,7 +102,6 @@ def _paint(points: Sequence[Point], name: str) -> Figure:
         by_value.setdefault(figure(one.values[name]), []).append(one)
     groups = list(by_value.values())
     page = new_figure(10.0, 7.6)
-    page.set_layout_engine("constrained")
     axes = page.subplots(4, 1, sharex=True, height_ratios=(0.8, 1, 1, 1))
     _verdicts(axes[0], groups)
     _measure(axes[1], "longest recovery (seconds)", groups, _RECOVERY)

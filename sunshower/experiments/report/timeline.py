@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sunshower.experiments.evidence.event_history import Band
-from sunshower.experiments.report.attempts import F64
+from sunshower.experiments.evidence.event_history import F64, Band
 from sunshower.experiments.report.drawing import (
     BLUE,
     FILLS,
@@ -26,7 +24,7 @@ from sunshower.experiments.report.drawing import (
     new_figure,
     no_values,
 )
-from sunshower.experiments.report.phrases import width_of, wrapped
+from sunshower.experiments.report.phrases import wrapped
 from sunshower.experiments.report.series import Series
 from sunshower.runtime.tracking.ids import I64
 
@@ -36,8 +34,7 @@ if TYPE_CHECKING:
 
 _WIDTH_IN = 10.0
 _PANEL_IN = 1.1
-_TOP_IN, _GAP_IN, _BOTTOM_IN, _RIGHT_IN = 0.28, 0.36, 0.48, 0.25
-_LETTER_IN = 0.072  # average width of a letter, or more
+_MARGINS_IN, _GAP_IN = 0.76, 0.36  # above and below all panels, and between two
 _LEGEND_IN = 0.24  # a row of causes, at the bottom
 _LEGEND_COLUMNS = 4
 _LANE_IN = 0.24
@@ -55,22 +52,14 @@ CAPTION = (
 )
 
 
-@dataclass(frozen=True)
-class PeerLink:
-    """One row of faults."""
-
-    label: str
-    bands: tuple[Band, ...]
-
-
 def timeline(series: Series) -> Chart:
     """Return the chart. Raises ExperimentError without the extra."""
     return draw("timeline", CAPTION, lambda: _paint(series))
 
 
-def peer_links(bands: Sequence[Band]) -> list[PeerLink]:
-    """Return a row for each distinct fault; if these are too many, a row for each first word; if
-    these are still too many, the last row has the rest.
+def fault_rows(bands: Sequence[Band]) -> dict[str, list[Band]]:
+    """Return label → faults: a row for each distinct fault; if these are too many, a row for each
+    first word; if these are still too many, the last row has the rest.
     """
     rows = _grouped(bands, lambda words: words)
     if len(rows) > _LANES_MAX:
@@ -78,7 +67,10 @@ def peer_links(bands: Sequence[Band]) -> list[PeerLink]:
     if len(rows) > _LANES_MAX:
         rest = [band for label in list(rows)[_LANES_MAX - 1 :] for band in rows.pop(label)]
         rows["other faults"] = sorted(rest, key=lambda band: band.begun_s)
-    return [PeerLink(_label(name, len(found)), tuple(found)) for name, found in rows.items()]
+    return {
+        f"{wrapped(name)} ×{len(found)}" if len(found) > 1 else wrapped(name): found
+        for name, found in rows.items()
+    }
 
 
 def is_moment(band: Band, run_s: float) -> bool:
@@ -91,10 +83,6 @@ def _grouped(bands: Sequence[Band], name: Callable[[str], str]) -> dict[str, lis
     for band in bands:
         rows.setdefault(name(band.words), []).append(band)
     return rows
-
-
-def _label(name: str, count: int) -> str:
-    return f"{wrapped(name)} ×{count}" if count > 1 else wrapped(name)
 
 
 def covered(bands: Sequence[Band], end_s: float) -> list[tuple[float, float]]:
@@ -112,7 +100,7 @@ def covered(bands: Sequence[Band], end_s: float) -> list[tuple[float, float]]:
 
 
 def _paint(series: Series) -> Figure:
-    rows = peer_links(series.bands)
+    rows = fault_rows(series.bands)
     panels: list[tuple[Callable[[Axes, Series], None], bool]] = [  # and whether it has data
         (_throughput, True),
         (_pending, True),
@@ -122,57 +110,40 @@ def _paint(series: Series) -> Figure:
     if series.batches_per_s.any():  # only of Trident programs
         panels.append((_batches, True))
     panels.append((_failures, bool(series.failures)))
-    lines = max((peer_link.label.count("\n") + 1 for peer_link in rows), default=1)
-    heights = [max(1, len(rows)) * (_LANE_IN if lines == 1 else _TWO_LINES_IN)]
-    heights += [_PANEL_IN if some else _LANE_IN for _, some in panels]
-    letters = max((width_of(row.label) for row in rows), default=0)
-    figure, axes = _stack(
-        heights,
-        left_in=max(0.85, letters * _LETTER_IN + 0.1),
-        below_in=-(-len(_causes(series)) // _LEGEND_COLUMNS) * _LEGEND_IN,
-    )
+    lane_in = _TWO_LINES_IN if any("\n" in label for label in rows) else _LANE_IN
+    heights_in = [max(1, len(rows)) * lane_in]
+    heights_in += [_PANEL_IN if some else _LANE_IN for _, some in panels]
+    legend_in = -(-len(_causes(series)) // _LEGEND_COLUMNS) * _LEGEND_IN
+    margins_in = _MARGINS_IN + _GAP_IN * len(panels) + legend_in
+    figure = new_figure(_WIDTH_IN, sum(heights_in) + margins_in)
+    axes = figure.subplots(len(heights_in), sharex=True, height_ratios=heights_in)
     _faults(axes[0], rows, series.seconds)
     for ax, (panel, _) in zip(axes[1:], panels, strict=True):
         panel(ax, series)
         _shade(ax, series)
         ax.grid(axis="y", color=PALE, linewidth=0.8)
-    for ax in axes:
-        ax.set_xlim(0, series.seconds)
-        ax.tick_params(axis="x", labelbottom=ax is axes[-1])
+    axes[-1].set_xlim(0, series.seconds)
     axes[-1].set_xlabel("seconds from the start of the run")
+    if series.failures:
+        figure.legend(
+            *axes[-1].get_legend_handles_labels(), loc="outside lower left",
+            ncols=_LEGEND_COLUMNS, handlelength=2.4, columnspacing=1.4,
+        )  # fmt: skip
     return figure
 
 
-def _stack(
-    heights_in: Sequence[float], left_in: float, below_in: float
-) -> tuple[Figure, list[Axes]]:
-    """Return a figure with axes of these heights below each other, with space for labels."""
-    gaps_in = _GAP_IN * (len(heights_in) - 1)
-    height_in = _TOP_IN + sum(heights_in) + gaps_in + _BOTTOM_IN + below_in
-    figure = new_figure(_WIDTH_IN, height_in)
-    left, width = left_in / _WIDTH_IN, 1 - (left_in + _RIGHT_IN) / _WIDTH_IN
-    found: list[Axes] = []
-    at_in = height_in - _TOP_IN
-    for each_in in heights_in:
-        at_in -= each_in
-        found.append(figure.add_axes((left, at_in / height_in, width, each_in / height_in)))
-        at_in -= _GAP_IN
-    return figure, found
-
-
-def _faults(ax: Axes, rows: list[PeerLink], end_s: float) -> None:
+def _faults(ax: Axes, rows: Mapping[str, Sequence[Band]], end_s: float) -> None:
     ax.set_title("faults")
     ax.set_ylim(max(1, len(rows)), 0)
-    ax.set_yticks([row + 0.5 for row in range(len(rows))], [peer_link.label for peer_link in rows])
-    ax.tick_params(axis="y", length=0)
-    ax.tick_params(axis="x", length=0)
+    ax.set_yticks([row + 0.5 for row in range(len(rows))], list(rows))
+    ax.tick_params(length=0)
     ax.spines["left"].set_visible(False)
     if not rows:
         no_values(ax)
-    for row, peer_link in enumerate(rows):
+    for row, bands in enumerate(rows.values()):
         ax.axhline(row + 0.5, color=PALE, linewidth=0.8, zorder=0)
         style = row % len(FILLS)
-        spans = [band for band in peer_link.bands if not is_moment(band, end_s)]
+        spans = [band for band in bands if not is_moment(band, end_s)]
         ax.broken_barh(
             [(b.begun_s, (end_s if b.ended_s is None else b.ended_s) - b.begun_s) for b in spans],
             (row + 0.15, 0.7),
@@ -181,7 +152,7 @@ def _faults(ax: Axes, rows: list[PeerLink], end_s: float) -> None:
             linewidth=0.5,
             hatch=HATCHES[style],
         )
-        moments = [band.begun_s for band in peer_link.bands if is_moment(band, end_s)]
+        moments = [band.begun_s for band in bands if is_moment(band, end_s)]
         ax.plot(
             moments, [row + 0.5] * len(moments), linestyle="none", marker="v", markersize=6,
             markerfacecolor=FILLS[style], markeredgecolor=INK, markeredgewidth=0.6, clip_on=False,
@@ -290,10 +261,6 @@ def _failures(ax: Axes, series: Series) -> None:
         no_values(ax)
         return
     _from_zero(ax)
-    ax.legend(
-        loc="upper left", bbox_to_anchor=(0, -0.42), ncols=_LEGEND_COLUMNS, borderaxespad=0,
-        handlelength=2.4, columnspacing=1.4,
-    )  # fmt: skip
 
 
 def _causes(series: Series) -> list[tuple[str, I64]]:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import io
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 from rich.markup import escape
 
 from sunshower.errors import ExperimentError, SunshowerError
-from sunshower.experiments.evidence.event_history import History, task_names
+from sunshower.experiments.evidence.event_history import History
 from sunshower.experiments.evidence.history_lines import to_lines
 from sunshower.experiments.experiment import Experiment, Prepared, prepare
 from sunshower.experiments.experiment_run import carry_out
@@ -42,8 +44,22 @@ from sunshower.experiments.runner.run_request import (
     variant_label,
     versions,
 )
-from sunshower.experiments.runner.watched_cluster import ProgressDisplay, WatchedCluster
-from sunshower.runtime.cluster import Cluster
+from sunshower.runtime.cluster import Cluster, Run
+from sunshower.runtime.events.metrics import Snapshot
+from sunshower.topologies.graph import Graph
+
+
+class ProgressDisplay(Protocol):
+    """Shows the progress of experiments, as `sunshower.cli.screen.Screen` does."""
+
+    def say(self, text: str) -> None:
+        """Print a line that stays. Rich markup is rendered."""
+
+    def doing(self, text: str) -> None:
+        """Show the current activity."""
+
+    def watch(self, graph: Graph, title: str) -> Callable[[Snapshot, float], None]:
+        """Return a function that shows a snapshot of a run and the run's time in seconds."""
 
 
 class ExperimentRunner:
@@ -151,22 +167,19 @@ class ExperimentRunner:
         prepared, title = self._prepared[number], self._title(number)
         cluster_name = self._request.cluster
         folder.write(PLAN, run_plan(self._request, prepared, self._variants[number]))
-        cluster = WatchedCluster(
-            self._ray or _simulated(prepared.seed),
-            self._display,
-            title,
-            prepared.steps,
-            live=self._ray is not None,
-        )
+        cluster = self._ray or _simulated(prepared.seed)
+        # In virtual time, reading the counters would change the run.
+        look = self._look(prepared, title) if self._ray else None
+        keep = partial(_write_history, folder)
         verb = "Running" if self._ray else "Simulating"
         self._display.doing(f"{verb} {escape(title)} …")
         # Simulated user code runs in this process; its output is dropped.
         quiet = contextlib.nullcontext() if self._ray else contextlib.redirect_stdout(io.StringIO())
         try:
             with quiet:
-                outcome, history = carry_out(prepared, cluster, cluster_name, cluster.faults)
+                outcome, history = carry_out(prepared, cluster, cluster_name, look=look, keep=keep)
         except BaseException as error:
-            _keep_unfinished(folder, prepared, cluster, error)
+            folder.write(PLAN, {**folder.plan, "stopped": _reason(error)})
             raise
         outcome = replace(outcome, versions=versions(cluster_name))
         _write_history(folder, history)
@@ -175,6 +188,21 @@ class ExperimentRunner:
         self._display.doing("Drawing the report …")
         write_report(folder, outcome, history)
 
+    def _look(self, prepared: Prepared, title: str) -> Callable[[Run, float], None]:
+        """Return a function that shows a run, and prints the steps of its plan when they are
+        due."""
+        show = self._display.watch(prepared.plan.graph, title)
+        due = deque(prepared.steps)
+
+        def look(run: Run, now_s: float) -> None:
+            while due and due[0].at_s <= now_s:
+                self._display.say(f"[yellow]{escape(str(due.popleft()))}[/]")
+            # While the master is away, there is no snapshot; if it has failed, `wait` reports that.
+            with contextlib.suppress(SunshowerError):
+                show(run.snapshot(), now_s)
+
+        return look
+
 
 def _write_history(folder: RunFolder, history: History) -> None:
     """Write history.jsonl line by line, so that a long history is not in memory twice."""
@@ -182,19 +210,11 @@ def _write_history(folder: RunFolder, history: History) -> None:
         file.writelines(to_lines(history))
 
 
-def _keep_unfinished(
-    folder: RunFolder, prepared: Prepared, cluster: WatchedCluster, error: BaseException
-) -> None:
-    """Write why a run did not finish, and its history so far."""
-    reason = str(error) if isinstance(error, SunshowerError) else f"{type(error).__name__}: {error}"
+def _reason(error: BaseException) -> str:
+    """Return why a run did not finish."""
     if isinstance(error, KeyboardInterrupt):
-        reason = "interrupted"
-    folder.write(PLAN, {**folder.plan, "stopped": reason})
-    run = cluster.run
-    if run is not None and run.entries:
-        entries = [*run.entries, *cluster.faults]
-        history = History(entries, task_names(prepared.plan), run.begun_s, cut=reason)
-        _write_history(folder, history)
+        return "interrupted"
+    return str(error) if isinstance(error, SunshowerError) else f"{type(error).__name__}: {error}"
 
 
 def _simulated(seed: int) -> Cluster:

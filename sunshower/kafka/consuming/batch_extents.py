@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sunshower.errors import StateMismatch
-from sunshower.kafka.consuming.record_batch import Lot
+from sunshower.kafka.consuming.record_batch import MessageBatch
 from sunshower.kafka.partitions.ports import Committed, Partition
 
 if TYPE_CHECKING:
@@ -90,10 +90,10 @@ def partition_of(name: str) -> Partition:
 
 def checksum(messages: Sequence[Message]) -> int:
     """A CRC-32 of offsets, keys and values with their lengths; null and empty values differ."""
-    lot = Lot.of(messages)
-    found = zlib.crc32(lot.offsets().tobytes())
+    batch = MessageBatch.of(messages)
+    found = zlib.crc32(batch.offsets().tobytes())
     for column in ("key", "value"):
-        parts: Any = lot.column(column)
+        parts: Any = batch.column(column)
         sizes = np.array([-1 if part is None else len(part) for part in parts], np.int64)
         found = zlib.crc32(b"".join(filter(None, parts)), zlib.crc32(sizes.tobytes(), found))
     return found

@@ -1,4 +1,4 @@
-"""Decodes batches of messages into records; undecodable messages become `Bad` values."""
+"""Decodes batches of messages into records; undecodable messages become `Undecodable` values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple, TypedDict
 
-from sunshower.kafka.consuming.record_batch import Lot
+from sunshower.kafka.consuming.record_batch import MessageBatch
 from sunshower.kafka.formats import Decode, Format
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.outages import is_unavailable
@@ -36,7 +36,7 @@ class Received(NamedTuple):
     headers: Headers
 
 
-class Bad(NamedTuple):
+class Undecodable(NamedTuple):
     """A message that could not be decoded or translated."""
 
     reason: str
@@ -46,7 +46,7 @@ class Bad(NamedTuple):
 Translate = Callable[[Received], Any]  # returns a record, an OnStream, or None to skip the message
 
 
-class Source(TypedDict, total=False):
+class SourceOptions(TypedDict, total=False):
     """The options that KafkaSpout and the batch spouts share; see KafkaSpout."""
 
     topics: Collection[str]
@@ -81,14 +81,14 @@ class Translator:
         self._fields = Received._fields if translate is not None else fields or KafkaRecord._fields
         self._decoders: dict[tuple[str, str], Decode | None] = {}
 
-    def records(self, lot: Lot) -> tuple[list[Any], bool]:
-        """For each message a record, an OnStream, None if it is skipped, or a Bad; and whether
-        there may be a None or a Bad. Raises errors that mean that a dependency is unavailable,
-        such as a schema registry: no message is charged an attempt for these."""
+    def records(self, batch: MessageBatch) -> tuple[list[Any], bool]:
+        """For each message a record, an OnStream, None if it is skipped, or an Undecodable; and
+        whether there may be one of the last two. Raises the errors of a dependency that is
+        unavailable, such as a schema registry: no message is charged an attempt for these."""
         try:
-            return self._all(lot), self._typed or self._translate is not None
+            return self._all(batch), self._typed or self._translate is not None
         except Exception:  # decode one by one to find the messages that fail
-            return [self._one(Lot.of([message])) for message in lot.messages], True
+            return [self._one(MessageBatch.of([message])) for message in batch.messages], True
 
     def decoder(self, topic: str, part: str) -> Decode | None:
         """The decoder of a topic's keys or values. Raises ConfigError."""
@@ -96,29 +96,29 @@ class Translator:
             self._decoders[topic, part] = self._formats[part].decoder(topic, part)
         return self._decoders[topic, part]
 
-    def _one(self, lot: Lot) -> Any:
+    def _one(self, batch: MessageBatch) -> Any:
         try:
-            return self._all(lot)[0]
+            return self._all(batch)[0]
         except Exception as error:
             if is_unavailable(error):
                 raise
             kind = type(error).__qualname__
-            return Bad(str(error) or kind, kind)
+            return Undecodable(str(error) or kind, kind)
 
-    def _all(self, lot: Lot) -> list[Any]:
+    def _all(self, batch: MessageBatch) -> list[Any]:
         if self._typed:
-            values: list[Any] = self._column("value", lot)
+            values: list[Any] = self._column("value", batch)
             return values
-        rows = zip(*(self._column(name, lot) for name in self._fields), strict=True)
+        rows = zip(*(self._column(name, batch) for name in self._fields), strict=True)
         if self._translate is not None:
             return list(map(self._translate, map(Received._make, rows)))
         return list(rows) if self._plain else list(map(tuple.__new__, repeat(KafkaRecord), rows))
 
-    def _column(self, name: str, lot: Lot) -> Any:
-        column: Any = lot.column(name)
+    def _column(self, name: str, batch: MessageBatch) -> Any:
+        column: Any = batch.column(name)
         if name not in self._formats:
             return column
-        for topic, _, first, end, _ in lot.runs:
+        for topic, _, first, end, _ in batch.runs:
             decode = self.decoder(topic, name)
             if decode is not None:
                 parts = column[first:end]

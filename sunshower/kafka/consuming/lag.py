@@ -36,7 +36,7 @@ class Lag:
 
 
 @dataclass(frozen=True)
-class Standing:
+class PartitionStatus:
     """The progress of a partition, as the task that reads it sees it."""
 
     committed: int | None = None
@@ -53,7 +53,7 @@ class Standing:
         return max((self.emitted if self.end is None else self.end) - self.contiguous, 0)
 
 
-def figures(standings: Mapping[Partition, Standing]) -> dict[str, float]:
+def figures(standings: Mapping[Partition, PartitionStatus]) -> dict[str, float]:
     """A spout's metrics: sums, and each figure of each partition under `topic[0]/…`."""
     all_of = standings.values()
     sums: dict[str, float] = {

@@ -22,7 +22,7 @@ _FEW = 32  # partitions; with more, the ids are sorted instead of compared with 
 
 
 @dataclass(slots=True)
-class Place:
+class ReadPartition:
     """A partition that the task reads."""
 
     partition: Partition
@@ -40,14 +40,14 @@ class Place:
         return self.slot << OFFSET_BITS, (self.slot + 1) << OFFSET_BITS
 
 
-class Places(Mapping[Partition, Place]):
+class ReadPartitions(Mapping[Partition, ReadPartition]):
     """The partitions read by this task, by partition and by message id."""
 
     def __init__(self) -> None:
-        self._by_partition: dict[Partition, Place] = {}
-        self._by_slot: dict[int, Place] = {}
+        self._by_partition: dict[Partition, ReadPartition] = {}
+        self._by_slot: dict[int, ReadPartition] = {}
 
-    def __getitem__(self, partition: Partition) -> Place:
+    def __getitem__(self, partition: Partition) -> ReadPartition:
         return self._by_partition[partition]
 
     def __iter__(self) -> Iterator[Partition]:
@@ -56,22 +56,22 @@ class Places(Mapping[Partition, Place]):
     def __len__(self) -> int:
         return len(self._by_partition)
 
-    def take(self, partition: Partition, start: int) -> Place:
+    def take(self, partition: Partition, start: int) -> ReadPartition:
         """Add a partition that is read from `start` on."""
         slot = crc32(str(partition).encode()) % _SLOTS
         while slot in self._by_slot:
             slot = (slot + 1) % _SLOTS
-        place = Place(partition, slot, Progress(start))
+        place = ReadPartition(partition, slot, Progress(start))
         self._by_partition[partition] = self._by_slot[slot] = place
         return place
 
-    def drop(self, partition: Partition) -> Place:
+    def drop(self, partition: Partition) -> ReadPartition:
         """Remove a partition that this task no longer reads."""
         place = self._by_partition.pop(partition)
         del self._by_slot[place.slot]
         return place
 
-    def restart(self, place: Place, offset: int) -> None:
+    def restart(self, place: ReadPartition, offset: int) -> None:
         """Discard all progress and continue at `offset`."""
         place.progress = Progress(offset)
 
@@ -80,7 +80,7 @@ class Places(Mapping[Partition, Place]):
         for place, offsets in self.each(numbers):
             place.progress.ack(offsets)
 
-    def each(self, numbers: I64) -> Iterator[tuple[Place, I64]]:
+    def each(self, numbers: I64) -> Iterator[tuple[ReadPartition, I64]]:
         """The offsets of these messages by partition, for partitions that are read here."""
         if not len(numbers):
             return

@@ -13,13 +13,19 @@ from numpy.typing import NDArray
 from sunshower.errors import KafkaError, KafkaUnreachable
 from sunshower.kafka.consuming.background_commits import Committer
 from sunshower.kafka.consuming.consumer import Consumer
-from sunshower.kafka.consuming.message_ids import Place, Places
+from sunshower.kafka.consuming.cursor import Fetched, partition_of_message
+from sunshower.kafka.consuming.message_ids import ReadPartition, ReadPartitions
 from sunshower.kafka.consuming.partition_progress import I64
-from sunshower.kafka.consuming.record_batch import Lot, told
-from sunshower.kafka.consuming.start_position import First, Since, begin, within
-from sunshower.kafka.consuming.storm_start import Start, writer
+from sunshower.kafka.consuming.record_batch import MessageBatch
+from sunshower.kafka.consuming.start_position import (
+    Start,
+    StartPosition,
+    StartTime,
+    find_start,
+    within,
+    writer,
+)
 from sunshower.kafka.options import Guarantee, KafkaOptions
-from sunshower.kafka.partitions.broker_metadata import as_ours
 from sunshower.kafka.partitions.ports import Committed, Offsets, Partition
 
 if TYPE_CHECKING:
@@ -39,8 +45,8 @@ class Skipped(NamedTuple):
     why: str
 
 
-class Reading:
-    """Implements the port `Owner`; the spout reports `gone` (message id ranges) and `skipped`."""
+class PartitionReader:
+    """The port `PartitionOwner`. The spout reports `gone` (ranges of message ids) and `skipped`."""
 
     def __init__(
         self,
@@ -50,10 +56,10 @@ class Reading:
         deployment: str,
         metadata: str,
     ) -> None:
-        self.places = Places()
+        self.places = ReadPartitions()
         self.committer = Committer(offsets)
         self.gone: list[tuple[int, int]] = []
-        self.skipped: list[tuple[Place, Skipped]] = []
+        self.skipped: list[tuple[ReadPartition, Skipped]] = []
         self.ahead: list[Message] = []  # fetched from the client, not processed
         self._consumer = consumer
         self._offsets = offsets
@@ -148,7 +154,7 @@ class Reading:
             for partition in held:
                 self.gone.append(self._drop(partition).numbers)
 
-    def _drop(self, partition: Partition) -> Place:
+    def _drop(self, partition: Partition) -> ReadPartition:
         """Remove all state of a partition."""
         place = self.places.drop(partition)
         self.committer.forget(partition)
@@ -162,21 +168,24 @@ class Reading:
         """Whether the stored offset alone determines where to read, without a broker request."""
         if stored is None or self._options.behind_max is not None:
             return False
-        by_anyone = self._options.first in (First.UNCOMMITTED_EARLIEST, First.UNCOMMITTED_LATEST)
+        by_anyone = self._options.first in (
+            StartPosition.UNCOMMITTED_EARLIEST,
+            StartPosition.UNCOMMITTED_LATEST,
+        )
         return by_anyone or writer(stored) == self._deployment
 
     def _begin(self, partition: Partition, stored: Committed | None, new: bool) -> Start:
         """Where to read. `new`: without a stored offset, read the partition from its start."""
         where, behind_max = self._options.first, self._options.behind_max
         if new and stored is None:
-            where = First.EARLIEST
+            where = StartPosition.EARLIEST
         if stored is not None and self._known(stored):
             return Start(stored.offset)
         earliest, latest = self._consumer.bounds(partition)
         stamped = None
-        if isinstance(where, Since):
+        if isinstance(where, StartTime):
             stamped = self._consumer.since(partition, where.timestamp_ms)
-        return begin(
+        return find_start(
             where,
             stored,
             self._deployment,
@@ -188,25 +197,28 @@ class Reading:
 
     # ---- messages -----------------------------------------------------------------------------
 
-    def sort(self, messages: list[Message]) -> tuple[Lot, I64]:
+    def sort(self, taken: list[Message]) -> tuple[MessageBatch, I64]:
         """Messages of this task's partitions, with their ids; handles the client's events, too.
 
         Raises KafkaError for permanent errors; all other messages go back to `ahead`.
         """
-        events = told(messages)
-        if events:
-            self._check(events, messages)
-            messages = [message for message in messages if message.error() is None]
+        fetched = Fetched.of(taken)
+        if fetched.refusal is not None:
+            self.ahead = [one for one in taken if one is not fetched.refusal] + self.ahead
+            raise fetched.error(self._consumer.address)
         topics = {partition.topic for partition in self.places}
         topic = topics.pop() if len(topics) == 1 else None
-        lot = Lot.of(messages, topic)
-        numbers = lot.offsets()
-        keep = self._number(lot, numbers)
+        batch = MessageBatch.of(fetched.messages, topic)
+        numbers = batch.offsets()
+        keep = self._number(batch, numbers)
         if not keep.all():
-            lot, numbers = Lot.of(list(compress(lot.messages, keep)), topic), numbers[keep]
-        for message in events:
-            self._hear(message)
-        return lot, numbers
+            numbers = numbers[keep]
+            batch = MessageBatch.of(list(compress(batch.messages, keep)), topic)
+        for partition, end in fetched.ends.items():
+            if partition in self.places:
+                self.places[partition].progress.reached(end)
+        self._waiting |= {one: False for one in fetched.lost if one in self.places}
+        return batch, numbers
 
     def put_back(self, messages: list[Message], before: Mapping[Partition, int]) -> None:
         """Undo the emission of messages: `before` has each partition's previous `emitted`."""
@@ -215,10 +227,10 @@ class Reading:
                 place.progress.back(offset)
         self.ahead = messages + self.ahead
 
-    def _number(self, lot: Lot, offsets: I64) -> NDArray[np.bool_]:
+    def _number(self, batch: MessageBatch, offsets: I64) -> NDArray[np.bool_]:
         """Turn offsets into ids, in place. Returns which messages are assigned here and new."""
         keep = np.ones(len(offsets), np.bool_)
-        for run in lot.runs:
+        for run in batch.runs:
             here = slice(run.first, run.end)
             place = self.places.get(Partition(run.topic, run.partition))
             if place is None:
@@ -233,26 +245,6 @@ class Reading:
                 place.progress.ack(own)
             offsets[here] |= place.numbers[0]
         return keep
-
-    def _check(self, events: list[Message], messages: list[Message]) -> None:
-        """Raise the first permanent error, and put the other messages back."""
-        for message in events:
-            error = message.error()
-            assert error is not None
-            if error.name() not in EVENTS:
-                self.ahead = [one for one in messages if one is not message] + self.ahead
-                where = f"topic {message.topic()!r}" if message.topic() else "the topics"
-                raise as_ours(error, where, self._consumer.address)
-
-    def _hear(self, message: Message) -> None:
-        error, topic = message.error(), message.topic()
-        place = self.places.get(Partition(topic or "", message.partition() or 0))
-        if place is None or error is None:
-            return
-        if error.name() == "_PARTITION_EOF":
-            place.progress.reached(message.offset() or 0)
-        elif error.name() in OUT_OF_RANGE:
-            self._waiting[place.partition] = False
 
     def find_again(self, now: Callable[[], float]) -> None:
         """Look up positions: of partitions whose next offset is out of range, and of new ones.
@@ -283,7 +275,7 @@ class Reading:
             start = self._begin(partition, stored.get(partition), new)
             self._take({partition: start}, stored)
 
-    def _find(self, place: Place) -> None:
+    def _find(self, place: ReadPartition) -> None:
         """The next offset is out of range: it was deleted, or the topic was recreated."""
         earliest, latest = self._consumer.bounds(place.partition)
         wanted = place.progress.emitted
@@ -305,7 +297,7 @@ class Reading:
             )
         self._go_on(place, start.offset)
 
-    def _go_on(self, place: Place, offset: int) -> None:
+    def _go_on(self, place: ReadPartition, offset: int) -> None:
         """Reassign at `offset`: the client refuses a seek after an out-of-range error."""
         if not self._consumer.eager:
             self._consumer.unassign([place.partition])
@@ -319,7 +311,7 @@ class Reading:
         self._consumer.assign(targets)
         self._full -= targets.keys()
 
-    def _skip(self, place: Place, end: int, why: str) -> None:
+    def _skip(self, place: ReadPartition, end: int, why: str) -> None:
         """Continue at `end`. The range before it is one open offset until it is reported."""
         if end <= place.progress.emitted:
             return
@@ -373,13 +365,4 @@ class Reading:
 
     def _drop_ahead(self, partition: Partition) -> None:
         """Discard buffered messages of a partition; its next reader fetches them again."""
-        name = (partition.topic, partition.number)
-        self.ahead = [m for m in self.ahead if (m.topic(), m.partition()) != name]
-
-
-OUT_OF_RANGE = {"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"}
-EVENTS = OUT_OF_RANGE | {
-    *("_PARTITION_EOF", "_MAX_POLL_EXCEEDED", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT"),
-    *("LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "COORDINATOR_NOT_AVAILABLE"),
-    *("REQUEST_TIMED_OUT", "_RESOLVE", "COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR"),
-}
+        self.ahead = [m for m in self.ahead if partition_of_message(m) != partition]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _RUNS_MAX = 32  # with more runs, messages are sorted by partition first, to have fewer
 
 
-class Run(NamedTuple):
+class OffsetRun(NamedTuple):
     """Messages [first, end) of a batch, all of one partition, by ascending offset."""
 
     topic: str
@@ -33,14 +33,14 @@ class Run(NamedTuple):
     offsets: Sequence[int]
 
 
-class Lot(NamedTuple):
+class MessageBatch(NamedTuple):
     """Messages without an error, in runs; those of one partition are in order."""
 
     messages: Sequence[Message]
-    runs: Sequence[Run]
+    runs: Sequence[OffsetRun]
 
     @classmethod
-    def of(cls, messages: Sequence[Message], topic: str | None = None) -> Lot:
+    def of(cls, messages: Sequence[Message], topic: str | None = None) -> MessageBatch:
         """`topic`: the topic of all messages, if it is known."""
         if not messages:
             return cls((), ())
@@ -83,15 +83,6 @@ class Lot(NamedTuple):
         return (message.headers() or () for message in messages)
 
 
-def told(messages: Sequence[Message]) -> list[Message]:
-    """The messages that are events: ends of partitions, and errors."""
-    from confluent_kafka import Message
-
-    if not any(map(Message.error, messages)):
-        return []
-    return [message for message in messages if message.error() is not None]
-
-
 def _keys(messages: Sequence[Message], topic: str | None) -> Any:
     """An integer per message that identifies its partition."""
     from confluent_kafka import Message
@@ -108,10 +99,10 @@ def _keys(messages: Sequence[Message], topic: str | None) -> Any:
     return keys
 
 
-def _run(messages: Sequence[Message], first: int, end: int, topic: str | None) -> Run:
+def _run(messages: Sequence[Message], first: int, end: int, topic: str | None) -> OffsetRun:
     one, last = messages[first], messages[end - 1]
     begin: Any = one.offset()
     offsets: Sequence[Any] = range(begin, begin + end - first)
     if last.offset() != offsets[-1]:  # there are gaps
         offsets = [message.offset() for message in messages[first:end]]
-    return Run(topic or one.topic() or "", one.partition() or 0, first, end, offsets)
+    return OffsetRun(topic or one.topic() or "", one.partition() or 0, first, end, offsets)

@@ -5,7 +5,8 @@ EARLIEST     committed offset               the first offset       the first off
 LATEST       committed offset               the end                the end
 UNCOMMITTED_EARLIEST, UNCOMMITTED_LATEST: the committed offset of any deployment; else as above
 a time       committed offset               the first message of that time or later, or the end
-STORM_…      the rule of Storm's first spout, see storm_start.py; _FORCED: from the start
+STORM        committed offset               committed offset       the end
+STORM_FORCED committed offset               the first offset       the first offset
 
 A partition that is created while tasks read by index is read from its first offset.
 A deployment is one declaration of the topology: a restarted one continues at its offsets.
@@ -18,15 +19,16 @@ Storm: org.apache.storm.kafka.spout.KafkaSpout (doSeek), FirstPollOffsetStrategy
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from sunshower.arguments import Values
-from sunshower.kafka.consuming.storm_start import Start, storm_start, writer
 from sunshower.kafka.partitions.ports import Committed
 
 
-class First(Enum):
+class StartPosition(Enum):
     """Where to begin; see the table above."""
 
     EARLIEST = "earliest"
@@ -39,27 +41,34 @@ class First(Enum):
     @property
     def from_end(self) -> bool:
         """Whether it begins at the end if there is no committed offset to continue at."""
-        return self in (First.LATEST, First.UNCOMMITTED_LATEST, First.STORM)
+        return self in (StartPosition.LATEST, StartPosition.UNCOMMITTED_LATEST, StartPosition.STORM)
 
 
 _TIME = Values(int, "a whole number", least=0)
 
 
 @dataclass(frozen=True)
-class Since:
+class StartTime:
     """Begin at the first message with this timestamp or a later one: milliseconds since 1970."""
 
     timestamp_ms: int
     from_end = False
 
     def __post_init__(self) -> None:
-        _TIME.check("Since: timestamp_ms", self.timestamp_ms)
+        _TIME.check("StartTime: timestamp_ms", self.timestamp_ms)
 
 
-Where = First | Since
+Where = StartPosition | StartTime
 
 
-def begin(
+class Start(NamedTuple):
+    """The offset to begin at, and the range [first, end) that is skipped, if any."""
+
+    offset: int
+    skipped: tuple[int, int] | None = None
+
+
+def find_start(
     where: Where,
     stored: Committed | None,
     deployment: str,
@@ -69,14 +78,15 @@ def begin(
     stamped: int | None = None,
     behind_max: int | None = None,
 ) -> Start:
-    """The start of a partition. `stamped`: the offset of `Since`; None if no message is so late."""
-    if where in (First.STORM, First.STORM_FORCED):
+    """The start of a partition, whose offsets are earliest to latest - 1 now. `stamped`: the
+    offset of `StartTime`; None if no message is so late."""
+    if where in (StartPosition.STORM, StartPosition.STORM_FORCED):
         start = storm_start(
             stored,
             deployment,
             earliest=earliest,
             latest=latest,
-            from_start=where is First.STORM_FORCED,
+            from_start=where is StartPosition.STORM_FORCED,
             max_offset_behind=behind_max,
         )
         return start if start.skipped else within(start.offset, earliest, latest, where)
@@ -109,9 +119,42 @@ def _first(
     latest: int,
     stamped: int | None,
 ) -> int:
-    by_anyone = where in (First.UNCOMMITTED_EARLIEST, First.UNCOMMITTED_LATEST)
+    by_anyone = where in (StartPosition.UNCOMMITTED_EARLIEST, StartPosition.UNCOMMITTED_LATEST)
     if stored is not None and (by_anyone or writer(stored) == deployment):
         return stored.offset
-    if isinstance(where, Since):
+    if isinstance(where, StartTime):
         return latest if stamped is None else stamped
     return latest if where.from_end else earliest
+
+
+def storm_start(
+    stored: Committed | None,
+    topology: str,
+    *,
+    earliest: int,
+    latest: int,
+    from_start: bool = False,
+    max_offset_behind: int | None = None,
+) -> Start:
+    """The rule of Storm's first Kafka spout, STORM above; `topology` is the id of this deployment.
+
+    If that is too far behind the end (or the start, if forced), it begins there instead. Storm only
+    logs that.
+    Source: org/apache/storm/kafka/PartitionManager.java (the constructor)
+    """
+    wished = earliest if from_start else latest
+    if stored is None or (from_start and writer(stored) != topology):
+        return Start(wished)
+    if max_offset_behind is not None and wished - stored.offset > max_offset_behind:
+        return Start(wished, (stored.offset, wished))
+    return Start(stored.offset)
+
+
+def writer(committed: Committed) -> str | None:
+    """The id of the deployment that wrote the offset, if the metadata contain it."""
+    try:
+        found = json.loads(committed.metadata)
+    except ValueError:
+        return None
+    id = found.get("topologyId") if isinstance(found, dict) else None
+    return id if isinstance(id, str) else None

@@ -15,7 +15,7 @@ _PATTERN = Instance((str, NoneType), "a regular expression, as text")
 
 
 @dataclass(frozen=True)
-class Subscription:
+class TopicSubscription:
     """Exactly one of the three; raises ConfigError otherwise, or for an invalid pattern.
 
     `pattern` must match a whole name; Kafka's internal topics never match.

@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 from sunshower.arguments import FLAG, FUNCTION, SECONDS, Instance, Rule, check_all
 from sunshower.errors import ConfigError, FailedBatch, IncompleteBatch, KafkaUnreachable
 from sunshower.kafka.consuming.batch_extents import Extent, checksum, name_of, partition_of
-from sunshower.kafka.consuming.batch_fetcher import Fetching
+from sunshower.kafka.consuming.batch_fetcher import BatchFetcher
 from sunshower.kafka.consuming.consumer import Consumer
-from sunshower.kafka.consuming.decoding import Bad, KafkaRecord, Source, Translator
-from sunshower.kafka.consuming.lag import Standing, figures
-from sunshower.kafka.consuming.record_batch import Lot
-from sunshower.kafka.consuming.start_position import First, Since, Where, begin
+from sunshower.kafka.consuming.decoding import KafkaRecord, SourceOptions, Translator, Undecodable
+from sunshower.kafka.consuming.lag import PartitionStatus, figures
+from sunshower.kafka.consuming.record_batch import MessageBatch
+from sunshower.kafka.consuming.start_position import StartPosition, StartTime, Where, find_start
 from sunshower.kafka.options import FIRST, KafkaOptions, by_metadata
 from sunshower.kafka.partitions.broker_offsets import KafkaOffsets
 from sunshower.kafka.partitions.cached_directory import RefreshedDirectory
@@ -50,7 +50,7 @@ _LOG = logging.getLogger("sunshower.kafka")
 REST_S = 0.2
 ASKING_S = 5.0  # per batch, for finding start positions
 _LATER = 1  # after an unanswered request, the pause before the next, as a multiple of its duration
-_BY_ANYONE = (First.UNCOMMITTED_EARLIEST, First.UNCOMMITTED_LATEST)
+_BY_ANYONE = (StartPosition.UNCOMMITTED_EARLIEST, StartPosition.UNCOMMITTED_LATEST)
 
 
 _RULES: dict[str, Rule] = {
@@ -69,11 +69,11 @@ class BatchOptions:
     """The options of batch spouts. Raises ConfigError for a value out of range."""
 
     bounds: Bounds = field(default_factory=Bounds)  # of one task's part of a batch
-    first: Where = First.UNCOMMITTED_EARLIEST  # firstPollOffsetStrategy
+    first: Where = StartPosition.UNCOMMITTED_EARLIEST  # firstPollOffsetStrategy
     until_end: bool = False  # read up to the end that a run finds at its start, then finish
     # How to continue in a partition that ends before the next offset; None fails the batch.
     # EARLIEST: the topic was recreated; LATEST: its end was lost and written again.
-    shortened: First | None = None
+    shortened: StartPosition | None = None
     refresh_s: float = 30.0  # partitionRefreshPeriodMs: new partitions and topics
     # The time limit for reading a replayed batch: less than message_timeout_s, otherwise the batch
     # is charged with a broker outage.
@@ -85,9 +85,10 @@ class BatchOptions:
 
     def __post_init__(self) -> None:
         check_all(self, _RULES, "BatchOptions: ")
-        if self.shortened not in (None, First.EARLIEST, First.LATEST):
+        if self.shortened not in (None, StartPosition.EARLIEST, StartPosition.LATEST):
             raise ConfigError(
-                f"shortened is {self.shortened!r}; it may be First.EARLIEST, First.LATEST, or None"
+                f"shortened is {self.shortened!r}; it may be StartPosition.EARLIEST, "
+                "StartPosition.LATEST, or None"
             )
 
 
@@ -102,7 +103,7 @@ class KafkaBatches(Partitioned):
         settings: Mapping[str, Any],
         *,
         options: BatchOptions | None = None,
-        **source: Unpack[Source],
+        **source: Unpack[SourceOptions],
     ) -> None:
         self.options = BatchOptions() if options is None else options
         _OPTIONS.check("options", self.options)
@@ -133,7 +134,7 @@ class KafkaBatches(Partitioned):
     def _connect(self) -> Consumer:
         if self._consumer is None:
             self._consumer = Consumer(self.settings)
-            self._fetching = Fetching(self._consumer)
+            self._fetching = BatchFetcher(self._consumer)
             self._translator = Translator(*self._reads)
         return self._consumer
 
@@ -147,7 +148,7 @@ class KafkaBatches(Partitioned):
     def figures(self) -> dict[str, float]:
         """The progress of its partitions (see lag.py), and the messages it could not read."""
         standing = {
-            one: Standing(
+            one: PartitionStatus(
                 self._committed.get(one),
                 self._committed.get(one, extent.first),
                 extent.end,
@@ -201,7 +202,7 @@ class KafkaBatches(Partitioned):
         found = {}
         for partition, start in sorted(starts.items()):
             messages = taken.get(partition, [])
-            first, end, until_here = start.end, self._fetching.position(partition), start.until
+            first, end, until_here = start.end, self._fetching.at[partition], start.until
             if partition in self._fetching.lost:
                 self._fetching.leave([partition])  # the next batch finds a new position
                 if not messages:
@@ -218,7 +219,7 @@ class KafkaBatches(Partitioned):
 
     def _emit(self, messages: list[Message], room: Room) -> None:
         if messages:
-            rows, odd = self._translator.records(Lot.of(messages))
+            rows, odd = self._translator.records(MessageBatch.of(messages))
             if odd:
                 told = map(self._told, rows, messages)
                 rows = [row for row in told if row is not None]
@@ -228,7 +229,7 @@ class KafkaBatches(Partitioned):
         """The row; for an undecodable message, the result of `unreadable`."""
         if isinstance(row, OnStream):
             raise FailedBatch("a batch has one stream: let translate return a record, or None")
-        if not isinstance(row, Bad):
+        if not isinstance(row, Undecodable):
             return row
         self.unreadable += 1
         place = (message.topic() or "", message.partition() or 0, message.offset() or 0)
@@ -283,16 +284,16 @@ class KafkaBatches(Partitioned):
         if stored is None and where in _BY_ANYONE:
             stored = KafkaOffsets(consumer).read([partition]).get(partition)
         if stored is None and name_of(partition) in self.added:
-            where = First.EARLIEST
+            where = StartPosition.EARLIEST
         earliest, latest = consumer.bounds(partition)
         late = None
-        if isinstance(where, Since):
+        if isinstance(where, StartTime):
             late = consumer.since(partition, where.timestamp_ms)
         kept = where in _BY_ANYONE or (extent is not None and extent.deployment == self._topology)
         if extent is not None and kept and extent.end > latest:
             at = self._shortened(partition, extent.end, earliest, latest)
             stored = extent.at(at).committed
-        start = begin(where, stored, self._topology, earliest, latest, stamped=late)
+        start = find_start(where, stored, self._topology, earliest, latest, stamped=late)
         if start.skipped:
             self._skip(partition, *start.skipped)
         until = latest if self.options.until_end else None
@@ -318,10 +319,10 @@ class KafkaBatches(Partitioned):
         if self.options.shortened is None:
             raise FailedBatch(
                 f"{said}: the topic was made anew, or has lost its end. Say which, with "
-                "options=BatchOptions(shortened=First.EARLIEST), which reads all that is there, or "
-                "First.LATEST, which goes on at the end"
+                "options=BatchOptions(shortened=StartPosition.EARLIEST), which reads all that "
+                "is there, or StartPosition.LATEST, which goes on at the end"
             )
-        after = earliest if self.options.shortened is First.EARLIEST else latest
+        after = earliest if self.options.shortened is StartPosition.EARLIEST else latest
         _LOG.warning("%s; it is read from %d", said, after)
         return after
 

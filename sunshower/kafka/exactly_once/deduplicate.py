@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from sunshower.errors import StoreError, TopologyError
-from sunshower.kafka.exactly_once.key_cache import Seen
+from sunshower.kafka.exactly_once.key_cache import KeyCache
 from sunshower.kafka.producing.messages import Part, part_of
 from sunshower.records import Schema
 from sunshower.state.tree import Tree
@@ -20,7 +20,7 @@ def deduplicate(
     bolt: Bolt[Any, Any],
     *,
     memory: int = 10_000,
-    tree: Callable[[], Tree] | None = None,
+    store: Callable[[], Tree] | None = None,
     path: str = "/deduplicated",
 ) -> Deduplicated:
     """Wraps `bolt` so that it gets only records whose `key` is not among the last `memory` keys.
@@ -29,13 +29,13 @@ def deduplicate(
     keeps its results in itself: tuples it emitted could fail downstream, and their replay would be
     dropped here.
 
-    With `tree`, a function that opens a store, the keys and `bolt.snapshot()` are written there
+    With `store`, such as `InSqlite("counts.db")`, the keys and `bolt.snapshot()` are written there
     together after each batch, before it is acked, at `path`/topology/bolt/task. A restarted task
     continues with them, so that each key counts once, whichever process crashes. Versioned writes
     prevent a process that was replaced from overwriting its successor's data. Every write contains
     everything: keep `memory` and the state small (ZooKeeper's limit is 1 MB). Changes by the
     bolt's `tick` are written with the next batch. While the store is unreachable all batches fail
-    and are replayed. Without `tree` the keys survive a rebalance, but not a crash of the process.
+    and are replayed. Without `store` the keys survive a rebalance, but not a crash of the process.
 
     A repeat must reach the same task: group by the fields that the key is made of. Raises
     TopologyError for a bolt without `process`, `snapshot` and `restore`.
@@ -47,7 +47,7 @@ def deduplicate(
                 "at a time, and what it has is kept together with the keys"
             )
     kind = Deduplicated if type(bolt).tick is Bolt.tick else _Ticking
-    return kind(key, bolt, Seen(memory).memory, tree, path)
+    return kind(key, bolt, KeyCache(memory).memory, store, path)
 
 
 class Deduplicated(Bolt[Any, None]):
@@ -73,7 +73,7 @@ class Deduplicated(Bolt[Any, None]):
     def prepare(self, context: Context) -> None:
         """Load the stored keys and results of the previous process."""
         self.repeats = 0
-        self._seen, self._fresh = Seen(self._memory), dict[Hashable, None]()
+        self._seen, self._fresh = KeyCache(self._memory), dict[Hashable, None]()
         self.bolt.prepare(context)
         self._tree = self._open() if self._open else None
         self._place = f"{self._path}/{context.topology}/{context.component}/{context.index}"
@@ -121,7 +121,7 @@ class Deduplicated(Bolt[Any, None]):
         """Restore a snapshot, unless there is a store, which is at least as new."""
         if self._tree is None:
             keys, inner = state
-            self._seen = Seen(self._memory, keys)
+            self._seen = KeyCache(self._memory, keys)
             self.bolt.restore(inner)
 
     def cleanup(self) -> None:
@@ -160,7 +160,7 @@ class Deduplicated(Bolt[Any, None]):
         node = self._tree.get(self._place)
         self._version = None if node is None else node.version
         keys, inner = pickle.loads(self._begun if node is None else node.value)  # noqa: S301
-        self._seen = Seen(self._memory, keys)
+        self._seen = KeyCache(self._memory, keys)
         self.bolt.restore(inner)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable
 from sunshower.errors import ConfigError
 
 
-class Seen:
+class KeyCache:
     """A set of at most `memory` keys. Raises ConfigError if that is less than one."""
 
     def __init__(self, memory: int, keys: Iterable[Hashable] = ()) -> None:

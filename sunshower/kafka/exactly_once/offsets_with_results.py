@@ -2,7 +2,7 @@
 
     kept = OffsetsWithResults("counts.db", "words")
     KafkaSpout(…, fields=("topic", "partition", "offset", "value"),
-               options=KafkaOptions(offsets=kept))
+               options=KafkaOptions(store=kept))
     kept.bolt(count, "CREATE TABLE IF NOT EXISTS counts (word TEXT PRIMARY KEY, number INTEGER)")
 
 The spout is a KafkaSpout with at-least-once guarantee. The bolt writes the results of a batch and
@@ -13,15 +13,15 @@ crash. The spout starts at the offsets stored with the results.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
 from sunshower.arguments import PATH, TEXT
 from sunshower.errors import BadOffset, TopologyError
-from sunshower.kafka.consuming.offset_intervals import Intervals
-from sunshower.kafka.options import Post
+from sunshower.kafka.options import ReaderContext
 from sunshower.kafka.partitions.ports import Committed, Offsets, Partition
 from sunshower.kafka.partitions.store_errors import using
 from sunshower.records import Schema
@@ -34,7 +34,7 @@ Write = Callable[[Any, Sequence[Any]], None]  # called with a sqlite3 connection
 
 @dataclass(frozen=True)
 class OffsetsWithResults:
-    """An `offsets` for KafkaOptions, and the bolt that belongs to it. All processes of the topology
+    """A `store` for KafkaOptions, and the bolt that belongs to it. All processes of the topology
     must have access to the file. A topic recreated under its old name needs another `id`."""
 
     file: str | PurePath
@@ -46,9 +46,9 @@ class OffsetsWithResults:
         # Each worker has its own working directory.
         object.__setattr__(self, "file", Path(self.file).absolute())
 
-    def __call__(self, post: Post) -> Offsets:
+    def __call__(self, reader: ReaderContext) -> Offsets:
         with using(str(self.file)):
-            return _Kept(self._open())
+            return _ResultOffsets(self._open())
 
     def bolt(self, write: Write, setup: str = "") -> ResultsBolt:
         """A bolt that calls `write(connection, records)` for each batch, never twice with the same
@@ -135,7 +135,7 @@ class ResultsBolt(Bolt[Any, None]):
         self._done, self._records, self._fresh = {}, [], {}
 
 
-class _Kept:
+class _ResultOffsets:
     """Implements the port Offsets: the spout commits `settled`, the bolt writes the rest."""
 
     keeps_writer = False
@@ -172,3 +172,32 @@ class _Kept:
     def close(self) -> None:
         with self._lock:
             self._results.close()
+
+
+class Intervals:
+    """A set of offsets, as disjoint, non-adjacent [first, end) pairs."""
+
+    def __init__(self, pairs: Iterable[tuple[int, int]] = ()) -> None:
+        self.pairs = [(first, end) for first, end in pairs]
+
+    def __contains__(self, number: int) -> bool:
+        index = bisect_right(self.pairs, number, key=lambda pair: pair[0]) - 1
+        return index >= 0 and number < self.pairs[index][1]
+
+    def with_all(self, numbers: Iterable[int]) -> Intervals:
+        """A set that contains `numbers`, too."""
+        merged: list[tuple[int, int]] = []
+        for first, end in sorted([*self.pairs, *((number, number + 1) for number in numbers)]):
+            if merged and first <= merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+            else:
+                merged.append((first, end))
+        return Intervals(merged)
+
+    def from_on(self, number: int) -> Intervals:
+        """The members that are at least `number`."""
+        return Intervals((max(first, number), end) for first, end in self.pairs if end > number)
+
+    def after(self, number: int) -> int:
+        """The smallest integer from `number` on that is not a member."""
+        return next((end for first, end in self.pairs if first <= number < end), number)

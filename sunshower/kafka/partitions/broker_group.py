@@ -10,12 +10,12 @@ from typing import Any
 
 from sunshower.clock import Clock
 from sunshower.kafka.consuming.consumer import Consumer, ours
-from sunshower.kafka.consuming.subscription import Subscription
-from sunshower.kafka.partitions.ports import Directory, Owner
+from sunshower.kafka.consuming.subscription import TopicSubscription
+from sunshower.kafka.partitions.ports import Directory, PartitionOwner
 
 
 class BrokerGroup:
-    """Implements the port `Sharing`; it calls `owner` also while the consumer is polled.
+    """Implements the port `PartitionSharing`; it calls `owner` also while the consumer is polled.
 
     An exception within the client's poll would lose the polled messages. So an error of `owner`
     is kept, and the next `look` raises it and joins the group anew.
@@ -27,7 +27,7 @@ class BrokerGroup:
 
     def __init__(
         self,
-        subscription: Subscription,
+        subscription: TopicSubscription,
         consumer: Consumer,
         directory: Directory,
         clock: Clock,
@@ -43,10 +43,10 @@ class BrokerGroup:
         self._consumer = consumer
         consumer.grouped = True
         consumer.eager = "cooperative" not in consumer.strategy
-        self._owner: Owner | None = None
+        self._owner: PartitionOwner | None = None
         self._error: Exception | None = None
 
-    def look(self, owner: Owner) -> None:
+    def look(self, owner: PartitionOwner) -> None:
         if self._error is not None:
             error, self._error = self._error, None
             self._topics, self._look_s = [], 0.0
@@ -72,7 +72,7 @@ class BrokerGroup:
                 on_lost=self._lost,
             )
 
-    def leave(self, owner: Owner) -> None:
+    def leave(self, owner: PartitionOwner) -> None:
         """Do nothing: closing the consumer leaves the group, which revokes the partitions."""
 
     def _assigned(self, client: Any, partitions: list[Any]) -> None:

@@ -56,9 +56,9 @@ class Directory(Protocol):
         """Close connections."""
 
 
-class Owner(Protocol):
-    """The reader of partitions: the spout. Its Sharing calls it within `look`; for broker groups
-    also while the consumer is polled or closed.
+class PartitionOwner(Protocol):
+    """The reader of partitions: the spout. PartitionSharing calls it within `look`; for broker
+    groups also while the consumer is polled or closed.
     """
 
     def assigned(self, partitions: Collection[Partition]) -> None:
@@ -72,10 +72,10 @@ class Owner(Protocol):
         """
 
 
-class Sharing(Protocol):
+class PartitionSharing(Protocol):
     """Divides partitions among the tasks and processes that read them."""
 
-    def look(self, owner: Owner) -> None:
+    def look(self, owner: PartitionOwner) -> None:
         """Apply due changes and report them to `owner`. Called often; never blocks for long.
 
         Raises KafkaError for permanent errors: an unknown topic, a credential.
@@ -86,7 +86,7 @@ class Sharing(Protocol):
         """Whether partitions assigned after the first `look` are newly created: then they are read
         from their start. In a group another member may have read them without committing."""
 
-    def leave(self, owner: Owner) -> None:
+    def leave(self, owner: PartitionOwner) -> None:
         """Give up all partitions: revoke them from `owner`, then release them to others."""
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 from sunshower.clock import Clock
-from sunshower.kafka.consuming.subscription import Subscription
-from sunshower.kafka.partitions.assignment import idle, modulo
-from sunshower.kafka.partitions.ports import Directory, Owner, Partition
+from sunshower.errors import ConfigError
+from sunshower.kafka.consuming.subscription import TopicSubscription
+from sunshower.kafka.partitions.ports import Directory, Partition, PartitionOwner
 
 _LOG = logging.getLogger("sunshower.kafka")
 
 
 class ByIndex:
-    """Implements the port `Sharing` with Storm's rule: task i of n takes each n-th, from i on.
+    """The port `PartitionSharing` with Storm's rule: task i of n takes each n-th, from i on.
 
     Tasks find new topics and partitions every `refresh_s`. They refresh at different times, so two
     tasks may read a partition for up to that time.
@@ -24,7 +25,7 @@ class ByIndex:
 
     def __init__(
         self,
-        subscription: Subscription,
+        subscription: TopicSubscription,
         directory: Directory,
         clock: Clock,
         index: int,
@@ -42,13 +43,13 @@ class ByIndex:
         self._held: frozenset[Partition] = frozenset()
         self._warned = False
 
-    def look(self, owner: Owner) -> None:
+    def look(self, owner: PartitionOwner) -> None:
         now_s = self._clock.now()
         if now_s < self._look_s:
             return
         found = self._subscription.found(self._directory)
         mine = frozenset(modulo(found, self._tasks, self._index))
-        if idle(found, self._tasks) and not self._warned:
+        if len(found) < self._tasks and not self._warned:
             self._warned = True
             _LOG.warning(
                 "%d tasks share the %d partitions of %s: some have nothing to do",
@@ -60,7 +61,7 @@ class ByIndex:
             self._change(owner, mine)
         self._look_s = self._clock.now() + self._refresh_s  # after an error: retried at once
 
-    def _change(self, owner: Owner, mine: frozenset[Partition]) -> None:
+    def _change(self, owner: PartitionOwner, mine: frozenset[Partition]) -> None:
         if gone := self._held - mine:
             self._held -= gone
             owner.revoked(gone, lost=False)
@@ -68,7 +69,20 @@ class ByIndex:
             owner.assigned(new)
         self._held = mine
 
-    def leave(self, owner: Owner) -> None:
+    def leave(self, owner: PartitionOwner) -> None:
         gone, self._held = self._held, frozenset()
         if gone:
             owner.revoked(gone, lost=False)
+
+
+def modulo(partitions: Iterable[Partition], tasks: int, index: int) -> tuple[Partition, ...]:
+    """The partitions of task `index` of `tasks`: each `tasks`-th in sorted order, from `index` on.
+
+    Raises ConfigError for an index that is out of range.
+    """
+    if not 0 <= index < tasks:
+        raise ConfigError(
+            f"task {index} of {tasks} cannot take partitions: the index must be from 0 to "
+            f"{tasks - 1}, the number of tasks less one"
+        )
+    return tuple(sorted(partitions)[index::tasks])

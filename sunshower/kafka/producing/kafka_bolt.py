@@ -71,7 +71,7 @@ class KafkaBolt(Bolt[Any, None]):
     def prepare(self, context: Context) -> None:
         """Create the producer, and check the topic if it is fixed."""
         self._clock = context.clock
-        self._hands: Collector[Any]  # the same object in each call
+        self._collector: Collector[Any]  # the same object in each call
         self._open: dict[int, Tuple[Any]] = {}  # unsettled tuples, by number, the oldest first
         self._number = self._renewed = 0  # the next number; timeouts are reset below `_renewed`
         self._renew_at_s = self._clock.now() + _RENEW_S
@@ -82,7 +82,7 @@ class KafkaBolt(Bolt[Any, None]):
 
     def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
         """Send the record; a later `flush` or `tick` settles it. Raises KafkaUnreachable."""
-        self._hands = out
+        self._collector = out
         self._producer.check()
         message = self._compose(tuple.record)
         if self._waiting or not self._sent(self._number, message):
@@ -103,7 +103,7 @@ class KafkaBolt(Bolt[Any, None]):
             for number, tuple in self._open.items():
                 if number >= self._renewed:
                     break
-                self._hands.reset_timeout(tuple)
+                self._collector.reset_timeout(tuple)
             self._renewed, self._renew_at_s = self._number, now + _RENEW_S
 
     def flush(self) -> None:
@@ -157,9 +157,9 @@ class KafkaBolt(Bolt[Any, None]):
 
     def _tell(self, tuple: Tuple[Any], error: KafkaError | None) -> None:
         if error is None:
-            self._hands.ack(tuple)
+            self._collector.ack(tuple)
         else:
-            self._hands.fail(tuple, error)
+            self._collector.fail(tuple, error)
 
     def _begin_anew(self, fatal: KafkaError) -> None:
         """After a fatal error: fail all open tuples, and create a new producer."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from sunshower.errors import KafkaError
-from sunshower.kafka.exactly_once.key_cache import Seen
+from sunshower.kafka.exactly_once.key_cache import KeyCache
 from sunshower.kafka.partitions.topic_ends import tails
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
 from sunshower.kafka.producing.messages import Headers, Message, Part, as_bytes, part_of
@@ -48,7 +48,7 @@ class SoleWriterBolt(KafkaBolt):
         super().__init__(
             settings, topic, value=value, key=key, headers=headers, partition=partition
         )
-        self._target, self._id, self._memory = topic, id, Seen(memory).memory
+        self._target, self._id, self._memory = topic, id, KeyCache(memory).memory
 
     def check_input(self, schema: Schema) -> None:
         """Raise an error if records lack the fields to be sent, or those of the id."""
@@ -66,7 +66,7 @@ class SoleWriterBolt(KafkaBolt):
         self._silence: KafkaError | None = None  # the error of the last attempt to read the topic
         self._ask_s = 0.0  # the time of the next attempt
         partitions = self._producer.check_topic(self._target)
-        self._arrived = Seen(
+        self._arrived = KeyCache(
             self._memory * partitions, _ids(self.settings, self._target, self._memory)
         )
 

@@ -113,7 +113,7 @@ class TransactionalKafkaBolt(Bolt[Any, None]):
 
     def prepare(self, context: Context) -> None:
         """Create the producer, which aborts an open transaction of the previous process."""
-        self._hands: Collector[Any]  # the same object in each call
+        self._collector: Collector[Any]  # the same object in each call
         self._batch: list[tuple[Tuple[Any], Message]] = []
         self._id = f"{self.transactional_id}-{context.index}"
         self._producer, self._failed = Transactions(self.settings, self._id), False
@@ -123,7 +123,7 @@ class TransactionalKafkaBolt(Bolt[Any, None]):
 
     def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
         """Add the record to the batch. Raises KafkaUnreachable if no producer can be created."""
-        self._hands = out
+        self._collector = out
         if self._failed:
             self._renew()
         self._batch.append((tuple, self._composer.compose(tuple.record)))
@@ -194,6 +194,6 @@ class TransactionalKafkaBolt(Bolt[Any, None]):
     def _settle(self, batch: list[tuple[Tuple[Any], Message]], error: KafkaError | None) -> None:
         for one, _ in batch:
             if error is None:
-                self._hands.ack(one)
+                self._collector.ack(one)
             else:
-                self._hands.fail(one, error)
+                self._collector.fail(one, error)

@@ -42,14 +42,14 @@ from sunshower.errors import (
     StoreForbidden,
     StoreUnreachable,
 )
-from sunshower.kafka.partitions.assignment import (
+from sunshower.kafka.partitions.ports import Directory, Partition, PartitionOwner
+from sunshower.kafka.zookeeper.members import STATIC, Member
+from sunshower.kafka.zookeeper.thread_assignment import (
     Streams,
-    Thread,
+    StreamThread,
     ThreadAssignment,
     by_range_of_threads,
 )
-from sunshower.kafka.partitions.ports import Directory, Owner, Partition
-from sunshower.kafka.zookeeper.members import STATIC, Member
 from sunshower.state.tree import Session, Tree, Watch
 
 _log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ Rule = Callable[[Collection[Partition], Streams], ThreadAssignment]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
+class GroupTimeouts:
     """Delays and time limits, in seconds."""
 
     spread_s: float = 0.1  # the maximal random delay before members are read …
@@ -79,8 +79,8 @@ class _View(NamedTuple):
 
 
 class ZooKeeperGroup:
-    """Implements the port `Sharing`: a member with a number of stream threads; `topics` are names
-    or a pattern.
+    """The port `PartitionSharing`: a member with a number of stream threads; `topics` are names or
+    a pattern.
 
     `tree` and `chance` must belong to this member alone: the tree's session is the membership, and
     `chance` makes its name unique. `leave` closes the tree, for good. Every look asks `directory`:
@@ -101,7 +101,7 @@ class ZooKeeperGroup:
         *,
         streams: int = 1,
         rule: Rule = by_range_of_threads,
-        patience: Patience | None = None,
+        timeouts: GroupTimeouts | None = None,
         host: str | None = None,
         wall: Callable[[], float] = time.time,
         where: object = None,
@@ -114,7 +114,7 @@ class ZooKeeperGroup:
         self._chance = chance
         self._me = Member.reading(topics, streams)
         self._rule = rule
-        self._patience = patience or Patience()
+        self._timeouts = timeouts or GroupTimeouts()
         self._group = group
         self._host = host or socket.gethostname()
         self._wall = wall
@@ -129,13 +129,13 @@ class ZooKeeperGroup:
         self._topics: frozenset[str] | None = None  # at the last look; of these …
         self._wanted: tuple[str, ...] = ()  # … we read these
         self._seen: list[Any] = []  # the input of the last decision: compared by identity
-        self._decided: tuple[_View, dict[Partition, Thread]] | None = None
-        self._mine: dict[Partition, Thread] = {}  # assigned to this member
+        self._decided: tuple[_View, dict[Partition, StreamThread]] | None = None
+        self._mine: dict[Partition, StreamThread] = {}  # assigned to this member
         self._held: set[Partition] = set()  # what `owner` reads
-        self._nodes: dict[Partition, Thread] = {}  # owner nodes that this member may have
+        self._nodes: dict[Partition, StreamThread] = {}  # owner nodes that this member may have
         self._remains: set[str] = set()  # nodes that may be left of former names
         self._claim_s = 0.0
-        self._claim_again_s = self._patience.claim_again_s
+        self._claim_again_s = self._timeouts.claim_again_s
 
     @property
     def waiting(self) -> frozenset[Partition]:
@@ -152,12 +152,12 @@ class ZooKeeperGroup:
         thread = self._nodes.get(partition)
         return thread is not None and node is not None and node.value == str(thread).encode()
 
-    def look(self, owner: Owner) -> None:
+    def look(self, owner: PartitionOwner) -> None:
         now_s = self._clock.now()
         was_reading = bool(self._held)
         self._hear(owner, now_s)
         if self._suspended_s is not None:
-            self._check_patience(now_s, was_reading)
+            self._check_suspension(now_s, was_reading)
             return
         try:
             self._step(owner, now_s)
@@ -166,9 +166,9 @@ class ZooKeeperGroup:
         except StoreUnreachable as error:
             if not was_reading:
                 raise KafkaUnreachable(f"{self._home} cannot be joined: {error}") from error
-            self._claim_s = self._look_s = now_s + self._patience.claim_again_max_s
+            self._claim_s = self._look_s = now_s + self._timeouts.claim_again_max_s
 
-    def leave(self, owner: Owner) -> None:
+    def leave(self, owner: PartitionOwner) -> None:
         try:
             self._hear(owner, self._clock.now())
             self._revoke(owner, self._held, lost=False)
@@ -181,7 +181,7 @@ class ZooKeeperGroup:
         finally:
             self._tree.close()
 
-    def _step(self, owner: Owner, now_s: float) -> None:
+    def _step(self, owner: PartitionOwner, now_s: float) -> None:
         if not self._watch:
             self._watch = self._tree.watch(f"{self._home}/ids", self._tell)
         if not self._name:
@@ -202,7 +202,7 @@ class ZooKeeperGroup:
 
     # ---- the session ----------------------------------------------------------------------------
 
-    def _hear(self, owner: Owner, now_s: float) -> None:
+    def _hear(self, owner: PartitionOwner, now_s: float) -> None:
         while self._events:
             session, since_s = self._events.popleft()
             if session is Session.CONNECTED:
@@ -218,9 +218,9 @@ class ZooKeeperGroup:
     def _is_cut(self, now_s: float) -> bool:
         """Whether the store has been silent for too long to rely on our nodes."""
         since_s = self._suspended_s
-        return since_s is not None and now_s - since_s >= self._patience.suspended_max_s
+        return since_s is not None and now_s - since_s >= self._timeouts.suspended_max_s
 
-    def _check_patience(self, now_s: float, was_reading: bool) -> None:
+    def _check_suspension(self, now_s: float, was_reading: bool) -> None:
         """Raise KafkaUnreachable while nothing may be read; but not in the call that revokes the
         partitions, so that the owner can report that first."""
         if self._is_cut(now_s) and not was_reading:
@@ -229,7 +229,7 @@ class ZooKeeperGroup:
                 f"{now_s - (self._suspended_s or 0.0):.0f} s: nothing is read until it is back"
             )
 
-    def _lose(self, owner: Owner) -> None:
+    def _lose(self, owner: PartitionOwner) -> None:
         """The session has ended. Later operations under the old name ran in a new session."""
         self._revoke(owner, self._held, lost=True)
         if self._name:
@@ -264,9 +264,9 @@ class ZooKeeperGroup:
             self._look_s = min(self._look_s, now_s + self._a_while())
 
     def _a_while(self) -> float:
-        patience = self._patience
+        timeouts = self._timeouts
         return self._chance.uniform(
-            0, patience.spread_s + patience.spread_each_s * len(self._members)
+            0, timeouts.spread_s + timeouts.spread_each_s * len(self._members)
         )
 
     def _read_members(self, now_s: float) -> None:
@@ -278,7 +278,7 @@ class ZooKeeperGroup:
             elif node := self._tree.get(f"{path}/{name}"):
                 found[name] = Member.read(node.value, f"{path}/{name}")
         self._members = found
-        self._look_s = now_s + self._patience.look_every_s + self._a_while()
+        self._look_s = now_s + self._timeouts.look_every_s + self._a_while()
 
     # ---- assignment -----------------------------------------------------------------------------
 
@@ -295,7 +295,7 @@ class ZooKeeperGroup:
             view = _View(self._members, tuple(partitions))
             if self._decided is None or self._decided[0] != view:
                 self._decided = view, self._assigned(view, topics | {*self._wanted})
-                self._claim_s, self._claim_again_s = 0.0, self._patience.claim_again_s
+                self._claim_s, self._claim_again_s = 0.0, self._timeouts.claim_again_s
             self._seen = seen
         self._mine = self._decided[1]
 
@@ -305,7 +305,7 @@ class ZooKeeperGroup:
             return (*self._me.subscription,)
         return (*self._me.streams(topics),)
 
-    def _assigned(self, view: _View, topics: Collection[str]) -> dict[Partition, Thread]:
+    def _assigned(self, view: _View, topics: Collection[str]) -> dict[Partition, StreamThread]:
         streams = {name: member.streams(topics) for name, member in view.members.items()}
         assigned = self._rule(view.partitions, streams)
         mine = {thread: some for thread, some in assigned.items() if thread.member == self._name}
@@ -322,7 +322,7 @@ class ZooKeeperGroup:
                     self._remains.add(self._owner(partition))
                 del self._nodes[partition]
 
-    def _claim(self, owner: Owner, now_s: float) -> None:
+    def _claim(self, owner: PartitionOwner, now_s: float) -> None:
         gained: set[Partition] = set()
         blocked = False
         for partition, thread in sorted(self._mine.items()):
@@ -339,9 +339,9 @@ class ZooKeeperGroup:
             self._claim_s = now_s + self._claim_again_s * self._chance.uniform(0.5, 1)
             self._look_s = min(self._look_s, self._claim_s)
             again_s = self._claim_again_s * 2
-            self._claim_again_s = min(again_s, self._patience.claim_again_max_s)
+            self._claim_again_s = min(again_s, self._timeouts.claim_again_max_s)
 
-    def _take(self, partition: Partition, thread: Thread) -> bool:
+    def _take(self, partition: Partition, thread: StreamThread) -> bool:
         path, value = self._owner(partition), str(thread).encode()
         self._nodes[partition] = thread  # the node may exist even if no answer arrives
         try:
@@ -353,7 +353,9 @@ class ZooKeeperGroup:
                 return False  # a node of an earlier attempt would have our name
         return True
 
-    def _revoke(self, owner: Owner, partitions: Collection[Partition], *, lost: bool) -> None:
+    def _revoke(
+        self, owner: PartitionOwner, partitions: Collection[Partition], *, lost: bool
+    ) -> None:
         if partitions:
             gone = frozenset(partitions)
             self._held -= gone

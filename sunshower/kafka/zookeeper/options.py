@@ -3,7 +3,7 @@
     KafkaOptions(
         directory=ZooKeeperBrokers("zk:2181"),
         sharing=ByZooKeeperGroup("zk:2181", "words"),
-        offsets=StormOffsets("zk:2181", root="/kafka", id="words"),
+        store=StormOffsets("zk:2181", root="/kafka", id="words"),
     )
 
 Each works without the others. Nothing connects before the task opens.
@@ -19,18 +19,18 @@ from random import Random, SystemRandom
 from typing import Any
 
 from sunshower.errors import ConfigError, KafkaError
-from sunshower.kafka.options import Post
-from sunshower.kafka.partitions.assignment import by_range_of_threads
-from sunshower.kafka.partitions.ports import Directory, Offsets, Partition, Sharing
+from sunshower.kafka.options import ReaderContext
+from sunshower.kafka.partitions.ports import Directory, Offsets, Partition, PartitionSharing
 from sunshower.kafka.partitions.store_errors import using
-from sunshower.kafka.partitions.stored_offsets import (
-    Layout,
+from sunshower.kafka.zookeeper.directory import ZooKeeperDirectory
+from sunshower.kafka.zookeeper.group import GroupTimeouts, Rule, ZooKeeperGroup
+from sunshower.kafka.zookeeper.stored_offsets import (
+    OffsetLayout,
     PlainLayout,
     StoredOffsets,
     StormLayout,
 )
-from sunshower.kafka.zookeeper.directory import ZooKeeperDirectory
-from sunshower.kafka.zookeeper.group import Patience, Rule, ZooKeeperGroup
+from sunshower.kafka.zookeeper.thread_assignment import by_range_of_threads
 from sunshower.state.sqlite_tree import SqliteTree
 from sunshower.state.zookeeper_client import Tls
 from sunshower.state.zookeeper_tree import ZooKeeperTree
@@ -84,14 +84,14 @@ class ByZooKeeperGroup(_InZooKeeper):
     rule: Rule = by_range_of_threads
     streams: int = 1
 
-    def __call__(self, post: Post) -> Sharing:
-        topics: Collection[str] | re.Pattern[str] = post.subscription.topics
-        if post.subscription.partitions:
+    def __call__(self, reader: ReaderContext) -> PartitionSharing:
+        topics: Collection[str] | re.Pattern[str] = reader.subscription.topics
+        if reader.subscription.partitions:
             raise ConfigError(
                 "a group shares whole topics: give topics=[…] or pattern='…' with it, or read "
                 "partitions=[…] by index"
             )
-        pattern = post.subscription.pattern
+        pattern = reader.subscription.pattern
         if pattern is not None:
             if "," in pattern:
                 raise ConfigError(
@@ -104,60 +104,60 @@ class ByZooKeeperGroup(_InZooKeeper):
             self._tree(),
             self.group,
             topics,
-            post.directory,
-            post.context.clock,
+            reader.directory,
+            reader.context.clock,
             Random(SystemRandom().getrandbits(64)),
             streams=self.streams,
             rule=self.rule,
-            patience=Patience(suspended_max_s=self.session_timeout_s / 3),
+            timeouts=GroupTimeouts(suspended_max_s=self.session_timeout_s / 3),
             where=self._where,
         )
 
 
 @dataclass(frozen=True)
 class StormOffsets(_InZooKeeper):
-    """An `offsets` in Storm's format at Storm's path. See StormLayout."""
+    """A `store` of offsets in Storm's format at Storm's path. See StormLayout."""
 
     root: str
     id: str
     wildcard: bool = False
 
-    def __call__(self, post: Post) -> Offsets:
+    def __call__(self, reader: ReaderContext) -> Offsets:
         layout = StormLayout(
             self.root,
             self.id,
-            post.deployment,
-            post.context.topology,
+            reader.deployment,
+            reader.context.topology,
             self.wildcard,
-            lambda partition: _leader(post.directory, partition),
+            lambda partition: _leader(reader.directory, partition),
         )
-        return StoredOffsets(self._tree(), layout, _owns(post), _member(post, self._where))
+        return StoredOffsets(self._tree(), layout, _owns(reader), _member(reader, self._where))
 
 
 @dataclass(frozen=True)
 class PlainOffsets(_InZooKeeper):
-    """An `offsets` as text, in the format of Kafka's ZooKeeper consumer. See PlainLayout."""
+    """A `store` of offsets as text, as Kafka's ZooKeeper consumer has it. See PlainLayout."""
 
     group: str
 
-    def __call__(self, post: Post) -> Offsets:
+    def __call__(self, reader: ReaderContext) -> Offsets:
         layout = PlainLayout(self.group)
-        return StoredOffsets(self._tree(), layout, _owns(post), _member(post, self._where))
+        return StoredOffsets(self._tree(), layout, _owns(reader), _member(reader, self._where))
 
 
 @dataclass(frozen=True)
 class SqliteOffsets:
-    """An `offsets` in a SQLite file in Storm's format, for the processes of one machine."""
+    """A `store` of offsets in a SQLite file in Storm's format, for the processes of one machine."""
 
     file: Path | str
     id: str
 
-    def __call__(self, post: Post) -> Offsets:
-        layout: Layout = StormLayout(
-            "/offsets", self.id, post.deployment, post.context.topology, wildcard=True
+    def __call__(self, reader: ReaderContext) -> Offsets:
+        layout: OffsetLayout = StormLayout(
+            "/offsets", self.id, reader.deployment, reader.context.topology, wildcard=True
         )
         with using(str(self.file)):
-            return StoredOffsets(SqliteTree(self.file), layout, _owns(post))
+            return StoredOffsets(SqliteTree(self.file), layout, _owns(reader))
 
 
 def _leader(directory: Directory, partition: Partition) -> str | None:
@@ -168,15 +168,15 @@ def _leader(directory: Directory, partition: Partition) -> str | None:
         return None
 
 
-def _owns(post: Post) -> Callable[[Partition], bool]:
+def _owns(reader: ReaderContext) -> Callable[[Partition], bool]:
     """Only a ZooKeeper group knows the owner of a partition; otherwise the reader owns it."""
-    sharing = post.sharing
+    sharing = reader.sharing
     return sharing.owns if isinstance(sharing, ZooKeeperGroup) else lambda _: True
 
 
-def _member(post: Post, where: object) -> Callable[[], str | None]:
+def _member(reader: ReaderContext, where: object) -> Callable[[], str | None]:
     """The member's node if the group is in the same ZooKeeper; other groups have none there."""
-    sharing = post.sharing
+    sharing = reader.sharing
     if isinstance(sharing, ZooKeeperGroup) and sharing.where == where:
         return sharing.member
     return lambda: None

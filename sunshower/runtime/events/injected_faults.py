@@ -42,7 +42,7 @@ class Raise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slow:
+class SlowTask:
     """Each record takes the component's tasks `seconds` longer; each report, for an acker."""
 
     component: str
@@ -95,7 +95,7 @@ class InjectedFaults:
     """All faults that are injected into a topology at one time."""
 
     raises: tuple[Raise, ...] = ()
-    slows: tuple[Slow, ...] = ()
+    slows: tuple[SlowTask, ...] = ()
     links: tuple[Link, ...] = ()
     expirations: int = 0  # how many times so far all pending trees were made to time out
 
@@ -116,7 +116,7 @@ class InjectedFaults:
         """Build the value from the result of `to_fields`."""
         return InjectedFaults(
             tuple(Raise(**one) for one in found["raises"]),
-            tuple(Slow(**one) for one in found["slows"]),
+            tuple(SlowTask(**one) for one in found["slows"]),
             tuple(Link(**one) for one in found["links"]),
             found["expirations"],
         )

@@ -11,13 +11,14 @@ record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sunshower.clock import Clock
+from sunshower.clock import Clock, SystemClock
 from sunshower.errors import InjectedError, InjectedOutage
 from sunshower.records import Schema
 from sunshower.runtime.events.injected_faults import InjectedFaults, Raise
@@ -48,6 +49,8 @@ class TaskFaults:
 
     def around(self, call: Call, batch: Batch, schema: Schema) -> Call:
         """Wrap `call`, which processes the records of `batch` one by one, with their faults."""
+        if self is NO_FAULTS:
+            return call
         hits = self._hits(batch, schema)
         if not self._slow_s and not hits.any():
             return call
@@ -64,7 +67,7 @@ class TaskFaults:
     def strike(self, batch: Batch, schema: Schema) -> None:
         """Apply the faults of a table: one chosen row fails all of it."""
         self.slow_down(len(batch))
-        if self._hits(batch, schema).any():
+        if self._raises and self._hits(batch, schema).any():
             raise self.error
 
     # ---- spouts -----------------------------------------------------------------------------
@@ -74,23 +77,37 @@ class TaskFaults:
         if self._slow_s and records:
             self._clock.sleep(self._slow_s * records)
 
-    def first_hit(self, batch: Batch, schema: Schema) -> int | None:
-        """Return the index of the first record instead of which the source raises."""
-        hits = self._hits(batch, schema)
+    def first_hit(self, records: Any, schema: Schema) -> int | None:
+        """The index of the first record instead of which the source raises."""
+        if not self._raises:
+            return None
+        hits = self._hits(Batch(0, self._task.id, records), schema)
         return int(hits.argmax()) if hits.any() else None
 
     def before_call(self) -> None:
-        """Called before next_tuple."""
+        """Called before next_tuple or poll."""
         chances = [rule.probability for rule in self._raises if not rule.where]
         if chances and (self._generator.random(len(chances)) < chances).any():
             raise self.error
 
-    def after_call(self, emitted: Iterable[tuple[Any, Schema]]) -> None:
-        """Called after next_tuple has emitted these records."""
+    def around_next_tuple(
+        self, call: Callable[[], None], emitted: Collection[Any], schema_of: Callable[[str], Schema]
+    ) -> Callable[[], None]:
+        """Wrap `call`, which appends emits (`stream`, `record`) to `emitted`."""
+        if not self._raises:
+            return call
         where = [rule for rule in self._raises if rule.where]
-        for record, schema in emitted if where else ():
-            if self._hits(Batch(0, self._task.id, [record]), schema, where).any():
-                raise self.error
+
+        def disturbed() -> None:
+            before = len(emitted)
+            self.before_call()
+            call()
+            for emit in islice(emitted, before, None) if where else ():
+                batch = Batch(0, self._task.id, [emit.record])
+                if self._hits(batch, schema_of(emit.stream), where).any():
+                    raise self.error
+
+        return disturbed
 
     @property
     def error(self) -> InjectedError:
@@ -115,14 +132,17 @@ class TaskFaults:
         return hits
 
 
-def injection_of(
+NO_FAULTS = TaskFaults(Task(0, "", 0, 0), (), 0.0, SystemClock(), np.random.default_rng(0))
+
+
+def faults_of(
     injected: InjectedFaults, task: Task, clock: Clock, generator: np.random.Generator
-) -> TaskFaults | None:
-    """Return the injected faults that apply to a task, or None."""
+) -> TaskFaults:
+    """The injected faults that apply to a task; NO_FAULTS if there is none."""
     mine = (rule for rule in injected.raises if rule.component == task.component)
     raises = [rule for rule in mine if rule.index in (None, task.index)]
     slow_s = slowness(injected, task)
-    return TaskFaults(task, raises, slow_s, clock, generator) if raises or slow_s else None
+    return TaskFaults(task, raises, slow_s, clock, generator) if raises or slow_s else NO_FAULTS
 
 
 def slowness(injected: InjectedFaults, task: Task) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 
 from sunshower.clock import Clock
 from sunshower.runtime.events.injected_faults import ANY, WELL, Fate, InjectedFaults, Link, fate
-from sunshower.runtime.events.task_faults import injection_of, slowness
+from sunshower.runtime.events.task_faults import faults_of, slowness
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.tasks.supervision import Supervised
 from sunshower.runtime.wiring import Wired
@@ -44,10 +44,11 @@ class WorkerFaults:
         self._injected, self._links = injected, {}
         tasks: list[Supervised] = [*self._wired.spouts.values(), *self._wired.bolts.values()]
         for task in tasks:
-            task.injection = injection_of(injected, task.task, self._clock, self._generator)
-        place = {task.id: task for task in self._plan.tasks_on(self._worker)}
+            place = (task.task, self._clock, self._generator)
+            task.instrument.faults = faults_of(injected, *place)
+        here = {task.id: task for task in self._plan.tasks_on(self._worker)}
         for acker in self._wired.ackers.values():
-            acker.slow_s = slowness(injected, place[acker.task])
+            acker.slow_s = slowness(injected, here[acker.task])
         known, self._expirations = self._expirations, max(self._expirations, injected.expirations)
         return self._expirations > known
 

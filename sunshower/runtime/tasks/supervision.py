@@ -26,8 +26,7 @@ from sunshower.config import Config
 from sunshower.errors import SunshowerError, TopologyFailed
 from sunshower.failures import Cause, Failure
 from sunshower.outages import is_unavailable
-from sunshower.runtime.events.event_log import EventWriter
-from sunshower.runtime.events.task_faults import TaskFaults
+from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.user_code import Raised, TaskError, guard
 from sunshower.topologies.components import Context
@@ -287,12 +286,11 @@ class Supervision:
 class Supervised:
     """The base of spout and bolt tasks: they run user code and continue after its errors."""
 
-    def __init__(self, supervision: Supervision) -> None:
+    def __init__(self, supervision: Supervision, instrument: Instrument) -> None:
         self.task = supervision.task
         self.supervision = supervision
         self.untracked: str | None = None  # the first failure of an untracked record
-        self.event_writer: EventWriter | None = None  # records tuple events, in an experiment
-        self.injection: TaskFaults | None = None  # injects faults, in an experiment
+        self.instrument = instrument
 
     def resume(self, context: Context) -> None:
         """Open the task, or let it run again. Raises Raised if user code does."""

@@ -65,7 +65,7 @@ class TaskOpening:
     def context_of(self, task: BoltTask | SpoutTask) -> Context:
         """The Context passed to the user code of a task."""
         committed = getattr(task, "committed", 0)
-        return context(self._plan, task.task, committed, self._clock, task.event_writer)
+        return context(self._plan, task.task, committed, self._clock, task.instrument)
 
     def _open(self, task: BoltTask | SpoutTask) -> None:
         where = self.context_of(task)

@@ -18,7 +18,6 @@ import numpy as np
 
 from sunshower.clock import Clock
 from sunshower.config import Config
-from sunshower.runtime.events.event_log import What
 from sunshower.runtime.tasks.bolts.bolt_renewal import BoltRenewals
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
 from sunshower.runtime.tasks.bolts.mutation_check import process_unchanged
@@ -211,8 +210,7 @@ class TaskScheduler:
         if bolt.supervision.is_quarantined:
             bolt.refuse(batch, bolt.supervision.failure)
             return None
-        if bolt.event_writer is not None and not batch.is_recorded:
-            bolt.event_writer.note_edges(What.DELIVERED, bolt.task.id, batch.roots, batch.edges)
+        bolt.instrument.delivered(batch)
         process = partial(process_unchanged, bolt) if self._config.check_mutation else bolt.process
         return self._guard(bolt, partial(process, batch), batch)
 
@@ -274,6 +272,5 @@ def _order(wired: Wired) -> list[BoltTask | None]:
 
 def _emit(spout: SpoutTask, now: float, limit: int) -> int:
     emitted = spout.emit(now, limit)
-    if spout.injection is not None:
-        spout.injection.slow_down(emitted)
+    spout.instrument.faults.slow_down(emitted)
     return emitted

@@ -10,12 +10,12 @@ import numpy as np
 
 from sunshower.errors import BadEmit
 from sunshower.records import Schema
-from sunshower.runtime.events.event_log import EventWriter, What
+from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.tasks.user_code import RAISED
 from sunshower.runtime.tracking.ids import U64, EdgeIds
 from sunshower.runtime.transport.batch import Anchors, Batch
 from sunshower.runtime.transport.channels import Channel
-from sunshower.runtime.transport.routing import Even, Router, Share, pick, prepare
+from sunshower.runtime.transport.routing import EvenRouter, Router, Share, pick, prepare
 from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.graph import StreamSpec
 from sunshower.topologies.retry import DEAD_LETTERS
@@ -42,7 +42,7 @@ class OutputStream:
 
 def _free_to_choose(route: Route) -> list[Channel]:
     """Return the channels of a route whose grouping may choose any with credit."""
-    if not isinstance(route.router, Even) or len(route.router.targets) < 2:
+    if not isinstance(route.router, EvenRouter) or len(route.router.targets) < 2:
         return []
     return [route.channels[target] for target in route.router.targets]
 
@@ -69,12 +69,12 @@ class OutputStreams:
         task: int,
         output_streams: Mapping[str, OutputStream],
         edges: EdgeIds,
-        event_writer: EventWriter | None = None,
+        instrument: Instrument,
     ) -> None:
         self._task = task
         self._output_streams = output_streams
         self._edges = edges
-        self._event_writer = event_writer
+        self._instrument = instrument
         routes = [
             route for output_stream in output_streams.values() for route in output_stream.routes
         ]
@@ -190,9 +190,7 @@ class OutputStreams:
                         edges
                     )
                 self.transferred += len(batch)
-                if self._event_writer is not None:
-                    sent = (self._task, batch.roots, batch.edges)
-                    self._event_writer.note_edges(What.SENT, *sent, route.channels[target].target)
+                self._instrument.sent(batch, route.channels[target].target)
                 route.channels[target].push(batch)
         return made
 
@@ -231,9 +229,7 @@ class OutputStreams:
     def send_batch(self, channel: Channel, batch: Batch) -> None:
         """Send a batch that anchoring.py has built for one target."""
         self.transferred += len(batch)
-        if self._event_writer is not None:
-            sent = (self._task, batch.roots, batch.edges)
-            self._event_writer.note_edges(What.SENT, *sent, channel.target)
+        self._instrument.sent(batch, channel.target)
         channel.push(batch)
 
     def draw_edges(self, count: int) -> list[int]:

@@ -21,7 +21,7 @@ import numpy as np
 
 from sunshower.errors import CorruptPacket
 from sunshower.failures import Cause, Failure
-from sunshower.runtime.plan import Stream
+from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tracking.acker_task import Verdicts
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.tracking.ledger import F64
@@ -133,7 +133,9 @@ def read_address(data: bytes) -> Address:
     return Address(*_ADDRESS.unpack_from(data, _HEADER.size))
 
 
-def read_content(data: bytes, streams: Sequence[Stream], notes: Notes | None = None) -> Packet:
+def read_content(
+    data: bytes, streams: Sequence[PlannedStream], notes: Notes | None = None
+) -> Packet:
     """Decode the body of a packet. Raises CorruptPacket. `notes`: see frames.py."""
     body = memoryview(data)[_HEADER.size + _ADDRESS.size :]
     frames, reports, verdicts, postponed, grants, failed = msgpack.unpackb(

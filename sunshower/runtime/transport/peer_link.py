@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from sunshower.config import Config
 from sunshower.errors import CorruptPacket, Unserialisable
-from sunshower.runtime.plan import Stream
+from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tracking.acker_task import Verdicts
 from sunshower.runtime.tracking.reports import ShardReport
 from sunshower.runtime.transport.batch import Batch
@@ -65,7 +65,7 @@ class PeerLink:
         incarnation: int,
         peer: int,
         config: Config,
-        streams: Sequence[Stream],
+        streams: Sequence[PlannedStream],
         refuse: Callable[[RemoteChannel, Batch, Unserialisable], None],
     ) -> None:
         self.peer = peer

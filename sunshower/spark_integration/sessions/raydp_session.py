@@ -7,32 +7,23 @@ import os
 import shutil
 import threading
 import uuid
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 import ray
 
 from sunshower.errors import SparkMissing, SparkUnavailable
 from sunshower.spark_integration.job import to_bytes
+from sunshower.spark_integration.sessions.driver_session import DriverSession, end_java
 from sunshower.spark_integration.sessions.environment import (
     SETTINGS,
     memory_bytes,
     prepare,
     with_jars,
 )
-from sunshower.spark_integration.sessions.local_spark import (
-    answers,
-    end_half_open,
-    end_java,
-    kill_half_open,
-    opening,
-    warm,
-)
-
-if TYPE_CHECKING:
-    from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark
 
 _OVERHEAD = 0.1  # fraction Spark adds to an executor's memory; the minimum follows
 _OVERHEAD_BYTES_MIN = 384 << 20
@@ -44,7 +35,22 @@ _LOOK_S = 5.0  # interval of the checks in `_watch`
 _MISSED_MAX = 2  # failed checks in a row
 
 
-def check_room(place: RayDPSpark, free: dict[str, float], total: dict[str, float]) -> None:
+@dataclass(frozen=True)
+class RayDPSettings:
+    """The settings of RayDPSpark, which documents them."""
+
+    name: str | None = "spark"
+    executors: int = 1
+    cores: int = 1
+    memory: str = "1g"
+    driver_memory: str = "1g"
+    in_flight: int = 2
+    idle_s: float = 600.0
+    settings: Mapping[str, str] = field(default_factory=dict)
+    jars: Sequence[str] = ()
+
+
+def check_room(place: RayDPSettings, free: dict[str, float], total: dict[str, float]) -> None:
     """Raise SparkUnavailable if the executors cannot be placed: their jobs would hang. `free` and
     `total` are Ray's resources: CPU, and memory in bytes."""
     each = memory_bytes(place.memory)
@@ -71,10 +77,10 @@ def check_java(path: str) -> None:
         )
 
 
-class RayDPSession:
+class RayDPSession(DriverSession):
     """A driver in this process and executors on the cluster. Raises SparkUnavailable."""
 
-    def __init__(self, place: RayDPSpark) -> None:
+    def __init__(self, place: RayDPSettings) -> None:
         ours_first = f"{prepare('raydp', 'pyspark')['JAVA_HOME']}/bin{os.pathsep}"
         check_java(os.environ["PATH"].removeprefix(ours_first))
         check_room(place, ray.available_resources(), ray.cluster_resources())
@@ -96,19 +102,11 @@ class RayDPSession:
         self._name, self._master = name, f"{name}{RAYDP_SPARK_MASTER_SUFFIX}"
         self._ended = threading.Event()
         _let_masters_live_apart()
-        try:
-            with opening(self._kill_half_open):
-                self.spark: Any = raydp.init_spark(
-                    name, place.executors, place.cores, place.memory, configs=configs
-                )
-                self.spark.sparkContext.setLogLevel("OFF")
-                self._java = self.spark.sparkContext._gateway.proc
-                warm(self)
-        except BaseException:
-            with suppress(Exception):
-                raydp.stop_spark()
-            end_half_open()
-            raise
+        self.open(
+            lambda: raydp.init_spark(
+                name, place.executors, place.cores, place.memory, configs=configs
+            )
+        )
         threading.Thread(target=self._watch, args=(place,), daemon=True).start()
 
     def hand_over(self, session: Any, table: pa.Table) -> Any:
@@ -126,12 +124,6 @@ class RayDPSession:
         frame.sunshower_kept = kept
         return frame
 
-    def alive(self) -> bool:
-        return answers(self._java, self.spark.sparkContext)
-
-    def kill(self) -> None:
-        self._java.kill()
-
     def stop(self) -> None:
         import raydp
 
@@ -141,15 +133,22 @@ class RayDPSession:
         self._kill_master()  # RayDP skips this when the JVM is dead
         end_java(self._java)
 
-    def _kill_half_open(self) -> None:
+    def kill_unopened(self) -> None:
         self._kill_master()
-        kill_half_open()
+        super().kill_unopened()
+
+    def end_unopened(self) -> None:
+        import raydp
+
+        with suppress(Exception):
+            raydp.stop_spark()
+        super().end_unopened()
 
     def _kill_master(self) -> None:
         with suppress(Exception):
             ray.kill(ray.get_actor(self._master))
 
-    def _watch(self, place: RayDPSpark) -> None:
+    def _watch(self, place: RayDPSettings) -> None:
         """Kill the JVM when the session's masters or nodes are gone: its jobs would hang."""
         missed = 0
         while missed < _MISSED_MAX and not self._ended.wait(_LOOK_S):
@@ -157,7 +156,7 @@ class RayDPSession:
         if not self._ended.is_set():
             self._java.kill()
 
-    def _stands(self, least: RayDPSpark) -> bool:
+    def _stands(self, least: RayDPSettings) -> bool:
         """Whether both RayDP masters exist and the cluster has the resources of `least`."""
         try:
             check_room(least, total := ray.cluster_resources(), total)
@@ -181,8 +180,8 @@ def _let_masters_live_apart() -> None:
         apart = True
 
         def _generate_ray_configs(self) -> str:
-            told = json.loads(super()._generate_ray_configs())
-            return json.dumps(told | {"ray.job.namespace": self._configs[_NAMESPACE]})
+            configs = json.loads(super()._generate_ray_configs())
+            return json.dumps(configs | {"ray.job.namespace": self._configs[_NAMESPACE]})
 
     ray_cluster.RayDPSparkMaster = ray.remote(Master)
 

@@ -10,11 +10,11 @@ import os
 import pickle
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import ray
@@ -31,9 +31,10 @@ from sunshower.spark_integration.sessions.environment import (
     memory_bytes,
     prepare,
 )
-from sunshower.spark_integration.sessions.running_jobs import UnderWay
-from sunshower.spark_integration.sessions.session_host import Host, Job
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport, Step, Ticket
+from sunshower.spark_integration.sessions.jobs import Job, RunningJobs
+from sunshower.spark_integration.sessions.raydp_session import RayDPSession, RayDPSettings
+from sunshower.spark_integration.sessions.session_host import SessionHost
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport, SparkStep, Ticket
 
 _NAMESPACE = "sunshower"
 _STOP_S = 20.0
@@ -43,11 +44,11 @@ _ANOTHER = (
 )
 _STEPS_MAX = 64  # steps that an actor keeps unpickled
 _WAITING_MAX = 16  # jobs that may wait at the actor besides those that run
-_WORDS = 4  # threads for all other calls
+_OTHER_CALLS = 4  # threads for all other calls
 
 
 @dataclass(frozen=True)
-class RayDPSpark:
+class RayDPSpark(RayDPSettings):
     """A session on this process's Ray cluster; it opens with the first batch.
 
     Bolts that give the same `name` share one session, whose JVM ends after `idle_s` without a job.
@@ -57,16 +58,6 @@ class RayDPSpark:
     driver additionally uses `driver_memory`. `in_flight` batches run concurrently. `jars` are paths
     on the driver's node, which sends them to the executors.
     """
-
-    name: str | None = "spark"
-    executors: int = 1
-    cores: int = 1
-    memory: str = "1g"
-    driver_memory: str = "1g"
-    in_flight: int = 2
-    idle_s: float = 600.0
-    settings: Mapping[str, str] = field(default_factory=dict)
-    jars: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for name in ("executors", "cores", "in_flight"):
@@ -105,7 +96,7 @@ class RayGateway:
             .options(
                 num_cpus=0,
                 max_restarts=-1,
-                max_concurrency=_WORDS,
+                max_concurrency=_OTHER_CALLS,
                 namespace=_NAMESPACE,
                 runtime_env={"env_vars": found},
                 **({} if self._private else shared),
@@ -114,12 +105,12 @@ class RayGateway:
             place,
         )
         self._actor = self._make()
-        self._steps: dict[int, tuple[Step, Packed]] = {}
+        self._steps: dict[int, tuple[SparkStep, Packed]] = {}
 
     def start(self) -> None:
         self._actor.start.remote()
 
-    def submit(self, step: Step, tables: Sequence[pa.Table], batch: BatchInfo) -> Ticket:
+    def submit(self, step: SparkStep, tables: Sequence[pa.Table], batch: BatchInfo) -> Ticket:
         if id(step) not in self._steps:
             packed = Packed(uuid.uuid4().hex, ray.put(cloudpickle.dumps(step)))
             self._steps[id(step)] = step, packed
@@ -127,9 +118,8 @@ class RayGateway:
         # A call fails while the actor restarts. `run` depends on this one, which Ray retries.
         there = self._actor.there.options(max_task_retries=-1).remote()
         number = uuid.uuid4().hex
-        job = self._actor.run.options(concurrency_group="jobs").remote(
-            self._steps[id(step)][1], rows, batch, (number, self._life), self._place, there
-        )
+        request = JobRequest(number, self._life, self._place, self._steps[id(step)][1], rows, batch)
+        job = self._actor.run.options(concurrency_group="jobs").remote(request, there)
         return RayTicket(job, partial(self._actor.cancel.remote, number), self._find)
 
     def _find(self) -> None:
@@ -156,7 +146,7 @@ class RayTicket:
 
     def result(self) -> pa.Table | None:
         try:
-            kind, value, self._report = ray.get(self._reference)
+            reply: JobReply = ray.get(self._reference)
         except RayTaskError as error:
             raise SparkError(f"the gateway to Spark could not run a job: {error}") from error
         except RayError as error:
@@ -165,9 +155,10 @@ class RayTicket:
             raise SparkLost(
                 f"the gateway to Spark died ({type(error).__name__}); Ray starts another"
             ) from error
-        if kind:
-            raise getattr(errors, kind)(value)
-        return None if value is None else from_bytes(value)
+        if reply.error is not None:
+            raise getattr(errors, reply.error)(reply.message)
+        self._report = reply.report
+        return None if reply.rows is None else from_bytes(reply.rows)
 
     def report(self) -> JobReport | None:
         return self._report
@@ -176,19 +167,7 @@ class RayTicket:
         self._cancel()
 
 
-def _loaded(packed: bytes) -> Step:
-    try:
-        step: Step = pickle.loads(packed)  # noqa: S301
-    except Exception as error:
-        raise TransformFailed(
-            "a transform cannot be unpacked on the node of its session: "
-            f"{error_text(error)}. What it needs must be there: install it, or keep it in the "
-            "topology's file"
-        ) from error
-    return step
-
-
-def _kind(error: SparkError) -> str:
+def _error_name(error: SparkError) -> str:
     """The name of the error's class, or of its nearest base class in `errors`."""
     return next(one.__name__ for one in type(error).__mro__ if one.__module__ == errors.__name__)
 
@@ -207,16 +186,35 @@ class Packed:
     kept: Any  # the object reference to its bytes
 
 
+class JobRequest(NamedTuple):
+    """A job for the gateway actor, from one life of a task."""
+
+    number: str
+    life: str
+    place: RayDPSpark
+    step: Packed
+    tables: Sequence[bytes]
+    batch: BatchInfo
+
+
+class JobReply(NamedTuple):
+    """What came of a job: its rows, if any, and its cost; or the name of a SparkError, and its
+    message."""
+
+    rows: bytes | None = None
+    report: JobReport | None = None
+    error: str | None = None
+    message: str = ""
+
+
 class GatewayActor:
     """The actor that runs the driver of a session."""
 
     def __init__(self, place: RayDPSpark) -> None:
-        from sunshower.spark_integration.sessions.raydp_session import RayDPSession
-
         self._place = place
-        self._host = Host(lambda: RayDPSession(place), place.in_flight)
-        self._steps: dict[str, Step] = {}
-        self._under_way = UnderWay()
+        self._host = SessionHost(lambda: RayDPSession(place), place.in_flight)
+        self._steps: dict[str, SparkStep] = {}
+        self._running = RunningJobs()
         self._lock, self._unpacking = threading.Lock(), threading.Lock()
         self._busy = 0
         self._idle = self._timer()
@@ -230,36 +228,28 @@ class GatewayActor:
 
     def cancel(self, number: str) -> None:
         """Cancel a job."""
-        self._under_way.cancel(number)
+        self._running.cancel(number)
 
-    def run(
-        self,
-        step: Packed,
-        tables: Sequence[bytes],
-        batch: BatchInfo,
-        asked: tuple[str, str],
-        place: RayDPSpark,
-        _: None,
-    ) -> tuple[str, bytes | str | None, JobReport | None]:
-        """Run a job to its end: ("", rows, report), or (name of a SparkError, its message, None).
-        `asked` is the number of the job and the life of the task that submitted it."""
-        if place != self._place:
-            text = f"{self._place} is there, and {place} has its name: {_ANOTHER}"
-            return "SparkError", text, None
+    def run(self, request: JobRequest, _: None) -> JobReply:
+        """Run a job to its end."""
+        if request.place != self._place:
+            text = f"{self._place} is there, and {request.place} has its name: {_ANOTHER}"
+            return JobReply(error="SparkError", message=text)
         with self._lock:
             self._busy += 1
             self._idle.cancel()
         try:
-            job = Job(self._unpacked(step), [from_bytes(table) for table in tables], batch)
-            self._under_way.add(asked[0], job, asked[1])
+            tables = [from_bytes(table) for table in request.tables]
+            job = Job(self._unpacked(request.step), tables, request.batch)
+            self._running.add(request.number, job, request.life)
             result = self._host.submit(job).result()
-            return "", None if result is None else to_bytes(result), job.report()
+            return JobReply(None if result is None else to_bytes(result), job.report())
         except SparkLost:
             os._exit(1)  # RayDP's actors end too; Ray restarts this one; callers get a RayError
         except SparkError as error:
-            return _kind(error), str(error), None
+            return JobReply(error=_error_name(error), message=str(error))
         finally:
-            self._under_way.remove(asked[0])
+            self._running.remove(request.number)
             with self._lock:
                 self._busy -= 1
                 if not self._busy:
@@ -269,21 +259,29 @@ class GatewayActor:
         """End the session and its JVMs."""
         self._host.stop()
 
-    def _unpacked(self, step: Packed) -> Step:
+    def _unpacked(self, step: Packed) -> SparkStep:
         with self._unpacking:
             if step.name not in self._steps:
                 if len(self._steps) >= _STEPS_MAX:
                     self._steps.clear()
-                self._steps[step.name] = _loaded(ray.get(step.kept))
+                packed = ray.get(step.kept)
+                try:
+                    self._steps[step.name] = pickle.loads(packed)  # noqa: S301
+                except Exception as error:
+                    raise TransformFailed(
+                        "a transform cannot be unpacked on the node of its session: "
+                        f"{error_text(error)}. What it needs must be there: install it, or keep "
+                        "it in the topology's file"
+                    ) from error
             return self._steps[step.name]
 
     def _timer(self) -> threading.Timer:
-        timer = threading.Timer(self._place.idle_s, self._rest)
+        timer = threading.Timer(self._place.idle_s, self._end_if_idle)
         timer.daemon = True
         timer.start()
         return timer
 
-    def _rest(self) -> None:
+    def _end_if_idle(self) -> None:
         """Exit after `idle_s` without a job; Ray restarts the actor without a session."""
         with self._lock:
             if self._busy:

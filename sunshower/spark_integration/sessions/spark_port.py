@@ -56,7 +56,7 @@ class Reads(Protocol):
 
 
 @dataclass(frozen=True)
-class Step:
+class SparkStep:
     """What a gateway needs to know of a transform: a value that can be pickled."""
 
     transform: Transform
@@ -96,7 +96,7 @@ class Ticket(Protocol):
         """Whether `result` returns without waiting."""
 
     def result(self) -> pa.Table | None:
-        """Wait for the job. Returns its rows as `Columns.conform` does, or None without `out`.
+        """Wait for the job. Returns its rows as `RecordColumns.conform` does; None without `out`.
         Raises SparkUnavailable, SparkLost, SparkTimeout, TransformFailed, ResultMismatch,
         WriteFailed."""
 
@@ -113,14 +113,14 @@ class Gateway(Protocol):
     def start(self) -> None:
         """Open and warm the session in the background; otherwise the first job does it."""
 
-    def submit(self, step: Step, tables: Sequence[pa.Table], batch: BatchInfo) -> Ticket:
+    def submit(self, step: SparkStep, tables: Sequence[pa.Table], batch: BatchInfo) -> Ticket:
         """Submit a batch: one normalised table for each input of the transform."""
 
     def close(self) -> None:
         """Accept no more jobs. The last gateway of a session in this process ends the JVM."""
 
 
-class Place(Protocol):
+class SparkPlace(Protocol):
     """Where Spark runs: a value that can be pickled and compared, opened in each task."""
 
     def open(self) -> Gateway:

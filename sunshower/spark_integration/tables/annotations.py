@@ -18,11 +18,13 @@ from sunshower.spark_integration.tables.field_kinds import (
     MOMENT,
     PLAIN,
     Decimals,
-    Kind,
+    Dictionaries,
+    FieldKind,
+    Lists,
     Members,
     Moments,
+    NestedRecords,
 )
-from sunshower.spark_integration.tables.nested_kinds import Dictionaries, Lists, Records
 
 _ALL = (
     "int, float, bool, str, bytes, Decimal, date, datetime, an Enum of one of these, list[T], "
@@ -39,7 +41,7 @@ class Digits:
     scale: int
 
 
-def kind_of(annotation: Any, path: str, within: tuple[Any, ...] = ()) -> Kind:
+def kind_of(annotation: Any, path: str, within: tuple[Any, ...] = ()) -> FieldKind:
     """The kind of an annotation. Raises RecordMismatch, naming `path`, if Spark has none."""
     digits = Digits(38, 18)
     if get_origin(annotation) is Annotated:
@@ -51,7 +53,7 @@ def kind_of(annotation: Any, path: str, within: tuple[Any, ...] = ()) -> Kind:
         return replace(kind_of(inner, path, within), optional=True)
     origin, args = get_origin(annotation), get_args(annotation)
     if annotation in PLAIN:
-        return Kind(path, PLAIN[annotation][0], False, *PLAIN[annotation][1:])
+        return FieldKind(path, PLAIN[annotation][0], False, *PLAIN[annotation][1:])
     if annotation is datetime:
         return Moments(path, MOMENT, False, (datetime,))
     if annotation is Decimal:
@@ -68,11 +70,11 @@ def kind_of(annotation: Any, path: str, within: tuple[Any, ...] = ()) -> Kind:
     if is_dataclass(annotation) or hasattr(annotation, "_fields"):
         return records_of(annotation, path, within)
     raise RecordMismatch(
-        f"{path} is {_said(annotation)}, which has no place in Spark; it may be {_ALL}"
+        f"{path} is {_readable(annotation)}, which has no place in Spark; it may be {_ALL}"
     )
 
 
-def records_of(record_type: Any, path: str, within: tuple[Any, ...] = ()) -> Records:
+def records_of(record_type: Any, path: str, within: tuple[Any, ...] = ()) -> NestedRecords:
     """The kind of a record type, with a kind for each of its fields. Raises RecordMismatch."""
     try:
         schema = Schema.of(record_type)
@@ -88,18 +90,18 @@ def records_of(record_type: Any, path: str, within: tuple[Any, ...] = ()) -> Rec
     hints = get_type_hints(record_type, include_extras=True)
     inner = (*within, record_type)
     fields = tuple(kind_of(hints.get(one), f"{path}.{one}", inner) for one in schema.fields)
-    # Nullable for Arrow, because a non-null field is null where its record is; `Kind` checks it.
+    # Nullable for Arrow: a non-null field is null where its record is. `FieldKind` checks it.
     type = pa.struct([(name, kind.type) for name, kind in zip(schema.fields, fields, strict=True)])
-    return Records(path, type, False, (record_type, list), schema=schema, fields=fields)
+    return NestedRecords(path, type, False, (record_type, list), schema=schema, fields=fields)
 
 
-def _said(annotation: Any) -> str:
+def _readable(annotation: Any) -> str:
     if get_origin(annotation) in (Union, UnionType):
-        return " | ".join(map(_said, get_args(annotation)))
+        return " | ".join(map(_readable, get_args(annotation)))
     return str(annotation if get_args(annotation) else getattr(annotation, "__name__", annotation))
 
 
-def _decimals(path: str, digits: Digits) -> Kind:
+def _decimals(path: str, digits: Digits) -> FieldKind:
     if not 0 <= digits.scale <= digits.precision <= 38:
         raise RecordMismatch(
             f"{path} has {digits}; Spark has up to 38 digits, and the scale is a part of them"
@@ -107,10 +109,10 @@ def _decimals(path: str, digits: Digits) -> Kind:
     return Decimals(path, pa.decimal128(digits.precision, digits.scale), False, (Decimal,))
 
 
-def _dictionaries(path: str, args: Sequence[Any], within: Any) -> Kind:
+def _dictionaries(path: str, args: Sequence[Any], within: Any) -> FieldKind:
     key = kind_of(args[0], f"{path}.keys()", within)
     value = kind_of(args[1], f"{path}.values()", within)
-    if key.optional or isinstance(key, Dictionaries | Records | Lists):
+    if key.optional or isinstance(key, Dictionaries | NestedRecords | Lists):
         raise RecordMismatch(
             f"{path}: keys of Spark's maps are never null, and here are plain values; "
             "make it a list of records"
@@ -119,7 +121,7 @@ def _dictionaries(path: str, args: Sequence[Any], within: Any) -> Kind:
     return Dictionaries(path, type, False, (dict,), key=key, value=value)
 
 
-def _members(path: str, members: type[Enum]) -> Kind:
+def _members(path: str, members: type[Enum]) -> FieldKind:
     kinds = {type(member.value) for member in members}
     if len(kinds) != 1 or not kinds <= PLAIN.keys():
         raise RecordMismatch(
@@ -127,5 +129,5 @@ def _members(path: str, members: type[Enum]) -> Kind:
             "give it values that are all strings, or all whole numbers"
         )
     plain = kind_of(kinds.pop(), path)
-    inner = Kind(path, plain.type, True, plain.takes, plain.refuses)
+    inner = FieldKind(path, plain.type, True, plain.takes, plain.refuses)
     return Members(path, plain.type, False, (members,), members=members, inner=inner)

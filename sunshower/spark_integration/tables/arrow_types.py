@@ -6,6 +6,8 @@ declared as microseconds, become other values without an error.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import pyarrow as pa
 from pyarrow import types
 
@@ -35,13 +37,30 @@ def casts(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
+_TEXT = (types.is_string, types.is_large_string, types.is_string_view)
+_BINARY = (
+    *(types.is_binary, types.is_large_binary),
+    *(types.is_fixed_size_binary, types.is_binary_view),
+)
+_LISTS = (
+    *(types.is_list, types.is_large_list, types.is_fixed_size_list),
+    *(types.is_list_view, types.is_large_list_view),
+)
+_NUMBERS_AND_DATES = (types.is_integer, types.is_floating, types.is_decimal, types.is_date)
+_KEPT = {pa.float32(), pa.float64(), pa.bool_(), pa.date32()}
+
+
+def _is(type: pa.DataType, family: Iterable[Callable[[pa.DataType], bool]]) -> bool:
+    return any(check(type) for check in family)
+
+
 def normal_type(type: pa.DataType, path: str) -> pa.DataType:
     """The type Spark reads for values of `type`. Raises Unserialisable, naming `path`."""
     if types.is_dictionary(type):
         return normal_type(type.value_type, path)
-    if types.is_large_string(type) or types.is_string_view(type):
+    if _is(type, _TEXT):
         return pa.string()
-    if _is_binary(type):
+    if _is(type, _BINARY):
         return pa.binary()
     if types.is_timestamp(type):
         return pa.timestamp("us", tz="UTC" if type.tz else None)
@@ -59,7 +78,7 @@ def normal_type(type: pa.DataType, path: str) -> pa.DataType:
 
 
 def _nested_type(type: pa.DataType, path: str) -> pa.DataType:
-    if is_list(type):
+    if _is(type, _LISTS):
         return pa.list_(pa.field("element", normal_type(type.value_type, f"{path}[]")))
     if types.is_map(type):
         key = normal_type(type.key_type, f"{path}.keys()")
@@ -71,64 +90,27 @@ def _nested_type(type: pa.DataType, path: str) -> pa.DataType:
     )
 
 
-_KEPT = {pa.float32(), pa.float64(), pa.bool_(), pa.string(), pa.date32()}
-
-
 def is_safe(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a cast keeps the meaning of the values; the cast itself checks that they fit."""
+    """Whether a cast to a normal type keeps the meaning of the values; the cast itself checks that
+    they fit."""
     if types.is_null(found) or found == wanted:
         return True
     if types.is_dictionary(found):
         return is_safe(found.value_type, wanted)
     if types.is_struct(wanted):
-        names = [field.name for field in wanted]
-        return (
-            types.is_struct(found)
-            and [field.name for field in found] == names
-            and all(is_safe(found.field(name).type, wanted.field(name).type) for name in names)
-        )
+        if not types.is_struct(found) or found.names != wanted.names:
+            return False
+        return all(map(is_safe, (one.type for one in found), (one.type for one in wanted)))
     if types.is_map(wanted):
-        return (
-            types.is_map(found)
-            and is_safe(found.key_type, wanted.key_type)
-            and is_safe(found.item_type, wanted.item_type)
+        if not types.is_map(found):
+            return False
+        return is_safe(found.key_type, wanted.key_type) and is_safe(
+            found.item_type, wanted.item_type
         )
-    if is_list(wanted):
-        return is_list(found) and is_safe(found.value_type, wanted.value_type)
+    if types.is_list(wanted):
+        return _is(found, _LISTS) and is_safe(found.value_type, wanted.value_type)
     if types.is_timestamp(wanted):
         return types.is_timestamp(found) and (found.tz is None) == (wanted.tz is None)
-    return any(alike(found) and alike(wanted) for alike in _ALIKE)
-
-
-def is_list(type: pa.DataType) -> bool:
-    """Whether the type is a list of any layout."""
-    return bool(
-        types.is_list(type)
-        or types.is_large_list(type)
-        or types.is_fixed_size_list(type)
-        or types.is_list_view(type)
-        or types.is_large_list_view(type)
-    )
-
-
-def _is_binary(type: pa.DataType) -> bool:
-    return bool(
-        types.is_binary(type)
-        or types.is_large_binary(type)
-        or types.is_fixed_size_binary(type)
-        or types.is_binary_view(type)
-    )
-
-
-def _is_text(type: pa.DataType) -> bool:
-    return bool(types.is_string(type) or types.is_large_string(type) or types.is_string_view(type))
-
-
-_ALIKE = (
-    types.is_integer,
-    types.is_floating,
-    types.is_decimal,
-    types.is_date,
-    _is_text,
-    _is_binary,
-)
+    if types.is_string(wanted) or types.is_binary(wanted):
+        return _is(found, _TEXT if types.is_string(wanted) else _BINARY)
+    return any(alike(found) and alike(wanted) for alike in _NUMBERS_AND_DATES)

@@ -27,21 +27,21 @@ from sunshower.errors import RecordMismatch, ResultMismatch, Unserialisable
 from sunshower.records import Schema
 from sunshower.spark_integration.tables.annotations import records_of
 from sunshower.spark_integration.tables.arrow_types import casts, is_safe
-from sunshower.spark_integration.tables.nested_kinds import Records
+from sunshower.spark_integration.tables.field_kinds import NestedRecords
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True)
-class Columns:
+class RecordColumns:
     """A record type as columns: its Arrow schema, and conversions between records and tables."""
 
-    kind: Records
+    kind: NestedRecords
     arrow: pa.Schema
 
     @classmethod
-    def of(cls, record_type: Any, where: str = "spark") -> Columns:
+    def of(cls, record_type: Any, where: str = "spark") -> RecordColumns:
         """Raises RecordMismatch, naming the field, for a type that Spark cannot represent."""
         if record_type is tuple:
             raise RecordMismatch(

@@ -37,7 +37,7 @@ _OURS, _RECORD, _NAME = "_sunshower", "_batch.json", "txid="
 
 
 @dataclass(frozen=True)
-class Written:
+class TableBatch:
     """The record of a batch in a table. `application` and `jobs` are Spark's ids."""
 
     txid: int
@@ -50,7 +50,7 @@ class Written:
     jobs: tuple[int, ...] = ()
 
 
-def batches_in(folder: str | Path) -> list[Written]:
+def batches_in(folder: str | Path) -> list[TableBatch]:
     """The committed batches of a table, by txid. Raises StateMismatch, StoreUnreachable,
     WriteFailed."""
     with _told(Path(folder)):
@@ -63,7 +63,7 @@ def staging(folder: Path, txid: int, attempt: int, run: int = 0) -> Path:
     return folder / _OURS / "staged" / str(txid) / f"{attempt}.{run}-{uuid.uuid4().hex[:8]}"
 
 
-def stage(where: Path, written: Written) -> None:
+def stage(where: Path, written: TableBatch) -> None:
     """Sync all files of an attempt and add its record. Raises OSError."""
     for file in where.iterdir():
         _sync(file)
@@ -171,11 +171,11 @@ def _txids(folder: Path, before: str = "") -> list[int]:
     return sorted(int(number) for number in numbers if number.isdecimal())
 
 
-def _record(folder: Path) -> Written | None:
+def _record(folder: Path) -> TableBatch | None:
     """The record of a batch; None if it was removed meanwhile."""
     try:
         found = _read(folder / _RECORD)
-        return Written(**{**found, "jobs": tuple(found["jobs"])})
+        return TableBatch(**{**found, "jobs": tuple(found["jobs"])})
     except FileNotFoundError:
         return None
     except (TypeError, KeyError) as error:

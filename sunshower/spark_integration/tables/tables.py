@@ -14,7 +14,7 @@ from pyarrow import parquet
 from sunshower.errors import ConfigError, ResultMismatch, Unavailable, WriteFailed
 from sunshower.spark_integration.job_reports import files_written
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Writer
-from sunshower.spark_integration.tables.table_folder import TableFolder, Written, stage, staging
+from sunshower.spark_integration.tables.table_folder import TableBatch, TableFolder, stage, staging
 from sunshower.trident.states.counted import CountedIn
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Table:
             )
         stage(
             where,
-            Written(
+            TableBatch(
                 batch.txid,
                 batch.attempt,
                 sum(parquet.read_metadata(file).num_rows for file in files),

@@ -32,8 +32,8 @@ from sunshower.trident.coordination.stored_progress import (
     coordinator_path,
     meta_path,
 )
+from sunshower.trident.coordination.timing import Timing
 from sunshower.trident.coordination.txid_nodes import decode
-from sunshower.trident.declaration.timing import Timing
 from sunshower.trident.spouts.port import Coordinator, TridentSpout
 from sunshower.trident.stages.plan import Skip
 from sunshower.trident.tasks.batch_letters import packed

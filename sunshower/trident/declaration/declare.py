@@ -13,10 +13,13 @@ from sunshower.topologies.components import Out, Spout
 from sunshower.topologies.outputs import check_id
 from sunshower.topologies.signatures import name_of
 from sunshower.topologies.topology import Topology
-from sunshower.trident.declaration.assemble import assemble
 from sunshower.trident.declaration.declaring import columns_schema
-from sunshower.trident.declaration.drafts import GroupDraft, Program, Spring, StageDraft
-from sunshower.trident.declaration.planner import plan_group
+from sunshower.trident.declaration.stage_builder import (
+    GroupBuilder,
+    RowSource,
+    StageBuilder,
+    StreamProgram,
+)
 from sunshower.trident.declaration.streams import BatchStream
 from sunshower.trident.spouts.adapting import as_trident_spout
 from sunshower.trident.spouts.batch_spout import BatchSpout
@@ -28,16 +31,6 @@ BatchSource: TypeAlias = TridentSpout | BatchSpout | PartitionedSpout | OpaquePa
 
 
 _TOPOLOGY = Instance((Topology,), 'the Topology that they are of: batches(topology, "lines", …)')
-
-
-class StreamProgram(Program):
-    """The extension of a topology that declares the spouts and bolts of all groups."""
-
-    def finish(self) -> None:
-        """Build the components of all groups; called by the topology."""
-        self.built = True
-        for group in self.groups.values():
-            assemble(self.topology, plan_group(group))
 
 
 class Options(TypedDict, total=False):
@@ -101,8 +94,8 @@ def batches(
         )
     program = topology.guest(StreamProgram)
     program.check_open(where)
-    drafts = [stage for one in program.groups.values() for stage in one.stages]
-    if any(stage.spout is not None and stage.root == id for stage in drafts):
+    stages = [stage for one in program.groups.values() for stage in one.stages]
+    if any(stage.spout is not None and stage.root == id for stage in stages):
         raise DuplicateComponent(f"{where}: there is one of that id already")
     if source.emits is None:
         raise TopologyError(
@@ -111,26 +104,30 @@ def batches(
         )
     schema = columns_schema(source.emits, where)
     check_id(group or id, where)
-    draft = program.groups.setdefault(group or id, GroupDraft(program, group or id))
-    _settings(draft, where, store=store, max_batches=max_batches, interval_s=interval_s, skip=skip)
-    return BatchStream(Spring(schema, StageDraft(draft, id, parallelism, source, schema)))
+    in_group = program.groups.setdefault(group or id, GroupBuilder(program, group or id))
+    _set_options(
+        in_group, where, store=store, max_batches=max_batches, interval_s=interval_s, skip=skip
+    )
+    stage = StageBuilder(in_group, id, parallelism, source)
+    stage.spout_rows = RowSource(stage, schema)
+    return BatchStream(stage.spout_rows)
 
 
-def _settings(draft: GroupDraft, where: str, **given: Any) -> None:
+def _set_options(group: GroupBuilder, where: str, **given: Any) -> None:
     """Set the options of a group. Raises ConfigError for invalid or contradictory values."""
-    _check_settings(where, **given)
+    _check_options(where, **given)
     for name, value in given.items():
         if value is None:
             continue
-        known = getattr(draft, name)
+        known = getattr(group, name)
         if known is not None and known != value:
             raise ConfigError(
-                f"{where}: group {draft.id!r} has {name}={known!r} already; say it once"
+                f"{where}: group {group.id!r} has {name}={known!r} already; say it once"
             )
-        setattr(draft, name, value)
+        setattr(group, name, value)
 
 
-def _check_settings(where: str, store: Any, max_batches: Any, interval_s: Any, skip: Any) -> None:
+def _check_options(where: str, store: Any, max_batches: Any, interval_s: Any, skip: Any) -> None:
     said = ""
     if store is not None and not callable(store):
         said = f'store is {store!r}; give a place such as InSqlite("batches.db")'

@@ -121,19 +121,24 @@ def declared_schema(
 
 
 def join_keys(
-    on: str | Sequence[str], other_on: str | Sequence[str] | None, how: str, where: str
+    left: tuple[Schema, str | Sequence[str]],
+    right: tuple[Schema, str | Sequence[str] | None],
+    how: str,
+    where: str,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The key fields of either side. Raises TopologyError for invalid ones."""
-    _KEYS.check(f"{where}: on", on, TopologyError)
-    if other_on is not None:
-        _KEYS.check(f"{where}: other_on", other_on, TopologyError)
-    ours = (on,) if isinstance(on, str) else tuple(on)
-    theirs = ours if other_on is None else other_on
-    theirs = (theirs,) if isinstance(theirs, str) else tuple(theirs)
+    """The key fields of either side; `right` may have None for the same ones. Raises TopologyError,
+    UnknownField."""
+    other_on = left[1] if right[1] is None else right[1]
+    for name, on in (("on", left[1]), ("other_on", other_on)):
+        _KEYS.check(f"{where}: {name}", on, TopologyError)
+    ours, theirs = ((on,) if isinstance(on, str) else tuple(on) for on in (left[1], other_on))
     if how not in ("inner", "left"):
         raise TopologyError(f'{where}: how is {how!r}; it is "inner" or "left"')
     if len(ours) != len(theirs) or not ours:
         raise TopologyError(f"{where}: on {ours} and {theirs} are not the same number of fields")
+    for (schema, _), names in ((left, ours), (right, theirs)):
+        for name in names:
+            schema.check_field(name, where)
     return ours, theirs
 
 
@@ -149,8 +154,16 @@ def code_name(code: Any) -> str:
     return str(getattr(code, "__name__", type(code).__name__)).strip("<>")
 
 
-def check_aggregators(given: Sequence[Any], where: str) -> None:
-    """Raise TopologyError for anything that is not an aggregator."""
+def bound_aggregators(
+    given: Sequence[Any],
+    schema: Schema,
+    by: Sequence[str],
+    fields: Columns | None,
+    where: str,
+    more: Sequence[str] = (),
+) -> tuple[tuple[Any, ...], Schema]:
+    """The aggregators for records of `schema`, and the schema of what comes out: the fields `by`
+    and `more`, and what each aggregator emits. Raises TopologyError for anything else."""
     for one in given:
         if not isinstance(one, Aggregating):
             hint = f"{one.__name__}()" if isinstance(one, type) else "count()"
@@ -160,6 +173,9 @@ def check_aggregators(given: Sequence[Any], where: str) -> None:
             )
     if not given:
         raise TopologyError(f"{where}: it needs an aggregator, as in count()")
+    bound = tuple(one.bind(schema, where) for one in given)
+    names = [*by, *more, *(name for one in bound for name in one.emits)]
+    return bound, declared_schema(names, by, fields, where)
 
 
 def _one_record(function: Any, where: str) -> tuple[tuple[Any, ...], Any]:

@@ -1,4 +1,4 @@
-"""States of a stream program: how they are written and queried, and the stream of new values.
+"""States of a stream program: declares how they are written and queried, and checks it.
 
 Storm: org.apache.storm.trident.TridentState.
 """
@@ -6,66 +6,38 @@ Storm: org.apache.storm.trident.TridentState.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 from sunshower.arguments import Instance
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.outputs import Columns
 from sunshower.topologies.signatures import name_of
-from sunshower.trident.declaration.declaring import (
-    code_name,
-    columns_schema,
-    persisted_schema,
-    state_code_returns,
-)
-from sunshower.trident.declaration.drafts import Made, Tip, before, is_uneven, same_group, send
-from sunshower.trident.stages.persisting import Lookup, PersistPartition, Query, Slot
+from sunshower.trident.declaration.declaring import columns_schema, state_code_returns
+from sunshower.trident.declaration.row_stream import RowStream, check_group
+from sunshower.trident.declaration.stage_builder import RowSource
+from sunshower.trident.stages.persisting import Lookup, Query, Slot
 from sunshower.trident.stages.sharing import ByFields, ToFirst
 from sunshower.trident.stages.windowing import Windows
 from sunshower.trident.states.guarantee import check, check_sharing
 from sunshower.trident.states.port import StateFactory, StateKind
 
-if TYPE_CHECKING:
-    from sunshower.trident.declaration.streams import BatchStream
-
-R_co = TypeVar("R_co", covariant=True)
-
-
 _FIELDS = Instance((str, Iterable), "the name of a field, several, or a record type")
 
 
-class BatchState(Generic[R_co]):
-    """A state that a stream is written to."""
+@dataclass(eq=False, frozen=True)
+class WrittenState:
+    """A state that a stream is written to, and `rows`: what its stage emits then."""
 
-    def __init__(
-        self,
-        made: BatchStream[R_co],
-        slot: Slot,
-        by: Sequence[str] | None,
-        result: Callable[[Any], Any] | None,
-    ) -> None:
-        self._made, self.slot, self.result = made, slot, result
-        self.by = by  # the fields of its keys; None: the user's code chooses them
-
-    @property
-    def new_values(self) -> BatchStream[R_co]:
-        """What each batch changed, after it is written: (fields of the group, new value)."""
-        return self._made
-
-    @property
-    def tip(self) -> Tip:
-        """Where it is written."""
-        return self._made.tip
-
-    def named(self, id: str) -> BatchState[R_co]:
-        """Set the id of the bolt that writes the state."""
-        self._made.named(id)
-        return self
+    rows: RowSource
+    slot: Slot
+    by: Sequence[str] | None  # the fields of its keys; None: the user's code chooses them
+    result: Callable[[Any], Any] | None = None  # makes the answer of a query from a stored value
 
 
 def new_state(
-    factory: StateFactory, name: str, tip: Tip, where: str, not_exactly_once: bool
+    factory: StateFactory, name: str, stream: RowStream[Any], where: str, not_exactly_once: bool
 ) -> Slot:
     """Register a state and return its slot. Raises TopologyError for a value that is not a state
     factory, a duplicate name, or a kind that is not exactly once with the spouts."""
@@ -73,21 +45,23 @@ def new_state(
         raise TopologyError(
             f'{where}: {name_of(factory)} is no state; give one like SqliteState("counts.db")'
         )
-    program = tip.stage.group.program
+    program = stream.stage.group.program
     program.check_open(where)
     if not isinstance(factory.kind, StateKind):
         raise TopologyError(f"{where}: kind is {factory.kind!r}; give one of StateKind")
-    check_pairs(factory.kind, tip, where, not_exactly_once)
-    if factory.kind is StateKind.TRANSACTIONAL and is_uneven(tip):
+    check_pairs(factory.kind, stream, where, not_exactly_once)
+    if factory.kind is StateKind.TRANSACTIONAL and stream.is_uneven:
         check_sharing(where, accept=not_exactly_once)
     program.keep_state(getattr(factory, "name", None) or name, where)
     return Slot(factory, name, exactly_once=not not_exactly_once)
 
 
-def check_pairs(kind: StateKind, tip: Tip, where: str, not_exactly_once: bool) -> None:
+def check_pairs(
+    kind: StateKind, stream: RowStream[Any], where: str, not_exactly_once: bool
+) -> None:
     """Raise TopologyError, or only warn, if the spouts and a state of this kind are not exactly
     once."""
-    for spout in {stage.spout.kind for stage in before(tip) if stage.spout is not None}:
+    for spout in {stage.spout.kind for stage in stream.upstream() if stage.spout is not None}:
         check(spout, kind, where, not_exactly_once)
 
 
@@ -96,35 +70,18 @@ def is_factory(state: Any) -> bool:
     return not isinstance(state, type) and hasattr(state, "make") and hasattr(state, "kind")
 
 
-def persist_partition(
-    stream: BatchStream[Any],
-    factory: StateFactory,
-    updater: Any,
-    fields: Columns | None,
-    name: str | None,
-    where: str,
-    not_exactly_once: bool,
-) -> BatchState[Any]:
-    """Implements BatchStream.partition_persist."""
-    emits = state_code_returns(updater, stream.schema, where)
-    out = persisted_schema(emits, updater, fields, where)
-    slot = new_state(factory, name or code_name(updater), stream.tip, where, not_exactly_once)
-    made = stream.then(PersistPartition(slot, updater, out), out or Schema(("nothing",)))
-    return BatchState(made, slot, None, None)
-
-
 def query(
-    stream: BatchStream[Any],
+    stream: RowStream[Any],
     by: Sequence[str],
-    state: BatchState[Any] | StateFactory,
+    state: WrittenState | StateFactory,
     function: Any,
     fields: str | Columns,
     where: str,
-    parallelism: int = 1,
-) -> BatchStream[Any]:
-    """Implements BatchStream.state_query and GroupedBatches.state_query."""
+    parallelism: int,
+) -> RowSource:
+    """Each row with an answer of the state; `parallelism` is for a static state with groups."""
     schema = stream.schema
-    if not isinstance(state, BatchState) and not is_factory(state):
+    if not isinstance(state, WrittenState) and not is_factory(state):
         raise TopologyError(
             f"{where}: {name_of(state)} is no state; give what persistent_aggregate or "
             "partition_persist has returned, or StaticState(…)"
@@ -132,24 +89,29 @@ def query(
     if function is not None:
         state_code_returns(function, schema, where)
     out = _with_answer(schema, fields, where)
-    if not isinstance(state, BatchState):
+    if not isinstance(state, WrittenState):
         ask = function or Lookup(schema, by)
         operator = Query(Slot(state, "static"), ask, schema, out, commits=False)
-        here = stream.shared(ByFields(schema, tuple(by)), parallelism) if by else stream
-        return here.then(operator, out)
-    same_group([stream.tip, state.tip], where)
-    _check_keys(by, state, function, where)
+        if not by:
+            return stream.add(operator, out)
+        return stream.send(ByFields(schema, tuple(by)), parallelism).then(operator, out)
+    check_group([stream.stage, state.rows.stage], where)
+    if function is None:
+        _check_keys(by, state, where)
+    sources = _at_state(stream, by, state, where)
     ask = function or Lookup(schema, by, state.result)
     operator = Query(state.slot, ask, schema, out, commits=True)
-    return type(stream)(_at_state(stream.tip, by, state, where)).then(operator, out)
+    return state.rows.stage.add(operator, out, sources)
 
 
-def _at_state(tip: Tip, by: Sequence[str], state: BatchState[Any], where: str) -> Tip:
-    """Send the rows to the stage that writes the state."""
-    stage = state.tip.stage
-    if stage is tip.stage and not by:
-        return tip
-    if stage in before(tip):
+def _at_state(
+    stream: RowStream[Any], by: Sequence[str], state: WrittenState, where: str
+) -> Sequence[RowSource]:
+    """The rows in the stage that writes the state."""
+    stage = state.rows.stage
+    if not by and {source.stage for source in stream.sources} == {stage}:
+        return stream.sources
+    if stage in stream.upstream():
         raise TopologyError(
             f"{where}: these rows come out of the state's own stage, and would have to go back to "
             "it within a batch; ask a stream that does not come from new_values"
@@ -159,15 +121,18 @@ def _at_state(tip: Tip, by: Sequence[str], state: BatchState[Any], where: str) -
             f"{where}: the state has {stage.parallelism} tasks; say which of them has what a row "
             "asks for: .group_by(…).state_query(…)"
         )
-    return send(tip, ByFields(tip.schema, tuple(by)) if by else ToFirst(), stage)
+    sharing = ByFields(stream.schema, tuple(by)) if by else ToFirst()
+    return [stage.receive(stream.sources, sharing)]
 
 
-def _check_keys(by: Sequence[str], state: BatchState[Any], function: Any, where: str) -> None:
-    if function is None and isinstance(state.tip, Made) and isinstance(state.tip.operator, Windows):
+def _check_keys(by: Sequence[str], state: WrittenState, where: str) -> None:
+    """Raise TopologyError if groups of the fields `by` cannot be keys of the state."""
+    node = state.rows.node
+    if node is not None and isinstance(state.rows.stage.nodes[node][0], Windows):
         raise TopologyError(
             f"{where}: a state of windows has no value for each group; give a function(state, rows)"
         )
-    if function is None and state.by is not None and len(by) != len(state.by):
+    if state.by is not None and len(by) != len(state.by):
         keys = ", ".join(state.by) or "nothing, for it is not grouped"
         raise TopologyError(
             f"{where}: the keys of the state are made of {keys}; group by as many fields in that "

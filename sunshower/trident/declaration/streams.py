@@ -3,7 +3,8 @@
     words = batches(topology, "lines", spout).each(split)
     counts = words.group_by("word").persistent_aggregate(SqliteState("counts.db"), count())
 
-Each declaration is checked when it is made. Storm: org.apache.storm.trident.Stream.
+Each declaration is checked when it is made. Storm: org.apache.storm.trident.Stream, TridentState,
+org.apache.storm.trident.fluent.GroupedStream.
 """
 
 from __future__ import annotations
@@ -12,70 +13,234 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from sunshower.arguments import FUNCTION
-from sunshower.errors import RecordMismatch, TopologyError
+from sunshower.errors import TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.components import BatchFunction, Out
-from sunshower.topologies.groupings import CustomGrouping
 from sunshower.topologies.outputs import Columns
+from sunshower.topologies.signatures import name_of
 from sunshower.topologies.streams import Stream
-from sunshower.trident.declaration.aggregators import Aggregating
+from sunshower.trident.declaration.aggregators import (
+    Aggregating,
+    CombinerAggregator,
+    ReducerAggregator,
+)
 from sunshower.trident.declaration.declaring import (
-    check_predicate,
-    check_reader,
+    bound_aggregators,
     code_name,
     columns_schema,
     declared_schema,
     each_schema,
     join_keys,
     map_schema,
+    persisted_schema,
+    state_code_returns,
 )
-from sunshower.trident.declaration.drafts import (
-    Made,
-    Mixed,
-    StageDraft,
-    Tip,
-    gather,
-    name_stage,
-    send,
-    tips_of,
-)
-from sunshower.trident.declaration.grouped import GroupedBatches
-from sunshower.trident.declaration.persisted import (
-    BatchState,
-    check_pairs,
-    persist_partition,
-    query,
-)
+from sunshower.trident.declaration.persisted import WrittenState, check_pairs, new_state, query
+from sunshower.trident.declaration.row_stream import RowStream, check_streams
+from sunshower.trident.declaration.stage_builder import RowSource, StageBuilder
 from sunshower.trident.declaration.windows import Window
 from sunshower.trident.stages import steps
+from sunshower.trident.stages.aggregating import Aggregate, Combine, CombineFurther, Empty
 from sunshower.trident.stages.joining import Join, rest_of
-from sunshower.trident.stages.plan import Sharing
+from sunshower.trident.stages.persisting import (
+    Persist,
+    PersistCombined,
+    PersistPartition,
+    PersistReduced,
+)
 from sunshower.trident.stages.port import Operator, publishing
-from sunshower.trident.stages.ranking import Ranking
-from sunshower.trident.stages.sharing import ByBatch, ByFields, Chosen, Even, ToAll, ToFirst
+from sunshower.trident.stages.sharing import ByBatch, ByFields, Even, ToFirst
+from sunshower.trident.stages.windowing import Windows
 from sunshower.trident.states.port import StateFactory, StateKind
-from sunshower.trident.tasks.leaving import leave
+from sunshower.trident.tasks.leaving import Leaving
 
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 
 
-class BatchStream(Generic[R_co]):
+class Aggregations(Generic[R_co]):
+    """What a stream and a grouped stream have in common. The rows are aggregated by group, or all
+    together; emitted are plain tuples of the fields of the group and of what the aggregators emit.
+    `fields` may give a record type or other names. The methods raise as those of BatchStream."""
+
+    def _grouped(self) -> tuple[RowStream[R_co], tuple[str, ...]]:
+        """The rows, and the fields that they are grouped by."""
+        raise NotImplementedError
+
+    def partition_aggregate(
+        self, *aggregators: Aggregating, fields: Columns | None = None
+    ) -> BatchStream[Any]:
+        """Aggregate within each task, without repartitioning. Without groups: one row per task."""
+        stream, by = self._grouped()
+        where = self._location("partition_aggregate")
+        given, out = bound_aggregators(aggregators, stream.schema, by, fields, where)
+        empty = Empty.NOBODY if by else Empty.EACH
+        return BatchStream(stream.add(Aggregate(stream.schema, by, given, out, empty), out))
+
+    @overload
+    def aggregate(
+        self, *aggregators: Aggregating, fields: type[Out], parallelism: int = 1
+    ) -> BatchStream[Out]: ...
+    @overload
+    def aggregate(
+        self, *aggregators: Aggregating, fields: Sequence[str] | None = None, parallelism: int = 1
+    ) -> BatchStream[tuple[Any, ...]]: ...
+    def aggregate(
+        self, *aggregators: Aggregating, fields: Columns | None = None, parallelism: int = 1
+    ) -> BatchStream[Any]:
+        """Aggregate each group of a batch; without groups into one row, also for an empty batch.
+        Several aggregators make one row together. Combiners first combine the rows within their
+        task."""
+        stream, by = self._grouped()
+        where = self._location("aggregate")
+        given, out = bound_aggregators(aggregators, stream.schema, by, fields, where)
+        empty = Empty.NOBODY if by else Empty.ONE
+        if all(isinstance(one, CombinerAggregator) for one in given):
+            stream = self._combined(given)
+            last: Aggregate = CombineFurther(stream.schema, by, given, out, empty)
+        else:
+            last = Aggregate(stream.schema, by, given, out, empty)
+        sharing = ByFields(stream.schema, by) if by else ByBatch()
+        return BatchStream(stream.send(sharing, parallelism).then(last, out))
+
+    @overload
+    def persistent_aggregate(
+        self,
+        state: StateFactory,
+        aggregator: Aggregating,
+        *,
+        parallelism: int = 1,
+        fields: type[Out],
+        name: str | None = None,
+        not_exactly_once: bool = False,
+    ) -> BatchState[Out]: ...
+    @overload
+    def persistent_aggregate(
+        self,
+        state: StateFactory,
+        aggregator: Aggregating,
+        *,
+        parallelism: int = 1,
+        fields: Sequence[str] | None = None,
+        name: str | None = None,
+        not_exactly_once: bool = False,
+    ) -> BatchState[tuple[Any, ...]]: ...
+    def persistent_aggregate(
+        self,
+        state: StateFactory,
+        aggregator: Aggregating,
+        *,
+        parallelism: int = 1,
+        fields: Columns | None = None,
+        name: str | None = None,
+        not_exactly_once: bool = False,
+    ) -> BatchState[Any]:
+        """Aggregate each group over all batches in a state. Without groups one task has the state.
+
+        The state is written in the commit phase, in txid order. `name` (default: the aggregator's
+        field) identifies it for later runs. Its keys are the values of the single field `by`,
+        tuples of several, or "$GLOBAL$" without a grouping. Raises TopologyError if spout and state
+        together are not exactly once, unless `not_exactly_once` accepts that.
+        """
+        stream, by = self._grouped()
+        where = self._location("persistent_aggregate")
+        (given,), out = bound_aggregators([aggregator], stream.schema, by, fields, where)
+        if not isinstance(given, CombinerAggregator | ReducerAggregator):
+            raise TopologyError(
+                f"{where}: {name_of(type(given))} is an Aggregator, which a state has no value "
+                "for; give a CombinerAggregator or ReducerAggregator, or .aggregate first"
+            )
+        slot = new_state(state, name or given.emits[0], stream, where, not_exactly_once)
+        if isinstance(given, CombinerAggregator):
+            operator: Persist = PersistCombined(slot, len(by), given, out)
+            arrived = self._send(self._combined([given]), parallelism, where)
+            return BatchState(arrived.then(operator, out), slot, by, given.result)
+        operator = PersistReduced(slot, stream.schema, by, given, out)
+        return BatchState(self._send(stream, parallelism, where).then(operator, out), slot, by)
+
+    def window(
+        self,
+        window: Window,
+        *aggregators: Aggregating,
+        state: StateFactory,
+        parallelism: int = 1,
+        fields: Columns | None = None,
+        name: str = "windows",
+        not_exactly_once: bool = False,
+    ) -> BatchState[Any]:
+        """Aggregate each group in each window: (group, window, aggregated values). `window` is the
+        end of a time window or the number of a count window. The state `name` holds the contents of
+        open windows and is written as a whole in the commit phase of each batch."""
+        stream, by = self._grouped()
+        where = self._location("window")
+        if not isinstance(window, Window):
+            raise TopologyError(f"{where}: {window!r} is no window; give tumbling(…) or sliding(…)")
+        if window.field is not None:
+            stream.schema.check_field(window.field, where)
+        more = ("window",)
+        given, out = bound_aggregators(aggregators, stream.schema, by, fields, where, more)
+        slot = new_state(state, name, stream, where, not_exactly_once)
+        operator = Windows(slot, window, stream.schema, by, given, out)
+        return BatchState(self._send(stream, parallelism, where).then(operator, out), slot, by)
+
+    def state_query(
+        self,
+        state: BatchState[Any] | StateFactory,
+        function: Callable[..., Any] | None = None,
+        *,
+        fields: str | Columns = "value",
+        parallelism: int = 1,
+    ) -> BatchStream[Any]:
+        """Each row with an answer of a state: the value of its group (without groups: the single
+        value), or what `function(state, rows)` returns, which is one answer per row.
+
+        `fields` names the answer's fields, or is a record type for row and answer together. A state
+        of this program is queried by the tasks that write it, in the commit phase. Grouped rows go
+        to the task of their group, others where they are: choose the task of each row before.
+        `parallelism` applies to grouped rows and a static state.
+        """
+        stream, by = self._grouped()
+        where = self._location("state_query")
+        return BatchStream(query(stream, by, state, function, fields, where, parallelism))
+
+    def _combined(self, given: Sequence[Aggregating]) -> RowStream[Any]:
+        """Combined rows (fields of the group, a value for each combiner), still in their tasks."""
+        stream, by = self._grouped()
+        schema = Schema((*by, *(f"value-{number}" for number in range(len(given)))))
+        combined = stream.add_to_each(lambda: Combine(stream.schema, by, given), schema)
+        return RowStream(*combined)
+
+    def _send(self, rows: RowStream[Any], parallelism: int, where: str) -> RowSource:
+        """Send rows to the tasks that have the state of their group."""
+        _, by = self._grouped()
+        if by:
+            return rows.send(ByFields(rows.schema, by), parallelism)
+        if parallelism != 1:
+            raise TopologyError(
+                f"{where}: parallelism is {parallelism!r}, but without .group_by(…) one task has "
+                "all rows"
+            )
+        return rows.send(ToFirst(), 1)
+
+    def _location(self, word: str) -> str:
+        stream, by = self._grouped()
+        return stream.stage.where((f"group_by({', '.join(by)}), " if by else "") + word)
+
+
+class GroupedBatches(Aggregations[R_co]):
+    """Rows of batches, grouped by the values of the fields `by`."""
+
+    def __init__(self, stream: RowStream[R_co], by: Sequence[str]) -> None:
+        self.stream, self.by = stream, tuple(by)
+
+    def _grouped(self) -> tuple[RowStream[R_co], tuple[str, ...]]:
+        return self.stream, self.by
+
+
+class BatchStream(RowStream[R_co], Aggregations[R_co]):
     """A stream of rows in batches. The methods raise TopologyError or a subclass for a declaration
     that cannot work: UnknownField, RecordMismatch for annotations that do not fit,
     DuplicateComponent."""
-
-    input_hint = 'let its rows leave their batches first: .records("rows").shuffle()'
-
-    def __init__(self, tip: Tip) -> None:
-        self.tip = tip
-
-    @property
-    def schema(self) -> Schema:
-        """The fields and the record type of its rows."""
-        return self.tip.schema
-
-    # ---- row by row ----------------------------------------------------------------------------
 
     @overload
     def each(self, function: BatchFunction, *, fields: type[Out]) -> BatchStream[Out]: ...
@@ -97,8 +262,8 @@ class BatchStream(Generic[R_co]):
         where = self._where("each", function)
         schema = each_schema(function, self.schema, fields, where)
         if getattr(function, "__sunshower_batch__", False):
-            return self._spread(lambda: steps.Columns(function, self.schema, schema), schema)
-        return self._spread(lambda: steps.Each(function, schema), schema)
+            return self._each(lambda: steps.Columns(function, self.schema, schema), schema)
+        return self._each(lambda: steps.Each(function, schema), schema)
 
     flat_map = each
 
@@ -107,25 +272,13 @@ class BatchStream(Generic[R_co]):
     ) -> BatchStream[Out]:
         """What `function` returns for each row."""
         schema = map_schema(function, self.schema, fields, self._where("map", function))
-        return self._spread(lambda: steps.Map(function, schema), schema)
-
-    def filter(self, predicate: Callable[[R_co], bool]) -> BatchStream[R_co]:
-        """The rows for which `predicate` is true."""
-        check_predicate(predicate, self.schema, self._where("filter", predicate))
-        return self._spread(lambda: steps.Filter(predicate), self.schema)
-
-    def peek(self, function: Callable[[R_co], object]) -> BatchStream[R_co]:
-        """Call `function` for each row and pass all rows on. Repeated attempts call it again."""
-        check_reader(function, self.schema, self._where("peek", function))
-        return self._spread(lambda: steps.Peek(function), self.schema)
+        return self._each(lambda: steps.Map(function, schema), schema)
 
     def project(self, *fields: str) -> BatchStream[tuple[Any, ...]]:
         """Some fields of each row, as plain tuples."""
-        where = self._where("project")
-        for name in fields:
-            self.schema.check_field(name, where)
-        schema = columns_schema(fields, where)
-        return self._spread(lambda: steps.Project(self.schema, fields), schema)
+        self._check_fields("project", fields)
+        schema = columns_schema(fields, self._where("project"))
+        return self._each(lambda: steps.Project(self.schema, fields), schema)
 
     def operate(
         self,
@@ -143,92 +296,27 @@ class BatchStream(Generic[R_co]):
         where = self._where("operate", operator)
         if not callable(getattr(operator, "process", None)) or not hasattr(operator, "commits"):
             raise TopologyError(f"{where}: {operator!r} is no operator; see stages/port.py")
-        tips = tips_of([self, *others], where)
+        streams = [self, *others]
+        check_streams(streams, where)
         if operator.commits or publishing(operator):
-            for tip in tips:
-                check_pairs(StateKind.OPAQUE, tip, where, not_exactly_once)
+            for stream in streams:
+                check_pairs(StateKind.OPAQUE, stream, where, not_exactly_once)
         schema = Schema(("nothing",)) if fields == () else columns_schema(fields, where)
         if not others:
-            return self.then(operator, schema)
-        stage = self.stage(1)
-        inputs = tuple((send(tip, ToFirst(), stage),) for tip in tips)
-        return BatchStream(Made(schema, stage, operator, inputs))
+            return BatchStream(self.add(operator, schema))
+        stage = self.new_stage(1)
+        inputs = [[stage.receive(stream.sources, ToFirst())] for stream in streams]
+        return BatchStream(stage.add(operator, schema, *inputs))
 
     def apply(self, assembly: Callable[[BatchStream[R_co]], T]) -> T:
         """Return `assembly(self)`: for a part of a program that has its own name."""
         FUNCTION.check(self._where("apply"), assembly, TopologyError)
         return assembly(self)
 
-    # ---- all rows of a batch -------------------------------------------------------------------
-
-    def partition_aggregate(
-        self, *aggregators: Aggregating, fields: Columns | None = None
-    ) -> BatchStream[Any]:
-        """Aggregate the rows of each task without repartitioning: one row per task."""
-        return self._all().partition_aggregate(*aggregators, fields=fields)
-
-    def aggregate(
-        self, *aggregators: Aggregating, fields: Columns | None = None, parallelism: int = 1
-    ) -> BatchStream[Any]:
-        """Aggregate all rows of a batch into one row, also for an empty batch. Several aggregators
-        make one row together. Combiners first combine the rows within their task."""
-        whole: Any = self._all()
-        made: BatchStream[Any] = whole.aggregate(
-            *aggregators, fields=fields, parallelism=parallelism
-        )
-        return made
-
-    def persistent_aggregate(
-        self,
-        state: StateFactory,
-        aggregator: Aggregating,
-        *,
-        fields: Columns | None = None,
-        name: str | None = None,
-        not_exactly_once: bool = False,
-    ) -> BatchState[Any]:
-        """Aggregate all rows of all batches in a state; see GroupedBatches."""
-        whole: Any = self._all()
-        made: BatchState[Any] = whole.persistent_aggregate(
-            state, aggregator, fields=fields, name=name, not_exactly_once=not_exactly_once
-        )
-        return made
-
-    def window(
-        self,
-        window: Window,
-        *aggregators: Aggregating,
-        state: StateFactory,
-        fields: Columns | None = None,
-        name: str = "windows",
-        not_exactly_once: bool = False,
-    ) -> BatchState[Any]:
-        """Aggregate the rows of each window; see GroupedBatches."""
-        given: dict[str, Any] = {"name": name, "not_exactly_once": not_exactly_once}
-        return self._all().window(window, *aggregators, state=state, fields=fields, **given)
-
     def group_by(self, *fields: str) -> GroupedBatches[R_co]:
         """Group rows with equal values of `fields`."""
-        where = self._where("group_by")
-        if not fields:
-            raise TopologyError(f"{where} needs a field, one of: {', '.join(self.schema.fields)}")
-        for name in fields:
-            self.schema.check_field(name, where)
+        self._check_fields("group_by", fields)
         return GroupedBatches(self, fields)
-
-    def min_by(self, field: str) -> BatchStream[R_co]:
-        """The row of each batch with the least value of `field`, the first of equal ones."""
-        return self._ranked(field, 1, "min_by", greatest=False)
-
-    def max_by(self, field: str) -> BatchStream[R_co]:
-        """The row of each batch with the greatest value of `field`."""
-        return self._ranked(field, 1, "max_by", greatest=True)
-
-    def top(self, n: int, field: str) -> BatchStream[R_co]:
-        """The `n` rows of each batch with the greatest values of `field`, greatest first."""
-        return self._ranked(field, n, "top", greatest=True)
-
-    # ---- states --------------------------------------------------------------------------------
 
     def partition_persist(
         self,
@@ -243,36 +331,12 @@ class BatchStream(Generic[R_co]):
         the updater yields are the new values. `name` (default: the function's name) identifies the
         state. Choose the task of each row before: `partition_by`, or `global_`."""
         where = self._where("partition_persist", updater)
-        return persist_partition(self, state, updater, fields, name, where, not_exactly_once)
-
-    def state_query(
-        self,
-        state: BatchState[Any] | StateFactory,
-        function: Callable[..., Any] | None = None,
-        *,
-        fields: str | Columns = "value",
-    ) -> BatchStream[Any]:
-        """Each row with an answer of a state: `function(state, rows)` returns one answer per row.
-
-        Without a function, the answer is the single value of an ungrouped state. `fields` names the
-        answer's fields, or is a record type for row and answer together. A state of this program is
-        queried by the tasks that write it, in the commit phase; choose the task of each row before.
-        """
-        return query(self, (), state, function, fields, self._where("state_query", function))
-
-    # ---- several streams -----------------------------------------------------------------------
-
-    def merge(self, *others: BatchStream[R_co]) -> BatchStream[R_co]:
-        """The rows of all streams, batch by batch. Their record types must be equal."""
-        where = self._where("merge")
-        tips = tips_of([self, *others], where)
-        for other in others:
-            if other.schema != self.schema:
-                raise RecordMismatch(
-                    f"{where}: one stream carries {self.schema.name}, another one "
-                    f"{other.schema.name}; make them the same first, with .map"
-                )
-        return BatchStream(Mixed(self.schema, tuple(tips)))
+        out = persisted_schema(
+            state_code_returns(updater, self.schema, where), updater, fields, where
+        )
+        slot = new_state(state, name or code_name(updater), self, where, not_exactly_once)
+        operator = PersistPartition(slot, updater, out)
+        return BatchState(self.add(operator, out or Schema(("nothing",))), slot, None)
 
     def join(
         self,
@@ -287,103 +351,48 @@ class BatchStream(Generic[R_co]):
         """Join rows with equal values of `on` within a batch: (key, other fields of self, of
         `other`). A left join keeps rows without a match, with None for the missing fields."""
         where = self._where("join")
-        tips = tips_of([self, other], where)
-        ours, theirs = join_keys(on, other_on, how, where)
-        for stream, names in ((self, ours), (other, theirs)):
-            for name in names:
-                stream.schema.check_field(name, where)
+        check_streams([self, other], where)
+        ours, theirs = join_keys((self.schema, on), (other.schema, other_on), how, where)
         left, right = (self.schema, ours), (other.schema, theirs)
         names = (*ours, *rest_of(*left), *rest_of(*right))
         out = declared_schema(names, ours, fields, where)
-        stage = self.stage(parallelism)
-        inputs = tuple(
-            (send(tip, ByFields(tip.schema, names), stage),)
-            for tip, names in zip(tips, (ours, theirs), strict=True)
-        )
+        stage = self.new_stage(parallelism)
+        inputs = [
+            [stage.receive(stream.sources, ByFields(stream.schema, names))]
+            for stream, names in ((self, ours), (other, theirs))
+        ]
         operator = Join(left, right, out, keep_left=how == "left")
-        return BatchStream(Made(out, stage, operator, inputs))
-
-    # ---- repartitionings -----------------------------------------------------------------------
-
-    def shuffle(self, *, parallelism: int = 1) -> BatchStream[R_co]:
-        """Distribute rows evenly over `parallelism` tasks."""
-        return self.shared(Even(), parallelism)
-
-    def partition_by(self, *fields: str, parallelism: int = 1) -> BatchStream[R_co]:
-        """Send equal values of `fields` to the same of `parallelism` tasks."""
-        self.group_by(*fields)
-        return self.shared(ByFields(self.schema, fields), parallelism)
-
-    def broadcast(self, *, parallelism: int = 1) -> BatchStream[R_co]:
-        """Send all rows to each of `parallelism` tasks."""
-        return self.shared(ToAll(), parallelism)
-
-    def global_(self) -> BatchStream[R_co]:
-        """Send all rows to one task."""
-        return self.shared(ToFirst(), 1)
-
-    def batch_global(self, *, parallelism: int = 1) -> BatchStream[R_co]:
-        """Send all rows of a batch to one of `parallelism` tasks, chosen round-robin by txid."""
-        return self.shared(ByBatch(), parallelism)
-
-    def partition(self, grouping: CustomGrouping, *, parallelism: int = 1) -> BatchStream[R_co]:
-        """Distribute rows as `grouping` chooses; it numbers the tasks 0, 1, 2 and so on. A
-        transactional state behind it is exact only if `choose` depends on nothing but the row."""
-        if not (hasattr(grouping, "prepare") and hasattr(grouping, "choose")):
-            raise TopologyError(
-                f"{self._where('partition')} needs an object with prepare(targets) and "
-                "choose(record), as in CustomGrouping"
-            )
-        return self.shared(Chosen(grouping), parallelism)
-
-    def named(self, id: str) -> BatchStream[R_co]:
-        """Set the id of the bolt that processes these rows."""
-        name_stage(self.tip, id, self._where("named"))
-        return self
+        return BatchStream(stage.add(operator, out, *inputs))
 
     def records(self, id: str, *, parallelism: int = 1) -> Stream[R_co]:
         """These rows as ordinary tuples for ordinary bolts, at least once. A batch is done when its
-        rows are acked; a repeated batch emits them again. `id` names the bolt that emits them."""
-        return leave(self.tip, id, parallelism, self._where(f"records({id!r})"))
+        rows are acked; a repeated batch emits them again. `id` names the bolt that emits them.
+        Raises as Topology.bolt does."""
+        group, schema = self.stage.group, self.schema
+        group.program.check_open(self._where(f"records({id!r})"))
+        fields = schema.fields if schema.type is tuple else schema.type
+        bolt = Leaving(schema)
+        stream = group.program.topology.bolt(id, bolt, parallelism=parallelism, fields=fields)
+        stage = StageBuilder(group, self.stage.root, parallelism, name=id, leaves=True)
+        stage.add(steps.Step(), schema, [stage.receive(self.sources, Even())])
+        return stream
 
-    # ---- used by the other modules --------------------------------------------------------------
+    def _each(self, operator: Callable[[], Operator], schema: Schema) -> BatchStream[Any]:
+        return BatchStream(*self.add_to_each(operator, schema))
 
-    def then(self, operator: Operator, schema: Schema) -> BatchStream[Any]:
-        """What `operator` emits for these rows, in the stage where they are."""
-        inputs = gather(self.tip)
-        return BatchStream(Made(schema, inputs[0].stage, operator, (inputs,)))
+    def _grouped(self) -> tuple[RowStream[R_co], tuple[str, ...]]:
+        return self, ()
 
-    def shared(self, sharing: Sharing, parallelism: int) -> BatchStream[R_co]:
-        """These rows in a new stage."""
-        return BatchStream(send(self.tip, sharing, self.stage(parallelism)))
 
-    def stage(self, parallelism: int) -> StageDraft:
-        """A new stage of the same group."""
-        return StageDraft(self.tip.stage.group, self.tip.stage.root, parallelism)
+class BatchState(WrittenState, Generic[R_co]):
+    """A state that a stream is written to."""
 
-    def _spread(self, operator: Callable[[], Operator], schema: Schema) -> BatchStream[Any]:
-        """Apply an operator that needs no other rows in each stage that has rows of a merged
-        stream."""
-        stages: dict[StageDraft, list[Tip]] = {}
-        for part in self.tip.parts():
-            stages.setdefault(part.stage, []).append(part)
-        made = tuple(
-            Made(schema, stage, operator(), (tuple(parts),)) for stage, parts in stages.items()
-        )
-        return BatchStream(made[0] if len(made) == 1 else Mixed(schema, made))
+    @property
+    def new_values(self) -> BatchStream[R_co]:
+        """What each batch changed, after it is written: (fields of the group, new value)."""
+        return BatchStream(self.rows)
 
-    def _ranked(self, field: str, n: int, word: str, *, greatest: bool) -> BatchStream[R_co]:
-        where = self._where(word)
-        self.schema.check_field(field, where)
-        if type(n) is not int or n < 1:
-            raise TopologyError(f"{where}: n is {n!r}; it is a number of rows, at least 1")
-        best = self._spread(
-            lambda: Ranking(self.schema, field, n, greatest=greatest), self.schema
-        ).global_()
-        return best.then(Ranking(self.schema, field, n, greatest=greatest), self.schema)
-
-    def _all(self) -> GroupedBatches[R_co]:
-        return GroupedBatches(self, ())
-
-    def _where(self, word: str, code: Any = None) -> str:
-        return self.tip.stage.where(word if code is None else f"{word}({code_name(code)})")
+    def named(self, id: str) -> BatchState[R_co]:
+        """Set the id of the bolt that writes the state."""
+        self.new_values.named(id)
+        return self

@@ -30,7 +30,7 @@ class Slot:
 
     def __init__(self, factory: StateFactory, name: str, *, exactly_once: bool = True) -> None:
         self.factory, self.name, self.exactly_once = factory, name, exactly_once
-        self.counted: CountedIn | None = None  # set by the planner
+        self.counted: CountedIn | None = None  # set by GroupBuilder.freeze
         self._state: MapState | None = None
 
     def open(self, context: Context) -> None:

@@ -1,7 +1,7 @@
 """The plan of a batch group: stages, and the streams between them.
 
-planner.py builds it from the declarations (streams.py), and assemble.py turns it into an ordinary
-spout and ordinary bolts. Storm: org.apache.storm.trident.topology.TridentTopologyBuilder.
+`declaration/stage_builder.py` makes it, and `assemble.py` turns it into an ordinary spout and
+ordinary bolts. Storm: org.apache.storm.trident.topology.TridentTopologyBuilder.
 """
 
 from __future__ import annotations
@@ -122,10 +122,8 @@ class Group:
 
     id: str
     stages: tuple[Stage, ...]
-    store: Callable[[], Tree]  # opens the store of the coordinator's and the spouts' progress,
-    root: str = (
-        "/transactional"  # below `root`/<id of the spout>. Storm: transactional.zookeeper.root
-    )
+    store: Callable[[], Tree]  # opens the store of the coordinator's and the spouts' progress
+    root: str = "/transactional"  # a node for each spout. Storm: transactional.zookeeper.root
     max_batches: int = 1  # batches in progress. Storm: topology.max.spout.pending
     interval_s: float = 0.0  # least time between the beginnings of two batches
     skip: Skip = Skip()

@@ -8,13 +8,11 @@ org.apache.storm.trident.planner.TridentProcessor, SubtopologyBolt.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from sunshower.topologies.components import Context
 from sunshower.trident.coordination.attempts import Attempt
-
-if TYPE_CHECKING:
-    from sunshower.trident.states.counted import CountedIn
+from sunshower.trident.states.counted import CountedIn
 
 Rows = Sequence[Any]  # tuples of values, in the order of the input's fields; or its records
 Emit = Callable[[Rows], None]  # to all readers of this operator's output
@@ -45,7 +43,7 @@ class Operator(Protocol):
 class Publishing(Operator, Protocol):
     """An operator that stages its output by txid and publishes it once the batch is committed.
     `succeeded` follows soon after the commit, but a crash may prevent the call. A later call then
-    covers the batch, and a new task can ask `counted`, which the planner sets."""
+    covers the batch, and a new task can ask `counted`, which `GroupBuilder.freeze` sets."""
 
     publishes: bool
     counted: CountedIn | None

@@ -117,9 +117,8 @@ class Columns(Coded):
 
         columns = zip(*self.reads.rows(rows), strict=True)
         made = self.function(pa.table(list(map(pa.array, columns)), names=list(self.reads.fields)))
-        table = getattr(
-            made, "rows", made
-        )  # of Derived: the origin of rows matters only to tuple trees
+        # The other field of Derived, the origin of its rows, matters only to tuple trees.
+        table = getattr(made, "rows", made)
         if table is None:
             return
         if not isinstance(table, pa.Table) or tuple(table.column_names) != self.schema.fields:

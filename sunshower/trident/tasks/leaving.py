@@ -14,11 +14,7 @@ from typing import Any
 
 from sunshower.records import Schema
 from sunshower.topologies.components import Bolt
-from sunshower.topologies.streams import Stream
 from sunshower.trident.coordination.attempts import Part
-from sunshower.trident.declaration.drafts import Made, StageDraft, Tip, send
-from sunshower.trident.stages.sharing import Even
-from sunshower.trident.stages.steps import Step
 
 
 class Leaving(Bolt[Part, Any]):
@@ -36,15 +32,3 @@ class Leaving(Bolt[Part, Any]):
 
     def restore(self, state: Any) -> None:
         """Do nothing: there is no state."""
-
-
-def leave(tip: Tip, id: str, parallelism: int, where: str) -> Stream[Any]:
-    """Send rows to an ordinary bolt with this id. Raises like Topology.bolt."""
-    group, schema = tip.stage.group, tip.schema
-    group.program.check_open(where)
-    fields = schema.fields if schema.type is tuple else schema.type
-    topology = group.program.topology
-    stream = topology.bolt(id, Leaving(schema), parallelism=parallelism, fields=fields)
-    stage = StageDraft(group, tip.stage.root, parallelism, name=id, leaves=True)
-    Made(schema, stage, Step(), ((send(tip, Even(), stage),),))
-    return stream

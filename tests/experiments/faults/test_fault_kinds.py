@@ -32,7 +32,7 @@ from sunshower.experiments.faults.targets import (
     worker,
 )
 from sunshower.experiments.workload import relayed
-from sunshower.runtime.events.injected_faults import InjectedFaults, Link, Raise, Slow
+from sunshower.runtime.events.injected_faults import InjectedFaults, Link, Raise, SlowTask
 from sunshower.runtime.plan import Layout, make_plan
 from tests.experiments.fakes import FakeRun
 
@@ -125,11 +125,11 @@ def test_faults_inside_workers_are_a_injected() -> None:
     faults: list[tuple[Fault, InjectedFaults]] = [
         (
             slow(task("relay", 1), 0.01, 5),
-            InjectedFaults(slows=(Slow(component="relay", index=1, seconds=0.01),)),
+            InjectedFaults(slows=(SlowTask(component="relay", index=1, seconds=0.01),)),
         ),
         (
             slow(worker(6), 0.01, 5),
-            InjectedFaults(slows=(Slow(component="__acker", index=0, seconds=0.01),)),
+            InjectedFaults(slows=(SlowTask(component="__acker", index=0, seconds=0.01),)),
         ),
         (
             errors("relay", for_s=5, probability=0.1),

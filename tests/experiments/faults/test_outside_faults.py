@@ -7,10 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from sunshower.errors import ExperimentError, TopologyFailed
-from sunshower.experiments.faults.fault_kinds import pause
+from sunshower.experiments.faults.fault_kinds import outage, pause
 from sunshower.experiments.faults.fault_plan import Step
 from sunshower.experiments.faults.nemesis import Nemesis
-from sunshower.experiments.faults.outside_faults import outage
 from sunshower.experiments.faults.targets import master
 from sunshower.runtime.events.event_log import What
 from tests.experiments.fakes import FakeRun

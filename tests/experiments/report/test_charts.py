@@ -14,11 +14,10 @@ from PIL import Image
 from sunshower.experiments.evidence.event_history import Band, History
 from sunshower.experiments.evidence.outcome import Recovery, Verdict
 from sunshower.experiments.report.drawing import FILLS, HATCHES, MARKS, TONES, Chart
-from sunshower.experiments.report.phrases import width_of
 from sunshower.experiments.report.recovery_chart import longest, recovery_chart, seconds_of
 from sunshower.experiments.report.series import make_series
 from sunshower.experiments.report.sweep import Point, point, sweep_chart
-from sunshower.experiments.report.timeline import covered, height_of, peer_links, timeline
+from sunshower.experiments.report.timeline import covered, fault_rows, height_of, timeline
 from sunshower.runtime.events.event_log import What
 from tests.experiments.report.samples import history, outcome
 from tests.experiments.scripts import Script
@@ -93,35 +92,29 @@ def test_batches_have_a_panel_of_their_own_where_there_are_some() -> None:
 
 def test_faults_with_the_same_words_share_a_row() -> None:
     bands = [Band("kill a", 1, 1), Band("pause b", 2, 3), Band("kill a", 4, 4)]
-    assert [(peer_link.label, len(peer_link.bands)) for peer_link in peer_links(bands)] == [
-        ("kill a ×2", 2),
-        ("pause b", 1),
-    ]
+    assert fault_rows(bands) == {"kill a ×2": [bands[0], bands[2]], "pause b": [bands[1]]}
 
 
 def test_many_faults_are_gathered_by_their_first_word() -> None:
     bands = [Band(f"kill task {number}", number, number) for number in range(40)]
-    assert [peer_link.label for peer_link in peer_links([*bands, Band("pause x", 1, 2)])] == [
-        "kill ×40",
-        "pause",
-    ]
+    assert list(fault_rows([*bands, Band("pause x", 1, 2)])) == ["kill ×40", "pause"]
 
 
 def test_too_many_kinds_of_faults_end_in_a_last_row() -> None:
-    rows = peer_links([Band(f"kind{number} x", number, number) for number in range(30)])
+    rows = fault_rows([Band(f"kind{number} x", number, number) for number in range(30)])
     assert len(rows) == 10
-    assert rows[-1].label == "other faults ×21"
-    assert sum(len(row.bands) for row in rows) == 30
+    assert len(rows["other faults ×21"]) == 21
+    assert sum(map(len, rows.values())) == 30
 
 
 def test_a_long_label_has_two_lines_and_no_more() -> None:
     said = "lossy relay → *: drop 0.1, delay 0.2 by 0.3 s for 5 s"
-    (row,) = peer_links([Band(said, 1, 2)])
-    assert row.label.split("\n") == ["lossy relay → *: drop 0.1, delay", "0.2 by 0.3 s for 5 s"]
-    (row,) = peer_links([Band("drop " * 30, 1, 2)])
-    assert row.label.count("\n") == 1
-    assert width_of(row.label) < 40
-    assert row.label.endswith("…")
+    (label,) = fault_rows([Band(said, 1, 2)])
+    assert label.split("\n") == ["lossy relay → *: drop 0.1, delay", "0.2 by 0.3 s for 5 s"]
+    (label,) = fault_rows([Band("drop " * 30, 1, 2)])
+    assert label.count("\n") == 1
+    assert max(map(len, label.split("\n"))) < 40
+    assert label.endswith("…")
 
 
 def test_shades_do_not_overlap() -> None:

@@ -14,7 +14,7 @@ from confluent_kafka import Producer, TopicPartition
 from sunshower.clock import SystemClock
 from sunshower.dev.kafka import Kafka
 from sunshower.errors import FailedBatch, IncompleteBatch, KafkaUnreachable
-from sunshower.kafka.consuming.start_position import First
+from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque, KafkaTransactional
 from sunshower.kafka.formats import Json
 from sunshower.kafka.partitions.ports import Partition
@@ -155,22 +155,6 @@ def test_marks_of_transactions_are_no_records_and_what_was_aborted_is_not_read(
         assert drive.is_last(1), "the last mark is passed over"
 
 
-def test_partitions_that_are_new_are_read_from_their_first_record(kafka: Kafka) -> None:
-    from confluent_kafka.admin import NewPartitions
-
-    topic = new_topic(kafka.bootstrap)
-    fill(kafka.bootstrap, topic, numbered(5))
-    with driven(spout(kafka, topic, KafkaOpaque, seconds=0.5), tasks=2) as drive:
-        rows = drive.batch(1)
-        admin(kafka.bootstrap).create_partitions([NewPartitions(topic, 3)])[topic].result(60)
-        fill(kafka.bootstrap, topic, numbered(5, 5), 2)
-        txid = 1
-        while len(rows) < 10 and txid < 60:
-            txid += 1
-            rows += drive.batch(txid)
-        assert values(rows) == list(range(10))
-
-
 def test_a_broker_that_is_away_for_a_while_costs_no_record(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap)
     fill(kafka.bootstrap, topic, numbered(400))
@@ -226,7 +210,7 @@ def test_a_message_that_cannot_be_read_fails_its_batch_or_becomes_what_is_said(
 def test_where_a_batch_begins_at_the_end_it_begins_there_again(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap)
     fill(kafka.bootstrap, topic, numbered(5))
-    made = spout(kafka, topic, KafkaOpaque, first=First.LATEST, seconds=0.3)
+    made = spout(kafka, topic, KafkaOpaque, first=StartPosition.LATEST, seconds=0.3)
     with driven(made) as drive:
         assert drive.emit(1) == []
         fill(kafka.bootstrap, topic, numbered(5, 5))

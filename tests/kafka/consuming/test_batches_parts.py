@@ -10,7 +10,7 @@ from confluent_kafka import Message
 from sunshower.clock import ManualClock
 from sunshower.errors import ConfigError, FailedBatch, IncompleteBatch, StateMismatch
 from sunshower.kafka.consuming.batch_extents import Extent, checksum, name_of, partition_of
-from sunshower.kafka.consuming.start_position import First
+from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque, KafkaTransactional
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.topologies.components import Context, OnStream
@@ -38,7 +38,7 @@ class Desk:
         patch.setattr("sunshower.kafka.exactly_once.batch_spouts.Consumer", lambda _: self.client)
         bounds = Bounds(records=more.pop("records", 100), bytes=more.pop("bytes", 1_000))
         translate = more.pop("translate", None)
-        options = BatchOptions(bounds=bounds, **{"first": First.EARLIEST} | more)
+        options = BatchOptions(bounds=bounds, **{"first": StartPosition.EARLIEST} | more)
         emits = ("x",) if translate else None
         self.spout = kind(SETTINGS, topics=["a"], translate=translate, emits=emits, options=options)
         self.spout.open(Context("t", "in", 0, 0, 1, clock=self.clock))
@@ -109,15 +109,15 @@ def test_partitions_of_which_nobody_tells_are_left_out(monkeypatch: pytest.Monke
 def test_a_topic_that_has_become_shorter_is_read_where_somebody_says(
     monkeypatch: pytest.MonkeyPatch, same_deployment: bool
 ) -> None:
-    for where, after in ((None, 0), (First.EARLIEST, 0), (First.LATEST, 2)):
-        desk = Desk(monkeypatch, first=First.UNCOMMITTED_EARLIEST, shortened=where)
+    for where, after in ((None, 0), (StartPosition.EARLIEST, 0), (StartPosition.LATEST, 2)):
+        desk = Desk(monkeypatch, first=StartPosition.UNCOMMITTED_EARLIEST, shortened=where)
         desk.client.bounds_of = {A0: (0, 2)}
         deployment = desk.spout.deployment if same_deployment else "before"
         ours = Extent(0, 50, f"t-{deployment}").kept()
         if where is None:
             for _ in range(2):
                 desk.client.waiting = [message(50, error=RESET)]
-                said = r"a\[0\] ends at 2, and 50 was to be read next: .*shortened=First.EARLIEST"
+                said = r"a\[0\] ends at 2, and 50 was to be read next: .*shortened=StartPos"
                 with pytest.raises(FailedBatch, match=said):
                     desk.batch(p0=ours)
             continue
@@ -132,7 +132,7 @@ def test_a_topic_that_has_become_shorter_is_read_where_somebody_says(
 def test_what_storm_or_another_deployment_has_kept_is_gone_on_from(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    desk = Desk(monkeypatch, first=First.UNCOMMITTED_EARLIEST)
+    desk = Desk(monkeypatch, first=StartPosition.UNCOMMITTED_EARLIEST)
     desk.client.bounds_of = {A0: (0, 12)}
     desk.client.waiting = [message(10), message(11), message(12, error=EOF)]
     kept = {"firstOffset": 5, "lastOffset": 9, "topologyId": "old-7"}
@@ -189,7 +189,7 @@ def test_what_cannot_be_is_refused_before_a_broker_is_asked() -> None:
     with pytest.raises(ConfigError, match="answer_s is 0"):
         BatchOptions(answer_s=0)
     with pytest.raises(ConfigError, match="shortened is"):
-        BatchOptions(shortened=First.STORM)
+        BatchOptions(shortened=StartPosition.STORM)
     with pytest.raises(ConfigError, match="lack 'group"):
         KafkaOpaque({"bootstrap.servers": "b:1"}, topics=["a"])
     with pytest.raises(ConfigError, match="records is 0"):

@@ -15,7 +15,7 @@ from sunshower.clock import ManualClock, SystemClock
 from sunshower.dev.kafka import Kafka
 from sunshower.dev.ports import Ports
 from sunshower.errors import KafkaUnreachable, NotAuthorised
-from sunshower.kafka.consuming.lag import Lag, Standing, figures
+from sunshower.kafka.consuming.lag import Lag, PartitionStatus, figures
 from sunshower.kafka.partitions import group_offsets as groups
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.spout import KafkaSpout
@@ -48,8 +48,10 @@ def test_lag_is_what_is_still_there_to_be_read(
 def test_figures_are_sums_with_the_details_of_each_partition() -> None:
     shown = figures(
         {
-            WORDS: Standing(committed=5, contiguous=6, emitted=9, end=20, holes=1, paused=True),
-            Partition("words", 1): Standing(contiguous=2, emitted=4, waiting=2),
+            WORDS: PartitionStatus(
+                committed=5, contiguous=6, emitted=9, end=20, holes=1, paused=True
+            ),
+            Partition("words", 1): PartitionStatus(contiguous=2, emitted=4, waiting=2),
         }
     )
     assert shown["lag"] == 14 + 2
@@ -78,9 +80,13 @@ def test_while_it_catches_up_a_spout_knows_the_end_and_who_waits_to_be_emitted_a
         assert (shown["lag"], shown["waiting"], shown["paused"]) == (500, 20, 1)
 
 
-def standing(run: Run, topic: str) -> Standing:
+def standing(run: Run, topic: str) -> PartitionStatus:
     spout = run.spout()
-    return Standing() if spout is None else spout.standing().get(Partition(topic, 0), Standing())
+    return (
+        PartitionStatus()
+        if spout is None
+        else spout.standing().get(Partition(topic, 0), PartitionStatus())
+    )
 
 
 def commit(bootstrap: str, group: str, topic: str, offsets: dict[int, int]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sunshower.kafka.consuming.message_ids import OFFSET_BITS, Places
+from sunshower.kafka.consuming.message_ids import OFFSET_BITS, ReadPartitions
 from sunshower.kafka.consuming.partition_progress import Progress
 from sunshower.kafka.partitions.ports import Partition
 
@@ -95,7 +95,7 @@ def test_a_hole_at_the_front_costs_nothing_for_each_batch_behind_it() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 99)), unique=True, max_size=200))
 def test_acks_of_several_partitions_find_their_own(pairs: list[tuple[int, int]]) -> None:
-    places = Places()
+    places = ReadPartitions()
     for number in range(5):
         places.take(Partition("t", number), 0).progress.emit(np.arange(100))
     of = [places[Partition("t", number)] for number in range(5)]
@@ -107,7 +107,7 @@ def test_acks_of_several_partitions_find_their_own(pairs: list[tuple[int, int]])
 
 
 def test_numbers_are_the_same_in_every_life_and_tell_their_partition() -> None:
-    first, second = Places(), Places()
+    first, second = ReadPartitions(), ReadPartitions()
     first.take(Partition("a", 0), 0)
     number = first.take(Partition("b", 3), 0).number(17)
     assert second.take(Partition("b", 3), 5).number(17) == number
@@ -117,7 +117,7 @@ def test_numbers_are_the_same_in_every_life_and_tell_their_partition() -> None:
 
 
 def test_acks_of_a_partition_that_has_gone_are_ignored() -> None:
-    places = Places()
+    places = ReadPartitions()
     place = places.take(Partition("a", 0), 0)
     place.progress.emit(np.arange(3))
     places.drop(place.partition)
@@ -140,9 +140,9 @@ def test_what_was_not_emitted_after_all_may_be_emitted_again() -> None:
 
 @pytest.mark.parametrize("partitions", [1, 4, 40])
 def test_numbers_of_any_partitions_are_told_apart(partitions: int) -> None:
-    places = Places()
+    places = ReadPartitions()
     taken = [places.take(Partition("a", number), 0) for number in range(partitions)]
-    stranger = Places().take(Partition("b", 0), 0)
+    stranger = ReadPartitions().take(Partition("b", 0), 0)
     draw = np.random.default_rng(1)
     wanted = {place.partition: {*draw.integers(0, 1 << 40, 20).tolist()} for place in taken[1:]}
     numbers = [place.number(at) for place in taken[1:] for at in wanted[place.partition]]

@@ -15,9 +15,8 @@ import pytest
 from sunshower.clock import ManualClock
 from sunshower.errors import ConfigError, KafkaUnreachable, StaleGeneration, UnknownTopic
 from sunshower.kafka.consuming.background_commits import Committer
-from sunshower.kafka.consuming.start_position import First, Since, begin
-from sunshower.kafka.consuming.storm_start import Start
-from sunshower.kafka.consuming.subscription import Subscription
+from sunshower.kafka.consuming.start_position import Start, StartPosition, StartTime, find_start
+from sunshower.kafka.consuming.subscription import TopicSubscription
 from sunshower.kafka.formats import Bytes, Json, MessagePack, Text
 from sunshower.kafka.partitions.cached_directory import RefreshedDirectory
 from sunshower.kafka.partitions.ports import Committed, Partition
@@ -81,67 +80,67 @@ NONE = None
 @pytest.mark.parametrize(
     ("where", "stored", "expected"),
     [
-        (First.EARLIEST, OURS, 50),
-        (First.EARLIEST, THEIRS, 10),
-        (First.EARLIEST, NONE, 10),
-        (First.LATEST, OURS, 50),
-        (First.LATEST, THEIRS, 90),
-        (First.UNCOMMITTED_EARLIEST, THEIRS, 50),
-        (First.UNCOMMITTED_EARLIEST, NONE, 10),
-        (First.UNCOMMITTED_LATEST, NONE, 90),
-        (First.STORM, THEIRS, 50),
-        (First.STORM, NONE, 90),
-        (First.STORM_FORCED, THEIRS, 10),
-        (First.STORM_FORCED, OURS, 50),
-        (Since(7), OURS, 50),
-        (Since(7), THEIRS, 33),
+        (StartPosition.EARLIEST, OURS, 50),
+        (StartPosition.EARLIEST, THEIRS, 10),
+        (StartPosition.EARLIEST, NONE, 10),
+        (StartPosition.LATEST, OURS, 50),
+        (StartPosition.LATEST, THEIRS, 90),
+        (StartPosition.UNCOMMITTED_EARLIEST, THEIRS, 50),
+        (StartPosition.UNCOMMITTED_EARLIEST, NONE, 10),
+        (StartPosition.UNCOMMITTED_LATEST, NONE, 90),
+        (StartPosition.STORM, THEIRS, 50),
+        (StartPosition.STORM, NONE, 90),
+        (StartPosition.STORM_FORCED, THEIRS, 10),
+        (StartPosition.STORM_FORCED, OURS, 50),
+        (StartTime(7), OURS, 50),
+        (StartTime(7), THEIRS, 33),
     ],
 )
 def test_where_a_partition_begins(where: Any, stored: Any, expected: int) -> None:
-    assert begin(where, stored, "t-1", 10, 90, stamped=33) == Start(expected)
+    assert find_start(where, stored, "t-1", 10, 90, stamped=33) == Start(expected)
 
 
 def test_a_time_after_all_messages_is_the_end() -> None:
-    assert begin(Since(7), None, "t-1", 10, 90) == Start(90)
+    assert find_start(StartTime(7), None, "t-1", 10, 90) == Start(90)
 
 
 def test_what_has_been_removed_is_skipped_and_told() -> None:
     old = Committed(3)
-    assert begin(First.UNCOMMITTED_LATEST, old, "t-1", 10, 90) == Start(10, (3, 10))
-    assert begin(First.STORM, old, "t-1", 10, 90) == Start(10, (3, 10))
+    assert find_start(StartPosition.UNCOMMITTED_LATEST, old, "t-1", 10, 90) == Start(10, (3, 10))
+    assert find_start(StartPosition.STORM, old, "t-1", 10, 90) == Start(10, (3, 10))
 
 
 def test_what_was_removed_is_told_also_where_storm_begins_at_the_start() -> None:
     ours = Committed(3, OURS.metadata)
-    where = First.STORM_FORCED
-    assert begin(where, ours, "t-1", 10, 90, behind_max=5) == Start(10, (3, 10))
-    assert begin(where, ours, "t-1", 10, 90, behind_max=50) == Start(10, (3, 10))
+    where = StartPosition.STORM_FORCED
+    assert find_start(where, ours, "t-1", 10, 90, behind_max=5) == Start(10, (3, 10))
+    assert find_start(where, ours, "t-1", 10, 90, behind_max=50) == Start(10, (3, 10))
 
 
 def test_what_is_too_far_behind_is_skipped_with_what_has_been_removed() -> None:
     old = Committed(3)
-    where = First.UNCOMMITTED_EARLIEST
-    assert begin(where, old, "t-1", 10, 90, behind_max=20) == Start(70, (3, 70))
-    assert begin(where, Committed(75), "t-1", 10, 90, behind_max=20) == Start(75)
+    where = StartPosition.UNCOMMITTED_EARLIEST
+    assert find_start(where, old, "t-1", 10, 90, behind_max=20) == Start(70, (3, 70))
+    assert find_start(where, Committed(75), "t-1", 10, 90, behind_max=20) == Start(75)
 
 
 @pytest.mark.parametrize(
     ("where", "expected"),
     [
-        (First.UNCOMMITTED_EARLIEST, Start(10)),
-        (First.UNCOMMITTED_LATEST, Start(90, (10, 90))),
+        (StartPosition.UNCOMMITTED_EARLIEST, Start(10)),
+        (StartPosition.UNCOMMITTED_LATEST, Start(90, (10, 90))),
     ],
 )
 def test_beyond_the_end_of_a_topic_made_anew_it_begins_as_if_nothing_was_committed(
-    where: First, expected: Start
+    where: StartPosition, expected: Start
 ) -> None:
-    assert begin(where, Committed(95), "t-1", 10, 90) == expected
-    assert begin(where, Committed(95), "t-1", 10, 10) == Start(10)
+    assert find_start(where, Committed(95), "t-1", 10, 90) == expected
+    assert find_start(where, Committed(95), "t-1", 10, 10) == Start(10)
 
 
 def test_a_pattern_fits_whole_names_and_finds_new_topics() -> None:
     topics = Topics(orders=2, orders_old=1, more_orders=1)
-    subscription = Subscription(pattern="orders.*")
+    subscription = TopicSubscription(pattern="orders.*")
     names = ["orders[0]", "orders[1]", "orders_old[0]"]
     assert [str(one) for one in subscription.found(topics)] == names
     topics.counts["orders_new"] = 1
@@ -149,7 +148,7 @@ def test_a_pattern_fits_whole_names_and_finds_new_topics() -> None:
 
 
 def test_a_partition_that_is_not_there_is_told_with_how_many_there_are() -> None:
-    wanted = Subscription(partitions=(Partition("a", 1), Partition("a", 5)))
+    wanted = TopicSubscription(partitions=(Partition("a", 1), Partition("a", 5)))
     with pytest.raises(UnknownTopic, match=r"no partition a\[5\]; topic 'a' has 2"):
         wanted.found(Topics(a=2))
 
@@ -171,7 +170,7 @@ class Noted:
 
 def test_tasks_share_by_index_also_when_partitions_are_added() -> None:
     topics, clock = Topics(a=5), ManualClock()
-    read = Subscription(topics=("a",))
+    read = TopicSubscription(topics=("a",))
     tasks = [ByIndex(read, topics, clock, index, 3, refresh_s=10.0) for index in range(3)]
     owners = [Noted() for _ in tasks]
 
@@ -191,7 +190,7 @@ def test_tasks_share_by_index_also_when_partitions_are_added() -> None:
 
 def test_an_index_beyond_the_tasks_is_refused() -> None:
     with pytest.raises(ConfigError, match="task 3 of 3"):
-        ByIndex(Subscription(topics=("a",)), Topics(a=1), ManualClock(), 3, 3, refresh_s=1.0)
+        ByIndex(TopicSubscription(topics=("a",)), Topics(a=1), ManualClock(), 3, 3, refresh_s=1.0)
 
 
 class Slow:
@@ -268,7 +267,9 @@ def test_those_who_are_away_are_asked_once_for_all_topics(every_s: float) -> Non
     clock = ManualClock()
     late = Late(clock, a=1, b=1, c=1)
     directory = RefreshedDirectory(late, clock, every_s=every_s)
-    group = ByIndex(Subscription(topics=("a", "b", "c")), directory, clock, 0, 1, refresh_s=every_s)
+    group = ByIndex(
+        TopicSubscription(topics=("a", "b", "c")), directory, clock, 0, 1, refresh_s=every_s
+    )
     owner = Noted()
     group.look(owner)
     late.away = True

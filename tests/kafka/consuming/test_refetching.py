@@ -14,7 +14,7 @@ from sunshower import Retry
 from sunshower.dev.kafka import Kafka
 from sunshower.errors import ConfigError, KafkaUnreachable, NotAuthorised
 from sunshower.kafka.consuming.partition_reader import Skipped
-from sunshower.kafka.consuming.refetching import Gone, Refetching
+from sunshower.kafka.consuming.refetching import Gone, Refetcher
 from sunshower.kafka.options import Guarantee, KafkaOptions
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.spout import KafkaSpout
@@ -81,7 +81,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> Source:
     return made
 
 
-def find(again: Refetching, limit: int = 1000, **wanted: Collection[int]) -> Any:
+def find(again: Refetcher, limit: int = 1000, **wanted: Collection[int]) -> Any:
     """(partition, offset) of what came, and what is gone."""
     offsets = {Partition("a", int(p[1:])): np.array(some, np.int64) for p, some in wanted.items()}
     messages, gone = again.find(offsets, limit)
@@ -89,7 +89,7 @@ def find(again: Refetching, limit: int = 1000, **wanted: Collection[int]) -> Any
 
 
 def test_only_what_is_wanted_comes_and_then_nothing_is_read(source: Source) -> None:
-    again = Refetching(SETTINGS)
+    again = Refetcher(SETTINGS)
     assert find(again, p0=[7, 9], p1=[3]) == ([(0, 7), (0, 9), (1, 3)], [])
     assert source.at == {}
     again.close()
@@ -98,7 +98,7 @@ def test_only_what_is_wanted_comes_and_then_nothing_is_read(source: Source) -> N
 
 def test_what_is_near_is_read_up_to_and_what_is_far_is_gone_to(source: Source) -> None:
     source.logs[A], source.ends[A] = [*range(10_000)], 10_000
-    again = Refetching(SETTINGS)
+    again = Refetcher(SETTINGS)
     wanted = [10, 500, 9_000]
     found: list[Any] = []
     while wanted:
@@ -111,7 +111,7 @@ def test_what_is_near_is_read_up_to_and_what_is_far_is_gone_to(source: Source) -
 
 
 def test_what_fails_before_that_is_gone_back_to(source: Source) -> None:
-    again = Refetching(SETTINGS)
+    again = Refetcher(SETTINGS)
     assert find(again, 3, p0=[20, 90])[0] == [(0, 20)]
     assert find(again, 3, p0=[5, 90])[0] == [(0, 5)]
     assert source.seeks == [(A, 20), (A, 5)]
@@ -119,28 +119,28 @@ def test_what_fails_before_that_is_gone_back_to(source: Source) -> None:
 
 def test_what_was_compacted_away_is_gone_also_at_the_end(source: Source) -> None:
     source.logs[A] = [3, 5]
-    found, gone = find(Refetching(SETTINGS), p0=[4, 5, 80])
+    found, gone = find(Refetcher(SETTINGS), p0=[4, 5, 80])
     assert found == [(0, 5)]
     assert gone == [Gone(A, 4, COMPACTED), Gone(A, 80, COMPACTED)]
 
 
 def test_what_was_removed_is_gone_and_what_is_left_comes(source: Source) -> None:
     source.logs[A] = [*range(50, 100)]
-    again = Refetching(SETTINGS)
+    again = Refetcher(SETTINGS)
     assert find(again, p0=[4, 49, 60]) == ([], [Gone(A, 4, REMOVED), Gone(A, 49, REMOVED)])
     assert find(again, p0=[60]) == ([(0, 60)], [])
 
 
 def test_of_a_topic_that_was_cut_what_is_beyond_its_end_is_gone(source: Source) -> None:
     source.logs[A], source.ends[A] = [*range(10)], 10
-    _, (gone,) = find(Refetching(SETTINGS), p0=[40])
+    _, (gone,) = find(Refetcher(SETTINGS), p0=[40])
     assert gone[:2] == (A, 40)
     assert "ends at 10" in gone.why
 
 
 def test_where_nobody_tells_what_is_left_it_is_asked_again(source: Source) -> None:
     source.logs[A], source.away = [*range(50, 100)], True
-    again = Refetching(SETTINGS)
+    again = Refetcher(SETTINGS)
     assert find(again, p0=[4, 60]) == ([], [])
     source.away = False
     assert find(again, p0=[4, 60]) == ([], [Gone(A, 4, REMOVED)])
@@ -149,14 +149,14 @@ def test_where_nobody_tells_what_is_left_it_is_asked_again(source: Source) -> No
 
 def test_an_error_costs_no_message(source: Source) -> None:
     source.odd = [message(0, 7, error=FORBIDDEN, topic="a")]
-    again = Refetching(SETTINGS)
+    again = Refetcher(SETTINGS)
     with pytest.raises(NotAuthorised):
         find(again, p0=[4])
     assert find(again, p0=[4]) == ([(0, 4)], [])
 
 
 def test_what_is_no_error_and_what_nobody_wants_changes_nothing(source: Source) -> None:
-    again = Refetching(SETTINGS)
+    again = Refetcher(SETTINGS)
     source.odd = [
         message(0, 0, error=ClientError._TRANSPORT),
         message(0, 3, error=EOF),

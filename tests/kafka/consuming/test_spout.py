@@ -14,7 +14,7 @@ from sunshower import DeadLetter, OnStream, Retry
 from sunshower.dev.kafka import Kafka
 from sunshower.errors import KafkaUnreachable
 from sunshower.kafka.consuming.decoding import KafkaRecord, Received
-from sunshower.kafka.consuming.start_position import First, Since
+from sunshower.kafka.consuming.start_position import StartPosition, StartTime
 from sunshower.kafka.formats import Json, Text
 from sunshower.kafka.options import Guarantee, KafkaOptions
 from sunshower.kafka.partitions.ports import Partition
@@ -84,7 +84,7 @@ def test_a_new_life_goes_on_at_what_is_committed_and_nothing_is_left_out(kafka: 
 def test_a_strategy_applies_to_a_deployment_and_not_to_what_is_started_again(kafka: Kafka) -> None:
     topic, base = new_topic(kafka.bootstrap), settings(kafka)
     fill(kafka.bootstrap, topic, numbered(10))
-    options = KafkaOptions(commit_s=0.1, first=First.EARLIEST)
+    options = KafkaOptions(commit_s=0.1, first=StartPosition.EARLIEST)
 
     def read(deployment: str, until: int) -> list[int]:
         made = spout(kafka, topic, base, options=options, deployment=deployment)
@@ -101,13 +101,13 @@ def test_a_strategy_applies_to_a_deployment_and_not_to_what_is_started_again(kaf
 @pytest.mark.parametrize(
     ("first", "expected"),
     [
-        (First.EARLIEST, [0, 1, 2, 3]),
-        (First.UNCOMMITTED_EARLIEST, [0, 1, 2, 3]),
-        (First.LATEST, [3]),
-        (First.UNCOMMITTED_LATEST, [3]),
-        (First.STORM, [3]),
-        (First.STORM_FORCED, [0, 1, 2, 3]),
-        (Since(2_000), [1, 2, 3]),
+        (StartPosition.EARLIEST, [0, 1, 2, 3]),
+        (StartPosition.UNCOMMITTED_EARLIEST, [0, 1, 2, 3]),
+        (StartPosition.LATEST, [3]),
+        (StartPosition.UNCOMMITTED_LATEST, [3]),
+        (StartPosition.STORM, [3]),
+        (StartPosition.STORM_FORCED, [0, 1, 2, 3]),
+        (StartTime(2_000), [1, 2, 3]),
     ],
 )
 def test_where_a_spout_begins_that_has_committed_nothing(
@@ -177,26 +177,6 @@ def test_a_translator_sees_all_of_a_message_and_chooses_the_stream(kafka: Kafka)
         assert [letter.reason for letter in run.records("letters")] == ["no such way"]
 
 
-def test_fields_that_are_wanted_alone_are_plain_tuples(kafka: Kafka) -> None:
-    topic = new_topic(kafka.bootstrap)
-    fill(kafka.bootstrap, topic, numbered(3))
-    made = spout(kafka, topic, value=Text(), fields=("offset", "value"))
-    with running(topology(made)) as run:
-        run.until(lambda: len(run.records()) == 3)
-        assert run.records() == [(0, "0"), (1, "1"), (2, "2")]
-
-
-def test_what_keeps_failing_becomes_a_dead_letter_and_stops_nobody(kafka: Kafka) -> None:
-    topic = new_topic(kafka.bootstrap)
-    fill(kafka.bootstrap, topic, numbered(50))
-    refuses = Seen(lambda record: record.value == b"7")
-    with running(topology(spout(kafka, topic), refuses, retry=LETTERS)) as run:
-        run.until(lambda: run.contiguous() == {f"{topic}[0]": 50})
-        assert values(run) == [number for number in range(50) if number != 7]
-        (letter,) = run.records("letters")
-        assert (letter.record["offset"], letter.attempts) == (7, 2)
-
-
 @pytest.mark.parametrize("guarantee", [Guarantee.AT_MOST_ONCE, Guarantee.NONE])
 def test_what_fails_is_not_repeated_where_that_is_not_promised(
     kafka: Kafka, guarantee: Guarantee
@@ -249,7 +229,7 @@ def test_new_partitions_and_new_topics_that_fit_are_read_while_it_runs(kafka: Ka
 
     topic = new_topic(kafka.bootstrap)
     fill(kafka.bootstrap, topic, [b"old"])
-    options = KafkaOptions(refresh_s=0.5, commit_s=0.1, first=First.LATEST)
+    options = KafkaOptions(refresh_s=0.5, commit_s=0.1, first=StartPosition.LATEST)
     made = KafkaSpout(settings(kafka), pattern=f"{topic}.*", options=options)
     with running(topology(made)) as run:
         run.until(run.contiguous)
@@ -299,21 +279,6 @@ def test_what_retention_removed_before_it_was_read_is_told_and_passed_over(kafka
         (letter,) = run.records("letters")
         assert letter.record == {"topic": topic, "partition": 0, "from": 10, "to": 24}
         assert run.spout().skipped_count == 15
-
-
-def test_what_is_too_far_behind_is_told_and_passed_over(kafka: Kafka) -> None:
-    topic = new_topic(kafka.bootstrap)
-    fill(kafka.bootstrap, topic, numbered(100))
-    options = KafkaOptions(behind_max=30, commit_s=0.1)
-    with running(topology(spout(kafka, topic, options=options), retry=LETTERS)) as run:
-        run.until(lambda: run.contiguous() == {f"{topic}[0]": 100})
-        assert values(run) == list(range(70, 100))
-        (letter,) = run.records("letters")
-        assert (letter.record["from"], letter.record["to"]) == (0, 69)
-    with running(topology(spout(kafka, topic, options=options))) as run:
-        run.until(lambda: run.contiguous() == {f"{topic}[0]": 100})
-        (skipped,) = run.spout().result()["skipped"]
-        assert skipped[:3] == (Partition(topic, 0), 0, 70)
 
 
 def test_a_spout_without_room_is_still_heard_of_by_its_group(kafka: Kafka) -> None:

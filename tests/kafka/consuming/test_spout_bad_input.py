@@ -10,8 +10,8 @@ import pytest
 
 from sunshower import Retry
 from sunshower.dev.kafka import Kafka
-from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable, Unavailable, UnknownTopic
-from sunshower.kafka.consuming.start_position import First
+from sunshower.errors import ConfigError, KafkaError, Unavailable, UnknownTopic
+from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions
 from sunshower.kafka.formats import Avro, Json
 from sunshower.kafka.options import KafkaOptions, by_broker_group
@@ -98,8 +98,8 @@ def test_a_client_that_is_missing_is_not_waited_for(monkeypatch: pytest.MonkeyPa
     "wrong",
     [
         *({"commit_s": 0}, {"uncommitted_max": 0}, {"behind_max": -1}, {"behind_max": "9"}),
-        *({"guarantee": "at least once"}, {"first": "earliest"}, {"first": First}),
-        *({"refetch": 1}, {"directory": "zk:2181"}, {"sharing": None}, {"offsets": "counts.db"}),
+        *({"guarantee": "at least once"}, {"first": "earliest"}, {"first": StartPosition}),
+        *({"refetch": 1}, {"directory": "zk:2181"}, {"sharing": None}, {"store": "counts.db"}),
     ],
     ids=str,
 )
@@ -113,7 +113,7 @@ def test_a_guarantee_that_is_no_guarantee_says_what_to_write() -> None:
     with pytest.raises(ConfigError, match=r"'at least once'; give Guarantee\.AT_LEAST_ONCE"):
         KafkaOptions(guarantee="at least once")  # type: ignore[arg-type]
     with pytest.raises(
-        ConfigError, match=r"'earliest'; give one of First, such as First\.EARLIEST"
+        ConfigError, match=r"'earliest'; give one of StartPosition, such as StartPosition\.EARLIEST"
     ):
         BatchOptions(first="earliest")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"options is \{'first'.*; give KafkaOptions\("):
@@ -128,12 +128,6 @@ def test_dead_letters_are_for_what_is_replayed() -> None:
     spout = KafkaSpout(BASE, topics=["a"], options=KafkaOptions(guarantee=Guarantee.AT_MOST_ONCE))
     with pytest.raises(TopologyError, match="replay = False"):
         Topology("t").spout("in", spout, retry=Retry(dead_letters=True))
-
-
-def test_an_address_where_nobody_answers() -> None:
-    error = opened(BASE, topics=["a"])
-    assert isinstance(error, KafkaUnreachable)
-    assert "127.0.0.1:1" in str(error)
 
 
 def test_a_setting_that_the_client_does_not_know(kafka: Kafka) -> None:

@@ -13,7 +13,7 @@ from sunshower.dev.kafka import Kafka
 from sunshower.errors import KafkaUnreachable, StaleGeneration
 from sunshower.kafka.consuming.background_commits import Wanted
 from sunshower.kafka.consuming.consumer import Consumer
-from sunshower.kafka.consuming.start_position import First
+from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.options import KafkaOptions, by_broker_group
 from sunshower.kafka.partitions.broker_offsets import KafkaOffsets
 from sunshower.kafka.partitions.ports import Committed, Partition
@@ -146,7 +146,7 @@ def test_a_member_that_cannot_begin_joins_again(
 def test_a_member_that_begins_at_the_end_commits_it_at_once(kafka: Kafka, strategy: str) -> None:
     topic, base = new_topic(kafka.bootstrap), settings(kafka, strategy)
     fill(kafka.bootstrap, topic, [b"0", b"1", b"2"])
-    options = KafkaOptions(sharing=by_broker_group, commit_s=3600.0, first=First.LATEST)
+    options = KafkaOptions(sharing=by_broker_group, commit_s=3600.0, first=StartPosition.LATEST)
     spout = KafkaSpout(base, topics=[topic], options=options)
     with running(topology(spout)) as run:
         run.until(lambda: held(run) == 1)

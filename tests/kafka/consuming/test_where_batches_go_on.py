@@ -11,7 +11,7 @@ from confluent_kafka import Message
 from sunshower.clock import ManualClock
 from sunshower.config import Config
 from sunshower.errors import IncompleteBatch, KafkaUnreachable
-from sunshower.kafka.consuming.start_position import First
+from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque, KafkaTransactional
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.state.memory_tree import MemoryForest
@@ -84,7 +84,7 @@ class Site:
         return made
 
     def spout(self, kind: Any, **options: Any) -> Any:
-        usual = {"first": First.EARLIEST, "refresh_s": 0.001, "bounds": Bounds(records=4)}
+        usual = {"first": StartPosition.EARLIEST, "refresh_s": 0.001, "bounds": Bounds(records=4)}
         deployment = options.pop("deployment", "nightly")
         chosen = BatchOptions(directory=lambda _: self.topics, **usual | options)
         return kind(SETTINGS, topics=["a"], options=chosen, deployment=deployment)
@@ -181,9 +181,9 @@ class NoOffsets:
 
 
 @BOTH
-@pytest.mark.parametrize("first", [First.LATEST, First.UNCOMMITTED_LATEST])
+@pytest.mark.parametrize("first", [StartPosition.LATEST, StartPosition.UNCOMMITTED_LATEST])
 def test_a_partition_that_is_added_is_read_from_its_first_record(
-    monkeypatch: pytest.MonkeyPatch, kind: Any, first: First
+    monkeypatch: pytest.MonkeyPatch, kind: Any, first: StartPosition
 ) -> None:
     monkeypatch.setattr("sunshower.kafka.exactly_once.batch_spouts.KafkaOffsets", NoOffsets)
     site = Site(monkeypatch, 5)
@@ -203,7 +203,9 @@ def test_a_partition_that_is_added_is_read_from_its_first_record(
     anew.metadata = drive.metadata
     anew.tree_says(3)
     found = {row.partition for row in anew.batch(3)}
-    assert found == (set() if first is First.LATEST else {2}), "LATEST is of each deployment"
+    assert found == (set() if first is StartPosition.LATEST else {2}), (
+        "LATEST is of each deployment"
+    )
 
 
 def test_a_batch_of_a_topic_that_has_become_shorter_is_incomplete_and_the_rest_of_it_there(
@@ -251,9 +253,11 @@ def test_partitions_that_nobody_leads_hold_no_batch_up_for_long(
     assert BatchOptions().answer_s <= Config().message_timeout_s / 2
 
 
-@pytest.mark.parametrize(("where", "rest"), [(First.EARLIEST, [0, 1]), (First.LATEST, [])])
+@pytest.mark.parametrize(
+    ("where", "rest"), [(StartPosition.EARLIEST, [0, 1]), (StartPosition.LATEST, [])]
+)
 def test_a_bounded_job_ends_where_a_topic_that_is_made_anew_meanwhile_ends(
-    monkeypatch: pytest.MonkeyPatch, where: First, rest: list[int]
+    monkeypatch: pytest.MonkeyPatch, where: StartPosition, rest: list[int]
 ) -> None:
     site = Site(monkeypatch, 6)
     drive = site.drive(site.spout(KafkaOpaque, until_end=True, shortened=where))

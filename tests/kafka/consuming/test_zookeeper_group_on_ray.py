@@ -71,7 +71,7 @@ def test_who_is_killed_leaves_its_partitions_to_the_others_and_nothing_is_lost(
     send(kafka, topic, 1_000)
     options = KafkaOptions(
         sharing=ByZooKeeperGroup(zookeeper.connect, topic, session_timeout_s=6),
-        offsets=PlainOffsets(zookeeper.connect, topic),
+        store=PlainOffsets(zookeeper.connect, topic),
         commit_s=0.2,
     )
     settings = {"bootstrap.servers": kafka.bootstrap, "group.id": topic}

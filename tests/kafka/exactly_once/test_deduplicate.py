@@ -16,14 +16,14 @@ from sunshower import Bolt, Context
 from sunshower.dev.kafka import Kafka
 from sunshower.errors import ConfigError, StoreError, StoreUnreachable, TopologyError, UnknownField
 from sunshower.kafka.exactly_once.deduplicate import Deduplicated, deduplicate
-from sunshower.kafka.exactly_once.key_cache import Seen
+from sunshower.kafka.exactly_once.key_cache import KeyCache
 from sunshower.kafka.producing.sole_writer import SoleWriterBolt
 from sunshower.records import Schema
 from sunshower.state.memory_tree import MemoryForest, MemoryTree
 from sunshower.state.sqlite_tree import SqliteTree
 from sunshower.state.tree import Node
 from sunshower.topologies.timing import tick_of
-from tests.kafka.producing.test_bolt import Driven, paused
+from tests.kafka.producing.rig import Driven, paused
 from tests.kafka.topics import new_topic, read_all, values_of
 
 
@@ -53,7 +53,7 @@ CONTEXT = Context("shop", "count", 1, 0, 1)
 
 
 def open_one(tree: Callable[[], Any] | None = None, memory: int = 1000) -> Deduplicated:
-    found = deduplicate("id", Count(), memory=memory, tree=tree)
+    found = deduplicate("id", Count(), memory=memory, store=tree)
     found.prepare(CONTEXT)
     return found
 
@@ -69,7 +69,7 @@ def feed(bolt: Deduplicated, *sales: Sale) -> None:
 
 @given(st.integers(1, 5), st.lists(st.lists(st.integers(0, 9)), max_size=20))
 def test_memory_holds_the_newest_keys_and_no_more(room: int, batches: list[list[int]]) -> None:
-    seen = Seen(room)
+    seen = KeyCache(room)
     for batch in batches:
         seen.add(batch)
     newest = list(dict.fromkeys(reversed([key for batch in batches for key in batch])))[:room]
@@ -235,7 +235,7 @@ def test_a_tick_reaches_the_bolt() -> None:
 
 def test_a_tick_goes_on_with_nothing_of_a_batch_that_failed() -> None:
     store = Flaky(MemoryForest())
-    bolt = deduplicate("id", Clearing(), tree=lambda: store)
+    bolt = deduplicate("id", Clearing(), store=lambda: store)
     bolt.prepare(CONTEXT)
     store.away = True
     with pytest.raises(StoreUnreachable):
@@ -264,7 +264,7 @@ def test_what_arrived_before_a_death_is_not_sent_again(kafka: Kafka) -> None:
     before.bolt._producer.flush(60)  # they have arrived, and nobody has heard of it: it dies
     after = Driven(sole_writer(kafka, topic))
     after.take(*sales)
-    after.until(lambda hands: len(hands.acked) == 30)
+    after.until(lambda out: len(out.acked) == 30)
     assert values_of(kafka.bootstrap, topic) == [sale.item for sale in sales]
     assert after.bolt.figures()["repeats"] == 20
     ids = {dict(m.headers() or ())["id"] for m in read_all(kafka.bootstrap, topic)}
@@ -276,9 +276,9 @@ def test_a_repeat_of_what_is_on_its_way_fares_as_that(kafka: Kafka) -> None:
     driven = Driven(sole_writer(kafka, topic, **{"message.timeout.ms": 1000, "linger.ms": 0}))
     with paused(kafka):
         driven.take(Sale(1, "tea"), Sale(1, "tea"))
-        assert driven.hands.acked == []
-        driven.until(lambda hands: len(hands.failed) == 2)
+        assert driven.out.acked == []
+        driven.until(lambda out: len(out.failed) == 2)
     driven.take(Sale(1, "tea"))  # it has failed, so it is none
-    driven.until(lambda hands: hands.acked)
+    driven.until(lambda out: out.acked)
     driven.take(Sale(1, "tea"))
-    assert driven.hands.acked == [Sale(1, "tea")] * 2
+    assert driven.out.acked == [Sale(1, "tea")] * 2

@@ -18,8 +18,11 @@ from hypothesis import strategies as st
 from sunshower import Topology
 from sunshower.dev.kafka import Kafka
 from sunshower.errors import BadOffset, StoreError, UnknownField, WrongVersion
-from sunshower.kafka.consuming.offset_intervals import Intervals
-from sunshower.kafka.exactly_once.offsets_with_results import OffsetsWithResults, ResultsBolt
+from sunshower.kafka.exactly_once.offsets_with_results import (
+    Intervals,
+    OffsetsWithResults,
+    ResultsBolt,
+)
 from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.partitions.ports import Committed, Offsets, Partition
 from sunshower.kafka.spout import KafkaSpout
@@ -236,7 +239,7 @@ def test_on_kafka_each_message_counts_once_over_lives(
             {"bootstrap.servers": kafka.bootstrap, "group.id": topic},
             topics=[topic],
             fields=("topic", "partition", "offset", "value"),
-            options=KafkaOptions(offsets=kept, commit_s=0.05),
+            options=KafkaOptions(store=kept, commit_s=0.05),
         )
         made = Topology("kafka", workers=1)
         lines = made.spout("in", spout).fields("topic", "partition")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sunshower.clock import ManualClock
 from sunshower.errors import FailedBatch, IncompleteBatch
-from sunshower.kafka.consuming.start_position import First
+from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions
 from sunshower.kafka.exactly_once.offset_ranges import KafkaRanges, OffsetRange, shares
 from sunshower.kafka.partitions.ports import Partition
@@ -28,7 +28,7 @@ class Desk:
         self.client, self.clock = Client(), ManualClock()
         patch.setattr("sunshower.kafka.exactly_once.batch_spouts.Consumer", lambda _: self.client)
         bounds = Bounds(records=records, seconds=1.0)
-        chosen = BatchOptions(bounds=bounds, **{"first": First.EARLIEST} | options)
+        chosen = BatchOptions(bounds=bounds, **{"first": StartPosition.EARLIEST} | options)
         self.spout = KafkaRanges(SETTINGS, topics=["a"], options=chosen)
         self.spout.open(Context("t", "in", 0, 0, 1, clock=self.clock))
         self.kept: dict[str, Any] = {}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sunshower.clock import ManualClock
-from sunshower.kafka.consuming.subscription import Subscription
+from sunshower.kafka.consuming.subscription import TopicSubscription
 from sunshower.kafka.partitions.broker_group import BrokerGroup
 from tests.kafka.groups import Topics
 
@@ -27,7 +27,7 @@ class Client:
         self.subscriptions.append([])
 
 
-def member(client: Any, subscription: Subscription, topics: Topics, clock: ManualClock) -> Any:
+def member(client: Any, subscription: TopicSubscription, topics: Topics, clock: ManualClock) -> Any:
     group = BrokerGroup(subscription, client, topics, clock, refresh_s=10.0)
     return lambda: group.look(client)
 
@@ -35,7 +35,7 @@ def member(client: Any, subscription: Subscription, topics: Topics, clock: Manua
 def test_a_pattern_is_of_python_and_new_topics_are_subscribed_to_when_they_are_seen() -> None:
     client, clock = Client(), ManualClock()
     topics = Topics(orders_1=1, orders_x=1, more_orders_2=1)
-    look = member(client, Subscription(pattern=r"orders_\d+"), topics, clock)
+    look = member(client, TopicSubscription(pattern=r"orders_\d+"), topics, clock)
     look()
     topics.counts |= {"orders_2": 1, "other": 1}
     look()
@@ -63,7 +63,7 @@ def test_a_pattern_that_nothing_fits_yet_is_asked_for_only_now_and_then() -> Non
             asked.append(1)
             return super().topics()
 
-    look = member(client, Subscription(pattern="o.*"), Counted(a=1), clock)
+    look = member(client, TopicSubscription(pattern="o.*"), Counted(a=1), clock)
     for _ in range(5):
         look()
     assert (client.subscriptions, len(asked)) == ([], 1)
@@ -71,7 +71,7 @@ def test_a_pattern_that_nothing_fits_yet_is_asked_for_only_now_and_then() -> Non
 
 def test_names_are_subscribed_to_once_and_nobody_is_asked() -> None:
     client, clock = Client(), ManualClock()
-    look = member(client, Subscription(topics=("b", "a")), Topics(), clock)
+    look = member(client, TopicSubscription(topics=("b", "a")), Topics(), clock)
     for _ in range(3):
         look()
         clock.advance(100.0)

@@ -6,20 +6,22 @@ import pytest
 
 from sunshower.clock import ManualClock
 from sunshower.errors import KafkaUnreachable, NotAuthorised
-from sunshower.kafka.consuming.start_position import First
+from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.partitions.broker_group import BrokerGroup
 from sunshower.kafka.partitions.ports import Committed, Partition
-from sunshower.kafka.partitions.stored_offsets import PlainLayout, StoredOffsets
 from sunshower.kafka.partitions.task_index_assignment import ByIndex
 from sunshower.kafka.zookeeper.group import ZooKeeperGroup
+from sunshower.kafka.zookeeper.stored_offsets import PlainLayout, StoredOffsets
 from sunshower.state.memory_tree import MemoryForest, MemoryTree
 from tests.kafka.fakes import EOF, FORBIDDEN, RESET, Client, Kept, message, reading
 
 A0, A1 = Partition("a", 0), Partition("a", 1)
 
 
-@pytest.mark.parametrize("first", [First.LATEST, First.EARLIEST, First.STORM_FORCED])
-def test_where_offsets_do_not_tell_who_wrote_them_it_goes_on_there(first: First) -> None:
+@pytest.mark.parametrize(
+    "first", [StartPosition.LATEST, StartPosition.EARLIEST, StartPosition.STORM_FORCED]
+)
+def test_where_offsets_do_not_tell_who_wrote_them_it_goes_on_there(first: StartPosition) -> None:
     client, forest = Client(), MemoryForest()
     client.bounds_of = {A0: (0, 100)}
     StoredOffsets(MemoryTree(forest), PlainLayout("g")).write({A0: Committed(50)})
@@ -33,7 +35,7 @@ def test_what_was_removed_is_told_and_the_first_that_is_there_is_emitted() -> No
     client.bounds_of = {A0: (10, 100)}
     stored = Kept()
     stored.kept[A0] = Committed(3, '{"topologyId": "t-1"}')
-    read = reading(client, stored, first=First.STORM_FORCED, behind_max=5)
+    read = reading(client, stored, first=StartPosition.STORM_FORCED, behind_max=5)
     read.assigned([A0])
     assert [one[1:3] for _, one in read.skipped] == [(3, 10)]
     assert client.reads == {A0: 10}
@@ -42,9 +44,9 @@ def test_what_was_removed_is_told_and_the_first_that_is_there_is_emitted() -> No
     assert read.settled()[A0].offset == 3, "until it has been told"
 
 
-@pytest.mark.parametrize("first", [First.LATEST, First.EARLIEST])
+@pytest.mark.parametrize("first", [StartPosition.LATEST, StartPosition.EARLIEST])
 def test_what_is_added_is_news_by_index_and_first_says_where_it_begins_in_a_group(
-    first: First,
+    first: StartPosition,
 ) -> None:
     for all_new in (True, False):
         client = Client()
@@ -52,7 +54,7 @@ def test_what_is_added_is_news_by_index_and_first_says_where_it_begins_in_a_grou
         read = reading(client, Kept(), first=first)
         read.all_new = all_new
         read.assigned([A0])
-        assert client.reads == {A0: 100 if first is First.LATEST and not all_new else 10}
+        assert client.reads == {A0: 100 if first is StartPosition.LATEST and not all_new else 10}
 
 
 def test_only_by_index_what_comes_later_is_new() -> None:
@@ -92,8 +94,10 @@ def test_partitions_that_cannot_be_given_back_are_not_read_any_more() -> None:
     assert len(read.gone) == 1
 
 
-@pytest.mark.parametrize("first", [First.LATEST, First.UNCOMMITTED_LATEST, First.STORM])
-def test_who_begins_at_the_end_and_dies_goes_on_there(first: First) -> None:
+@pytest.mark.parametrize(
+    "first", [StartPosition.LATEST, StartPosition.UNCOMMITTED_LATEST, StartPosition.STORM]
+)
+def test_who_begins_at_the_end_and_dies_goes_on_there(first: StartPosition) -> None:
     client, stored = Client(), Kept()
     client.bounds_of = {A0: (10, 90)}
     reading(client, stored, first=first).assigned([A0])
@@ -106,7 +110,7 @@ def test_who_begins_at_the_end_and_dies_goes_on_there(first: First) -> None:
 def test_where_the_start_stays_what_it_is_nothing_is_committed() -> None:
     client, stored = Client(), Kept()
     client.bounds_of = {A0: (10, 90)}
-    reading(client, stored, first=First.EARLIEST).assigned([A0])
+    reading(client, stored, first=StartPosition.EARLIEST).assigned([A0])
     assert stored.at() is None
 
 
@@ -114,7 +118,7 @@ def test_a_partition_without_a_leader_begins_later_and_stops_no_other() -> None:
     client, clock = Client(), ManualClock()
     parts = [Partition("a", number) for number in range(5)]
     client.bounds_of = {one: (0, 7) for one in parts if one.number not in (1, 3)}
-    read = reading(client, Kept(p2=4), first=First.UNCOMMITTED_EARLIEST)
+    read = reading(client, Kept(p2=4), first=StartPosition.UNCOMMITTED_EARLIEST)
     read.assigned(parts)
     assert client.reads == {parts[0]: 0, parts[2]: 4}, "one question is too many already"
     for _ in range(3):
@@ -175,8 +179,10 @@ def test_who_begins_later_does_not_wait_for_who_goes_on_later() -> None:
     assert client.reads == {A0: 5, A1: 0}
 
 
-@pytest.mark.parametrize("first", [First.LATEST, First.EARLIEST])
-def test_of_a_topic_made_anew_that_is_read_from_its_end_the_rest_is_told(first: First) -> None:
+@pytest.mark.parametrize("first", [StartPosition.LATEST, StartPosition.EARLIEST])
+def test_of_a_topic_made_anew_that_is_read_from_its_end_the_rest_is_told(
+    first: StartPosition,
+) -> None:
     client, stored = Client(), Kept()
     stored.kept[A0] = Committed(50, '{"topologyId": "t-1"}')
     client.bounds_of = {A0: (2, 9)}
@@ -185,7 +191,7 @@ def test_of_a_topic_made_anew_that_is_read_from_its_end_the_rest_is_told(first: 
     read.sort([message(50), message(51, error=RESET)])
     read.find_again(lambda: 0.0)
     assert len(read.gone) == 1
-    from_end = first is First.LATEST
+    from_end = first is StartPosition.LATEST
     assert client.reads == {A0: 9 if from_end else 2}
     assert [one[1:3] for _, one in read.skipped] == ([(2, 9)] if from_end else [])
     assert read.settled()[A0].offset == 2

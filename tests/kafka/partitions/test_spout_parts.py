@@ -60,7 +60,7 @@ def test_who_cannot_have_offsets_leaves_its_group(monkeypatch: pytest.MonkeyPatc
         monkeypatch,
         (0, 100),
         sharing=lambda _: group,
-        offsets=raises(KafkaUnreachable("no offsets")),
+        store=raises(KafkaUnreachable("no offsets")),
     )
     with pytest.raises(KafkaUnreachable, match="no offsets"):
         desk.open()

@@ -18,8 +18,6 @@ from sunshower.dev.kafka import Kafka
 from sunshower.dev.ports import Ports
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.kafka.options import KafkaOptions
-from sunshower.kafka.partitions.assignment import round_robin_of_threads
-from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.kafka.zookeeper.group import ZooKeeperGroup
 from sunshower.kafka.zookeeper.options import (
@@ -29,6 +27,7 @@ from sunshower.kafka.zookeeper.options import (
     StormOffsets,
     ZooKeeperBrokers,
 )
+from sunshower.kafka.zookeeper.thread_assignment import round_robin_of_threads
 from sunshower.state.zookeeper_client import Tls
 from sunshower.state.zookeeper_tree import ZooKeeperTree
 from tests.kafka.stage import Run, running, topology
@@ -55,7 +54,7 @@ class Site:
         usual = {
             "directory": ZooKeeperBrokers(connect),
             "sharing": ByZooKeeperGroup(connect, self.group, session_timeout_s=20),
-            "offsets": StormOffsets(connect, "/storm", self.group),
+            "store": StormOffsets(connect, "/storm", self.group),
             "commit_s": 0.2,
             "refresh_s": 0.5,
         }
@@ -123,7 +122,7 @@ def test_round_robin_and_plain_offsets(site: Site) -> None:
     connect = site.zookeeper.connect
     spout = site.spout(
         sharing=ByZooKeeperGroup(connect, site.group, round_robin_of_threads),
-        offsets=PlainOffsets(connect, site.group),
+        store=PlainOffsets(connect, site.group),
     )
     site.send(3)
     with running(topology(spout, tasks=2)) as run:
@@ -150,10 +149,10 @@ def test_a_storm_deployment_is_taken_over(site: Site) -> None:
 def test_offsets_in_a_file_of_sqlite(site: Site, tmp_path: Path) -> None:
     offsets = SqliteOffsets(tmp_path / "offsets.sqlite", "words")
     site.send(4)
-    with running(topology(site.spout(offsets=offsets))) as run:
+    with running(topology(site.spout(store=offsets))) as run:
         run.until(lambda: {*seen(run)} == site.all())
     site.send(1)
-    with running(topology(site.spout(offsets=offsets))) as run:
+    with running(topology(site.spout(store=offsets))) as run:
         run.until(lambda: len(seen(run)) == 4)
         assert {*seen(run)} == {f"{p}:4" for p in range(4)}
 
@@ -247,15 +246,6 @@ def test_an_offset_that_is_none_is_told_with_its_place_in_time(site: Site) -> No
     with running(topology(site.spout())) as run:
         place = f"/storm/{site.group}/partition_0 holds no offset"
         run.until(lambda: any(place in error for error in run.errors()), BAD_INPUT_S)
-
-
-def test_partitions_of_ones_own_are_not_shared_by_a_group(site: Site) -> None:
-    settings = {"bootstrap.servers": site.kafka.bootstrap, "group.id": site.group}
-    options = KafkaOptions(sharing=ByZooKeeperGroup(site.zookeeper.connect, site.group))
-    spout = KafkaSpout(settings, partitions=[Partition(site.topic, 0)], options=options)
-    with running(topology(spout)) as run:
-        told = "a group shares whole topics"
-        run.until(lambda: any(told in error for error in run.errors()), BAD_INPUT_S)
 
 
 def test_a_zookeeper_that_is_not_there_is_told_in_time(site: Site) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from sunshower.errors import BadOffset, KafkaUnreachable, StaleGeneration, StoreUnreachable
-from sunshower.kafka.consuming.storm_start import Start, storm_start, writer
+from sunshower.kafka.consuming.start_position import Start, storm_start, writer
 from sunshower.kafka.partitions.ports import Committed, Partition
-from sunshower.kafka.partitions.stored_offsets import (
-    Layout,
+from sunshower.kafka.zookeeper.stored_offsets import (
+    OffsetLayout,
     PlainLayout,
     StoredOffsets,
     StormLayout,
@@ -49,7 +49,7 @@ every_tree = pytest.mark.parametrize(
 each_layout = pytest.mark.parametrize("name", ["plain", "storm", "storm with topics"])
 
 
-def layout(name: str) -> Layout:
+def layout(name: str) -> OffsetLayout:
     """Each test has its own place."""
     unique = uuid.uuid4().hex
     if name == "plain":

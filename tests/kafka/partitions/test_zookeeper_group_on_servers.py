@@ -13,8 +13,8 @@ from sunshower.clock import SystemClock
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.errors import KafkaUnreachable, StaleGeneration
 from sunshower.kafka.partitions.ports import Committed, Partition
-from sunshower.kafka.partitions.stored_offsets import PlainLayout, StoredOffsets
-from sunshower.kafka.zookeeper.group import Patience, ZooKeeperGroup
+from sunshower.kafka.zookeeper.group import GroupTimeouts, ZooKeeperGroup
+from sunshower.kafka.zookeeper.stored_offsets import PlainLayout, StoredOffsets
 from sunshower.state.zookeeper_tree import ZooKeeperTree
 from tests.kafka.groups import Topics
 from tests.state.expiring import expire
@@ -31,10 +31,10 @@ class Reader:
         self, zookeeper: ZooKeeper, group: str, session_s: float, suspended_max_s: float
     ) -> None:
         self.tree = ZooKeeperTree(zookeeper.connect, session_timeout_s=session_s)
-        patience = Patience(claim_again_max_s=0.2, suspended_max_s=suspended_max_s)
+        timeouts = GroupTimeouts(claim_again_max_s=0.2, suspended_max_s=suspended_max_s)
         clock = SystemClock()
         self.group = ZooKeeperGroup(
-            self.tree, group, ["t"], TOPICS, clock, Random(), patience=patience
+            self.tree, group, ["t"], TOPICS, clock, Random(), timeouts=timeouts
         )
         self.offsets = StoredOffsets(
             self.tree, PlainLayout(group), self.group.owns, self.group.member

@@ -14,7 +14,7 @@ from sunshower.kafka.producing import kafka_bolt as bolt
 from sunshower.kafka.producing import sole_writer
 from sunshower.kafka.producing.messages import Message
 from sunshower.kafka.producing.sole_writer import SoleWriterBolt
-from tests.kafka.producing.test_bolt import Driven
+from tests.kafka.producing.rig import Driven
 
 
 class Error:
@@ -156,9 +156,9 @@ def test_what_was_not_confirmed_in_time_and_has_arrived_is_not_sent_again(topic:
     topic.ids = [b"1"]
     for number in (0, 1):
         deliver(one, number, "_MSG_TIMED_OUT")
-    assert len(one.hands.failed) == 2
+    assert len(one.out.failed) == 2
     one.take(Sale(1), Sale(2))
-    assert one.hands.acked == [Sale(1)]
+    assert one.out.acked == [Sale(1)]
     assert ids(one) == [b"1", b"2", b"2"]
     assert topic.asked == 2, "once at the beginning, and once after the errors"
 
@@ -171,9 +171,9 @@ def test_after_a_producer_that_cannot_go_on_what_has_arrived_is_not_sent_again(
     topic.ids = [b"2"]
     one.bolt._producer.fatal = KafkaError("it cannot go on")
     one.bolt.tick()
-    assert len(one.hands.failed) == 2
+    assert len(one.out.failed) == 2
     one.take(Sale(1), Sale(2))
-    assert one.hands.acked == [Sale(2)]
+    assert one.out.acked == [Sale(2)]
     assert ids(one) == [b"1"]
 
 

@@ -16,8 +16,8 @@ from sunshower.outages import is_unavailable
 from sunshower.runtime.control.flight_recorder import Recorder
 from sunshower.runtime.control.master import DesiredState
 from sunshower.runtime.events.event_log import What
-from sunshower.runtime.events.injected_faults import InjectedFaults, Raise, Slow
-from sunshower.runtime.events.task_faults import injection_of
+from sunshower.runtime.events.injected_faults import InjectedFaults, Raise, SlowTask
+from sunshower.runtime.events.task_faults import NO_FAULTS, faults_of
 from sunshower.runtime.plan import ACKER, Layout, make_plan
 from sunshower.runtime.tasks.supervision import Standing
 from sunshower.runtime.tracking.ids import U64, seeded
@@ -64,7 +64,7 @@ def raising(component: str, probability: float = 1.0, **where: Any) -> InjectedF
 
 
 def slow(component: str, seconds: float, index: int | None = None) -> InjectedFaults:
-    return InjectedFaults(slows=(Slow(component=component, seconds=seconds, index=index),))
+    return InjectedFaults(slows=(SlowTask(component=component, seconds=seconds, index=index),))
 
 
 def peace(run: Alone) -> None:
@@ -166,11 +166,11 @@ def test_all_fields_must_be_as_they_were_named_and_other_streams_are_let_alone()
 def test_task_that_no_rule_concerns_is_not_touched_and_after_peace_nobody_is() -> None:
     run = start(Rows(), well(Automatic), raising("bolt", 0.5))
     tasks = [*run.worker._spouts, *run.worker._wired.bolts.values()]
-    assert {t.task.component for t in tasks if t.injection is not None} == {"bolt"}
+    assert {t.task.component for t in tasks if t.instrument.faults is not NO_FAULTS} == {"bolt"}
     run.worker.desired_state(DesiredState(injected=slow("sink", 1)))
-    assert {t.task.component for t in tasks if t.injection is not None} == {"sink"}
+    assert {t.task.component for t in tasks if t.instrument.faults is not NO_FAULTS} == {"sink"}
     run.worker.desired_state(DesiredState())
-    assert all(task.injection is None for task in tasks)
+    assert all(task.instrument.faults is NO_FAULTS for task in tasks)
 
 
 def test_check_of_mutations_looks_at_disturbed_bolts_as_well() -> None:
@@ -348,8 +348,7 @@ def test_the_error_of_an_outage_is_one_that_is_waited_for() -> None:
     rule = Raise(component="bolt", index=0, unavailable=True)
     plan = make_plan(chain(Rows(), well(Automatic)).graph(), Layout.ISOLATE)
     (task,) = plan.tasks_of("bolt")
-    mine = injection_of(InjectedFaults(raises=(rule,)), task, SystemClock(), seeded(0))
-    assert mine is not None
+    mine = faults_of(InjectedFaults(raises=(rule,)), task, SystemClock(), seeded(0))
     assert is_unavailable(mine.error)
     other = replace(rule, index=1)
-    assert injection_of(InjectedFaults(raises=(other,)), task, SystemClock(), seeded(0)) is None
+    assert faults_of(InjectedFaults(raises=(other,)), task, SystemClock(), seeded(0)) is NO_FAULTS

@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 )
 
 from sunshower.runtime.tracking.ids import GENERATION_MASK, INCARNATIONS_MAX, EdgeIds
-from sunshower.runtime.tracking.ledger import Ledger, Settled
+from sunshower.runtime.tracking.ledger import Ledger, SettledTrees
 
 STRIDES = (3, 1)  # two spout tasks; the slots of the first are spread over three shards
 RESIDUE = 1  # of the first task's slots, this shard follows 1, 4, 7 …
@@ -226,11 +226,11 @@ def u64(*values: int) -> np.ndarray:
     return np.array(values, np.uint64)
 
 
-def is_complete(settled: Settled, *roots: int) -> bool:
+def is_complete(settled: SettledTrees, *roots: int) -> bool:
     return settled.complete.tolist() == list(roots) and not len(settled.failed)
 
 
-def has_failed(settled: Settled, *roots: int) -> bool:
+def has_failed(settled: SettledTrees, *roots: int) -> bool:
     return settled.failed.tolist() == list(roots) and not len(settled.complete)
 
 

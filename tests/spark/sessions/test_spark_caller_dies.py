@@ -10,8 +10,14 @@ from typing import Any
 import pytest
 import ray
 
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, Place, Step
-from tests.spark.sessions.test_spark_gateway import SALES, SOME, WITHIN_S, Total
+from sunshower.spark_integration.sessions.spark_port import (
+    BatchInfo,
+    Gateway,
+    SparkPlace,
+    SparkStep,
+)
+from tests.spark.sales import WITHIN_S
+from tests.spark.sessions.test_spark_gateway import SALES, SOME, Total
 
 SPARK = BatchInfo("1", len(SOME), topology="t", task="spark-0")
 
@@ -19,12 +25,12 @@ SPARK = BatchInfo("1", len(SOME), topology="t", task="spark-0")
 class Caller:
     """A task in a process of its own."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: SparkPlace) -> None:
         self._gateway = place.open()
 
     def hand_over(self) -> None:
         """A job that takes for ever, and all cores."""
-        self._ticket = self._gateway.submit(Step(for_ever, Total), [SALES.table(SOME)], SPARK)
+        self._ticket = self._gateway.submit(SparkStep(for_ever, Total), [SALES.table(SOME)], SPARK)
 
 
 def for_ever(df: Any, batch: BatchInfo) -> Any:
@@ -47,13 +53,15 @@ class Until:
 
 
 @pytest.mark.parametrize("place", ["on_ray"], indirect=True)
-def test_the_job_of_a_killed_task_is_ended_by_its_next_life(place: Place, gateway: Gateway) -> None:
+def test_the_job_of_a_killed_task_is_ended_by_its_next_life(
+    place: SparkPlace, gateway: Gateway
+) -> None:
     nobody, rows = BatchInfo("2", len(SOME)), [SALES.table(SOME)]
     caller = ray.remote(Caller).options(num_cpus=0).remote(place)
     ray.get(caller.hand_over.remote())
-    gateway.submit(Step(Until(1)), rows, nobody).result()
+    gateway.submit(SparkStep(Until(1)), rows, nobody).result()
     ray.kill(caller)
-    gateway.submit(Step(Until(1)), rows, nobody).result()  # others are no reason to end it
+    gateway.submit(SparkStep(Until(1)), rows, nobody).result()  # others are no reason to end it
     next_life = place.open()
-    next_life.submit(Step(Until(0)), rows, SPARK).result()
+    next_life.submit(SparkStep(Until(0)), rows, SPARK).result()
     next_life.close()

@@ -16,12 +16,11 @@ import pyarrow as pa
 import pytest
 
 from sunshower.errors import ResultMismatch, SparkError, SparkLost, SparkTimeout, TransformFailed
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, Step
-from sunshower.spark_integration.steps import Query
-from sunshower.spark_integration.tables.schema import Columns
-from tests.spark.everything import EVERYTHING, Colour, Everything, Inner
-
-WITHIN_S = 240.0
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, SparkStep
+from sunshower.spark_integration.steps import SqlQuery
+from sunshower.spark_integration.tables.schema import RecordColumns
+from tests.spark.everything import EVERYTHING, Colour, Everything, Inner, same
+from tests.spark.sales import WITHIN_S, as_it_is, run
 
 
 class Sale(NamedTuple):
@@ -34,27 +33,17 @@ class Total(NamedTuple):
     total: float | None
 
 
-SALES = Columns.of(Sale)
+SALES = RecordColumns.of(Sale)
 SOME = [Sale("a", 1.5), Sale("b", 2.0), Sale("a", None), Sale("a", 2.5)]
-
-
-def as_it_is(df: Any, batch: BatchInfo) -> Any:
-    return df
 
 
 def totals(df: Any, batch: BatchInfo) -> Any:
     return df.groupBy("page").sum("price").withColumnRenamed("sum(price)", "total")
 
 
-def run(gateway: Gateway, step: Step, *tables: pa.Table, id: str = "1") -> list[Any]:
-    rows = sum(table.num_rows for table in tables)
-    result = gateway.submit(step, tables, BatchInfo(id, rows)).result()
-    return [] if result is None else Columns.of(step.out).records(result)
-
-
 def fails(gateway: Gateway, transform: Any, out: Any = Total) -> SparkError:
     with pytest.raises(SparkError) as caught:
-        run(gateway, Step(transform, out), SALES.table(SOME))
+        run(gateway, SparkStep(transform, out), SALES.table(SOME))
     assert "\tat " not in str(caught.value), "a Java stack"
     assert "py4j" not in str(caught.value)
     return caught.value
@@ -112,21 +101,39 @@ VALUES = [
 ]
 
 
-def test_every_value_comes_back_as_it_was(gateway: Gateway) -> None:
-    step = Step(as_it_is, Everything)
-    back = run(gateway, step, EVERYTHING.table(VALUES * 3))
-    assert sorted(map(repr, back)) == sorted(map(repr, _normal(VALUES * 3)))
+def through_a_task(df: Any, batch: BatchInfo) -> Any:
+    """What an exchange writes and reads is Spark's own rows."""
+    return df.repartition(1)
 
 
-def _normal(records: list[Everything]) -> list[Everything]:
-    return EVERYTHING.records(EVERYTHING.table(records))
+NULLS = [
+    one._replace(
+        maybe_number=None,
+        maybe_share=None,
+        maybe_text=None,
+        maybe_at=None,
+        maybe_colour=None,
+        maybe_inner=None,
+        lists=None,
+    )
+    for one in VALUES
+]
+
+
+@pytest.mark.parametrize("transform", [as_it_is, through_a_task])
+@pytest.mark.parametrize("values", [VALUES, NULLS], ids=["values", "columns of nulls"])
+def test_every_value_comes_back_as_it_was(
+    gateway: Gateway, transform: Any, values: list[Everything]
+) -> None:
+    back = run(gateway, SparkStep(transform, Everything), EVERYTHING.table(values))
+    assert same(sorted(back, key=lambda one: one.number), values)
 
 
 def test_empty_batches_and_columns_of_nulls_are_batches_too(gateway: Gateway) -> None:
-    assert run(gateway, Step(as_it_is, Sale), SALES.table([])) == []
+    assert run(gateway, SparkStep(as_it_is, Sale), SALES.table([])) == []
     nulls = [Sale("a", None), Sale("b", None)]
-    assert sorted(run(gateway, Step(as_it_is, Sale), SALES.table(nulls))) == nulls
-    assert run(gateway, Step(totals, Total), SALES.table([])) == []
+    assert sorted(run(gateway, SparkStep(as_it_is, Sale), SALES.table(nulls))) == nulls
+    assert run(gateway, SparkStep(totals, Total), SALES.table([])) == []
 
 
 class Number(NamedTuple):
@@ -135,27 +142,32 @@ class Number(NamedTuple):
 
 
 def test_a_million_rows_come_back_as_they_were(gateway: Gateway) -> None:
-    columns = Columns.of(Number)
+    columns = RecordColumns.of(Number)
     numbers = pa.array(range(1_000_000), pa.int64())
     table = pa.Table.from_arrays([numbers, numbers.cast(pa.string())], schema=columns.arrow)
-    result = gateway.submit(Step(as_it_is, Number), [table], BatchInfo("1", 1_000_000)).result()
+    result = gateway.submit(
+        SparkStep(as_it_is, Number), [table], BatchInfo("1", 1_000_000)
+    ).result()
     assert result is not None
     assert result.sort_by("number").combine_chunks() == table
 
 
 def test_a_transform_may_group_join_and_ask_in_sql(gateway: Gateway) -> None:
-    assert sorted(run(gateway, Step(totals, Total), SALES.table(SOME))) == [("a", 4.0), ("b", 2.0)]
+    assert sorted(run(gateway, SparkStep(totals, Total), SALES.table(SOME))) == [
+        ("a", 4.0),
+        ("b", 2.0),
+    ]
     pages = pa.table({"page": ["a"], "title": pa.array(["A"], pa.large_string())})
-    query = Query(
+    query = SqlQuery(
         "select title page, max(price) total from batch join pages using (page) group by 1"
     )
-    step = Step(query, Total, {"pages": pages})
+    step = SparkStep(query, Total, {"pages": pages})
     assert run(gateway, step, SALES.table(SOME)) == [Total("A", 2.5)]
 
 
 def test_two_batches_are_in_flight_at_a_time(gateway: Gateway) -> None:
-    run(gateway, Step(totals, Total), SALES.table(SOME))
-    step = Step(two_together, Total)
+    run(gateway, SparkStep(totals, Total), SALES.table(SOME))
+    step = SparkStep(two_together, Total)
     tickets = [gateway.submit(step, [SALES.table(SOME)], BatchInfo(str(n), 4)) for n in range(2)]
     assert all(ticket.result() is not None for ticket in tickets)
 
@@ -194,31 +206,28 @@ def refusing_in_java(df: Any, batch: BatchInfo) -> Any:
     return df.selectExpr("page", "double(raise_error('no price')) total")
 
 
-def test_what_a_transform_raises_has_its_own_traceback(gateway: Gateway) -> None:
-    error = fails(gateway, raising)
+@pytest.mark.parametrize(
+    ("transform", "line", "end"),
+    [
+        (
+            raising,
+            'df.withColumn("total", prices["no such page"])',
+            "KeyError: 'no such page'",
+        ),
+        (no_such_column, 'return df.select("page", df.colour)', ""),
+        (raising_inside, "return price / 0", "ZeroDivisionError: float division by zero"),
+        (refusing_in_java, "", "no price"),
+    ],
+    ids=["in the transform", "in Spark", "in a UDF", "in Java"],
+)
+def test_an_error_has_the_line_that_raised_it_and_its_message(
+    gateway: Gateway, transform: Any, line: str, end: str
+) -> None:
+    error = fails(gateway, transform)
     assert isinstance(error, TransformFailed)
-    assert 'df.withColumn("total", prices["no such page"])' in str(error)
-    assert str(error).endswith("KeyError: 'no such page'")
-
-
-def test_what_spark_refuses_is_told_with_the_line_that_asked(gateway: Gateway) -> None:
-    error = fails(gateway, no_such_column)
-    assert isinstance(error, TransformFailed)
-    assert 'return df.select("page", df.colour)' in str(error)
-    assert "colour" in str(error).splitlines()[-1]
-
-
-def test_what_a_udf_raises_has_its_traceback_too(gateway: Gateway) -> None:
-    error = fails(gateway, raising_inside)
-    assert isinstance(error, TransformFailed)
-    assert "return price / 0" in str(error)
-    assert str(error).endswith("ZeroDivisionError: float division by zero")
-
-
-def test_what_java_says_is_one_sentence(gateway: Gateway) -> None:
-    error = fails(gateway, refusing_in_java)
-    assert isinstance(error, TransformFailed)
-    assert str(error).endswith("no price")
+    assert line in str(error)
+    assert str(error).endswith(end)
+    assert transform is not no_such_column or "colour" in str(error).splitlines()[-1]
 
 
 def test_a_result_of_another_schema_is_told_before_it_is_computed(gateway: Gateway) -> None:
@@ -242,7 +251,7 @@ _frames: list[weakref.ref[Any]] = []  # of the process that the transforms run i
 
 
 def test_nothing_of_a_batch_is_kept_when_it_is_done(gateway: Gateway) -> None:
-    step = Step(how_many_are_kept, Total)
+    step = SparkStep(how_many_are_kept, Total)
     kept = [run(gateway, step, SALES.table(SOME))[0].total for _ in range(6)]
     assert max(kept) <= 2, kept  # each of the two slots may still have its last one
 
@@ -262,14 +271,14 @@ def long_job(df: Any, batch: BatchInfo) -> Any:
 
 
 def test_a_job_that_never_ends_is_ended_and_the_next_one_runs(gateway: Gateway) -> None:
-    run(gateway, Step(totals, Total), SALES.table(SOME))
+    run(gateway, SparkStep(totals, Total), SALES.table(SOME))
     for transform in (never_ending, long_job):
-        step = Step(transform, Total, timeout_s=1.0)
+        step = SparkStep(transform, Total, timeout_s=1.0)
         tickets = [gateway.submit(step, [SALES.table(SOME)], BatchInfo("9", 4)) for _ in range(2)]
         for ticket in tickets:  # both slots: others take their places
             with pytest.raises(SparkTimeout, match=r"longer than 1 s for batch 9 of 4 rows"):
                 ticket.result()
-        assert Total("a", 4.0) in run(gateway, Step(totals, Total), SALES.table(SOME))
+        assert Total("a", 4.0) in run(gateway, SparkStep(totals, Total), SALES.table(SOME))
 
 
 def killing_java(df: Any, batch: BatchInfo) -> Any:
@@ -289,7 +298,7 @@ def test_a_job_whose_session_dies_is_lost_and_the_next_one_has_a_new_session(
 ) -> None:
     error = fails(gateway, ending)
     assert isinstance(error, SparkLost), error
-    assert Total("a", 4.0) in run(gateway, Step(totals, Total), SALES.table(SOME))
+    assert Total("a", 4.0) in run(gateway, SparkStep(totals, Total), SALES.table(SOME))
 
 
 class Process(NamedTuple):
@@ -303,9 +312,9 @@ def of_java(df: Any, batch: BatchInfo) -> Any:
 def test_when_java_dies_between_two_jobs_the_second_one_hears_nothing_of_it(
     gateway: Gateway,
 ) -> None:
-    (java,) = run(gateway, Step(of_java, Process), SALES.table(SOME))
+    (java,) = run(gateway, SparkStep(of_java, Process), SALES.table(SOME))
     process = os.pidfd_open(java.pid)
     os.kill(java.pid, signal.SIGKILL)
     assert select.select([process], [], [], WITHIN_S)[0], "it still runs"
     os.close(process)
-    assert Total("a", 4.0) in run(gateway, Step(totals, Total), SALES.table(SOME))
+    assert Total("a", 4.0) in run(gateway, SparkStep(totals, Total), SALES.table(SOME))

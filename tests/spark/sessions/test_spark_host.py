@@ -20,10 +20,12 @@ from sunshower.errors import (
     SparkUnavailable,
     TransformFailed,
 )
-from sunshower.spark_integration.sessions import local_spark as local
+from sunshower.spark_integration.sessions import driver_session
 from sunshower.spark_integration.sessions import session_host as module
-from sunshower.spark_integration.sessions.session_host import Host, Job
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, Step
+from sunshower.spark_integration.sessions.driver_session import DriverSession
+from sunshower.spark_integration.sessions.jobs import Job
+from sunshower.spark_integration.sessions.session_host import SessionHost
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep
 
 WITHIN_S = 30.0
 
@@ -88,7 +90,7 @@ class Opening:
 
 
 def job(transform: Any, timeout_s: float = WITHIN_S) -> Job:
-    return Job(Step(transform, timeout_s=timeout_s), [pa.table({})], BatchInfo("7", 3))
+    return Job(SparkStep(transform, timeout_s=timeout_s), [pa.table({})], BatchInfo("7", 3))
 
 
 def nothing(df: Any, batch: BatchInfo) -> None:
@@ -102,7 +104,7 @@ def dying(df: Any, batch: BatchInfo) -> None:
 
 def test_jobs_share_a_session_and_a_dead_one_is_replaced() -> None:
     opening = Opening()
-    host = Host(opening, 1)
+    host = SessionHost(opening, 1)
     assert host.submit(job(nothing)).result() is None
     with pytest.raises(SparkLost, match="Spark died while it ran dying"):
         host.submit(job(dying)).result()
@@ -124,7 +126,7 @@ def test_an_error_that_cannot_be_said_settles_its_job_too() -> None:
     def failing(df: Any, batch: BatchInfo) -> None:
         raise Unspeakable
 
-    host = Host(Opening(Unspeakable()), 1)
+    host = SessionHost(Opening(Unspeakable()), 1)
     with pytest.raises(SparkUnavailable, match="its Java is gone"):
         host.submit(job(nothing)).result()
     with pytest.raises(TransformFailed, match="its Java is gone"):
@@ -135,7 +137,7 @@ def test_an_error_that_cannot_be_said_settles_its_job_too() -> None:
 def test_what_is_given_up_while_it_is_handed_over_is_not_transformed() -> None:
     called: list[BatchInfo] = []
     opening = Opening()
-    host = Host(opening, 1)
+    host = SessionHost(opening, 1)
     assert host.submit(job(nothing)).result() is None
 
     def transform(df: Any, batch: BatchInfo) -> None:
@@ -161,13 +163,13 @@ class Cycle:
 def test_what_a_job_has_left_in_cycles_is_collected_where_that_is_done_seldom(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "_UNSWEPT_MAX", 3 * module._JOB_BYTES)
+    monkeypatch.setattr(module, "_UNCOLLECTED_MAX", 3 * module._JOB_BYTES)
     left: list[weakref.ref[Cycle]] = []
 
     def leaving(df: Any, batch: BatchInfo) -> None:
         left.append(weakref.ref(Cycle()))
 
-    host = Host(Opening(), 1)
+    host = SessionHost(Opening(), 1)
     gc.disable()
     try:
         for _ in range(5):  # the fourth is one too many
@@ -179,7 +181,7 @@ def test_what_a_job_has_left_in_cycles_is_collected_where_that_is_done_seldom(
 
 
 def test_a_session_that_does_not_open_is_told_and_tried_again() -> None:
-    host = Host(Opening(RuntimeError("Java gateway exited"), SparkUnavailable("no room")), 1)
+    host = SessionHost(Opening(RuntimeError("Java gateway exited"), SparkUnavailable("no room")), 1)
     with pytest.raises(SparkUnavailable, match="does not start: Java gateway exited"):
         host.submit(job(nothing)).result()
     with pytest.raises(SparkUnavailable, match="no room"):
@@ -190,7 +192,7 @@ def test_a_session_that_does_not_open_is_told_and_tried_again() -> None:
 
 def test_a_job_that_hangs_loses_its_slot_and_its_late_answer_is_nothing() -> None:
     opening, go_on = Opening(), threading.Event()
-    host = Host(opening, 1)
+    host = SessionHost(opening, 1)
 
     def hanging(df: Any, batch: BatchInfo) -> None:
         go_on.wait(WITHIN_S)
@@ -216,7 +218,7 @@ def test_a_session_that_hangs_when_it_opens_is_no_reason_to_wait_for_ever(
         go_on.wait(WITHIN_S)
         return FakeSession()
 
-    host = Host(opening, 1)
+    host = SessionHost(opening, 1)
     for _ in range(2):  # also who comes later
         with pytest.raises(SparkUnavailable, match="has not answered within"):
             host.submit(job(nothing)).result()
@@ -228,7 +230,7 @@ def test_a_session_whose_java_hangs_is_killed_and_another_is_opened(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     opening = Opening()
-    host = Host(opening, 1)
+    host = SessionHost(opening, 1)
     host.submit(job(nothing)).result()
     monkeypatch.setattr(module, "_START_S", 0.05)
     opening.lives[0].hangs = True
@@ -242,7 +244,7 @@ def test_a_session_whose_java_hangs_is_killed_and_another_is_opened(
 
 
 def test_what_does_not_come_by_waiting_is_not_waited_for() -> None:
-    host = Host(Opening(ConfigError("no such amount")), 1)
+    host = SessionHost(Opening(ConfigError("no such amount")), 1)
     with pytest.raises(SparkError, match="no such amount") as caught:
         host.submit(job(nothing)).result()
     assert not isinstance(caught.value, SparkUnavailable)
@@ -254,17 +256,23 @@ def test_an_opening_that_hangs_is_killed_and_one_that_fails_says_why(
 ) -> None:
     killed = threading.Event()
 
-    def hang() -> None:
-        with local.opening(killed.set):
-            assert killed.wait(WITHIN_S)
-            raise ConnectionResetError
+    class Hanging(DriverSession):
+        def kill_unopened(self) -> None:
+            killed.set()
 
-    monkeypatch.setattr(local, "_OPEN_S", 0.05)
+        def end_unopened(self) -> None:
+            pass
+
+    def hang() -> None:
+        assert killed.wait(WITHIN_S)
+        raise ConnectionResetError
+
+    monkeypatch.setattr(driver_session, "_OPEN_S", 0.05)
     with pytest.raises(SparkUnavailable, match=r"not opened, and run a first job, within 0\.05 s"):
-        hang()
-    monkeypatch.setattr(local, "_OPEN_S", WITHIN_S)
+        Hanging().open(hang)
+    monkeypatch.setattr(driver_session, "_OPEN_S", WITHIN_S)
     with pytest.raises(ConnectionResetError):
-        hang()
+        Hanging().open(hang)
 
 
 def test_so_many_jobs_run_at_a_time_and_no_more() -> None:
@@ -277,7 +285,7 @@ def test_so_many_jobs_run_at_a_time_and_no_more() -> None:
         together.wait()
         running.discard(threading.get_ident())
 
-    host = Host(Opening(), 3)
+    host = SessionHost(Opening(), 3)
     jobs = [host.submit(job(meeting)) for _ in range(6)]
     wait([one.outcome for one in jobs], WITHIN_S)
     assert all(one.result() is None for one in jobs)
@@ -287,7 +295,7 @@ def test_so_many_jobs_run_at_a_time_and_no_more() -> None:
 
 def test_a_job_for_a_host_that_has_stopped_is_lost() -> None:
     opening = Opening()
-    host = Host(opening, 1)
+    host = SessionHost(opening, 1)
     host.stop()
     with pytest.raises(SparkLost, match="was closed"):
         host.submit(job(nothing)).result()
@@ -298,7 +306,7 @@ def test_whatever_a_transform_raises_its_job_ends_and_the_slot_goes_on() -> None
     def leaving(df: Any, batch: BatchInfo) -> None:
         raise SystemExit("away")
 
-    host = Host(Opening(), 1)
+    host = SessionHost(Opening(), 1)
     with pytest.raises(TransformFailed, match="SystemExit: away"):
         host.submit(job(leaving)).result()
     assert host.submit(job(nothing)).result() is None
@@ -307,8 +315,8 @@ def test_whatever_a_transform_raises_its_job_ends_and_the_slot_goes_on() -> None
 
 def test_topologies_are_pools_and_spark_is_told_what_a_job_is_of() -> None:
     opening = Opening()
-    host = Host(opening, 1)
-    of_one = Job(Step(nothing), [pa.table({})], BatchInfo("7", 3, 2, topology="sales"))
+    host = SessionHost(opening, 1)
+    of_one = Job(SparkStep(nothing), [pa.table({})], BatchInfo("7", 3, 2, topology="sales"))
     host.submit(of_one).result()
     host.submit(job(nothing)).result()
     pool = "spark.scheduler.pool"
@@ -322,7 +330,7 @@ def test_topologies_are_pools_and_spark_is_told_what_a_job_is_of() -> None:
 
 
 def test_what_a_job_took_is_told_also_where_spark_says_nothing() -> None:
-    host = Host(Opening(), 1)
+    host = SessionHost(Opening(), 1)
     told = host.submit(job(nothing))
     told.result()
     report = told.report()
@@ -338,7 +346,7 @@ def test_what_a_job_took_is_told_also_where_spark_says_nothing() -> None:
 
 def test_a_job_that_nobody_waits_for_is_ended_and_one_that_waits_does_not_begin() -> None:
     opening, began, go_on = Opening(), threading.Event(), threading.Event()
-    host = Host(opening, 1)
+    host = SessionHost(opening, 1)
 
     def long(df: Any, batch: BatchInfo) -> None:
         began.set()

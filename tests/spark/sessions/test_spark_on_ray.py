@@ -14,10 +14,11 @@ import ray
 from sunshower.errors import SparkError, SparkLost, TransformFailed
 from sunshower.spark_integration.sessions import spark_on_ray as on_ray
 from sunshower.spark_integration.sessions.spark_on_ray import GatewayActor, RayDPSpark
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, Step
-from sunshower.spark_integration.tables.schema import Columns
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, SparkStep
+from sunshower.spark_integration.tables.schema import RecordColumns
 from tests.spark.conftest import ON_RAY
 from tests.spark.javas import java_left, javas
+from tests.spark.sales import as_it_is, run
 
 WITHIN_S = 30.0
 only_there = pytest.mark.parametrize("place", ["on_ray"], indirect=True)
@@ -27,21 +28,17 @@ class Number(NamedTuple):
     number: int
 
 
-SOME = Columns.of(Number).table([Number(1), Number(2)])
-
-
-def as_it_is(df: Any, batch: BatchInfo) -> Any:
-    return df
+SOME = RecordColumns.of(Number).table([Number(1), Number(2)])
 
 
 def works(gateway: Gateway) -> bool:
-    found = gateway.submit(Step(as_it_is, Number), [SOME], BatchInfo("1", 2)).result()
-    return found is not None and sorted(found["number"].to_pylist()) == [1, 2]
+    found = run(gateway, SparkStep(as_it_is, Number), SOME)
+    return sorted(found) == [Number(1), Number(2)]
 
 
 def fails(gateway: Gateway, transform: Any) -> SparkError:
     with pytest.raises(SparkError) as caught:
-        gateway.submit(Step(transform, Number), [SOME], BatchInfo("1", 2)).result()
+        run(gateway, SparkStep(transform, Number), SOME)
     return caught.value
 
 

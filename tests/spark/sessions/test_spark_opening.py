@@ -12,7 +12,7 @@ from tests.spark.conftest import obtain
 PROGRAM = """
 from sunshower.spark_integration.sessions import local_spark as local
 
-lives, warm = [], local.warm
+lives, warm = [], local.LocalSession.warm
 
 
 def warmed(session):
@@ -22,7 +22,7 @@ def warmed(session):
     warm(session)
 
 
-local.warm = warmed
+local.LocalSession.warm = warmed
 place = local.LocalSpark(cores=1, memory="512m")
 try:
     local.LocalSession(place)

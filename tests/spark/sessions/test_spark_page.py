@@ -17,20 +17,21 @@ from sunshower import Records, Topology
 from sunshower.dev import jars
 from sunshower.runtime.inline import run_inline
 from sunshower.spark_integration.sessions import local_spark as local
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, Place, Step
+from sunshower.spark_integration.sessions.spark_port import (
+    BatchInfo,
+    Gateway,
+    SparkPlace,
+    SparkStep,
+)
 from sunshower.trident.declaration.declare import batches
 from sunshower.trident.spouts.fixed import FixedBatchSpout
+from tests.spark.sales import Sale
 
 pytest.importorskip("pyspark.sql.functions")  # before another thread is importing it
 REPOSITORY = Path(__file__).resolve().parents[3]
 PAGE = (REPOSITORY / "docs/SPARK.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^ *```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 FIRST, TABLES, READERS, KAFKA, SUBSCRIBED = map(dedent, BLOCK.findall(PAGE))
-
-
-class Sale(NamedTuple):
-    page: str
-    price: float
 
 
 class Total(NamedTuple):
@@ -58,7 +59,7 @@ def read(df: Any, batch: BatchInfo) -> None:
 
 @pytest.mark.parametrize("place", ["local"], indirect=True)
 def test_the_programs_of_the_page_do_what_it_says(
-    place: Place, gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: SparkPlace, gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(local, "LocalSpark", lambda **_: place)  # a process has one session
@@ -80,7 +81,7 @@ def test_the_programs_of_the_page_do_what_it_says(
     names |= {"topology": topology, "spout": spout, "batches": batches}
     exec(TABLES, names)
     run_inline(topology.graph())
-    gateway.submit(Step(read), [pa.table({})], BatchInfo("1", 0)).result()
+    gateway.submit(SparkStep(read), [pa.table({})], BatchInfo("1", 0)).result()
 
     names["topology"] = topology = Topology("third")
     exec(KAFKA, names)

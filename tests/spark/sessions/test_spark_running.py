@@ -9,8 +9,8 @@ import pytest
 
 from sunshower.errors import SparkError
 from sunshower.spark_integration.job import Runner
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, Step
-from sunshower.spark_integration.tables.schema import Columns, spark_schema
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep
+from sunshower.spark_integration.tables.schema import RecordColumns, spark_schema
 
 pytest.importorskip("pyspark")
 BATCH, PAGES = BatchInfo("7", 0), pa.table({"page": ["a"]})
@@ -21,13 +21,19 @@ class Sale(NamedTuple):
 
 
 class FakeSession:
+    def __init__(self) -> None:
+        self.spark = self
+
     def newSession(self) -> FakeSession:  # noqa: N802
         return self
+
+    def hand_over(self, session: Any, table: pa.Table) -> Any:
+        return table
 
 
 def runner() -> Runner:
     session: Any = FakeSession()
-    return Runner(session, lambda _, table: table)
+    return Runner(session)
 
 
 def uncollected() -> Any:
@@ -35,7 +41,7 @@ def uncollected() -> Any:
     from pyspark.sql import DataFrame
 
     class Uncollected(DataFrame):
-        schema = spark_schema(Columns.of(Sale).arrow)
+        schema = spark_schema(RecordColumns.of(Sale).arrow)
 
         def __init__(self) -> None:
             pass
@@ -51,7 +57,7 @@ def test_what_is_given_up_while_it_is_planned_is_not_computed() -> None:
         return uncollected()
 
     with pytest.raises(SparkError, match="planned: batch 7 was given up"):
-        runner().run(Step(planned, Sale), [pa.table({})], BATCH, lambda: bool(over))
+        runner().run(SparkStep(planned, Sale), [pa.table({})], BATCH, lambda: bool(over))
 
 
 def test_static_tables_are_made_once_and_kept_for_the_last_steps_alone() -> None:
@@ -64,7 +70,7 @@ def test_static_tables_are_made_once_and_kept_for_the_last_steps_alone() -> None
         made.append(1)
         return PAGES
 
-    one, ours = runner(), [Step(nothing, tables={"pages": pages}) for _ in range(100)]
+    one, ours = runner(), [SparkStep(nothing, tables={"pages": pages}) for _ in range(100)]
     for step in ours:
         for _ in range(3):
             one.run(ours[0], [], BATCH)

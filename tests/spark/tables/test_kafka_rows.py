@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition
 
@@ -18,15 +17,21 @@ from sunshower.errors import RangeGone
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions
 from sunshower.kafka.exactly_once.offset_ranges import KafkaRanges, OffsetRange
 from sunshower.runtime.inline import run_inline
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, Place, Step
+from sunshower.spark_integration.sessions.spark_port import (
+    BatchInfo,
+    Gateway,
+    SparkPlace,
+    SparkStep,
+)
 from sunshower.spark_integration.steps import spark
 from sunshower.spark_integration.tables.kafka_rows import KafkaRows
-from sunshower.spark_integration.tables.schema import Columns
+from sunshower.spark_integration.tables.schema import RecordColumns
 from sunshower.trident import InMemory, MemoryState, batches, sum_
 from sunshower.trident.spouts.bounds import Bounds
 from tests.kafka.topics import admin, fill, new_topic, read_all
+from tests.spark.sales import run
 
-RANGES = Columns.of(OffsetRange)
+RANGES = RecordColumns.of(OffsetRange)
 
 
 class Sum(NamedTuple):
@@ -92,7 +97,7 @@ def topic(kafka: Kafka, place: Any) -> Iterator[str]:
 
 @pytest.mark.parametrize("place", ["local"], indirect=True)  # the others are the place's
 def test_all_records_are_in_one_batch_as_a_plain_consumer_reads_them(
-    kafka: Kafka, topic: str, place: Place, gateway: Gateway
+    kafka: Kafka, topic: str, place: SparkPlace, gateway: Gateway
 ) -> None:
     expected: dict[str, int] = {}
     for message in read_all(kafka.bootstrap, topic):
@@ -114,21 +119,21 @@ def test_a_range_that_is_gone_is_an_error_that_names_it(
 ) -> None:
     place = TopicPartition(topic, 0, 10)
     admin(kafka.bootstrap).delete_records([place])[place].result(60)
-    step = Step(sums, Sum, reads=KafkaRows(kafka.bootstrap))
+    step = SparkStep(sums, Sum, reads=KafkaRows(kafka.bootstrap))
     there = RANGES.table([OffsetRange(topic, 0, 10, 700), OffsetRange(topic, 1, 0, 1)])
-    (first, second) = _run(gateway, step, there)
+    (first, second) = sorted(run(gateway, step, there))
     assert (first.key, second.key, second.total) == ("0", "1", 1000)
     with pytest.raises(RangeGone, match=rf"Cannot fetch .*{topic}-0.*keep records until"):
-        _run(gateway, step, RANGES.table([OffsetRange(topic, 0, 5, 700)]))
+        run(gateway, step, RANGES.table([OffsetRange(topic, 0, 5, 700)]))
 
 
 def test_batches_without_a_range_and_several_ranges_of_a_partition_are_read_too(
     kafka: Kafka, topic: str, gateway: Gateway
 ) -> None:
-    step = Step(sums, Sum, reads=KafkaRows(kafka.bootstrap))
-    assert _run(gateway, step, RANGES.table([])) == []
+    step = SparkStep(sums, Sum, reads=KafkaRows(kafka.bootstrap))
+    assert sorted(run(gateway, step, RANGES.table([]))) == []
     pieces = [OffsetRange(topic, 1, first, first + 5) for first in (0, 5, 10)]
-    assert _run(gateway, step, RANGES.table(pieces)) == [Sum("1", sum(range(1000, 1015)))]
+    assert run(gateway, step, RANGES.table(pieces)) == [Sum("1", sum(range(1000, 1015)))]
 
 
 @pytest.mark.parametrize("place", ["local"], indirect=True)  # all of it is Spark's own
@@ -136,14 +141,9 @@ def test_who_subscribes_in_the_session_of_a_step_reads_all_records_too(
     kafka: Kafka, topic: str, gateway: Gateway, tmp_path: Path
 ) -> None:
     subscribed = Subscribed(kafka.bootstrap, topic)
-    step = Step(BothWays(subscribed, tmp_path / "followed"), Sum, tables={"topic": subscribed})
+    step = SparkStep(BothWays(subscribed, tmp_path / "followed"), Sum, tables={"topic": subscribed})
     for more in ([], [b"5", b"6"]):  # a static table has what is there when its batch runs
         fill(kafka.bootstrap, topic, more)
         total = sum(int(one.value() or b"") for one in read_all(kafka.bootstrap, topic))
-        found = _run(gateway, step, RANGES.table([]))
+        found = sorted(run(gateway, step, RANGES.table([])))
         assert found == [Sum("stream", total), Sum("table", total)]
-
-
-def _run(gateway: Gateway, step: Step, ranges: pa.Table) -> list[Any]:
-    result = gateway.submit(step, [ranges], BatchInfo("1", ranges.num_rows)).result()
-    return sorted(Columns.of(Sum).records(result))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sunshower.errors import RecordMismatch, ResultMismatch, Unserialisable
 from sunshower.spark_integration.tables.annotations import Digits
 from sunshower.spark_integration.tables.arrow_types import normalise
-from sunshower.spark_integration.tables.schema import Columns
+from sunshower.spark_integration.tables.schema import RecordColumns
 from tests.spark.everything import EVERYTHING, Colour, Everything, Inner, everything, same
 
 
@@ -28,14 +28,14 @@ class One(NamedTuple):
 def refused(annotation: Any) -> str:
     record_type: Any = NamedTuple("Order", [("id", int), ("price", annotation)])
     with pytest.raises(RecordMismatch) as caught:
-        Columns.of(record_type, "topology 't', bolt 'b'")
+        RecordColumns.of(record_type, "topology 't', bolt 'b'")
     return str(caught.value)
 
 
 def unfit(annotation: Any, value: Any) -> str:
     record_type: Any = NamedTuple("Order", [("price", annotation)])
     with pytest.raises(Unserialisable) as caught:
-        Columns.of(record_type).table([record_type(value)])
+        RecordColumns.of(record_type).table([record_type(value)])
     return str(caught.value)
 
 
@@ -70,7 +70,7 @@ def test_nan_is_no_null_and_null_is_no_nan() -> None:
     class Reading(NamedTuple):
         value: float | None
 
-    columns = Columns.of(Reading)
+    columns = RecordColumns.of(Reading)
     table = columns.table([Reading(math.nan), Reading(None), Reading(1.0)])
     assert table["value"].null_count == 1
     back = columns.records(table)
@@ -82,7 +82,7 @@ def test_moments_keep_their_moment_and_come_back_in_utc() -> None:
     class Click(NamedTuple):
         at: datetime
 
-    columns = Columns.of(Click)
+    columns = RecordColumns.of(Click)
     there = datetime(2026, 3, 29, 2, 30, tzinfo=timezone(timedelta(hours=5, minutes=45)))
     (back,) = columns.records(columns.table([Click(there)]))
     assert back.at == there
@@ -93,7 +93,7 @@ def test_decimals_have_the_digits_that_are_asked_for() -> None:
     class Price(NamedTuple):
         price: Annotated[Decimal, Digits(6, 2)] | None
 
-    columns = Columns.of(Price)
+    columns = RecordColumns.of(Price)
     assert columns.arrow.field("price").type == pa.decimal128(6, 2)
     assert columns.records(columns.table([Price(Decimal("9999.99"))])) == [(Decimal("9999.99"),)]
     with pytest.raises(Unserialisable, match=r"Price\.price"):
@@ -142,14 +142,14 @@ class Nothing:
 
 def test_endless_empty_nameless_and_ambiguous_records_are_refused() -> None:
     with pytest.raises(RecordMismatch, match=r"Tree\.children\[\] holds itself"):
-        Columns.of(Tree)
+        RecordColumns.of(Tree)
     with pytest.raises(RecordMismatch, match="Nothing has no fields"):
-        Columns.of(Nothing)
+        RecordColumns.of(Nothing)
     with pytest.raises(RecordMismatch, match="declare a NamedTuple"):
-        Columns.of(tuple)
+        RecordColumns.of(tuple)
     twice: Any = NamedTuple("Twice", [("id", int), ("Id", int)])
     with pytest.raises(RecordMismatch, match="id and Id are one name"):
-        Columns.of(twice)
+        RecordColumns.of(twice)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ class Plain(NamedTuple):
 
 
 def test_what_spark_would_read_wrongly_is_normalised() -> None:
-    columns = Columns.of(Plain)
+    columns = RecordColumns.of(Plain)
     table = pa.table(
         {
             "tags": pa.array([["a"], []], pa.large_list(pa.large_string())),
@@ -228,7 +228,7 @@ def test_what_cannot_be_normalised_is_refused_with_its_column(array: Any, said: 
 
 
 def test_a_result_must_have_the_declared_columns() -> None:
-    columns = Columns.of(One)
+    columns = RecordColumns.of(One)
     with pytest.raises(ResultMismatch, match="no such column; the columns are: y"):
         columns.conform(pa.table({"y": [1]}))
     with pytest.raises(ResultMismatch, match=r"a column 'y' that One does not have.*select\('x'\)"):
@@ -246,13 +246,13 @@ def test_a_result_that_is_no_member_of_an_enum_is_told() -> None:
     class Painted(NamedTuple):
         colour: Colour
 
-    columns = Columns.of(Painted)
+    columns = RecordColumns.of(Painted)
     with pytest.raises(ResultMismatch, match=r"Painted\.colour: 'pink' is not a valid Colour"):
         columns.records(pa.table({"colour": ["red", "pink"]}))
 
 
 def test_dataclasses_are_records_too() -> None:
-    columns = Columns.of(Inner)
+    columns = RecordColumns.of(Inner)
     records = [Inner(1, ["a"]), Inner(2, None)]
     assert columns.records(columns.table(records)) == records
 
@@ -266,7 +266,7 @@ def test_enums_of_numbers_are_numbers_in_spark() -> None:
     class Alarm(NamedTuple):
         level: Level | None
 
-    columns = Columns.of(Alarm)
+    columns = RecordColumns.of(Alarm)
     assert columns.arrow.field("level").type == pa.int64()
     records = [Alarm(Level.HIGH), Alarm(None)]
     assert columns.records(columns.table(records)) == records

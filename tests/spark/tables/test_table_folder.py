@@ -13,8 +13,8 @@ import pytest
 from sunshower.errors import StateMismatch, WriteFailed
 from sunshower.spark_integration.tables import table_folder
 from sunshower.spark_integration.tables.table_folder import (
+    TableBatch,
     TableFolder,
-    Written,
     batches_in,
     stage,
     staging,
@@ -35,7 +35,9 @@ def written(folder: Path, txid: int, attempt: int, text: str, run: int = 0) -> N
     where = staging(folder, txid, attempt, run)
     where.mkdir(parents=True)
     (where / "part.parquet").write_text(text)
-    stage(where, Written(txid, attempt, rows=1, files=1, bytes=len(text), seconds=0.5, jobs=(7,)))
+    stage(
+        where, TableBatch(txid, attempt, rows=1, files=1, bytes=len(text), seconds=0.5, jobs=(7,))
+    )
 
 
 def seen(folder: Path) -> dict[str, str]:
@@ -55,7 +57,7 @@ def test_a_batch_is_seen_once_it_is_committed_and_not_before(tmp_path: Path) -> 
     table.publish(2)
     assert seen(folder) == {"txid=1": "one", "txid=2": "two"}
     assert batches_in(folder) == [
-        Written(txid, 0, rows=1, files=1, bytes=3, seconds=0.5, jobs=(7,)) for txid in (1, 2)
+        TableBatch(txid, 0, rows=1, files=1, bytes=3, seconds=0.5, jobs=(7,)) for txid in (1, 2)
     ]
     assert not any((folder / "_sunshower" / "staged").iterdir()), "nothing is left over"
 

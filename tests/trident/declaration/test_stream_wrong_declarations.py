@@ -116,6 +116,11 @@ CASES: list[tuple[type[SunshowerError], Wrong, str]] = [
         r"what comes out is \(length, count\).*the first called length",
     ),
     (TopologyError, lambda s: s.persistent_aggregate(Kept(), Several()), "is an Aggregator"),
+    (
+        TopologyError,
+        lambda s: s.persistent_aggregate(Kept(), count(), parallelism=2),
+        r"parallelism is 2, but without \.group_by",
+    ),
     (TopologyError, lambda s: s.persistent_aggregate("counts.db", count()), "is no state"),
     (
         DuplicateComponent,

@@ -12,8 +12,8 @@ from sunshower import Topology
 from sunshower.clock import ManualClock
 from sunshower.topologies.components import Context
 from sunshower.trident.coordination.attempts import Attempt
-from sunshower.trident.declaration.declare import StreamProgram, batches
-from sunshower.trident.declaration.planner import plan_group
+from sunshower.trident.declaration.declare import batches
+from sunshower.trident.declaration.stage_builder import StreamProgram
 from sunshower.trident.declaration.store_places import InMemory
 from sunshower.trident.declaration.streams import BatchStream
 from sunshower.trident.spouts.port import SpoutKind
@@ -206,7 +206,7 @@ def plans(topology: Topology) -> list[Group]:
     program = topology.guest(StreamProgram)
     for group in program.groups.values():
         group.store = group.store or InMemory()
-    return [plan_group(group) for group in program.groups.values()]
+    return [group.freeze() for group in program.groups.values()]
 
 
 def seen(stream: BatchStream[Any]) -> list[Any]:

@@ -76,10 +76,9 @@ class AutomaticBoltTask(BoltTask):
         return None if self._unfinished is None else self._unfinished.input
 
     def process(self, batch: Batch) -> Batch | None:
-        records = batch.rows(self._streams[batch.stream].spec.schema)
-        call = self._call
-        if self.injection is not None:
-            call = self.injection.around(call, batch, self._streams[batch.stream].spec.schema)
+        schema = self._streams[batch.stream].spec.schema
+        records = batch.rows(schema)
+        call = self.instrument.faults.around(self._call, batch, schema)
         if self.note is not None:
             call = noting(self.note, call, batch)
         self._begin_batch()

@@ -38,8 +38,7 @@ class BatchBoltTask(BoltTask):
         self._begin_batch()
         try:
             schema = self._streams[batch.stream].spec.schema
-            if self.injection is not None:
-                self.injection.strike(batch, schema)
+            self.instrument.faults.strike(batch, schema)
             derived = self._call(batch.table(schema))
             parents = self._check(derived, len(batch))
             if self._flushes:

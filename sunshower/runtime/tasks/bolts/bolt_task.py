@@ -15,10 +15,9 @@ import numpy as np
 from sunshower.clock import Clock, SystemClock
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
-from sunshower.runtime.events import task_events as chronicle
-from sunshower.runtime.events.event_log import What
+from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.events.metrics import Counts, TaskStats
-from sunshower.runtime.plan import Stream
+from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tasks.bolts.return_values import check_returned
 from sunshower.runtime.tasks.input_errors import InputErrors
 from sunshower.runtime.tasks.supervision import Supervised, Supervision
@@ -69,13 +68,14 @@ class BoltTask(Supervised):
     def __init__(
         self,
         supervision: Supervision,
+        instrument: Instrument,
         make: Callable[[], Any],
         output_streams: OutputStreams,
         reports: Reports,
         service: ServiceTime,
-        streams: Sequence[Stream],
+        streams: Sequence[PlannedStream],
     ) -> None:
-        super().__init__(supervision)
+        super().__init__(supervision, instrument)
         self.bolt: Any = None  # None until it is prepared
         self._call: Callable[[Any], Any] = self._not_prepared
         self._make = make
@@ -165,9 +165,7 @@ class BoltTask(Supervised):
         self._failed += len(batch)
         if not len(batch.roots):
             self.note_untracked(failure)
-        if self.event_writer is not None:
-            refused = (self.task.id, batch.roots, batch.edges, failure.cause)
-            self.event_writer.note_edges(What.REFUSED, *refused)
+        self.instrument.refused(batch, failure.cause)
         self._reports.fail(batch.roots, failure)
 
     def close(self) -> TaskError | None:
@@ -297,8 +295,7 @@ class BoltTask(Supervised):
             for failure in failures.values():
                 self.note_untracked(failure)
             return
-        if self.event_writer is not None:
-            chronicle.settled(self.event_writer, self.task.id, batch, failures)
+        self.instrument.settled(batch, failures)
         for index, failure in failures.items():
             roots = anchors.select(np.array([index])).roots
             if len(roots):

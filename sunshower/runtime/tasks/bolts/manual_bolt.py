@@ -16,8 +16,6 @@ import numpy as np
 from sunshower.errors import AlreadySettled, BadEmit
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
-from sunshower.runtime.events import task_events as chronicle
-from sunshower.runtime.events.event_log import What
 from sunshower.runtime.tasks.bolts.anchoring import Anchor, AnchoredSender, Unsent
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
 from sunshower.runtime.tasks.user_code import RAISED, no_way
@@ -86,11 +84,10 @@ class ManualBoltTask(BoltTask):
         origin = self._streams[batch.stream]
         offsets = range(len(batch) + 1) if batch.offsets is None else batch.offsets.tolist()
         roots, edges = batch.roots.tolist(), batch.edges.tolist()
-        execute, most = self.bolt.execute, self.output_streams.allowance
+        execute = self.instrument.faults.around(self.bolt.execute, batch, origin.spec.schema)
+        most = self.output_streams.allowance
         begun, rest = len(batch), None
         self._begin_batch()
-        if self.injection is not None:
-            execute = self.injection.around(execute, batch, origin.spec.schema)
         for index, record in enumerate(batch.rows(origin.spec.schema)):
             at = slice(offsets[index], offsets[index + 1])
             place = (origin.component, batch.source, origin.spec.id)
@@ -148,8 +145,7 @@ class ManualBoltTask(BoltTask):
             for t in settled
             for root, edge in zip(t.roots, t.edges, strict=True)
         ]
-        if self.event_writer is not None:
-            chronicle.inputs(self.event_writer, What.ACKED, self.task.id, settled)
+        self.instrument.inputs(settled)
         if acks:
             roots, xors = zip(*acks, strict=True)
             self._reports.ack(np.array(roots, np.uint64), np.array(xors, np.uint64))
@@ -180,8 +176,7 @@ class ManualBoltTask(BoltTask):
     def _report_failure(self, tuple: InputTuple, failure: Failure) -> None:
         if not tuple.roots:
             self.note_untracked(failure)
-        if self.event_writer is not None:
-            chronicle.inputs(self.event_writer, What.REFUSED, self.task.id, [tuple], failure.cause)
+        self.instrument.inputs([tuple], failure.cause)
         self._reports.fail(np.array(tuple.roots, np.uint64), failure)
 
     def _fail_unsent(self, unsent: list[Unsent]) -> None:

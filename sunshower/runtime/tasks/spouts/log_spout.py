@@ -22,14 +22,12 @@ import numpy as np
 from sunshower.errors import BadEmit, ProtocolError
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
-from sunshower.runtime.events import task_events as chronicle
 from sunshower.runtime.tasks.bolts.dead_letters import told
 from sunshower.runtime.tasks.spouts.bulk_spout import BulkSpoutTask
 from sunshower.runtime.tasks.spouts.retry_queue import ABSENT, Replay
 from sunshower.runtime.tasks.user_code import RAISED, Raised, TaskError, blame, guard
 from sunshower.runtime.tracking.ids import I64
 from sunshower.runtime.tracking.pending import Released
-from sunshower.runtime.transport.batch import Batch
 from sunshower.topologies.components import DEFAULT, Context, OnStream
 from sunshower.topologies.logs import Polled, Unreadable
 from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter
@@ -155,12 +153,12 @@ class LogSpoutTask(BulkSpoutTask):
     def _draw(self, wanted: int, now: float) -> Polled[Any]:
         """Up to `wanted` records available now; records that do not fit are unreadable."""
         if len(self._ahead.numbers):
-            polled, self._ahead, self._mixed = self._ahead, _NOTHING, True
+            polled, self._ahead = self._ahead, _NOTHING
+            self._mixed = OnStream in set(map(type, polled.records))
             self._keep_from(polled, wanted)
         else:
             try:
-                if self.injection is not None:
-                    guard(self.task, "poll", self.injection.before_call)
+                guard(self.task, "poll", self.instrument.faults.before_call)
                 polled = self._poll(wanted, now)
             except Raised as raised:
                 self._broken = raised
@@ -231,9 +229,8 @@ class LogSpoutTask(BulkSpoutTask):
     def _forget(self, first: int, end: int) -> None:
         """Drop the open messages of [first, end): another member owns them now."""
         released = self.pending.release(self.pending.within(first, end))
-        if self.event_writer is not None and len(released.roots):
-            failures = [Failure(Cause.REBALANCED, reason=_GONE)] * len(released.roots)
-            chronicle.failed(self.event_writer, self.task.id, released, failures)
+        failures = [Failure(Cause.REBALANCED, reason=_GONE)] * len(released.roots)
+        self.instrument.failed(released, failures)
         self.replays.forget(first, end)
         ahead = self._ahead
         kept = (ahead.numbers < first) | (ahead.numbers >= end)
@@ -272,15 +269,13 @@ class LogSpoutTask(BulkSpoutTask):
 
     def _stop_before_hit(self, polled: Polled[Any]) -> None:
         """Keep back the records from the first one that an experiment injects an error for."""
-        if self.injection is None or not len(polled.numbers):
+        if self._mixed or not len(polled.numbers):
             return
-        output_stream, records = self.output_streams.output_stream(DEFAULT), polled.records
-        if self.output_streams.fits(DEFAULT, records, set(map(type, records))):
-            batch = Batch(output_stream.index, self.task.id, records)
-            hit = self.injection.first_hit(batch, output_stream.spec.schema)
-            if hit is not None:
-                self._keep_from(polled, hit)
-                self._broken = blame(self.task, "poll", self.injection.error)
+        schema = self.output_streams.output_stream(DEFAULT).spec.schema
+        hit = self.instrument.faults.first_hit(polled.records, schema)
+        if hit is not None:
+            self._keep_from(polled, hit)
+            self._broken = blame(self.task, "poll", self.instrument.faults.error)
 
     def _keep_from(self, polled: Polled[Any], index: int) -> None:
         """Keep the records from `index` on for a later emit."""

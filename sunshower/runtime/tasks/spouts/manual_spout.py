@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from functools import partial
-from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sunshower.failures import Failure
+from sunshower.records import Schema
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.bolts.anchoring import Anchor, AnchoredSender
 from sunshower.runtime.tasks.spouts.retry_queue import Replay
@@ -100,27 +100,22 @@ class NextTupleSpoutTask(SpoutTask):
 
     def _ask(self, limit: int) -> Raised | None:
         """Call next_tuple until `limit` emits wait. Returns its error, if it raised."""
-        while not self.exhausted and len(self._emissions) < limit:
-            before = len(self._emissions)
+        emitted = self._emissions
+        next_tuple = self.instrument.faults.around_next_tuple(
+            partial(self.spout.next_tuple, _Collector(self)), emitted, self._schema_of
+        )
+        while not self.exhausted and len(emitted) < limit:
+            before = len(emitted)
             try:
-                self._next_tuple()
+                next_tuple()
             except RAISED as error:
                 return blame(self.task, "next_tuple", error)
-            if len(self._emissions) == before:
+            if len(emitted) == before:
                 break
         return None
 
-    def _next_tuple(self) -> None:
-        if self.injection is None:
-            self.spout.next_tuple(_Collector(self))
-            return
-        before = len(self._emissions)
-        self.injection.before_call()
-        self.spout.next_tuple(_Collector(self))
-        self.injection.after_call(
-            (emission.record, self.output_streams.output_stream(emission.stream).spec.schema)
-            for emission in islice(self._emissions, before, None)
-        )
+    def _schema_of(self, stream: str) -> Schema:
+        return self.output_streams.output_stream(stream).spec.schema
 
     def _tracked(self, emission: Emission) -> bool:
         return self._reports.tracked and emission.message_id is not None
@@ -153,7 +148,7 @@ class NextTupleSpoutTask(SpoutTask):
 
     def values(self, replay: Replay) -> dict[str, Any]:
         emission = replay.payload
-        schema = self.output_streams.output_stream(emission.stream).spec.schema
+        schema = self._schema_of(emission.stream)
         (values,) = schema.rows([emission.record])
         return dict(zip(schema.fields, values, strict=True))
 

@@ -16,7 +16,6 @@ from sunshower.runtime.tasks.spouts.position import SKIP_RECORDS, Position, skip
 from sunshower.runtime.tasks.spouts.retry_queue import Replay
 from sunshower.runtime.tasks.user_code import RAISED, blame, guard
 from sunshower.runtime.tracking.ids import I64
-from sunshower.runtime.transport.batch import Batch
 from sunshower.topologies.components import DEFAULT, Context
 from sunshower.topologies.retry import DEAD_LETTERS
 
@@ -194,13 +193,10 @@ class RecordsSpoutTask(BulkSpoutTask):
 
     def _first_hit(self, drawn: Any) -> int | None:
         """The index of the first record that an experiment injects a source error for, or None."""
-        if self.injection is None:
-            return None
-        output_stream = self.output_streams.output_stream(DEFAULT)
-        batch = Batch(output_stream.index, self.task.id, drawn)
-        hit = self.injection.first_hit(batch, output_stream.spec.schema)
+        schema = self.output_streams.output_stream(DEFAULT).spec.schema
+        hit = self.instrument.faults.first_hit(drawn, schema)
         if hit is not None:
-            self._break(self.injection.error)
+            self._break(self.instrument.faults.error)
         return hit
 
     def _break(self, error: Exception) -> None:

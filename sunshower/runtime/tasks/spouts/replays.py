@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sunshower.errors import TopologyFailed
 from sunshower.failures import Cause, Failure
-from sunshower.runtime.events.event_log import EventWriter, What
+from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.events.log_limit import RateLimitedLog
 from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.bolts.dead_letters import dead_letter, in_a_line, told
@@ -43,7 +43,14 @@ class Keeper(Protocol):
 class Replays:
     """The retry queue of one spout task with its budget, counters and log messages."""
 
-    def __init__(self, task: Task, retries: RetryQueue, share: float, keeper: Keeper) -> None:
+    def __init__(
+        self,
+        task: Task,
+        retries: RetryQueue,
+        share: float,
+        keeper: Keeper,
+        instrument: Instrument,
+    ) -> None:
         self.keeps = True  # whether the framework replays; else only the spout's `fail` is called
         self.line = retries
         self.notices = RateLimitedLog(f"failures of spout {task.component!r}")
@@ -53,7 +60,7 @@ class Replays:
         self._budget = ReplayBudget(share)
         self._keeper = keeper
         self._lately = RecentFailures()
-        self.event_writer: EventWriter | None = None  # records dead letters, in an experiment
+        self._instrument = instrument
         self._former: dict[int, int] = {}  # message not drawn yet → its attempts in former lives
 
     def fail(
@@ -189,8 +196,7 @@ class Replays:
         record = self._keeper.values(replay)
         letter = dead_letter(spout, message_id, record, failure, times)
         blame.dead, blame.hopeless, blame.times = True, False, 0
-        if self.event_writer is not None:
-            self.event_writer.note(What.BURIED, self._task.id, values=np.array([replay.number]))
+        self._instrument.buried(replay.number)
         return replay._replace(payload=self._keeper.letter_payload(replay, letter))
 
     def _notice(self, number: int, message_id: Any, failure: Failure) -> str:

@@ -23,7 +23,7 @@ import numpy as np
 from sunshower.config import Config
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
-from sunshower.runtime.events import task_events as chronicle
+from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.events.metrics import Counts, Latencies, TaskStats
 from sunshower.runtime.tasks.bolts.bolt_task import untracked
 from sunshower.runtime.tasks.spouts.poll_backoff import PollBackoff
@@ -50,6 +50,7 @@ class SpoutTask(Supervised):
     def __init__(
         self,
         supervision: Supervision,
+        instrument: Instrument,
         make: Callable[[], Spout[Any]],
         pending: Pending,
         output_streams: OutputStreams,
@@ -57,7 +58,7 @@ class SpoutTask(Supervised):
         config: Config,
         retries: RetryQueue,
     ) -> None:
-        super().__init__(supervision)
+        super().__init__(supervision, instrument)
         self.spout: Any = None  # None until it is open
         self._make = make
         self.pending = pending
@@ -66,7 +67,7 @@ class SpoutTask(Supervised):
         self.active = True  # whether it may emit at all
         self.latencies = Latencies()
         self.service = ServiceTime(config)
-        self.replays = Replays(self.task, retries, config.replay_share, self)
+        self.replays = Replays(self.task, retries, config.replay_share, self, instrument)
         self._reports = reports
         self._config = config
         self.deadlines = Deadlines(config, pending, reports)
@@ -214,8 +215,7 @@ class SpoutTask(Supervised):
         reached = self.limit.adapts and self._fresh_room <= 0
         released = self.pending.release(roots)
         self._acked += len(released.roots)
-        if self.event_writer is not None and len(released.roots):
-            chronicle.completed(self.event_writer, self.task.id, released)
+        self.instrument.completed(released)
         latencies_s = now - released.emitted_s
         self.latencies.add(latencies_s)
         self.limit.completed(now, latencies_s, reached=reached)
@@ -345,9 +345,7 @@ class SpoutTask(Supervised):
         """Draw roots for records to send; `message_ids`: if they differ from the numbers."""
         self.limit.opened(now)
         roots = self.pending.take(payloads, numbers, attempts, now, self._config.message_timeout_s)
-        if self.event_writer is not None and len(roots):
-            emitted = (roots, numbers, attempts, message_ids)
-            chronicle.emitted(self.event_writer, self.task.id, *emitted)
+        self.instrument.emitted(roots, numbers, attempts, message_ids)
         return roots
 
     def _start(self, roots: U64, made: U64, errors: dict[int, BaseException], now: float) -> None:
@@ -386,8 +384,7 @@ class SpoutTask(Supervised):
             if isinstance(why, Failure)
             else [why[root] for root in released.roots.tolist()]
         )
-        if self.event_writer is not None and count:
-            chronicle.failed(self.event_writer, self.task.id, released, failures)
+        self.instrument.failed(released, failures)
         message_ids = self._message_ids(released)
         held = self.deadlines.held
         self.replays.fail(released, message_ids, failures, now, accused=accused, held=held)

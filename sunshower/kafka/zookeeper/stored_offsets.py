@@ -20,7 +20,7 @@ from sunshower.kafka.partitions.store_errors import using
 from sunshower.state.tree import Tree
 
 
-class Layout(Protocol):
+class OffsetLayout(Protocol):
     """The path and format of a stored offset. `keeps_writer` is that of the port `Offsets`."""
 
     @property
@@ -119,7 +119,7 @@ class StoredOffsets:
     def __init__(
         self,
         tree: Tree,
-        layout: Layout,
+        layout: OffsetLayout,
         owns: Callable[[Partition], bool] = lambda _: True,
         member: Callable[[], str | None] = lambda: None,
     ) -> None:

@@ -1,0 +1,211 @@
+"""The part of a stream of batches that keeps its rows as they are: filters and repartitionings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Self, TypeVar
+
+from sunshower.errors import RecordMismatch, TopologyError
+from sunshower.records import Schema
+from sunshower.topologies.groupings import CustomGrouping
+from sunshower.topologies.outputs import check_id
+from sunshower.trident.declaration.declaring import check_predicate, check_reader, code_name
+from sunshower.trident.declaration.stage_builder import RowSource, StageBuilder
+from sunshower.trident.stages import steps
+from sunshower.trident.stages.plan import Sharing
+from sunshower.trident.stages.port import Operator
+from sunshower.trident.stages.ranking import Ranking
+from sunshower.trident.stages.sharing import ByBatch, ByFields, Chosen, Even, ToAll, ToFirst
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class RowStream(Generic[R_co]):
+    """Rows of one schema in batches. Those of a merged stream have several sources."""
+
+    input_hint = 'let its rows leave their batches first: .records("rows").shuffle()'
+
+    def __init__(self, *sources: RowSource) -> None:
+        self.sources = sources
+        self._gathered: RowSource | None = None
+
+    @property
+    def schema(self) -> Schema:
+        """The fields and the record type of its rows."""
+        return self.sources[0].schema
+
+    @property
+    def stage(self) -> StageBuilder:
+        """The stage of its rows, or the first of several."""
+        return self.sources[0].stage
+
+    @property
+    def is_uneven(self) -> bool:
+        """As RowSource.is_uneven. Rows of several stages are gathered round-robin."""
+        several = len({source.stage for source in self.sources}) > 1
+        return several or any(source.is_uneven for source in self.sources)
+
+    # ---- the same rows, or some of them --------------------------------------------------------
+
+    def filter(self, predicate: Callable[[R_co], bool]) -> Self:
+        """The rows for which `predicate` is true."""
+        check_predicate(predicate, self.schema, self._where("filter", predicate))
+        return self._of(*self.add_to_each(lambda: steps.Filter(predicate), self.schema))
+
+    def peek(self, function: Callable[[R_co], object]) -> Self:
+        """Call `function` for each row and pass all rows on. Repeated attempts call it again."""
+        check_reader(function, self.schema, self._where("peek", function))
+        return self._of(*self.add_to_each(lambda: steps.Peek(function), self.schema))
+
+    def min_by(self, field: str) -> Self:
+        """The row of each batch with the least value of `field`, the first of equal ones."""
+        return self._ranked(field, 1, "min_by", greatest=False)
+
+    def max_by(self, field: str) -> Self:
+        """The row of each batch with the greatest value of `field`."""
+        return self._ranked(field, 1, "max_by", greatest=True)
+
+    def top(self, n: int, field: str) -> Self:
+        """The `n` rows of each batch with the greatest values of `field`, greatest first."""
+        return self._ranked(field, n, "top", greatest=True)
+
+    def merge(self, *others: RowStream[R_co]) -> Self:
+        """The rows of all streams, batch by batch. Their record types must be equal."""
+        where = self._where("merge")
+        check_streams([self, *others], where)
+        for other in others:
+            if other.schema != self.schema:
+                raise RecordMismatch(
+                    f"{where}: one stream carries {self.schema.name}, another one "
+                    f"{other.schema.name}; make them the same first, with .map"
+                )
+        streams: tuple[RowStream[R_co], ...] = (self, *others)
+        return self._of(*(source for one in streams for source in one.sources))
+
+    def named(self, id: str) -> Self:
+        """Set the id of the bolt that processes these rows."""
+        where = self._where("named")
+        check_id(id, where)
+        stage = self._gather()[0].stage
+        if stage.spout is not None:
+            raise TopologyError(
+                f"{where}: these rows are still in the bolt of the spout {stage.root!r}, which has "
+                "its name; a repartitioning begins a new one"
+            )
+        stage.group.program.check_open(where)
+        stage.name = id
+        return self
+
+    # ---- repartitionings -----------------------------------------------------------------------
+
+    def shuffle(self, *, parallelism: int = 1) -> Self:
+        """Distribute rows evenly over `parallelism` tasks."""
+        return self._of(self.send(Even(), parallelism))
+
+    def partition_by(self, *fields: str, parallelism: int = 1) -> Self:
+        """Send equal values of `fields` to the same of `parallelism` tasks."""
+        self._check_fields("partition_by", fields)
+        return self._of(self.send(ByFields(self.schema, fields), parallelism))
+
+    def broadcast(self, *, parallelism: int = 1) -> Self:
+        """Send all rows to each of `parallelism` tasks."""
+        return self._of(self.send(ToAll(), parallelism))
+
+    def global_(self) -> Self:
+        """Send all rows to one task."""
+        return self._of(self.send(ToFirst(), 1))
+
+    def batch_global(self, *, parallelism: int = 1) -> Self:
+        """Send all rows of a batch to one of `parallelism` tasks, chosen round-robin by txid."""
+        return self._of(self.send(ByBatch(), parallelism))
+
+    def partition(self, grouping: CustomGrouping, *, parallelism: int = 1) -> Self:
+        """Distribute rows as `grouping` chooses; it numbers the tasks 0, 1, 2 and so on. A
+        transactional state behind it is exact only if `choose` depends on nothing but the row."""
+        if not (hasattr(grouping, "prepare") and hasattr(grouping, "choose")):
+            raise TopologyError(
+                f"{self._where('partition')} needs an object with prepare(targets) and "
+                "choose(record), as in CustomGrouping"
+            )
+        return self._of(self.send(Chosen(grouping), parallelism))
+
+    # ---- used by the other modules -------------------------------------------------------------
+
+    def add(self, operator: Operator, schema: Schema) -> RowSource:
+        """What `operator` emits for these rows, in the stage where they are. Rows of several
+        stages are sent to a new one first."""
+        sources = self._gather()
+        return sources[0].stage.add(operator, schema, sources)
+
+    def add_to_each(self, operator: Callable[[], Operator], schema: Schema) -> list[RowSource]:
+        """The same for an operator that needs no other rows: one in each stage that has rows."""
+        stages: dict[StageBuilder, list[RowSource]] = {}
+        for source in self.sources:
+            stages.setdefault(source.stage, []).append(source)
+        return [stage.add(operator(), schema, sources) for stage, sources in stages.items()]
+
+    def send(self, sharing: Sharing, parallelism: int) -> RowSource:
+        """These rows in a new stage."""
+        return self.new_stage(parallelism).receive(self.sources, sharing)
+
+    def upstream(self) -> set[StageBuilder]:
+        """All stages that these rows depend on, those they are in included."""
+        return {stage for source in self.sources for stage in source.stage.upstream()}
+
+    def new_stage(self, parallelism: int) -> StageBuilder:
+        """A new stage of the same group."""
+        return StageBuilder(self.stage.group, self.stage.root, parallelism)
+
+    def _gather(self) -> tuple[RowSource, ...]:
+        stages = {source.stage for source in self.sources}
+        if len(stages) == 1:
+            return self.sources
+        if self._gathered is None:
+            self._gathered = self.send(Even(), max(stage.parallelism for stage in stages))
+        return (self._gathered,)
+
+    def _of(self, *sources: RowSource) -> Self:
+        return type(self)(*sources)
+
+    def _ranked(self, field: str, n: int, word: str, *, greatest: bool) -> Self:
+        self._check_fields(word, [field])
+        if type(n) is not int or n < 1:
+            raise TopologyError(
+                f"{self._where(word)}: n is {n!r}; it is a number of rows, at least 1"
+            )
+
+        def ranking() -> Ranking:
+            return Ranking(self.schema, field, n, greatest=greatest)
+
+        best = self._of(*self.add_to_each(ranking, self.schema)).global_()
+        return self._of(best.add(ranking(), self.schema))
+
+    def _check_fields(self, word: str, fields: Sequence[str]) -> None:
+        """Raise UnknownField for a field that the rows do not have, TopologyError for none."""
+        where = self._where(word)
+        if not fields:
+            raise TopologyError(f"{where} needs a field, one of: {', '.join(self.schema.fields)}")
+        for name in fields:
+            self.schema.check_field(name, where)
+
+    def _where(self, word: str, code: Any = None) -> str:
+        return self.stage.where(word if code is None else f"{word}({code_name(code)})")
+
+
+def check_streams(streams: Sequence[Any], where: str) -> None:
+    """Raise TopologyError for a value that is not a stream of batches, or is of another group."""
+    for stream in streams:
+        if not isinstance(stream, RowStream):
+            raise TopologyError(f"{where}: {stream!r:.200} is no stream of batches")
+    check_group([stream.stage for stream in streams], where)
+
+
+def check_group(stages: Sequence[StageBuilder], where: str) -> None:
+    """Raise TopologyError for stages of several groups."""
+    groups = {stage.group: stage.root for stage in stages}
+    if len(groups) > 1:
+        raise TopologyError(
+            f"{where}: {' and '.join(map(repr, groups.values()))} are of different groups, whose "
+            "batches have nothing to do with each other; declare them with the same group, as in "
+            'batches(…, group="orders")'
+        )

@@ -1,0 +1,299 @@
+"""Stages under construction: the methods of streams fill them, `GroupBuilder.freeze` ends it.
+
+A repartitioning begins a stage. Within a stage, a `RowSource` is what an operator can read: the
+rows of the stage's spout, those that another operator emits, or those that other stages send.
+Storm: org.apache.storm.trident.planner.GraphGrouper, TridentTopology.build.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
+from pathlib import Path
+from typing import NamedTuple
+
+from sunshower.errors import DuplicateComponent, TopologyError
+from sunshower.records import Schema
+from sunshower.state.tree import Tree
+from sunshower.topologies.outputs import check_id
+from sunshower.topologies.topology import Topology
+from sunshower.trident.coordination.stored_progress import coordinator_path
+from sunshower.trident.declaration.assemble import assemble
+from sunshower.trident.declaration.store_places import InSqlite
+from sunshower.trident.spouts.port import TridentSpout
+from sunshower.trident.stages.persisting import Persist, Slot
+from sunshower.trident.stages.plan import (
+    Feed,
+    Group,
+    Input,
+    Node,
+    Output,
+    Sharing,
+    Skip,
+    Source,
+    Stage,
+)
+from sunshower.trident.stages.port import Operator, publishing
+from sunshower.trident.stages.sharing import Even
+from sunshower.trident.stages.steps import Step
+from sunshower.trident.states.counted import CountedIn
+from sunshower.trident.states.port import StateKind
+
+
+class StreamProgram:
+    """All batch groups of one topology. It declares their components when the topology is built."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self.groups: dict[str, GroupBuilder] = {}
+        self.states: dict[str, str] = {}  # name → the declaration that writes it
+        self.folders: dict[str, str] = {}  # folder of a table → the declaration that writes it
+        self.built = False
+
+    def finish(self) -> None:
+        """Build the components of all groups; called by the topology."""
+        self.built = True
+        for group in self.groups.values():
+            assemble(self.topology, group.freeze())
+
+    def check_open(self, where: str) -> None:
+        """Raise TopologyError if the topology is built."""
+        if self.built:
+            raise TopologyError(
+                f"{where}: this stream is used after its topology was built; declare all of it "
+                "before the topology is run, described or submitted"
+            )
+
+    def keep_state(self, name: str, where: str) -> None:
+        """Register a state's name. Raises DuplicateComponent if it is taken, TopologyError if
+        invalid. Names that differ only in case are equal, as for tables in SQLite."""
+        check_id(name, where)
+        known = next((one for one in self.states if one.lower() == name.lower()), None)
+        if known is not None:
+            raise DuplicateComponent(
+                f"{where}: there is a state {known!r} already, of {self.states[known]}; a state "
+                "has one place that writes it: give this one another name= (not in case alone), or "
+                "merge the streams"
+            )
+        self.states[name] = where
+
+    def keep_folder(self, folder: str, where: str) -> None:
+        """Register a table's folder. Raises DuplicateComponent if it is taken."""
+        if folder in self.folders:
+            raise DuplicateComponent(
+                f"{where}: {folder} is the table of {self.folders[folder]} already, and a table is "
+                "written in one place: give this one another folder, or merge the streams"
+            )
+        self.folders[folder] = where
+
+
+@dataclass(eq=False)
+class RowSource:
+    """Rows that operators of `stage` can read, and the operators that read them."""
+
+    stage: StageBuilder
+    schema: Schema
+    node: int | None = None  # the operator that emits them; None: the spout, or other stages
+    origins: tuple[RowSource, ...] = ()  # what that operator reads, or what other stages send
+    sharing: Sharing | None = None  # of rows that other stages send
+    feeds: list[Feed] = field(default_factory=list)
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether another attempt may send these rows to other tasks: they were distributed
+        round-robin in arrival order."""
+        if self.sharing is not None:
+            return isinstance(self.sharing, Even)
+        return any(origin.is_uneven for origin in self.origins)
+
+    def then(self, operator: Operator, schema: Schema) -> RowSource:
+        """What `operator` emits for these rows, in the same stage."""
+        return self.stage.add(operator, schema, [self])
+
+
+@dataclass(eq=False)
+class StageBuilder:
+    """A future bolt; `root` is the spout that its first rows come from."""
+
+    group: GroupBuilder
+    root: str
+    parallelism: int
+    spout: TridentSpout | None = None
+    name: str | None = None
+    leaves: bool = False  # as Stage.leaves
+    spout_rows: RowSource | None = None
+    nodes: list[tuple[Operator, RowSource]] = field(default_factory=list)  # and what it emits
+    arrivals: list[RowSource] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if type(self.parallelism) is not int or self.parallelism < 1:
+            raise TopologyError(
+                f"{self.where('')}: parallelism is {self.parallelism!r}; it is the number of "
+                "tasks, a whole number of at least 1"
+            )
+        self.group.program.check_open(self.where(""))
+        self.group.stages.append(self)
+
+    def where(self, word: str) -> str:
+        """The location of a declaration, for error messages."""
+        topology = self.group.program.topology.id
+        return f"topology {topology!r}, batches {self.root!r}" + (f", {word}" if word else "")
+
+    def add(self, operator: Operator, schema: Schema, *inputs: Sequence[RowSource]) -> RowSource:
+        """Add an operator that reads `inputs[i]` as its input i. Returns what it emits."""
+        self.group.program.check_open(self.where(type(operator).__name__.lower()))
+        node = len(self.nodes)
+        for number, sources in enumerate(inputs):
+            for source in sources:
+                source.feeds.append(Feed(node, number))
+        origins = tuple(source for sources in inputs for source in sources)
+        emitted = RowSource(self, schema, node, origins)
+        self.nodes.append((operator, emitted))
+        return emitted
+
+    def receive(self, rows: Sequence[RowSource], sharing: Sharing) -> RowSource:
+        """Let other stages send rows to this one."""
+        origins = tuple(
+            one.stage.add(Step(), one.schema, [one]) if one.sharing is not None else one
+            for one in rows
+        )
+        self.arrivals.append(RowSource(self, rows[0].schema, None, origins, sharing))
+        return self.arrivals[-1]
+
+    def feeders(self) -> Iterator[StageBuilder]:
+        """The stages that feed this one directly; a stage may occur several times."""
+        return (origin.stage for arrival in self.arrivals for origin in arrival.origins)
+
+    def upstream(self) -> set[StageBuilder]:
+        """All stages that feed this one, directly or not, and itself."""
+        found: set[StageBuilder] = set()
+        frontier = [self]
+        while frontier:
+            if (stage := frontier.pop()) not in found:
+                found.add(stage)
+                frontier += stage.feeders()
+        return found
+
+
+class _Connection(NamedTuple):
+    """The stream of one origin to another stage."""
+
+    origin: RowSource
+    arrival: RowSource
+    stream: str
+
+
+@dataclass(eq=False)
+class GroupBuilder:
+    """Spouts and stages whose batches have the same txids. None: the option was not given."""
+
+    program: StreamProgram
+    id: str
+    store: Callable[[], Tree] | None = None
+    max_batches: int | None = None
+    interval_s: float | None = None
+    skip: Skip | None = None
+    stages: list[StageBuilder] = field(default_factory=list)
+
+    def freeze(self) -> Group:
+        """The plan that `assemble` builds. Raises DuplicateComponent for names that are used
+        twice, TopologyError for a state that cannot undo a skipped batch."""
+        used = [stage for stage in self.stages if stage.nodes or stage.spout is not None]
+        feeders = {stage: dict.fromkeys(stage.feeders()) for stage in used}
+        stages = list(TopologicalSorter(feeders).static_order())
+        ids = self._ids(used)
+        connections = _connections(stages, ids)
+        file = Path(f"{self.program.topology.id}.batches.db").absolute()
+        group = Group(
+            self.id,
+            tuple(_frozen(stage, ids, connections) for stage in stages),
+            self.store or InSqlite(file),
+            max_batches=self.max_batches or 1,
+            interval_s=self.interval_s or 0.0,
+            skip=self.skip or Skip(),
+        )
+        spouts = [stage.id for stage in group.stages if stage.source is not None]
+        counted = CountedIn(group.store, tuple(coordinator_path(group.root, id) for id in spouts))
+        for operator in (node.operator for stage in group.stages for node in stage.nodes):
+            if (publisher := publishing(operator)) is not None:
+                publisher.counted = counted
+            if isinstance(operator, Persist):
+                operator.slot.counted = counted
+                self._check_skip(group.skip, operator.slot)
+        return group
+
+    def _check_skip(self, skip: Skip, slot: Slot) -> None:
+        """Raise TopologyError for a state that would keep what a skipped batch has written."""
+        kind, puts_aside = slot.factory.kind, skip.dead_letters is not None
+        if puts_aside and slot.exactly_once and kind is not StateKind.OPAQUE:
+            raise TopologyError(
+                f"topology {self.program.topology.id!r}, batches {self.id!r}: state {slot.name!r} "
+                f"is of kind {kind.value}, so what an attempt has written stays, also when the "
+                "batch is skipped after all: its rows would count and be dead letters. Take a "
+                "state of kind opaque, or leave dead_letters out of Skip"
+            )
+
+    def _ids(self, stages: Sequence[StageBuilder]) -> dict[StageBuilder, str]:
+        """Stage ids: the spout's id, the user's name, or the root's id with a number."""
+        ids: dict[StageBuilder, str] = {}
+        numbers: Counter[str] = Counter()
+        for stage in stages:
+            numbers[stage.root] += 1
+            numbered = stage.root if stage.spout else f"{stage.root}-{numbers[stage.root]}"
+            ids[stage] = stage.name or numbered
+        twice = [id for id, times in Counter(ids.values()).items() if times > 1]
+        if twice:
+            raise DuplicateComponent(
+                f"topology {self.program.topology.id!r}: several stages are called {twice[0]!r}; "
+                'give them different names, as in .named("totals")'
+            )
+        return ids
+
+
+def _connections(stages: Sequence[StageBuilder], ids: dict[StageBuilder, str]) -> list[_Connection]:
+    """A stream for each connection of two stages: `to-<target>`, numbered from the second."""
+    found: list[_Connection] = []
+    numbers: Counter[tuple[StageBuilder, StageBuilder]] = Counter()
+    for stage in stages:
+        for arrival in (one for one in stage.arrivals if one.feeds):
+            for origin in arrival.origins:
+                numbers[origin.stage, stage] += 1
+                number = numbers[origin.stage, stage]
+                suffix = "" if number == 1 else f"-{number}"
+                found.append(_Connection(origin, arrival, f"to-{ids[stage]}{suffix}"))
+    return found
+
+
+def _frozen(
+    stage: StageBuilder, ids: dict[StageBuilder, str], connections: Sequence[_Connection]
+) -> Stage:
+    source = None
+    if stage.spout is not None and (rows := stage.spout_rows) is not None:
+        source = Source(ids[stage], stage.spout, rows.schema, tuple(rows.feeds))
+    return Stage(
+        ids[stage],
+        stage.parallelism,
+        tuple(Node(operator, tuple(rows.feeds)) for operator, rows in stage.nodes),
+        source,
+        tuple(
+            Input(ids[origin.stage], stream, arrival.schema, tuple(arrival.feeds))
+            for origin, arrival, stream in connections
+            if arrival.stage is stage
+        ),
+        tuple(
+            Output(
+                origin.node,
+                stream,
+                ids[arrival.stage],
+                origin.schema,
+                copy(arrival.sharing),  # each output distributes its rows by itself
+                counted=not arrival.stage.leaves,
+            )
+            for origin, arrival, stream in connections
+            if origin.stage is stage and arrival.sharing is not None
+        ),
+        leaves=stage.leaves,
+    )
