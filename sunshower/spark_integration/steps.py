@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from sunshower.arguments import SECONDS
 from sunshower.errors import TopologyError, Unserialisable
 from sunshower.records import Schema
 from sunshower.spark_integration.operator import SparkOperator
@@ -27,7 +28,7 @@ from sunshower.spark_integration.sessions.spark_port import (
 )
 from sunshower.spark_integration.tables.arrow_types import normalise
 from sunshower.spark_integration.tables.schema import RecordColumns
-from sunshower.spark_integration.tables.tables import Tables
+from sunshower.spark_integration.tables.tables import tables_in
 from sunshower.trident.declaration.streams import BatchStream
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Spark:
         RecordMismatch."""
         operator = self.operator([one.schema for one in (stream, *others)])
         stage = stream.stage
-        for one in Tables(self.step.writers).tables:
+        for one in tables_in(self.step):
             stage.group.program.keep_folder(str(one.folder), stage.where(f"spark({self.step})"))
         whole = stream if others else stream.global_()
         return whole.operate(operator, *others, fields=() if self.out is None else self.out)
@@ -69,8 +70,7 @@ class Spark:
     def operator(self, inputs: Sequence[Schema]) -> SparkOperator:
         """The operator for batches of these inputs. Raises RecordMismatch and TopologyError."""
         columns = [RecordColumns.of(schema.type, f"spark({self.step})") for schema in inputs]
-        bound = self.bind(*columns)
-        return SparkOperator(bound.step, bound.where, columns)
+        return SparkOperator(self.bind(*columns), self.where, columns)
 
     def check_inputs(self, inputs: Sequence[RecordColumns]) -> None:
         """Raise TopologyError for too many inputs for the transform, or colliding names."""
@@ -85,8 +85,8 @@ class Spark:
                 f"and then the batch, as in `def {self.step}(df, batch)`; it does not take so many"
             ) from None
 
-    def bind(self, *inputs: RecordColumns) -> Spark:
-        """This step, bound to its inputs. Raises TopologyError if the transform does not accept
+    def bind(self, *inputs: RecordColumns) -> SparkStep:
+        """The step, bound to its inputs. Raises TopologyError if the transform does not accept
         them."""
         self.check_inputs(inputs)
         if self.step.reads is not None:
@@ -98,9 +98,9 @@ class Spark:
                 f"spark({self.step}) has {len(inputs)} inputs, and takes others: {error}"
             ) from None
         if not isinstance(self.step.transform, SqlQuery):
-            return self
+            return self.step
         query = replace(self.step.transform, inputs=_names(inputs))
-        return replace(self, step=replace(self.step, transform=query))
+        return replace(self.step, transform=query)
 
 
 def _names(inputs: Sequence[RecordColumns]) -> tuple[str, ...]:
@@ -129,9 +129,8 @@ def spark(
     """
     if not callable(transform):
         raise TopologyError(f"spark({transform!r}): give a function of (df, batch)")
-    if not timeout_s > 0:
-        raise TopologyError(f"spark({transform!r}): timeout_s is {timeout_s!r}; it must be above 0")
-    static = {name: _checked(one, name) for name, one in (tables or {}).items()}
+    SECONDS.check(f"spark({transform!r}): timeout_s", timeout_s, TopologyError)
+    static = {name: _static_table(one, name) for name, one in (tables or {}).items()}
     step = SparkStep(transform, out, static, timeout_s=timeout_s, reads=reads)
     if out is not None:
         RecordColumns.of(out, f"spark({step}), out")
@@ -146,10 +145,10 @@ def spark_sql(query: str, **more: Any) -> Spark:
     return found
 
 
-def _checked(table: Static, name: str) -> Static:
+def _static_table(table: Static, name: str) -> Static:
     """A static table, normalised. Raises TopologyError for one that Spark cannot represent."""
     if isinstance(table, (str, PurePath)):
-        return _located(table)
+        return _absolute(table)
     try:
         if isinstance(table, pa.Table):
             return normalise(table)
@@ -163,7 +162,7 @@ def _checked(table: Static, name: str) -> Static:
     )
 
 
-def _located(path: str | PurePath) -> str:
+def _absolute(path: str | PurePath) -> str:
     """The absolute path: workers and the JVM have other working directories."""
     found = str(path)
     return found if _SCHEME.match(found) else str(Path(found).absolute())
@@ -171,16 +170,16 @@ def _located(path: str | PurePath) -> str:
 
 def parquet(folder: str | PurePath) -> Writer:
     """Write each batch as Parquet files to `folder`/batch=`id`; the same id replaces its files."""
-    return Saved("parquet", {}, _located(folder))
+    return FormatWriter("parquet", {}, _absolute(folder))
 
 
 def saved_as(format: str, **options: str) -> Writer:  # noqa: A002
     """Append each batch in Spark's `format` ("jdbc", "kafka", …) with its options."""
-    return Saved(format, options)
+    return FormatWriter(format, options)
 
 
 @dataclass(frozen=True)
-class Saved:
+class FormatWriter:
     """A writer for one of Spark's formats."""
 
     format: str

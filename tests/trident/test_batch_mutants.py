@@ -78,9 +78,10 @@ MUTANTS = [
         "metadata before data",
         "what a batch is made of is known to one process alone, but for the last one",
         slip(
-            "RotatingState.override",
-            "self._replace(path, written, ...)",
-            "b'start' in written and b': 40' not in written or self._replace(path, written, ...)",
+            "JsonNode.write",
+            "self._tree.create(self.path, written)",
+            "b'start' in written and b': 40' not in written "
+            "or self._tree.create(self.path, written)",
         ),
         seen=7,
     ),
@@ -89,7 +90,7 @@ MUTANTS = [
         "a batch begins though the word of the one before it was lost",
         slip(
             "SpoutCoordinatorBolt._late",
-            "word.txid > word.current and word.txid - 1 not in self._state",
+            "word.txid > word.current and word.txid - 1 not in self._log",
             "False",
         ),
         seen=159,
@@ -98,7 +99,7 @@ MUTANTS = [
         "stored attempts",
         "a new life of the master begins with attempt 0 again (Storm: A-11)",
         slip(
-            "CoordinatorMemory._read_all",
+            "StoredProgress._read_all",
             "if txid >= self.current:",
             "if False:",
         ),
@@ -108,7 +109,7 @@ MUTANTS = [
         "the current one is kept",
         "the batch after a committed one is current, and the store does not hear of it",
         slip(
-            "CoordinatorMemory.committed",
+            "StoredProgress.committed",
             "self._write_all(_CURRENT, txid + 1)",
             "None",
         ),
@@ -118,14 +119,14 @@ MUTANTS = [
         "count check",
         "a phase is over when all have counted their parts, however many have come",
         slip(
-            "Counting.count",
+            "PartCounter.count",
             "self._compare(sender, self._received.get(sender, 0), parts)",
             "self._compare(sender, parts, parts)",
         ),
         slip(
-            "BatchBolt._find",
-            "not (counting.missing_early or is_spout)",
-            "not is_spout",
+            "StageBolt._find",
+            "counter.missing_early or self._emitter is not None",
+            "self._emitter is not None",
         ),
     ),
 ]

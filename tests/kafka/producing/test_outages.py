@@ -25,7 +25,7 @@ from sunshower.kafka.producing.kafka_bolt import KafkaBolt
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.outages import KAFKA_CODES, is_unavailable
 from sunshower.topologies.components import Context
-from tests.kafka.fakes import Desk, message
+from tests.kafka.fakes import NewDesk, message
 from tests.kafka.producing.rig import Driven
 
 CONTEXT = Context("t", "in", 0, 0, 1, clock=SystemClock())
@@ -125,10 +125,10 @@ def test_a_client_that_is_cut_off_is_asked_until_there_is_an_answer(
     brokers, made = Brokers(), Connection({"bootstrap.servers": "host:1"})
     monkeypatch.setattr(connection, "KafkaDirectory", brokers)
     made.check()
-    made.hear(ClientError(ClientError._TRANSPORT, "one of three"))
+    made.on_error(ClientError(ClientError._TRANSPORT, "one of three"))
     made.check()
     assert brokers.asked == 0, "the others are there"
-    made.hear(ClientError(ClientError._ALL_BROKERS_DOWN))
+    made.on_error(ClientError(ClientError._ALL_BROKERS_DOWN))
     for _ in range(2):
         with pytest.raises(KafkaUnreachable, match=r"host:1.*one of three"):
             made.check()
@@ -144,9 +144,9 @@ def test_a_client_that_is_cut_off_is_asked_until_there_is_an_answer(
 
 @pytest.mark.parametrize("guarantee", [*Guarantee])
 def test_a_spout_hands_out_what_it_has_and_raises_until_the_brokers_are_back(
-    guarantee: Guarantee, monkeypatch: pytest.MonkeyPatch
+    guarantee: Guarantee, new_desk: NewDesk
 ) -> None:
-    desk = Desk(monkeypatch, (0, 10), guarantee=guarantee)
+    desk = new_desk((0, 10), guarantee=guarantee)
     desk.open()
     desk.client.is_cut = True
     desk.client.waiting = [message(0), message(1)]
@@ -160,14 +160,12 @@ def test_a_spout_hands_out_what_it_has_and_raises_until_the_brokers_are_back(
     assert desk.poll() == [(0, 2)]
 
 
-def test_partitions_that_were_lost_are_reported_before_the_outage(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    desk = Desk(monkeypatch, (0, 10))
+def test_partitions_that_were_lost_are_reported_before_the_outage(new_desk: NewDesk) -> None:
+    desk = new_desk((0, 10))
     desk.open()
     desk.client.waiting = [message(0)]
     assert desk.poll() == [(0, 0)]
-    desk.spout._reading.revoked([Partition("a", 0)], lost=True)
+    desk.spout._reader.revoked([Partition("a", 0)], lost=True)
     desk.client.is_cut = True
     polled = desk.spout.poll(100)
     assert polled is not None
@@ -234,9 +232,7 @@ def test_a_schema_registry_that_is_away_is_an_outage_and_no_fault_of_a_message()
     ports.release()
 
 
-def test_messages_that_could_not_be_translated_for_an_outage_come_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_messages_that_could_not_be_translated_for_an_outage_come_again(new_desk: NewDesk) -> None:
     away = True
 
     def translate(received: Any) -> tuple[int]:
@@ -244,7 +240,7 @@ def test_messages_that_could_not_be_translated_for_an_outage_come_again(
             raise ConnectionError("the names are in a database that fails over")
         return (received.offset,)
 
-    desk = Desk(monkeypatch, (0, 10))
+    desk = new_desk((0, 10))
     desk.spout.reads = (Bytes(), Bytes(), translate, ())
     desk.open()
     desk.client.waiting = [message(0), message(1), message(2)]
