@@ -275,8 +275,7 @@ def test_no_module_imports_itself_by_a_detour() -> None:
 
 
 SHARED_NAMES = """  to be renamed:
-Batch BatchBolt Level Nemesis Node Plan Rows Session
-Snapshot State Step Verdict Word
+Level Nemesis Plan Rows Session Snapshot State Verdict Word
 """
 
 
