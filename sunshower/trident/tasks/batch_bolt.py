@@ -22,8 +22,8 @@ from sunshower.trident.coordination.attempts import (
     COMMIT,
     SUCCESS,
     Attempt,
+    BatchOrder,
     Count,
-    Order,
     Part,
     counts_stream,
 )
@@ -199,7 +199,7 @@ class BatchBolt(Bolt[Any, Any]):
         if not batch.states and self._stage.nodes:
             batch.states = self._operators.start(batch.attempt)
         self._operators.use(batch.states)
-        if isinstance(tuple.record, Order) and not self._follows(tuple.record):
+        if isinstance(tuple.record, BatchOrder) and not self._follows(tuple.record):
             out.fail(tuple, "this task has not emitted the batch before")
             self._end(batch, "this task has not emitted the batch before")
             return
@@ -248,12 +248,12 @@ class BatchBolt(Bolt[Any, Any]):
         return False
 
     def _emit_batch(self, batch: Batch, tuple: Tuple[Any], out: Collector[Any]) -> None:
-        order: Order = tuple.record
+        order: BatchOrder = tuple.record
         assert self._emitting is not None, f"{tuple!r} is no input of this stage"
         self._emitting.emit(order, self._from_spout, tuple, out)
         batch.awaits_order, batch.is_emitted = False, True
 
-    def _follows(self, order: Order) -> bool:
+    def _follows(self, order: BatchOrder) -> bool:
         """Whether this task has emitted the batch before. If not, that order was lost with a former
         life of the task, and the emitter lacks its metadata."""
         before = self._batches.get(order.txid - 1)
