@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from sunshower.arguments import SECONDS
 from sunshower.errors import TopologyError, Unserialisable
 from sunshower.records import Schema
 from sunshower.spark_integration.operator import SparkOperator
@@ -69,8 +70,7 @@ class Spark:
     def operator(self, inputs: Sequence[Schema]) -> SparkOperator:
         """The operator for batches of these inputs. Raises RecordMismatch and TopologyError."""
         columns = [RecordColumns.of(schema.type, f"spark({self.step})") for schema in inputs]
-        bound = self.bind(*columns)
-        return SparkOperator(bound.step, bound.where, columns)
+        return SparkOperator(self.bind(*columns), self.where, columns)
 
     def check_inputs(self, inputs: Sequence[RecordColumns]) -> None:
         """Raise TopologyError for too many inputs for the transform, or colliding names."""
@@ -85,8 +85,8 @@ class Spark:
                 f"and then the batch, as in `def {self.step}(df, batch)`; it does not take so many"
             ) from None
 
-    def bind(self, *inputs: RecordColumns) -> Spark:
-        """This step, bound to its inputs. Raises TopologyError if the transform does not accept
+    def bind(self, *inputs: RecordColumns) -> SparkStep:
+        """The step, bound to its inputs. Raises TopologyError if the transform does not accept
         them."""
         self.check_inputs(inputs)
         if self.step.reads is not None:
@@ -98,9 +98,9 @@ class Spark:
                 f"spark({self.step}) has {len(inputs)} inputs, and takes others: {error}"
             ) from None
         if not isinstance(self.step.transform, SqlQuery):
-            return self
+            return self.step
         query = replace(self.step.transform, inputs=_names(inputs))
-        return replace(self, step=replace(self.step, transform=query))
+        return replace(self.step, transform=query)
 
 
 def _names(inputs: Sequence[RecordColumns]) -> tuple[str, ...]:
@@ -129,8 +129,7 @@ def spark(
     """
     if not callable(transform):
         raise TopologyError(f"spark({transform!r}): give a function of (df, batch)")
-    if not timeout_s > 0:
-        raise TopologyError(f"spark({transform!r}): timeout_s is {timeout_s!r}; it must be above 0")
+    SECONDS.check(f"spark({transform!r}): timeout_s", timeout_s, TopologyError)
     static = {name: _checked(one, name) for name, one in (tables or {}).items()}
     step = SparkStep(transform, out, static, timeout_s=timeout_s, reads=reads)
     if out is not None:

@@ -12,10 +12,13 @@ from confluent_kafka import Message
 from sunshower.clock import ManualClock
 from sunshower.errors import KafkaUnreachable
 from sunshower.kafka.consuming.partition_reader import PartitionReader
+from sunshower.kafka.consuming.start_position import StartPosition
+from sunshower.kafka.exactly_once.batch_spouts import BatchOptions
 from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.partitions.ports import Committed, Partition
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.topologies.components import Context
+from sunshower.trident.spouts.bounds import Bounds, Room
 from tests.kafka.groups import Topics
 
 SETTINGS = {"bootstrap.servers": "nowhere:1", "group.id": "g"}
@@ -133,3 +136,49 @@ class Desk:
         """The records: partition, offset."""
         polled = self.spout.poll(limit)
         return [] if polled is None else [*polled.records]
+
+
+class BatchDesk:
+    """A batch spout of topic `a` that is open, over a client whose time passes while it is asked.
+
+    `bounds`: what each partition has; without it, nobody leads it.
+    """
+
+    def __init__(
+        self, patch: pytest.MonkeyPatch, kind: Any, *bounds: tuple[int, int], **more: Any
+    ) -> None:
+        self.client, self.clock = Client(), ManualClock()
+        self.client.bounds_of = {Partition("a", n): one for n, one in enumerate(bounds)}
+        consume = self.client.consume
+
+        def asked(limit: int, wait_s: float) -> list[Message]:
+            found = consume(limit, wait_s)
+            self.clock.advance(0.0 if found else wait_s)
+            return found
+
+        vars(self.client)["consume"] = asked
+        patch.setattr("sunshower.kafka.exactly_once.batch_spouts.Consumer", lambda _: self.client)
+        names = ("records", "bytes", "seconds")
+        limits = Bounds(**{"records": 100} | {n: more.pop(n) for n in names if n in more})
+        source = more.pop("source", {})
+        options = BatchOptions(bounds=limits, **{"first": StartPosition.EARLIEST} | more)
+        self.spout = kind(SETTINGS, topics=["a"], options=options, **source)
+        self.spout.open(Context("t", "in", 0, 0, 1, clock=self.clock))
+        self.kept: dict[str, Any] = {}  # the metadata of the last batch
+
+    def batch(self, **last: Any) -> tuple[list[Any], dict[str, Any]]:
+        """Rows, and metadata. `p0` stands for a@0."""
+        room = Room(self.spout.bounds, self.clock)
+        found = self.spout.emit_all_new({f"a@{n[1:]}": one for n, one in last.items()}, room)
+        self.kept |= found
+        return room.rows, found
+
+    def again(self) -> list[Any]:
+        """The rows of the last batch."""
+        room = Room(self.spout.bounds, self.clock)
+        self.spout.emit_all_again(self.kept, room)
+        return room.rows
+
+
+NewDesk = Callable[..., Desk]
+NewBatchDesk = Callable[..., BatchDesk]

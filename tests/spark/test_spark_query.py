@@ -30,7 +30,7 @@ def test_a_query_sees_its_inputs_and_tables_and_nobody_else_does(gateway: Gatewa
     text = "select price, title from Sale join pages using (page) join Page using (page, title)"
     pages = RecordColumns.of(Page)
     step = spark_sql(text, out=Priced, tables={"pages": PAGES}).bind(SALES, pages)
-    assert run(gateway, step.step, ROWS, pages.table([Page("a", "A")])) == [Priced(1.0, "A")]
+    assert run(gateway, step, ROWS, pages.table([Page("a", "A")])) == [Priced(1.0, "A")]
     seen: list[str] = []  # by what comes after it in its session, and in the other slot's
 
     def looking(df: Any, batch: BatchInfo) -> None:

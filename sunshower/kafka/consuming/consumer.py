@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from sunshower.errors import ConfigError, UnknownTopic
 from sunshower.kafka.connection import Connection
-from sunshower.kafka.partitions.broker_metadata import SETTINGS, as_ours, need_client, no_client
+from sunshower.kafka.partitions.broker_metadata import (
+    SETTINGS,
+    as_ours,
+    client_errors,
+    need_client,
+    no_client,
+)
 from sunshower.kafka.partitions.ports import Partition
 
 if TYPE_CHECKING:
@@ -137,12 +143,8 @@ class Consumer:
         self.client.close()
 
     def _call(self, what: str, call: Callable[..., Any], *given: Any) -> Any:
-        from confluent_kafka import KafkaException
-
-        try:
+        with client_errors(what, self.address):
             return call(*given)
-        except KafkaException as error:
-            raise as_ours(error.args[0], what, self.address) from error
 
     def _hear_commit(self, error: Any, partitions: list[Any]) -> None:
         if self.hear_commit is not None:
@@ -184,7 +186,7 @@ def targets(offsets: Mapping[Partition, int]) -> list[TopicPartition]:
     """Convert to the client's TopicPartition."""
     from confluent_kafka import TopicPartition
 
-    return [TopicPartition(p.topic, p.number, offset) for p, offset in offsets.items()]
+    return [TopicPartition(*partition, offset) for partition, offset in offsets.items()]
 
 
 def ours(partitions: Iterable[TopicPartition]) -> list[Partition]:
@@ -195,4 +197,4 @@ def ours(partitions: Iterable[TopicPartition]) -> list[Partition]:
 def _bare(partitions: Iterable[Partition]) -> list[TopicPartition]:
     from confluent_kafka import TopicPartition
 
-    return [TopicPartition(partition.topic, partition.number) for partition in partitions]
+    return [TopicPartition(*partition) for partition in partitions]

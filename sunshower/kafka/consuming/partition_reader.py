@@ -168,11 +168,7 @@ class PartitionReader:
         """Whether the stored offset alone determines where to read, without a broker request."""
         if stored is None or self._options.behind_max is not None:
             return False
-        by_anyone = self._options.first in (
-            StartPosition.UNCOMMITTED_EARLIEST,
-            StartPosition.UNCOMMITTED_LATEST,
-        )
-        return by_anyone or writer(stored) == self._deployment
+        return self._options.first.by_anyone or writer(stored) == self._deployment
 
     def _begin(self, partition: Partition, stored: Committed | None, new: bool) -> Start:
         """Where to read. `new`: without a stored offset, read the partition from its start."""

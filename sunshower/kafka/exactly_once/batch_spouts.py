@@ -50,7 +50,6 @@ _LOG = logging.getLogger("sunshower.kafka")
 REST_S = 0.2
 ASKING_S = 5.0  # per batch, for finding start positions
 _LATER = 1  # after an unanswered request, the pause before the next, as a multiple of its duration
-_BY_ANYONE = (StartPosition.UNCOMMITTED_EARLIEST, StartPosition.UNCOMMITTED_LATEST)
 
 
 _RULES: dict[str, Rule] = {
@@ -125,7 +124,7 @@ class KafkaBatches(Partitioned):
     def open(self, context: Context) -> None:
         self._clock = context.clock
         self._topology = f"{context.topology}-{self.deployment}"
-        self.origin = "" if self.options.first in _BY_ANYONE else self._topology
+        self.origin = "" if self.options.first.by_anyone else self._topology
         self._begun: dict[tuple[str, str, int | None], Extent] = {}
         self._unanswered_s: dict[str, float] = {}  # the time of the last failed request
         self._quiet_until_s = self._clock.now()
@@ -285,7 +284,7 @@ class KafkaBatches(Partitioned):
     def _first(self, partition: Partition, extent: Extent | None) -> Extent:
         consumer, where = self._connect(), self.options.first
         stored = None if extent is None else extent.committed
-        if stored is None and where in _BY_ANYONE:
+        if stored is None and where.by_anyone:
             stored = KafkaOffsets(consumer).read([partition]).get(partition)
         if stored is None and name_of(partition) in self._added:
             where = StartPosition.EARLIEST
@@ -293,7 +292,7 @@ class KafkaBatches(Partitioned):
         late = None
         if isinstance(where, StartTime):
             late = consumer.since(partition, where.timestamp_ms)
-        kept = where in _BY_ANYONE or (extent is not None and extent.deployment == self._topology)
+        kept = where.by_anyone or (extent is not None and extent.deployment == self._topology)
         if extent is not None and kept and extent.end > latest:
             at = self._shortened(partition, extent.end, earliest, latest)
             stored = extent.at(at).committed

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sunshower.arguments import Instance
@@ -41,7 +42,6 @@ class KafkaDirectory:
 
     `settings` are librdkafka's: `bootstrap.servers`, and credentials where they are needed.
     Each call answers or raises KafkaUnreachable within `answer_within_s`, which may be changed.
-    changed.
     """
 
     def __init__(self, settings: Mapping[str, object], *, answer_within_s: float = WITHIN_S):
@@ -106,23 +106,23 @@ class KafkaDirectory:
                 self._client.poll(0)  # reported errors are more specific than the timeout
                 refusal, reason, all_away = _reported(self._told, error.args[0])
                 if refusal or left_s <= 0 or (all_away and left_s <= refused_s):
-                    raise self._ours(refusal or reason) from error
+                    what = "the list of topics"
+                    raise as_ours(refusal or reason, what, self._address) from error
 
     def _why_not(self, topic: str) -> KafkaError:
         """The error for an unlisted topic: unknown, or hidden by missing authorisation."""
-        from confluent_kafka import KafkaException, TopicCollection
+        from confluent_kafka import TopicCollection
 
         asked = self._client.describe_topics(
             TopicCollection([topic]), request_timeout=self.answer_within_s
         )
+        what = f"topic {topic!r}"
         try:
-            asked[topic].result()
-        except KafkaException as error:
-            return as_ours(error.args[0], f"topic {topic!r}", self._address)
-        return as_ours(None, f"topic {topic!r}", self._address)  # created after it was listed
-
-    def _ours(self, error: object) -> KafkaError:
-        return as_ours(error, "the list of topics", self._address)
+            with client_errors(what, self._address):
+                asked[topic].result()
+        except KafkaError as error:
+            return error
+        return as_ours(None, what, self._address)  # created after it was listed
 
 
 SETTINGS = Instance(
@@ -152,6 +152,17 @@ def _reported(told: Collection[Any], late: object) -> tuple[object, object, bool
     refusal = next((one for one in told if one.name() in _NOT_AUTHORISED), None)
     reason = next((one for one in told if one.name() in ("_TRANSPORT", "_RESOLVE")), late)
     return refusal, reason, "_ALL_BROKERS_DOWN" in names
+
+
+@contextmanager
+def client_errors(what: str, address: str) -> Iterator[None]:
+    """Convert the exceptions of a client's call; see `as_ours`."""
+    from confluent_kafka import KafkaException
+
+    try:
+        yield
+    except KafkaException as error:
+        raise as_ours(error.args[0], what, address) from error
 
 
 def as_ours(error: Any, what: str, address: str) -> KafkaError:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from sunshower.clock import Clock, SystemClock
 from sunshower.errors import KafkaError
 from sunshower.kafka.consuming.lag import Lag
-from sunshower.kafka.partitions.broker_metadata import KafkaDirectory, as_ours
+from sunshower.kafka.partitions.broker_metadata import KafkaDirectory, client_errors
 from sunshower.kafka.partitions.ports import Committed, Partition
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 WITHIN_S = 8.0  # for all requests together
 _FIRST, _NEXT = -2, -1  # special timestamps: the earliest offset, the end offset
-T = TypeVar("T")
 Left = Callable[[], float]  # the seconds left for the current request
 
 
@@ -41,7 +40,8 @@ def lags(settings: Mapping[str, Any], group: str, topics: Collection[str] = ()) 
     own = {"group.id": group, "enable.auto.commit": False}
     with closing(Consumer({"log_level": 0, **settings, **own})) as client:
         what = f"group {group!r}"
-        found = _asked(lambda: _committed(client, wanted, left), what, address)
+        with client_errors(what, address):
+            found = _committed(client, wanted, left)
         if not topics:
             wanted = {*found}
             if not wanted:
@@ -49,9 +49,9 @@ def lags(settings: Mapping[str, Any], group: str, topics: Collection[str] = ()) 
                     f"{what} has committed nothing in the Kafka at {address}: correct its name, or "
                     "name the topics with --topic"
                 )
-        what = "the ends of partitions"
-        begins = _asked(lambda: _offsets(client, wanted, _FIRST, left), what, address)
-        ends = _asked(lambda: _offsets(client, wanted, _NEXT, left), what, address)
+        with client_errors("the ends of partitions", address):
+            begins = _offsets(client, wanted, _FIRST, left)
+            ends = _offsets(client, wanted, _NEXT, left)
     nothing = Committed(-1)
     return [
         Lag(
@@ -116,12 +116,3 @@ def _good(answer: TopicPartition) -> TopicPartition:
     if answer.error is not None:
         raise KafkaException(answer.error)
     return answer
-
-
-def _asked(ask: Callable[[], T], what: str, address: str) -> T:
-    from confluent_kafka import KafkaException
-
-    try:
-        return ask()
-    except KafkaException as error:
-        raise as_ours(error.args[0], what, address) from error

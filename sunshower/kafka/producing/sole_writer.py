@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Unpack
 
 from sunshower.errors import KafkaError
 from sunshower.kafka.exactly_once.key_cache import KeyCache
 from sunshower.kafka.partitions.topic_ends import tails
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
-from sunshower.kafka.producing.messages import Headers, Message, Part, as_bytes, part_of
+from sunshower.kafka.producing.messages import Message, MessageParts, Part, as_bytes, part_of
 from sunshower.kafka.producing.producer import TOO_LARGE, Settings
 from sunshower.records import Schema
 from sunshower.topologies.components import Collector, Context, Tuple
@@ -40,14 +40,9 @@ class SoleWriterBolt(KafkaBolt):
         *,
         id: Part,
         memory: int = 100_000,
-        value: Part = None,
-        key: Part = None,
-        headers: Headers | Callable[[Any], Headers] | None = None,
-        partition: Callable[[Any], int] | None = None,
+        **message: Unpack[MessageParts],
     ) -> None:
-        super().__init__(
-            settings, topic, value=value, key=key, headers=headers, partition=partition
-        )
+        super().__init__(settings, topic, **message)
         self._target, self._id, self._memory = topic, id, KeyCache(memory).memory
 
     def check_input(self, schema: Schema) -> None:
@@ -124,7 +119,7 @@ class SoleWriterBolt(KafkaBolt):
             self._arrived.add([id])
         super()._settle(number, error)
         for tuple in self._repeated.pop(id):
-            self._tell(tuple, error)
+            self._finish(self._collector, tuple, error)
 
 
 def _ids(settings: Settings, topic: str, count: int) -> Iterator[bytes]:

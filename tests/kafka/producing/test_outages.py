@@ -25,7 +25,7 @@ from sunshower.kafka.producing.kafka_bolt import KafkaBolt
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.outages import KAFKA_CODES, is_unavailable
 from sunshower.topologies.components import Context
-from tests.kafka.fakes import Desk, message
+from tests.kafka.fakes import NewDesk, message
 from tests.kafka.producing.rig import Driven
 
 CONTEXT = Context("t", "in", 0, 0, 1, clock=SystemClock())
@@ -144,9 +144,9 @@ def test_a_client_that_is_cut_off_is_asked_until_there_is_an_answer(
 
 @pytest.mark.parametrize("guarantee", [*Guarantee])
 def test_a_spout_hands_out_what_it_has_and_raises_until_the_brokers_are_back(
-    guarantee: Guarantee, monkeypatch: pytest.MonkeyPatch
+    guarantee: Guarantee, new_desk: NewDesk
 ) -> None:
-    desk = Desk(monkeypatch, (0, 10), guarantee=guarantee)
+    desk = new_desk((0, 10), guarantee=guarantee)
     desk.open()
     desk.client.is_cut = True
     desk.client.waiting = [message(0), message(1)]
@@ -160,10 +160,8 @@ def test_a_spout_hands_out_what_it_has_and_raises_until_the_brokers_are_back(
     assert desk.poll() == [(0, 2)]
 
 
-def test_partitions_that_were_lost_are_reported_before_the_outage(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    desk = Desk(monkeypatch, (0, 10))
+def test_partitions_that_were_lost_are_reported_before_the_outage(new_desk: NewDesk) -> None:
+    desk = new_desk((0, 10))
     desk.open()
     desk.client.waiting = [message(0)]
     assert desk.poll() == [(0, 0)]
@@ -234,9 +232,7 @@ def test_a_schema_registry_that_is_away_is_an_outage_and_no_fault_of_a_message()
     ports.release()
 
 
-def test_messages_that_could_not_be_translated_for_an_outage_come_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_messages_that_could_not_be_translated_for_an_outage_come_again(new_desk: NewDesk) -> None:
     away = True
 
     def translate(received: Any) -> tuple[int]:
@@ -244,7 +240,7 @@ def test_messages_that_could_not_be_translated_for_an_outage_come_again(
             raise ConnectionError("the names are in a database that fails over")
         return (received.offset,)
 
-    desk = Desk(monkeypatch, (0, 10))
+    desk = new_desk((0, 10))
     desk.spout.reads = (Bytes(), Bytes(), translate, ())
     desk.open()
     desk.client.waiting = [message(0), message(1), message(2)]
