@@ -96,9 +96,9 @@ class StateOwner:
         if reservation(attempt) < reservation(last):
             raise StaleAttempt(
                 f"{self} was written by {describe(last)} already, so {describe(attempt)} writes "
-                "nothing: a later attempt or a later coordinator has taken over. If none has, then the "
-                "store of the batches was removed and that of the state was not: remove both to "
-                "begin anew"
+                "nothing: a later attempt or a later coordinator has taken over. If none has, then "
+                "the store of the batches was removed and that of the state was not: remove both "
+                "to begin anew"
             )
         if attempt.txid < last.txid:
             self._counted_elsewhere(last)
@@ -112,8 +112,8 @@ class StateOwner:
     def _counted_elsewhere(self, last: Attempt) -> NoReturn:
         raise StateMismatch(
             f"{self} was written by {describe(last)}, and batches are counted elsewhere than they "
-            "were then: by a spout with another id, or in another store or one that was removed. Give "
-            "back the id and the store, or remove the state to begin anew"
+            "were then: by a spout with another id, or in another store or one that was removed. "
+            "Give back the id and the store, or remove the state to begin anew"
         )
 
     def _identity(self) -> dict[str, Any]:
