@@ -12,7 +12,7 @@ import pytest
 from sunshower.errors import ResultMismatch, TopologyError
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway
 from sunshower.spark_integration.steps import Spark, parquet, saved_as, spark
-from tests.spark.sales import SALES, Sale
+from tests.spark.sales import SALES, Sale, run
 
 pd = pytest.importorskip("pandas")
 locally = pytest.mark.parametrize("place", ["local"], indirect=True)
@@ -22,7 +22,7 @@ SOME = [Sale("a", 1.0), Sale("b", 2.5)]
 
 
 def results(gateway: Gateway, step: Spark, *sales: Sale, id: str = "1") -> list[Any]:
-    found: list[Any] = results(gateway, step.step, SALES.table(sales), id=id)
+    found: list[Any] = run(gateway, step.step, SALES.table(sales), id=id)
     return found
 
 
