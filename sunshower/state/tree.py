@@ -8,7 +8,9 @@ created it, and removed with it. A session lives as long as its client sends hea
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -135,3 +137,23 @@ def has_children(path: str) -> StoreError:
 def below_ephemeral(path: str) -> StoreError:
     """The error for a child of an ephemeral node."""
     return StoreError(f"{path} would be below an ephemeral node, which has no children")
+
+
+def incarnation(tree: Tree, folders: Sequence[str]) -> str:
+    """Identifies one creation of a set of folders, and changes when they are recreated.
+
+    The first client that asks writes it to `<folder>/incarnation`. All clients get the same value
+    while at least one folder remains; others are copied from it. Raises StoreUnreachable.
+    """
+    paths = [f"{folder}/incarnation" for folder in sorted(folders)]
+    nodes = [tree.get(path) for path in paths]
+    if not any(nodes):
+        with suppress(NodeExists):
+            tree.create(paths[0], uuid.uuid4().hex.encode())
+        nodes[0] = tree.get(paths[0])
+    value = next(node.value for node in nodes if node is not None)
+    for path, node in zip(paths, nodes, strict=True):
+        if node is None:
+            with suppress(NodeExists):
+                tree.create(path, value)
+    return value.decode(errors="replace")

@@ -2,19 +2,15 @@
 
 A spout with another id, or a new batch store, counts from 1 again. A state that has batch 1 of the
 former numbering would take the new batch 1 for a repeat and ignore it.
-
-<folder>/incarnation      9f1c…      written once, by the first client that asks
 """
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 
-from sunshower.errors import NodeExists
-from sunshower.state.tree import Tree
+from sunshower.state.tree import Tree, incarnation
 from sunshower.trident.coordination.stored_progress import current_batch
 
 
@@ -34,22 +30,3 @@ class CountedIn:
         """The txid to be committed next; all before it are. Raises StoreUnreachable."""
         with closing(self.store()) as tree:
             return current_batch(tree, self.folders)
-
-
-def incarnation(tree: Tree, folders: Sequence[str]) -> str:
-    """The same value for all clients while at least one folder remains; others are copied from it.
-
-    Raises StoreUnreachable.
-    """
-    paths = [f"{folder}/incarnation" for folder in sorted(folders)]
-    nodes = [tree.get(path) for path in paths]
-    if not any(nodes):
-        with suppress(NodeExists):
-            tree.create(paths[0], uuid.uuid4().hex.encode())
-        nodes[0] = tree.get(paths[0])
-    value = next(node.value for node in nodes if node is not None)
-    for path, node in zip(paths, nodes, strict=True):
-        if node is None:
-            with suppress(NodeExists):
-                tree.create(path, value)
-    return value.decode(errors="replace")
