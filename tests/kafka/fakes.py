@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -74,6 +74,52 @@ class Client:
 
     def close(self) -> None:
         self.closed = True
+
+
+class LogClient(Client):
+    """Reads logs of topic `a`: of each partition the offsets that are there, ascending. `ends`:
+    where a partition ends, if that is not after its last offset. `late`: called if nobody leads the
+    partition that is asked for."""
+
+    def __init__(self, logs: dict[int, Sequence[int]]) -> None:
+        super().__init__()
+        self.logs, self.ends = logs, dict[int, int]()
+        self.odd: list[Message] = []  # what comes next, before all else
+        self.told: set[Partition] = set()  # of which the end, or an error, was reported
+        self.seeks: list[tuple[Partition, int]] = []
+        self.taken = 0
+        self.late: Callable[[], None] = lambda: None
+
+    def assign(self, offsets: Mapping[Partition, int]) -> None:
+        assert not offsets.keys() & self.reads.keys()
+        super().assign(offsets)
+        self.told -= offsets.keys()
+        self.seeks += offsets.items()
+
+    def bounds(self, partition: Partition) -> tuple[int, int]:
+        log = self.logs.get(partition.number)
+        if log is None or self.is_cut:
+            self.late()
+            raise KafkaUnreachable(f"nobody leads {partition}")
+        end = self.ends.get(partition.number, log[-1] + 1 if log else 0)
+        return (log[0] if log else end), end
+
+    def consume(self, limit: int, _: float) -> list[Message]:
+        found, self.odd = self.odd, []
+        events = []
+        for partition, at in self.reads.items():
+            log = self.logs[partition.number]
+            end = self.ends.get(partition.number, log[-1] + 1 if log else 0)
+            part = [offset for offset in log if offset >= at][: limit - len(found)]
+            kind = RESET if at > end or (log and at < log[0]) else EOF
+            if kind == EOF:
+                found += [message(offset, partition.number) for offset in part]
+                self.reads[partition] = part[-1] + 1 if part else at
+            if partition not in self.told and (kind == RESET or len(found) < limit):
+                self.told.add(partition)
+                events.append(message(end if kind == EOF else at, partition.number, error=kind))
+        self.taken += len(found)
+        return found + events
 
 
 class Kept:

@@ -107,14 +107,9 @@ LEDGER = [
         "After 2²⁴ attempts of a slot the next one looks older than the last: its reports are"
         " dropped as late.",
         slip(
-            "_Table.start",
+            "is_newer",
             "((generations - tags) << 8).view(np.int32) > 0",
-            "generations > (tags & _GENERATION)",
-        ),
-        slip(
-            "_Table._renew",
-            "(((wanted - tags) << 8).view(np.int32) > 0)",
-            "(wanted > (tags & _GENERATION))",
+            "generations > (tags & np.uint32(0xFFFFFF))",
         ),
     ),
     mutant(
@@ -137,11 +132,9 @@ LEDGER = [
             "pass",
             *as_it_is("self._free_count -= count"),
         ),
-        slip("_Table.start", "(generations - tags) << 8", "(generations - tags) << 30"),
+        slip("is_newer", "(generations - tags) << 8", "(generations - tags) << 30"),
         slip(
             "_Table._renew",
-            "(wanted - tags) << 8",
-            "(wanted - tags) << 30",
             "while True:",  # of four generations each is newer than the one before, round and round
             "for _ in range(4):",
         ),

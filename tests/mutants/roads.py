@@ -56,14 +56,14 @@ ROADS = [
     mutant(
         "verdicts of a failed call are not said again",
         "The acker has closed a tree and its spout never hears of it.",
-        slip("PeerLink.answered", "flight.verdicts.items()", "()"),
+        slip("PeerLink.answered", "lost.verdicts.items()", "()"),
     ),
     mutant(
         "grants of a failed call are not said again",
         "What was processed is never granted: the window of the sender stays closed for ever.",
         slip(
             "PeerLink.answered",
-            "self.content.grants = flight.grants + self.content.grants",
+            "self.content.grants = lost.grants + self.content.grants",
             "pass",
         ),
     ),

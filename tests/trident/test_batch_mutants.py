@@ -119,14 +119,14 @@ MUTANTS = [
         "count check",
         "a phase is over when all have counted their parts, however many have come",
         slip(
-            "Counting.count",
+            "PartCounter.count",
             "self._compare(sender, self._received.get(sender, 0), parts)",
             "self._compare(sender, parts, parts)",
         ),
         slip(
-            "BatchBolt._find",
-            "not (counting.missing_early or is_spout)",
-            "not is_spout",
+            "StageBolt._find",
+            "counter.missing_early or self._emitter is not None",
+            "self._emitter is not None",
         ),
     ),
 ]

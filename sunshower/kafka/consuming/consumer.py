@@ -11,8 +11,7 @@ from sunshower.kafka.partitions.broker_metadata import (
     SETTINGS,
     as_ours,
     client_errors,
-    need_client,
-    no_client,
+    new_client,
 )
 from sunshower.kafka.partitions.ports import Partition
 
@@ -43,28 +42,22 @@ class Consumer:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         check_settings(settings)
-        need_client()
-        from confluent_kafka import Consumer, KafkaException
-
         self.address = str(settings["bootstrap.servers"])
         self.group = str(settings["group.id"])
-        self.told: list[Any] = []  # the last five errors the client reported, the newest last
+        self.last_errors: list[Any] = []  # the last five that the client reported
         self._connection = Connection(settings)
         self.grouped = False  # a member of a group
         self.eager = False  # eager rebalancing: the group revokes everything before it assigns
         strategy = str(settings.get("partition.assignment.strategy", ""))
         self.strategy = strategy or "range,roundrobin"
         # Called while the client is polled, with the outcome of an asynchronous commit.
-        self.hear_commit: Callable[[Any, list[Any]], None] | None = None
+        self.on_commit: Callable[[Any, list[Any]], None] | None = None
         usual: dict[str, Any] = {
             "log_level": 0,
-            "error_cb": self._hear,
-            "on_commit": self._hear_commit,
+            "error_cb": self._on_error,
+            "on_commit": self._on_commit,
         }
-        try:
-            self.client: Client = Consumer({**usual, **settings, **_FIXED})
-        except (KafkaException, TypeError) as error:
-            raise no_client(error) from error
+        self.client: Client = new_client("Consumer", {**usual, **settings, **_FIXED})
         self.consume: Callable[[int, float], list[Message]] = self.client.consume
 
     def assign(self, offsets: Mapping[Partition, int]) -> None:
@@ -128,9 +121,9 @@ class Consumer:
         """
         if not self.grouped and not self.client.assignment():
             while (message := self.client.poll(0)) is not None:
-                if (told := message.error()) is not None:
-                    self._hear(told)
-        rights = (one for one in self.told if "AUTHORIZATION" in one.name())
+                if (error_event := message.error()) is not None:
+                    self._on_error(error_event)
+        rights = (one for one in self.last_errors if "AUTHORIZATION" in one.name())
         return next(rights, error)
 
     def check(self) -> None:
@@ -146,9 +139,9 @@ class Consumer:
         with client_errors(what, self.address):
             return call(*given)
 
-    def _hear_commit(self, error: Any, partitions: list[Any]) -> None:
-        if self.hear_commit is not None:
-            self.hear_commit(error, partitions)
+    def _on_commit(self, error: Any, partitions: list[Any]) -> None:
+        if self.on_commit is not None:
+            self.on_commit(error, partitions)
 
     def _late(self) -> Any:
         """The error for an answer that did not arrive in time."""
@@ -156,10 +149,10 @@ class Consumer:
 
         return self.reason(KafkaError(KafkaError._TIMED_OUT))
 
-    def _hear(self, error: Any) -> None:
-        self._connection.hear(error)
-        self.told.append(error)
-        del self.told[:-5]
+    def _on_error(self, error: Any) -> None:
+        self._connection.on_error(error)
+        self.last_errors.append(error)
+        del self.last_errors[:-5]
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
@@ -178,7 +171,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         raise ConfigError(
             f"group.protocol is {settings['group.protocol']!r}; this spout is a member of groups "
             "of the classic protocol only, which each broker speaks: leave the setting out. How "
-            "partitions are shared is said by partition.assignment.strategy"
+            "partitions are shared is set by partition.assignment.strategy"
         )
 
 

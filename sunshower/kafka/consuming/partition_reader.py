@@ -69,10 +69,10 @@ class PartitionReader:
         self._acks = options.guarantee is Guarantee.AT_LEAST_ONCE
         self.all_new = False  # partitions assigned from now on were created after the first look
         self._full: set[Partition] = set()  # paused: too many uncommitted offsets
-        self._resting = False  # all are paused
+        self._all_paused = False  # all are paused
         # Partitions whose position must be looked up; the value is `all_new` at that time.
         self._waiting: dict[Partition, bool] = {}
-        self._find_s, self._find_again_s = 0.0, _FIND_S
+        self._find_s, self._look_up_again_s = 0.0, _FIND_S
 
     # ---- partitions -------------------------------------------------------------------------
 
@@ -242,7 +242,7 @@ class PartitionReader:
             offsets[here] |= place.numbers[0]
         return keep
 
-    def find_again(self, now: Callable[[], float]) -> None:
+    def look_up_positions(self, now: Callable[[], float]) -> None:
         """Look up positions: of partitions whose next offset is out of range, and of new ones.
 
         A lookup without an answer is retried after a growing delay, after those of the other
@@ -257,11 +257,11 @@ class PartitionReader:
                 _LOG.warning("where to go on in %s is asked again: %s", partition, error)
                 self._waiting.pop(partition, None)
                 self._waiting[partition] = new
-                self._find_s = now() + self._find_again_s
-                self._find_again_s = min(2 * self._find_again_s, _FIND_MAX_S)
+                self._find_s = now() + self._look_up_again_s
+                self._look_up_again_s = min(2 * self._look_up_again_s, _FIND_MAX_S)
                 return
             self._waiting.pop(partition, None)
-        self._find_again_s = _FIND_S
+        self._look_up_again_s = _FIND_S
 
     def _find_one(self, partition: Partition, new: bool) -> None:
         if place := self.places.get(partition):
@@ -338,24 +338,24 @@ class PartitionReader:
         """Commit settled offsets and wait. Returns whether they are stored."""
         return self.committer.finish(self.settled(partitions), _FINISH_S)
 
-    def rest(self) -> None:
-        """Pause all partitions until `breathe`."""
+    def pause_all(self) -> None:
+        """Pause all partitions until `pause_full`."""
         self._consumer.pause(self.places)
-        self._resting = True
+        self._all_paused = True
         for place in self.places.values():
             place.paused = True
 
-    def breathe(self) -> None:
+    def pause_full(self) -> None:
         """Pause partitions with too many uncommitted offsets; resume the others."""
         most = self._options.uncommitted_max
         full = {p for p, place in self.places.items() if place.progress.unsettled >= most}
-        if full == self._full and not self._resting:
+        if full == self._full and not self._all_paused:
             return
         if new := full - self._full:
             self._consumer.pause(new)
-        if over := (self.places.keys() if self._resting else self._full) - full:
+        if over := (self.places.keys() if self._all_paused else self._full) - full:
             self._consumer.resume(over)
-        self._full, self._resting = full, False
+        self._full, self._all_paused = full, False
         for partition, place in self.places.items():
             place.paused = partition in full
 

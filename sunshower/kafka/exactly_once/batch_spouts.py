@@ -224,11 +224,11 @@ class KafkaBatches(Partitioned):
         if messages:
             rows, odd = self._translator.records(MessageBatch.of(messages))
             if odd:
-                told = map(self._told, rows, messages)
-                rows = [row for row in told if row is not None]
+                made = map(self._row, rows, messages)
+                rows = [row for row in made if row is not None]
             room.emit(rows, sum(map(len, messages)))
 
-    def _told(self, row: Any, message: Message) -> Any:
+    def _row(self, row: Any, message: Message) -> Any:
         """The row; for an undecodable message, the result of `unreadable`."""
         if isinstance(row, OnStream):
             raise FailedBatch("a batch has one stream: let translate return a record, or None")
@@ -318,15 +318,15 @@ class KafkaBatches(Partitioned):
     def _shortened(self, partition: Partition, wanted: int, earliest: int, latest: int) -> int:
         """The offset to continue at in a partition that ends too early. Raises FailedBatch without
         `shortened`: reading what is there could count it twice, skipping it could lose it."""
-        said = f"{partition} ends at {latest}, and {wanted} was to be read next"
+        problem = f"{partition} ends at {latest}, and {wanted} was to be read next"
         if self.options.shortened is None:
             raise FailedBatch(
-                f"{said}: the topic was made anew, or has lost its end. Say which, with "
+                f"{problem}: the topic was made anew, or has lost its end. Say which, with "
                 "options=BatchOptions(shortened=StartPosition.EARLIEST), which reads all that "
                 "is there, or StartPosition.LATEST, which goes on at the end"
             )
         after = earliest if self.options.shortened is StartPosition.EARLIEST else latest
-        _LOG.warning("%s; it is read from %d", said, after)
+        _LOG.warning("%s; it is read from %d", problem, after)
         return after
 
     def _skip(self, partition: Partition, first: int, end: int) -> None:
@@ -364,8 +364,8 @@ class KafkaTransactional(KafkaBatches, PartitionedSpout):
         found = self._fetching.again(ranges, counts, is_over)
         gone = []
         for partition, messages in sorted(found.items()):
-            if said := self._missing(partition, wanted[partition], messages):
-                gone.append(said)
+            if problem := self._missing(partition, wanted[partition], messages):
+                gone.append(problem)
             else:
                 self._emit(messages, room)
         self._read |= extents

@@ -111,7 +111,7 @@ class KafkaBolt(SendingBolt):
         """Reset the timeouts of tuples in delivery; replace a producer after a fatal error. Raises
         KafkaUnreachable while all brokers are down and tuples are open."""
         if self._producer.fatal is not None:
-            self._begin_anew(self._producer.fatal)
+            self._replace_producer(self._producer.fatal)
         if self._open:
             self._producer.poll(0.0)
             self._producer.check()
@@ -166,7 +166,7 @@ class KafkaBolt(SendingBolt):
     def _settle(self, number: int, error: KafkaError | None) -> None:
         self._finish(self._collector, self._open.pop(number), error)
 
-    def _begin_anew(self, fatal: KafkaError) -> None:
+    def _replace_producer(self, fatal: KafkaError) -> None:
         """After a fatal error: fail all open tuples, and create a new producer."""
         self._producer.abandon()
         self._waiting.clear()
@@ -176,8 +176,8 @@ class KafkaBolt(SendingBolt):
 
 
 def _causes(letter: DeadLetter) -> Headers:
-    told = ("spout", "cause", "component", "reason", "exception", "attempts")
-    pairs = [(name, getattr(letter, name)) for name in told]
+    names = ("spout", "cause", "component", "reason", "exception", "attempts")
+    pairs = [(name, getattr(letter, name)) for name in names]
     if isinstance(letter.message_id, tuple | list) and len(letter.message_id) == len(_PLACE):
         pairs += zip(_PLACE, letter.message_id, strict=True)  # the id of a KafkaSpout's message
     return [(name, as_bytes(value)) for name, value in pairs]

@@ -15,7 +15,7 @@ from sunshower.records import Schema
 from sunshower.topologies.components import Collector, Context, Tuple
 
 ID_HEADER = "id"
-_SILENCE_S = 5.0  # after a failed attempt to read the topic, before the next one
+_READ_APART_S = 5.0  # after a failed attempt to read the topic, before the next one
 
 
 class SoleWriterBolt(KafkaBolt):
@@ -57,9 +57,9 @@ class SoleWriterBolt(KafkaBolt):
         self.repeats = 0  # dropped records
         self._ids: dict[int, bytes] = {}  # of messages in delivery, by number
         self._repeated: dict[bytes, list[Tuple[Any]]] = {}  # repeats of messages in delivery
-        self._unsure = False  # unconfirmed messages may have arrived
-        self._silence: KafkaError | None = None  # the error of the last attempt to read the topic
-        self._ask_s = 0.0  # the time of the next attempt
+        self._is_unconfirmed = False  # unconfirmed messages may have arrived
+        self._read_error: KafkaError | None = None  # of the last attempt to read the topic
+        self._read_again_s = 0.0  # the time of the next attempt
         partitions = self._producer.check_topic(self._target)
         self._arrived = KeyCache(
             self._memory * partitions, _ids(self.settings, self._target, self._memory)
@@ -67,7 +67,7 @@ class SoleWriterBolt(KafkaBolt):
 
     def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
         """Send the record, unless its id is known."""
-        if self._unsure:
+        if self._is_unconfirmed:
             self._read_again()
         id = as_bytes(part_of(tuple.record, self._id)) or b""
         if id in self._arrived:
@@ -94,24 +94,24 @@ class SoleWriterBolt(KafkaBolt):
         return message._replace(headers=[*(message.headers or ()), id])
 
     def _delivered(self, number: int, error: Any, message: Any) -> None:
-        self._unsure |= error is not None and error.name() not in TOO_LARGE
+        self._is_unconfirmed |= error is not None and error.name() not in TOO_LARGE
         super()._delivered(number, error, message)
 
-    def _begin_anew(self, fatal: KafkaError) -> None:
-        self._unsure = True
-        super()._begin_anew(fatal)
+    def _replace_producer(self, fatal: KafkaError) -> None:
+        self._is_unconfirmed = True
+        super()._replace_producer(fatal)
 
     def _read_again(self) -> None:
         """Read which messages have arrived. Raises KafkaError; after a failure it raises the same
         error for 5 s without a request, because a request may take seconds."""
-        if self._silence is not None and self._clock.now() < self._ask_s:
-            raise self._silence
+        if self._read_error is not None and self._clock.now() < self._read_again_s:
+            raise self._read_error
         try:
             self._arrived.add(_ids(self.settings, self._target, self._memory))
         except KafkaError as error:
-            self._silence, self._ask_s = error, self._clock.now() + _SILENCE_S
+            self._read_error, self._read_again_s = error, self._clock.now() + _READ_APART_S
             raise
-        self._unsure, self._silence = False, None
+        self._is_unconfirmed, self._read_error = False, None
 
     def _settle(self, number: int, error: KafkaError | None) -> None:
         id = self._ids.pop(number)

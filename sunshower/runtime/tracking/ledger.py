@@ -29,6 +29,7 @@ from sunshower.runtime.tracking.ids import (
     U64,
     first_of_each,
     incarnations_of,
+    is_newer,
     is_older_life,
     slots_of,
 )
@@ -166,7 +167,7 @@ class _Table:
     def start(self, roots: U64, xors: U64) -> SettledTrees:
         slots, tags = self._find(roots)
         generations = _generations(roots) & _GENERATION
-        ahead = ((generations - tags) << 8).view(np.int32) > 0  # modulo 2²⁴
+        ahead = is_newer(generations, tags)
         once = first_of_each(slots, self._seen)
         if np.count_nonzero(ahead) == np.count_nonzero(once) == len(roots):
             tags = generations | _WAITING  # usual: all slots reopen; three times as fast
@@ -242,7 +243,7 @@ class _Table:
         wanted = _generations(roots) & _GENERATION
         while True:  # more than once only if one report holds several generations of a slot
             tags = self.tag.take(slots)
-            newer = (tags == 0) | (((wanted - tags) << 8).view(np.int32) > 0)
+            newer = (tags == 0) | is_newer(wanted, tags)
             if not newer.any():
                 break
             opened = slots[newer]

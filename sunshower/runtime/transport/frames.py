@@ -24,7 +24,7 @@ import pyarrow as pa
 from sunshower.errors import CorruptPacket, Unserialisable
 from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tracking.edges import runs
-from sunshower.runtime.tracking.ids import U64
+from sunshower.runtime.tracking.ids import U64, ids_of
 from sunshower.runtime.transport.batch import Batch
 
 _ROWS, _COLUMNS = 0, 1
@@ -85,10 +85,10 @@ def decode(
         target, source, index, seq, kind, records, roots, counts, edges, offsets = fields
         stream = streams[index]
         batch = Batch(index, source, ())
-        batch.roots = _uint64(roots)
+        batch.roots = ids_of(roots)
         if counts:
             batch.roots = batch.roots.repeat(np.frombuffer(counts, np.uint32))
-        batch.edges = _uint64(edges)
+        batch.edges = ids_of(edges)
         batch.offsets = np.frombuffer(offsets, np.int64) if offsets else None
     except (ValueError, IndexError, TypeError, *_PACK_ERRORS) as error:
         raise CorruptPacket(f"a frame of this topology cannot be read: {error}") from error
@@ -159,7 +159,3 @@ def _decode_records(
         next(notes)
         built += stream.spec.schema.build([row])
     return built
-
-
-def _uint64(data: bytes) -> U64:
-    return np.frombuffer(data, np.uint64)

@@ -37,7 +37,7 @@ from sunshower.trident.coordination.transactional_log import JsonNode
 from sunshower.trident.spouts.port import Coordinator, TridentSpout
 from sunshower.trident.stages.plan import Skip
 from sunshower.trident.tasks.batch_letters import packed
-from sunshower.trident.tasks.idle_backoff import Rest
+from sunshower.trident.tasks.idle_backoff import IdleBackoff
 
 _TOLD_AGAIN_S = 6.0  # interval between reports that batches fail because of an outage
 
@@ -102,7 +102,9 @@ class MasterSpout(Spout[Any]):
             skipped=self._progress.skipped,
             failures=self._progress.failures,
         )
-        self._rest = Rest(self._tree, plan.root, {id: len(context.tasks[id]) for id in plan.spouts})
+        self._rest = IdleBackoff(
+            self._tree, plan.root, {id: len(context.tasks[id]) for id in plan.spouts}
+        )
         self._timing = Timing(context.noted)
 
     def next_tuple(self, out: SpoutCollector[Any]) -> None:

@@ -100,13 +100,6 @@ def test_a_message_that_is_repeated_counts_once(kept: OffsetsWithResults) -> Non
     assert bolt.figures() == {"repeats": 2}
 
 
-def test_who_dies_before_the_transaction_has_counted_nothing(kept: OffsetsWithResults) -> None:
-    dead = opened(kept)
-    dead.process(line(0))
-    batch(opened(kept), line(0), line(1))
-    assert counts(kept) == {"word 0": 1, "word 1": 1}
-
-
 def test_who_was_thought_dead_writes_nothing(kept: OffsetsWithResults) -> None:
     late = opened(kept)
     late.process(line(0))

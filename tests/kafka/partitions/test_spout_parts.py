@@ -40,14 +40,14 @@ def test_a_commit_that_raises_takes_no_message_along(
     desk.open()
     desk.client.waiting = [message(0)]
     assert desk.poll() == [(0, 0)]
-    desk.spout.acked(np.array([desk.spout._reading.places[Partition("a", 0)].number(0)]))
-    begin = desk.spout._reading.committer.begin
-    monkeypatch.setattr(desk.spout._reading.committer, "begin", raises(RuntimeError("odd")))
+    desk.spout.acked(np.array([desk.spout._reader.places[Partition("a", 0)].number(0)]))
+    begin = desk.spout._reader.committer.begin
+    monkeypatch.setattr(desk.spout._reader.committer, "begin", raises(RuntimeError("odd")))
     desk.client.waiting = [message(1)]
     desk.clock.advance(2.0)
     with pytest.raises(RuntimeError, match="odd"):
         desk.spout.poll(100)
-    monkeypatch.setattr(desk.spout._reading.committer, "begin", begin)
+    monkeypatch.setattr(desk.spout._reader.committer, "begin", begin)
     assert desk.poll() == [(0, 1)]
 
 
@@ -74,7 +74,7 @@ def test_all_is_closed_also_if_the_last_commit_raises(
 ) -> None:
     desk = new_desk((0, 100))
     desk.open()
-    monkeypatch.setattr(desk.spout._reading, "commit_now", raises(RuntimeError("odd")))
+    monkeypatch.setattr(desk.spout._reader, "commit_now", raises(RuntimeError("odd")))
     with pytest.raises(RuntimeError, match="odd"):
         desk.spout.close()
     assert desk.client.closed
@@ -105,7 +105,7 @@ def test_at_most_once_what_waits_of_a_partition_that_goes_is_not_emitted(new_des
     desk.client.waiting = [message(0), message(0, 1)]
     assert not desk.poll()
     desk.offsets.away = None
-    desk.spout._reading.revoked([Partition("a", 0)], lost=False)
+    desk.spout._reader.revoked([Partition("a", 0)], lost=False)
     assert desk.offsets.at(0) in (None, 0)
     desk.clock.advance(1.0)
     assert desk.poll() == [(1, 0)]

@@ -213,7 +213,7 @@ def test_a_consumer_that_comes_and_goes_under_load_loses_nothing(site: Site) -> 
 
 def parts(run: Run) -> int:
     """How many partitions it reads."""
-    opened = hasattr(run.spout(), "_reading")
+    opened = hasattr(run.spout(), "_reader")
     return len(run.spout().standing()) if opened else 0
 
 

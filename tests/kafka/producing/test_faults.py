@@ -180,6 +180,7 @@ def test_a_message_that_cannot_be_read_is_a_dead_letter_with_its_place_and_bytes
     with running(made) as run:
         settled(run, kafka.bootstrap, topic)
         assert run.records() == [Sale("tea"), Sale("milk")]
+        assert run.spout().result()["unreadable"] == 1
     (message,) = read_all(kafka.bootstrap, dead)
     letter = json.loads(message.value() or b"")
     record = letter["record"]

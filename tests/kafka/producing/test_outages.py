@@ -125,10 +125,10 @@ def test_a_client_that_is_cut_off_is_asked_until_there_is_an_answer(
     brokers, made = Brokers(), Connection({"bootstrap.servers": "host:1"})
     monkeypatch.setattr(connection, "KafkaDirectory", brokers)
     made.check()
-    made.hear(ClientError(ClientError._TRANSPORT, "one of three"))
+    made.on_error(ClientError(ClientError._TRANSPORT, "one of three"))
     made.check()
     assert brokers.asked == 0, "the others are there"
-    made.hear(ClientError(ClientError._ALL_BROKERS_DOWN))
+    made.on_error(ClientError(ClientError._ALL_BROKERS_DOWN))
     for _ in range(2):
         with pytest.raises(KafkaUnreachable, match=r"host:1.*one of three"):
             made.check()
@@ -165,7 +165,7 @@ def test_partitions_that_were_lost_are_reported_before_the_outage(new_desk: NewD
     desk.open()
     desk.client.waiting = [message(0)]
     assert desk.poll() == [(0, 0)]
-    desk.spout._reading.revoked([Partition("a", 0)], lost=True)
+    desk.spout._reader.revoked([Partition("a", 0)], lost=True)
     desk.client.is_cut = True
     polled = desk.spout.poll(100)
     assert polled is not None

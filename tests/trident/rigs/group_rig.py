@@ -25,12 +25,12 @@ from sunshower.trident.spouts.port import Rows, SpoutKind
 from sunshower.trident.stages.plan import (
     Feed,
     Group,
-    Input,
-    Node,
-    Output,
     Skip,
     Source,
     Stage,
+    StageInput,
+    StageNode,
+    StageOutput,
 )
 from sunshower.trident.stages.port import Emit
 
@@ -352,29 +352,29 @@ class Rig:
         yield Stage(
             "numbers",
             self.emitters,
-            (Node(Pass(self.hook, "at the emitter")),),
+            (StageNode(Pass(self.hook, "at the emitter")),),
             Source("numbers", self.spout, ROW, (Feed(0, 0),)),
-            outputs=(Output(0, "rows", "middle", ROW, Mod()),),
+            outputs=(StageOutput(0, "rows", "middle", ROW, Mod()),),
         )
         yield Stage(
             "middle",
             2,
-            (Node(Pass(self.hook)),),
-            inputs=(Input("numbers", "rows", ROW, (Feed(0, 0),)),),
-            outputs=(Output(0, "rows", "counts", ROW, Mod()),),
+            (StageNode(Pass(self.hook)),),
+            inputs=(StageInput("numbers", "rows", ROW, (Feed(0, 0),)),),
+            outputs=(StageOutput(0, "rows", "counts", ROW, Mod()),),
         )
         yield Stage(
             "counts",
             self.writers,
-            (Node(Write(self.hook, self.database)),),
-            inputs=(Input("middle", "rows", ROW, (Feed(0, 0),)),),
-            outputs=(Output(0, "written", "after", ROW, Mod()),),
+            (StageNode(Write(self.hook, self.database)),),
+            inputs=(StageInput("middle", "rows", ROW, (Feed(0, 0),)),),
+            outputs=(StageOutput(0, "written", "after", ROW, Mod()),),
         )
         yield Stage(
             "after",
             1,
-            (Node(Sum(self.hook, self.tally)),),
-            inputs=(Input("counts", "written", ROW, (Feed(0, 0),)),),
+            (StageNode(Sum(self.hook, self.tally)),),
+            inputs=(StageInput("counts", "written", ROW, (Feed(0, 0),)),),
         )
 
     def check(self) -> None:

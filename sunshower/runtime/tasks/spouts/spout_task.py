@@ -31,10 +31,10 @@ from sunshower.runtime.tasks.spouts.replays import Replays
 from sunshower.runtime.tasks.spouts.retry_queue import Replay, RetryQueue
 from sunshower.runtime.tasks.supervision import Supervised, Supervision
 from sunshower.runtime.tasks.user_code import RAISED, TaskError, blame, guard, no_way
+from sunshower.runtime.tracking.congestion_control import PendingLimit
 from sunshower.runtime.tracking.deadlines import Deadlines
 from sunshower.runtime.tracking.ids import I64, U64
 from sunshower.runtime.tracking.pending import F64, Pending, Released
-from sunshower.runtime.tracking.pending_limit import PendingLimit
 from sunshower.runtime.tracking.reports import Reports
 from sunshower.runtime.transport.credits import ServiceTime
 from sunshower.runtime.transport.output_streams import OutputStreams
