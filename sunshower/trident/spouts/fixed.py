@@ -66,10 +66,10 @@ class FixedBatchSpout:
         self.cycle = cycle
         self.emits = type or fields
 
-    def coordinator(self, tree: Tree, path: str, context: Context) -> Coordinator:
+    def coordinator(self, store: Tree, path: str, context: Context) -> Coordinator:
         return _FixedCoordinator(self)
 
-    def emitter(self, tree: Tree, path: str, context: Context) -> Emitter:
+    def emitter(self, store: Tree, path: str, context: Context) -> Emitter:
         return _RangeEmitter(lambda first, end: self.rows[first:end])
 
 
@@ -135,10 +135,10 @@ class FeederBatchSpout:
         """The txids whose success was reported, in that order."""
         return [*self._feed.committed]
 
-    def coordinator(self, tree: Tree, path: str, context: Context) -> Coordinator:
+    def coordinator(self, store: Tree, path: str, context: Context) -> Coordinator:
         return _FeedCoordinator(self._feed)
 
-    def emitter(self, tree: Tree, path: str, context: Context) -> Emitter:
+    def emitter(self, store: Tree, path: str, context: Context) -> Emitter:
         return _RangeEmitter(lambda at, end: [*chain.from_iterable(self._feed.batches[at:end])])
 
 
