@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import mutant, slip
 
-_RECORDS = "tasks.spouts.records_spout:RecordsSpoutTask"
+_RECORDS = "tasks.spouts.records_source:RecordsSource"
 
 SPOUTS = [
     mutant(
@@ -52,14 +52,14 @@ SPOUTS = [
     mutant(
         "what was pending is forgotten at a restart",
         "A new life begins with what was not yet drawn.",
-        slip(f"{_RECORDS}.committed", "self.pending.lowest_number(self.drawn)", "self.drawn"),
+        slip(f"{_RECORDS}.committed", "self._host.pending.lowest_number(self.drawn)", "self.drawn"),
         on="apart",
     ),
     mutant(
         "what is in line is forgotten at a restart",
         "The position looks at what is pending, and not at what has failed and waits to be "
         "emitted again.",
-        slip(f"{_RECORDS}.committed", "self.replays.line.lowest", "self.drawn"),
+        slip(f"{_RECORDS}.committed", "self._host.replays.line.lowest", "self.drawn"),
         on="apart",
     ),
     mutant(
@@ -67,7 +67,7 @@ SPOUTS = [
         "Fresh records take the places of those in line: more trees are open than "
         "spout_pending allows.",
         slip(
-            "tasks.spouts.spout_task:SpoutTask._fresh_room",
+            "tasks.spouts.spout_task:SpoutTask.fresh_room",
             "self.pending.free - len(self.replays.line)",
             "self.pending.free",
         ),
@@ -97,7 +97,8 @@ SPOUTS = [
         slip(
             f"{_RECORDS}.drain",
             "self._position.stop()",
-            "self._position.stop()\n    self.replays.line.take(self.replays.line.due(np.inf))",
+            "line = self._host.replays.line\n    "
+            "self._position.stop()\n    line.take(line.due(np.inf))",
         ),
         on="drains",
     ),

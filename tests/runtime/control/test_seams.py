@@ -109,7 +109,7 @@ def test_topology_that_is_drained_while_its_tasks_move_ends() -> None:
     )
     work(after, clock, 60)
     assert after.finished
-    assert after._spouts[0].drawn == told.drawn
+    assert after._spouts[0].source.drawn == told.drawn
 
 
 def test_transfer_that_nobody_has_unpacked_yet_goes_along_once_more() -> None:

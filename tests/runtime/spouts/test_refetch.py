@@ -168,7 +168,7 @@ def test_what_is_gone_to_another_task_is_not_asked_for_any_more() -> None:
     for _ in range(50):
         lives.advance(lives.core.step() or 0.001)
     assert reader.asked[-1] == 0
-    assert [*reader.in_line()] == [3]
+    assert [*reader.queued()] == [3]
 
 
 def test_a_spout_that_is_given_up_waits_for_no_record() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,23 +21,10 @@ from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.bolts.dead_letters import dead_letter, in_a_line, told
 from sunshower.runtime.tasks.spouts.replay_budget import ReplayBudget
 from sunshower.runtime.tasks.spouts.retry_queue import Blame, Replay, RetryQueue
+from sunshower.runtime.tasks.spouts.source import Source
 from sunshower.runtime.tracking.ids import I64, U64
 from sunshower.runtime.tracking.pending import Released
 from sunshower.runtime.tracking.recent_failures import RecentFailures
-from sunshower.topologies.retry import DeadLetter
-
-
-class Keeper(Protocol):
-    """The spout task, which keeps the records."""
-
-    def message_id(self, replay: Replay) -> Any:
-        """The message id of a queued message."""
-
-    def values(self, replay: Replay) -> dict[str, Any]:
-        """The record of a message that is no dead letter yet, as field → value."""
-
-    def letter_payload(self, replay: Replay, letter: DeadLetter) -> Any:
-        """The payload to keep for a message once it is a dead letter."""
 
 
 class Replays:
@@ -48,7 +35,7 @@ class Replays:
         task: Task,
         retries: RetryQueue,
         share: float,
-        keeper: Keeper,
+        source: Source,
         instrument: Instrument,
     ) -> None:
         self.keeps = True  # whether the framework replays; else only the spout's `fail` is called
@@ -58,7 +45,7 @@ class Replays:
         self.replayed = self.dead = 0
         self._task = task
         self._budget = ReplayBudget(share)
-        self._keeper = keeper
+        self._source = source
         self._lately = RecentFailures()
         self._instrument = instrument
         self._former: dict[int, int] = {}  # message not drawn yet → its attempts in former lives
@@ -115,7 +102,7 @@ class Replays:
             self.remember({number: times}, blame.failure)
 
     @property
-    def haunted(self) -> bool:
+    def remembers_attempts(self) -> bool:
         """Whether any message not drawn yet has failed in a former life."""
         return bool(self._former)
 
@@ -155,30 +142,24 @@ class Replays:
         replays = self._budget.replays(due, limit, room) if due else 0
         return replays, max(0, min(limit - replays, room))
 
-    def take(self, limit: int, fresh: int) -> tuple[list[Replay], list[Replay]]:
-        """Take up to `limit` due messages, beside `fresh` new records. Returns those to emit again
-        and those to emit as dead letters.
+    def take(self, limit: int, fresh: int) -> list[Replay]:
+        """Take up to `limit` due messages, beside `fresh` new records. Those that have used up
+        their attempts have become dead letters.
 
         Raises TopologyFailed for a message that has used up its attempts and cannot become one.
         """
         replays = self.line.take(limit)
         self._budget.spend(len(replays), fresh)
         self.replayed += len(replays)
-        again: list[Replay] = []
-        letters: list[Replay] = []
-        for replay in replays:
+        for index, replay in enumerate(replays):
             blame = self.line.blame_of(replay.number)
-            if blame is None:
-                again.append(replay)
-            elif self.line.exhausted(blame):
-                letters.append(self._bury(replay, blame))
-            else:
-                (letters if blame.dead else again).append(replay)
-        return again, letters
+            if blame is not None and self.line.exhausted(blame):
+                replays[index] = self._bury(replay, blame)
+        return replays
 
     def _bury(self, replay: Replay, blame: Blame) -> Replay:
         """Turn a message that has used up its attempts into its dead letter, or halt."""
-        message_id = self._keeper.message_id(replay)
+        message_id = self._source.message_id(replay)
         spout, failure, times = self._task.component, blame.failure, blame.times
         if blame.dead or not self.line.retry.has_dead_letters:
             tail = f"\n{failure.traceback.rstrip()}" if failure.traceback else ""
@@ -193,11 +174,11 @@ class Replays:
                 f"{_what(blame)} {told(message_id)} of spout {spout!r} failed{often} {failure}. "
                 f"{advice}.{tail}"
             )
-        record = self._keeper.values(replay)
+        record = self._source.values(replay)
         letter = dead_letter(spout, message_id, record, failure, times)
         blame.dead, blame.hopeless, blame.times = True, False, 0
         self._instrument.buried(replay.number)
-        return replay._replace(payload=self._keeper.letter_payload(replay, letter))
+        return replay._replace(payload=self._source.letter_payload(replay, letter))
 
     def _notice(self, number: int, message_id: Any, failure: Failure) -> str:
         """One line for the log; the traceback is in the dead letter, or in the error of the run."""

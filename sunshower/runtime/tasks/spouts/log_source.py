@@ -1,4 +1,4 @@
-"""Runs spouts over a log with offsets, which commit their own offsets and may lose partitions.
+"""Polls a log with offsets, whose spout commits its own offsets and may lose partitions.
 
     poll ──▶ emitted ──▶ acked, in bulk ──▶ the spout commits when and where it chooses
       ├────▶ unreadable: queued as a dead letter, without an attempt
@@ -10,8 +10,6 @@ it keeps nothing: a failed message then waits in the retry queue until its recor
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from itertools import compress, islice
@@ -23,14 +21,15 @@ from sunshower.errors import BadEmit, ProtocolError
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.bolts.dead_letters import told
-from sunshower.runtime.tasks.spouts.bulk_spout import BulkSpoutTask
 from sunshower.runtime.tasks.spouts.retry_queue import ABSENT, Replay
-from sunshower.runtime.tasks.user_code import RAISED, Raised, TaskError, blame, guard
+from sunshower.runtime.tasks.spouts.source import Drawn, Source, apart, by_stream
+from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
+from sunshower.runtime.tasks.user_code import RAISED, Raised, blame, guard
 from sunshower.runtime.tracking.ids import I64
 from sunshower.runtime.tracking.pending import Released
-from sunshower.topologies.components import DEFAULT, Context, OnStream
+from sunshower.topologies.components import DEFAULT, OnStream
 from sunshower.topologies.logs import Polled, Unreadable
-from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter
+from sunshower.topologies.retry import DEAD_LETTERS
 
 _POLL_S = 0.5  # longest time between two polls, also without room for records
 _AFTER_READING = 2  # attempt number of an unreadable record's dead letter; reading was the first
@@ -41,116 +40,66 @@ _GONE = "its part of the log has changed hands"
 _NOTHING: Polled[Any] = Polled(np.zeros(0, np.int64), ())
 
 
-class LogSpoutTask(BulkSpoutTask):
+class LogSource(Source):
     """Polls the user's spout; `message_id` of that spout maps numbers to message ids."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._poll_by_s = math.inf  # ∞ until it is open
+    def __init__(self, task: SpoutTask) -> None:
+        self._host = task
+        self._task = task.task
         self._came_s = 0.0  # when a record was last read again, or none was missing
         self._ahead = _NOTHING  # polled and not emitted, after an injected error of the source
-        self._ended = self._is_open = False
+        self._has_ended = False
         self._mixed = False  # the last drawn records may go to several streams
         self._keeps_records = True
 
-    def _adopt(self, spout: Any) -> None:
-        super()._adopt(spout)
-        spout.in_line = lambda: self.replays.line.numbers
+    def adopt(self, spout: Any) -> None:
+        spout.set_queue(lambda: self._host.replays.line.numbers)
         self._keeps_records = not (spout.refetches and spout.replay)
-        self._hears_ack = self._is_open = True
-        self._poll_by_s = 0.0
+        self.next_poll_s = 0.0
 
-    def pack(self, *, stays: bool, now: float) -> TaskTransfer:
-        transfer = super().pack(stays=stays, now=now)
-        transfer.waiting = transfer.waiting if stays else []  # the next life reads them again
+    def pack(self, transfer: TaskTransfer, *, stays: bool) -> None:
         transfer.ahead = [self._ahead] if stays else []
-        return transfer
 
-    def unpack(self, transfer: TaskTransfer, context: Context) -> None:
-        if transfer.instance is None:
-            self.replays.inherit(transfer.blames)
-            self.open(context)
-            return
-        super().unpack(transfer, context)
+    def unpack(self, transfer: TaskTransfer) -> None:
         (self._ahead,) = transfer.ahead
 
-    @property
-    def next_look_s(self) -> float:
-        return min(super().next_look_s, self._poll_by_s)
-
-    @property
-    def next_emit_s(self) -> float:
-        soonest_s = super().next_emit_s
-        if self.replays.line.absent and self.pending.room:
-            return min(soonest_s, self.rest.until_s)
-        return soonest_s
-
     def look(self, now: float) -> None:
-        super().look(now)
-        if now >= self._poll_by_s:
-            self._poll_by_s = now + _POLL_S
-            if self.supervision.runs:
-                try:
-                    self._poll(0, now)
-                    self._stop_at_end()
-                except Raised as raised:
-                    self.supervision.note(raised)
-
-    def emit(self, now: float, limit: int) -> int:
-        if self._reports.tracked:
-            limit = min(limit, self.pending.room)
-        if self.replays.line.absent:
-            self._read_again(now)
-        replays, wanted = self.replays.share_out(now, limit, self._fresh_room)
-        polled = _NOTHING if self.exhausted or not wanted else self._draw(wanted, now)
-        count = len(polled.numbers) + len(polled.unreadable)
-        if count < wanted:  # the source has nothing now
-            replays = limit - count
-        if not (count or self.replays.line or self._broken):
-            return 0
-        self._set_aside(polled.unreadable, now)
-        numbers, fresh = polled.numbers, polled.records
-        attempts = np.ones(len(numbers), np.int64)
-        if self.replays.haunted:
-            emit, attempts = self.replays.recognise(numbers, fresh)
-            fresh = list(compress(fresh, emit))
-            numbers, attempts = numbers[emit], attempts[emit]
-        again, letters = self.replays.take(replays, len(fresh))
-        self._send_again(again + letters, now)
-        self._send_all(fresh, numbers, attempts, now, mixed=self._mixed)
-        self._raise_broken(now, progress=bool(fresh))
-        return count + len(again) + len(letters)
+        self.next_poll_s = now + _POLL_S
+        if self._host.supervision.runs:
+            try:
+                self._poll(0, now)
+                self._stop_at_end()
+            except Raised as raised:
+                self._host.supervision.note(raised)
 
     def abandon(self) -> None:
         """Close the spout, so that other members of its group can take over its partitions."""
-        super().abandon()
-        self.close()
-        self._hears_ack = self._hears_fail = False
+        self._host.close()
 
-    def close(self) -> TaskError | None:
-        if not self._is_open:
-            return None
-        self._is_open, self._poll_by_s = False, math.inf
-        return super().close()
+    def drain(self) -> None:
+        self._host.exhausted = True
+
+    def draw(self, limit: int, now: float) -> Drawn:
+        polled = _NOTHING if self._host.exhausted or not limit else self._take(limit, now)
+        count = len(polled.numbers) + len(polled.unreadable)
+        self._set_aside(polled.unreadable, now)
+        return Drawn(polled.numbers, polled.records, polled.records, count)
 
     def message_id(self, replay: Replay) -> Any:
-        return self._called(replay.number)
+        return self._name(replay.number)
+
+    def message_ids(self, released: Released) -> list[Any]:
+        return [self._name(number) for number in released.numbers.tolist()]
 
     def values(self, replay: Replay) -> dict[str, Any]:
         payload = replay.payload
         if isinstance(payload, Unreadable):
             return dict(payload.record)
-        stream, record = _apart(payload)
-        schema = self.output_streams.output_stream(stream).spec.schema
-        (values,) = schema.rows([record])
-        return dict(zip(schema.fields, values, strict=True))
-
-    def letter_payload(self, replay: Replay, letter: DeadLetter) -> Any:
-        return OnStream(DEAD_LETTERS, letter)
+        return self._host.output.values(*apart(payload))
 
     # ---- input --------------------------------------------------------------------------------
 
-    def _draw(self, wanted: int, now: float) -> Polled[Any]:
+    def _take(self, wanted: int, now: float) -> Polled[Any]:
         """Up to `wanted` records available now; records that do not fit are unreadable."""
         if len(self._ahead.numbers):
             polled, self._ahead = self._ahead, _NOTHING
@@ -158,10 +107,10 @@ class LogSpoutTask(BulkSpoutTask):
             self._keep_from(polled, wanted)
         else:
             try:
-                guard(self.task, "poll", self.instrument.faults.before_call)
+                guard(self._task, "poll", self._host.instrument.faults.before_call)
                 polled = self._poll(wanted, now)
             except Raised as raised:
-                self._broken = raised
+                self.error = raised
                 return _NOTHING
         self._stop_before_hit(polled)
         self._stop_at_end()
@@ -169,8 +118,10 @@ class LogSpoutTask(BulkSpoutTask):
 
     def _poll(self, limit: int, now: float) -> Polled[Any]:
         """Poll, and drop the messages of lost partitions. Raises Raised."""
-        self._poll_by_s = now + _POLL_S
-        polled: Polled[Any] | None = guard(self.task, "poll", partial(self.spout.poll, limit))
+        self.next_poll_s = now + _POLL_S
+        polled: Polled[Any] | None = guard(
+            self._task, "poll", partial(self._host.spout.poll, limit)
+        )
         if polled is None:
             return _NOTHING
         for first, end in polled.gone:
@@ -178,7 +129,7 @@ class LogSpoutTask(BulkSpoutTask):
         count = len(polled.numbers) + len(polled.unreadable)
         if count > limit or len(polled.numbers) != len(polled.records):
             raise blame(
-                self.task,
+                self._task,
                 "poll",
                 ProtocolError(
                     f"poll({limit}) gave {len(polled.numbers)} numbers, {len(polled.records)} "
@@ -186,23 +137,23 @@ class LogSpoutTask(BulkSpoutTask):
                     "as records, and no more than it was asked for"
                 ),
             )
-        self._ended |= polled.ended
+        self._has_ended |= polled.ended
         self._check(polled)
         return polled
 
-    def _read_again(self, now: float) -> None:
+    def read_again(self, now: float) -> None:
         """Request due records that are not kept; some are returned now, others in a later call."""
-        line = self.replays.line
-        if not self._is_open:  # the new owner of the partitions reads them
+        line = self._host.replays.line
+        if not self._host.is_open:  # the new owner of the partitions reads them
             line.absent.clear()
         room = _FOUND_MAX - line.due(now)
         if room <= 0 or not line.absent:
             return
         numbers = np.array([*islice(line.absent, _AGAIN_MAX)], np.int64)
         try:
-            found = guard(self.task, "refetch", partial(self.spout.refetch, numbers, room))
+            found = guard(self._task, "refetch", partial(self._host.spout.refetch, numbers, room))
         except Raised as raised:
-            self._broken = raised
+            self.error = raised
             return
         self._check(found)
         if len(found.numbers) or found.unreadable or len(line.absent) <= _AGAIN_MAX:
@@ -218,20 +169,20 @@ class LogSpoutTask(BulkSpoutTask):
 
     def _with_failure(self, one: Unreadable) -> Unreadable:
         """`one` with the failure it was to be replayed for, if that was charged."""
-        blame_ = self.replays.line.blame_of(one.number)
+        blame_ = self._host.replays.line.blame_of(one.number)
         if blame_ is None:
             return one
         return one._replace(reason=f"{one.reason}; before that it failed: {blame_.failure}")
 
     def _stop_at_end(self) -> None:
-        self.exhausted |= self._ended and not len(self._ahead.numbers)
+        self._host.exhausted |= self._has_ended and not len(self._ahead.numbers)
 
     def _forget(self, first: int, end: int) -> None:
         """Drop the open messages of [first, end): another member owns them now."""
-        released = self.pending.release(self.pending.within(first, end))
+        released = self._host.pending.release(self._host.pending.within(first, end))
         failures = [Failure(Cause.REBALANCED, reason=_GONE)] * len(released.roots)
-        self.instrument.failed(released, failures)
-        self.replays.forget(first, end)
+        self._host.instrument.failed(released, failures)
+        self._host.replays.forget(first, end)
         ahead = self._ahead
         kept = (ahead.numbers < first) | (ahead.numbers >= end)
         self._ahead = Polled(ahead.numbers[kept], list(compress(ahead.records, kept)))
@@ -241,7 +192,7 @@ class LogSpoutTask(BulkSpoutTask):
         records = polled.records
         kinds = set(map(type, records))
         self._mixed = OnStream in kinds
-        if self.output_streams.fits(DEFAULT, records, kinds):
+        if self._host.output_streams.fits(DEFAULT, records, kinds):
             return
         bad = {index: why for index, one in enumerate(records) if (why := self._misfit(one))}
         if not bad:
@@ -260,22 +211,22 @@ class LogSpoutTask(BulkSpoutTask):
         polled.records = [one for index, one in enumerate(records) if index not in bad]
 
     def _misfit(self, payload: Any) -> BadEmit | None:
-        stream, record = _apart(payload)
+        stream, record = apart(payload)
         try:
-            bad = self.output_streams.check(stream, [record])
+            bad = self._host.output_streams.check(stream, [record])
         except BadEmit as error:
             return error
-        return None if bad is None else self.output_streams.misfit_error(stream, record)
+        return None if bad is None else self._host.output_streams.misfit_error(stream, record)
 
     def _stop_before_hit(self, polled: Polled[Any]) -> None:
         """Keep back the records from the first one that an experiment injects an error for."""
         if self._mixed or not len(polled.numbers):
             return
-        schema = self.output_streams.output_stream(DEFAULT).spec.schema
-        hit = self.instrument.faults.first_hit(polled.records, schema)
+        faults = self._host.instrument.faults
+        hit = faults.first_hit(polled.records, self._host.output.schema(DEFAULT))
         if hit is not None:
             self._keep_from(polled, hit)
-            self._broken = blame(self.task, "poll", self.instrument.faults.error)
+            self.error = blame(self._task, "poll", faults.error)
 
     def _keep_from(self, polled: Polled[Any], index: int) -> None:
         """Keep the records from `index` on for a later emit."""
@@ -289,82 +240,71 @@ class LogSpoutTask(BulkSpoutTask):
         """Queue these as dead letters, or to halt the topology; else log and skip them."""
         passed_over = []
         for one in unreadable:
-            if one.halts or self.replays.line.retry.has_dead_letters:
-                place = (self.task.component, self.task.index, one.reason, one.exception)
-                why = Failure(Cause.EXCEPTION, *place, worker=self.task.worker)
-                self.replays.line.condemn(Replay(one.number, one, _AFTER_READING), why)
+            if one.halts or self._host.replays.line.retry.has_dead_letters:
+                place = (
+                    self._task.component,
+                    self._task.index,
+                    one.reason,
+                    one.exception,
+                )
+                why = Failure(Cause.EXCEPTION, *place, worker=self._task.worker)
+                self._host.replays.line.condemn(Replay(one.number, one, _AFTER_READING), why)
                 continue
             passed_over.append(one.number)
-            if self.replays.notices.admits(self.task.component, now):
-                who = f"message {told(self._called(one.number))} of spout {self.task.component!r}"
-                self.replays.notices.say(f"{who} is passed over: {one.reason}")
+            if self._host.replays.notices.admits(self._task.component, now):
+                who = f"message {told(self._name(one.number))} of spout {self._task.component!r}"
+                self._host.replays.notices.say(f"{who} is passed over: {one.reason}")
         if passed_over:
-            self.replays.settle(passed_over)
-            self._tell_numbers(np.array(passed_over, np.int64))
+            self._host.replays.settle(passed_over)
+            self._tell_acked(np.array(passed_over, np.int64))
 
     # ---- output -------------------------------------------------------------------------------
 
-    def _send_again(self, replays: list[Replay], now: float) -> None:
-        numbers: I64 = np.array([replay.number for replay in replays], np.int64)
-        attempts: I64 = np.array([replay.attempt for replay in replays], np.int64)
-        payloads = [replay.payload for replay in replays]
-        self._send_all(payloads, numbers, attempts, now, mixed=True)
-
-    def _send_all(
-        self, payloads: Sequence[Any], numbers: I64, attempts: I64, now: float, *, mixed: bool
-    ) -> None:
-        """Emit each on its stream; all on the default stream unless `mixed`."""
-        if not mixed:
-            if payloads:
-                self._send(DEFAULT, payloads, payloads, numbers, attempts, now)
+    def send(self, drawn: Drawn, attempts: Any, now: float) -> None:
+        if not self._mixed:
+            self._send(DEFAULT, drawn.records, drawn.payloads, drawn.numbers, attempts, now)
             return
-        places: defaultdict[str, list[int]] = defaultdict(list)
-        for index, payload in enumerate(payloads):
-            places[_apart(payload)[0]].append(index)
-        for stream, which in places.items():
-            own = [payloads[index] for index in which]
-            records = [_apart(payload)[1] for payload in own]
-            self._send(stream, records, own, numbers[which], attempts[which], now)
+        each = np.broadcast_to(attempts, len(drawn.numbers)).tolist()
+        fresh = zip(drawn.numbers.tolist(), drawn.payloads, each, strict=True)
+        self.send_again([Replay(*one) for one in fresh], now)
+
+    def send_again(self, replays: Sequence[Replay], now: float) -> None:
+        for stream, own in by_stream(replays).items():
+            numbers, payloads, attempts = zip(*own, strict=True)
+            records = [apart(payload)[1] for payload in payloads]
+            self._send(stream, records, payloads, np.array(numbers), attempts, now)
 
     def _send(
         self,
         stream: str,
-        records: Any,
+        records: Sequence[Any],
         payloads: Sequence[Any],
-        numbers: Sequence[int] | I64,
+        numbers: I64,
         attempts: Any,
         now: float,
     ) -> None:
         if not self._keeps_records and stream != DEAD_LETTERS:
             payloads = [ABSENT] * len(payloads)
-        super()._send(stream, records, payloads, numbers, attempts, now)
-        if not self._reports.tracked:  # as in Storm without ackers: acked once sent
-            own = np.asarray(numbers)
-            self.replays.settle(own.tolist())
-            self._tell_numbers(own)
+        self._host.output.send(stream, records, payloads, numbers, attempts, now)
+        if not self._host.is_tracked:  # as in Storm without ackers: acked once sent
+            self._host.replays.settle(numbers.tolist())
+            self._tell_acked(numbers)
 
     # ---- callbacks of the spout -----------------------------------------------------------------
 
-    def _tell_completed(self, released: Released) -> None:
+    def listens(self, spout: Any) -> bool:
+        return True
+
+    def tell_completed(self, released: Released) -> None:
         if len(released.numbers):
-            self._tell_numbers(released.numbers)
+            self._tell_acked(released.numbers)
 
-    def _tell_numbers(self, numbers: I64) -> None:
-        if self._hears_ack:
-            self.hear("acked", partial(self.spout.acked, numbers))
+    def _tell_acked(self, numbers: I64) -> None:
+        if self._host.is_open:
+            self._host.hear("acked", partial(self._host.spout.acked, numbers))
 
-    def _message_ids(self, released: Released) -> list[Any]:
-        return [self._called(number) for number in released.numbers.tolist()]
-
-    def _called(self, number: int) -> Any:
+    def _name(self, number: int) -> Any:
         try:
-            return self.spout.message_id(number)
+            return self._host.spout.message_id(number)
         except RAISED:
             return number
-
-
-def _apart(payload: Any) -> tuple[str, Any]:
-    """The stream and the record of a payload."""
-    if type(payload) is OnStream:
-        return payload.stream, payload.record
-    return DEFAULT, payload
