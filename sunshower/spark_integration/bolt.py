@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from sunshower.arguments import COUNT, SECONDS_FROM_0
 from sunshower.errors import (
     ConfigError,
     SparkError,
@@ -69,11 +70,10 @@ class SparkBatchBolt(Bolt[Any, Any]):
         batches_max: int = 2,
         edges_max: int = 1_000_000,
     ) -> None:
-        if min(rows_max, batches_max, edges_max) < 1 or wait_s < 0:
-            raise ConfigError(
-                f"SparkBatchBolt: rows_max={rows_max}, batches_max={batches_max}, "
-                f"edges_max={edges_max} and wait_s={wait_s:g} must be positive"
-            )
+        counts = {"rows_max": rows_max, "batches_max": batches_max, "edges_max": edges_max}
+        for name, count in counts.items():
+            COUNT.check(f"SparkBatchBolt: {name}", count)
+        SECONDS_FROM_0.check("SparkBatchBolt: wait_s", wait_s)
         if tables := Tables(step.step.writers).tables:
             raise ConfigError(
                 f"SparkBatchBolt: {tables[0]} needs batches that have txids; use it in a program "

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from sunshower.arguments import SECONDS
 from sunshower.errors import TopologyError, Unserialisable
 from sunshower.records import Schema
 from sunshower.spark_integration.operator import SparkOperator
@@ -129,8 +130,7 @@ def spark(
     """
     if not callable(transform):
         raise TopologyError(f"spark({transform!r}): give a function of (df, batch)")
-    if not timeout_s > 0:
-        raise TopologyError(f"spark({transform!r}): timeout_s is {timeout_s!r}; it must be above 0")
+    SECONDS.check(f"spark({transform!r}): timeout_s", timeout_s, TopologyError)
     static = {name: _checked(one, name) for name, one in (tables or {}).items()}
     step = SparkStep(transform, out, static, timeout_s=timeout_s, reads=reads)
     if out is not None:

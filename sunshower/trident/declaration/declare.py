@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
 from typing import Any, TypeAlias, TypedDict, Unpack, overload
 
-from sunshower.arguments import COUNT, Instance
+from sunshower.arguments import COUNT, SECONDS_FROM_0, Instance, Rule
 from sunshower.errors import ConfigError, DuplicateComponent, TopologyError
 from sunshower.state.tree import Tree
 from sunshower.topologies.components import Out, Spout
@@ -128,22 +127,17 @@ def _set_options(group: GroupBuilder, where: str, **given: Any) -> None:
 
 
 def _check_options(where: str, store: Any, max_batches: Any, interval_s: Any, skip: Any) -> None:
-    said = ""
-    if store is not None and not callable(store):
-        said = f'store is {store!r}; give a place such as InSqlite("batches.db")'
-    elif max_batches is not None and not _is_positive(max_batches):
-        said = f"max_batches is {max_batches!r}; it must be a whole number of at least 1"
-    elif interval_s is not None and not (
-        isinstance(interval_s, (int, float)) and 0 <= interval_s < inf
-    ):
-        said = f"interval_s is {interval_s!r}; it must be a number of seconds of at least 0"
-    elif skip is not None and not isinstance(skip, Skip):
-        said = f'skip is {skip!r}; give Skip(dead_letters="dead.jsonl"), or Skip(attempts=10)'
-    elif skip is not None and not _is_positive(skip.attempts):
-        said = f"skip: attempts is {skip.attempts!r}; it must be a whole number of at least 1"
-    if said:
-        raise ConfigError(f"{where}: {said}")
+    given = {"store": store, "max_batches": max_batches, "interval_s": interval_s, "skip": skip}
+    for name, value in given.items():
+        if value is not None:
+            _OPTIONS[name].check(f"{where}: {name}", value)
+    if skip is not None:
+        COUNT.check(f"{where}: skip: attempts", skip.attempts)
 
 
-def _is_positive(value: Any) -> bool:
-    return type(value) is int and value >= 1
+_OPTIONS: dict[str, Rule] = {
+    "store": Instance((Callable,), 'a place such as InSqlite("batches.db")'),
+    "max_batches": COUNT,
+    "interval_s": SECONDS_FROM_0,
+    "skip": Instance((Skip,), 'Skip(dead_letters="dead.jsonl"), or Skip(attempts=10)'),
+}
