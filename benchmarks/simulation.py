@@ -19,7 +19,7 @@ from sunshower import Bolt, Context, Number, Spout, Topology
 from sunshower.errors import ClusterError
 from sunshower.runtime.cluster import Run
 from sunshower.runtime.events.event_log import What
-from sunshower.runtime.events.injected_faults import InjectedFaults, Link, Raise, Slow
+from sunshower.runtime.events.injected_faults import InjectedFaults, Link, Raise, SlowTask
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.topologies.graph import Graph
@@ -120,7 +120,7 @@ _FAULTS: list[Fault] = [
     partial(_disturb, InjectedFaults(links=(Link(drop=0.1, corrupt=0.1),))),
     partial(_disturb, InjectedFaults(links=(Link(delay=0.3, repeat=0.1),))),
     partial(_disturb, InjectedFaults(raises=(Raise(component="relay", probability=0.1),))),
-    partial(_disturb, InjectedFaults(slows=(Slow(component="sink", seconds=0.01),))),
+    partial(_disturb, InjectedFaults(slows=(SlowTask(component="sink", seconds=0.01),))),
 ]
 
 

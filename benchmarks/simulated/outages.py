@@ -20,9 +20,9 @@ from sunshower import Bolt, Collector, Context, DeadLetter, Retry, Topology, Tup
 from sunshower.errors import Unavailable
 from sunshower.experiments.checkers.checker import Checker
 from sunshower.experiments.checkers.delivery import AtLeastOnce
-from sunshower.experiments.checkers.edge_checks import EachEdgeOnce, NoPrematureAck
-from sunshower.experiments.checkers.outages import NothingCharged
-from sunshower.experiments.checkers.recovery import Liveness, NoneTimedOut
+from sunshower.experiments.checkers.failures import NoneTimedOut, NothingCharged
+from sunshower.experiments.checkers.recovery import Liveness
+from sunshower.experiments.checkers.tracking import EachEdgeOnce, NoPrematureAck
 from sunshower.experiments.evidence.outcome import Outcome, Verdict
 from sunshower.experiments.experiment import Experiment
 from sunshower.experiments.experiment_run import run_experiment

@@ -19,8 +19,7 @@ from sunshower.actors.names import archive_key
 from sunshower.actors.store import RayStore
 from sunshower.arguments import COUNT
 from sunshower.errors import ClusterError, ExperimentError
-from sunshower.runtime.events.event_log import Entry
-from sunshower.runtime.events.event_log_format import decode, encode
+from sunshower.runtime.events.event_log import Entry, decode, encode
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")  # identifies machine and clock
 

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from rich.console import Console
 
 from sunshower.cli.run import AsJson
 from sunshower.errors import ServerError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from sunshower.dev.jars import Look
     from sunshower.dev.servers import Servers
     from sunshower.dev.units import Unit
@@ -91,13 +90,11 @@ def up(
         raise typer.BadParameter("ZooKeeper has no brokers: these options are for Kafka")
     if what == "all" and port:
         raise typer.BadParameter("of which of the two? Start them one by one", param_hint="--port")
-    from rich.console import Console
-
     from sunshower.dev import units
 
     options = UpOptions(brokers, folder, port)
     console = Console(stderr=True)
-    with units.alone():
+    with units.locked():
         if on_zookeeper or what != "kafka":
             own = options if what == "zookeeper" or not port else replace(options, port=None)
             connect = _bring_up("zookeeper", own, console).address
@@ -114,7 +111,7 @@ def down(what: What = "all") -> None:
     """
     from sunshower.dev import units
 
-    with units.alone():
+    with units.locked():
         names = list(reversed(PORTS)) if what == "all" else [what]
         found = [unit for name in names if (unit := units.find(name))]
         for unit in found:
@@ -133,7 +130,7 @@ def status(as_json: AsJson = False) -> None:
     """
     from sunshower.dev import units
 
-    with units.alone():
+    with units.locked():
         found = [unit for name in PORTS if (unit := units.find(name))]
     if as_json:
         rows = [asdict(unit) | {"answers": not unit.silent()} for unit in found]
@@ -200,7 +197,7 @@ def _servers(name: str, options: UpOptions, look: Look) -> Servers:
 
 
 def _unit(name: str, servers: Servers, *, kept: bool) -> Unit:
-    from sunshower.dev.units import Unit, born
+    from sunshower.dev.units import Unit, start_time
 
     return Unit(
         name=name,
@@ -210,7 +207,7 @@ def _unit(name: str, servers: Servers, *, kept: bool) -> Unit:
         folder=str(servers.folder),
         kept=kept,
         keeper=servers.keeper,
-        born=born(servers.keeper) or "",
+        started=start_time(servers.keeper) or "",
     )
 
 

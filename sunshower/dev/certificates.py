@@ -7,17 +7,13 @@ import ipaddress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from sunshower.dev.ports import HOST
 from sunshower.errors import Unobtainable
 
-if TYPE_CHECKING:
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-    from cryptography.x509 import Certificate, CertificateBuilder
-
 _VALID = timedelta(days=30)
+_AUTHORITY = "Sunshower throw-away authority"
 
 
 @dataclass(frozen=True)
@@ -52,70 +48,39 @@ def issue(folder: Path, *holders: str) -> Certificates:
             "make setup EXTRAS=servers"
         )
     from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
+
+    now, pem = datetime.now(UTC), serialization.Encoding.PEM
+
+    def sign(holder: str, key: Any, of: x509.ExtensionType, by: str, with_key: Any) -> bytes:
+        """A certificate of a holder's public key, as PEM."""
+        names = [
+            x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]) for name in (holder, by)
+        ]
+        draft = (
+            x509.CertificateBuilder(names[1], names[0], key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(days=1))  # tolerates clock skew
+            .not_valid_after(now + _VALID)
+            .add_extension(of, critical=holder == by)
+        )
+        return draft.sign(with_key, hashes.SHA256()).public_bytes(pem)
 
     made = Certificates(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    authority_key = ec.generate_private_key(ec.SECP256R1())
-    authority_name = _named("Sunshower throw-away authority")
-    constraint = x509.BasicConstraints(ca=True, path_length=0)
-    authority = _sign(
-        _draft(authority_name, authority_key)
-        .issuer_name(authority_name)
-        .add_extension(constraint, critical=True),
-        authority_key,
-    )
-    made.authority.write_bytes(_pem(authority))
+    ca_key = ec.generate_private_key(ec.SECP256R1())
+    ca_only = x509.BasicConstraints(ca=True, path_length=0)
+    made.authority.write_bytes(sign(_AUTHORITY, ca_key, ca_only, _AUTHORITY, ca_key))
     here = x509.SubjectAlternativeName(
         [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(HOST))]
     )
     for holder in holders:
         key = ec.generate_private_key(ec.SECP256R1())
-        draft = _draft(_named(holder), key).issuer_name(authority_name)
-        certificate = _sign(draft.add_extension(here, critical=False), authority_key)
+        as_pem = key.private_bytes(
+            pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
         file = made.holder(holder)
         file.touch(mode=0o600)
-        file.write_bytes(_key_pem(key) + _pem(certificate))
+        file.write_bytes(as_pem + sign(holder, key, here, _AUTHORITY, ca_key))
     return made
-
-
-def _named(common_name: str) -> x509.Name:
-    from cryptography import x509
-
-    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, common_name)])
-
-
-def _draft(subject: x509.Name, key: EllipticCurvePrivateKey) -> CertificateBuilder:
-    from cryptography import x509
-
-    now = datetime.now(UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))  # tolerates clock skew
-        .not_valid_after(now + _VALID)
-    )
-
-
-def _sign(draft: CertificateBuilder, key: EllipticCurvePrivateKey) -> Certificate:
-    from cryptography.hazmat.primitives import hashes
-
-    return draft.sign(key, hashes.SHA256())
-
-
-def _pem(certificate: Certificate) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding
-
-    return certificate.public_bytes(Encoding.PEM)
-
-
-def _key_pem(key: EllipticCurvePrivateKey) -> bytes:
-    from cryptography.hazmat.primitives import serialization
-
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )

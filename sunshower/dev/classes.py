@@ -29,7 +29,7 @@ class ClassArchive:
         return [f"-XX:DumpLoadedClassList={classes}"]
 
     def making(self, classes: Path) -> list[str]:
-        """Options for `java`, beside the class path, to make the archive. Then call `made`."""
+        """Options for `java`, beside the class path, to make the archive. Then call `publish`."""
         written = classes.read_bytes()
         whole = classes.with_name(f"whole-{classes.name}")  # the server still writes to `classes`
         whole.write_bytes(written[: written.rfind(b"\n") + 1])
@@ -39,7 +39,7 @@ class ClassArchive:
         ]
 
     @contextmanager
-    def alone(self) -> Iterator[bool]:
+    def locked(self) -> Iterator[bool]:
         """Lock the archive; yields whether it does not exist, and no other process makes it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.with_suffix(".lock").open("w") as file:
@@ -50,7 +50,7 @@ class ClassArchive:
             else:
                 yield not self.path.exists()
 
-    def made(self, good: bool) -> None:
+    def publish(self, good: bool) -> None:
         """Move the finished archive to its path; if not `good`, an empty file."""
         if not good:
             self._part.write_bytes(b"")

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import importlib.util
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sunshower.errors import Unobtainable
 
 Look = Callable[[str], None]  # receives progress messages
 
 _LOCKS = Path(__file__).with_name("locks")
+_TIMEOUT_S = 60  # of a request
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ SPARK_KAFKA = Release(
         *("com.github.luben:", "org.lz4:", "org.xerial.snappy:", "org.slf4j:"),
     ),
 )
+RELEASES = (KAFKA, KAFKA_ON_ZOOKEEPER, ZOOKEEPER, SPARK_KAFKA)
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,7 @@ def fetch(
     """The paths of all jars, with verified checksums. Raises Unobtainable."""
     missing = [jar for jar in jars if not _is_right(jar.path(cache), jar)]
     if missing:
-        with _alone(cache):  # another process may be downloading
+        with _locked(cache):  # another process may be downloading
             missing = [jar for jar in missing if not _is_right(jar.path(cache), jar)]
             for number, jar in enumerate(missing, start=1):
                 look(f"fetching {number} of {len(missing)}: {jar.file}")
@@ -154,15 +158,26 @@ def _is_right(path: Path, jar: Jar) -> bool:
 
 
 @contextmanager
-def _alone(cache: Path) -> Iterator[None]:
+def _locked(cache: Path) -> Iterator[None]:
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _download(jar: Jar, cache: Path) -> None:
-    from sunshower.dev.maven import context
+def maven(cache: Path) -> Any:
+    """A context of jgo, which accesses Maven repositories without mvn or Java and caches downloads
+    in `cache`. Raises Unobtainable without jgo."""
+    if not importlib.util.find_spec("jgo"):
+        raise Unobtainable("jgo, which fetches it, is missing: make setup EXTRAS=servers")
+    from jgo.config import GlobalSettings
+    from jgo.maven import MavenContext
 
-    project = context(cache).project(jar.group, jar.artifact)
+    named = GlobalSettings.load().repositories
+    central = MavenContext().remote_repos
+    return MavenContext(repo_cache=cache, remote_repos=central | named, timeout=_TIMEOUT_S)
+
+
+def _download(jar: Jar, cache: Path) -> None:
+    project = maven(cache).project(jar.group, jar.artifact)
     project.at_version(jar.version).artifact().resolve()

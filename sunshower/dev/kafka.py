@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import base64
+import importlib.util
 import signal
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sunshower.dev.answering import brokers_seen_from
 from sunshower.dev.jars import KAFKA, KAFKA_ON_ZOOKEEPER
 from sunshower.dev.ports import HOST, answers
 from sunshower.dev.properties import kraft, on_zookeeper, properties
 from sunshower.dev.servers import USUAL, Servers, Upkeep
-from sunshower.errors import ServerError
+from sunshower.errors import ServerError, Unobtainable
 
 
 def new_cluster_id() -> str:
     """A random id in Kafka's format; the fixed first letter prevents a leading dash."""
     return "S" + base64.urlsafe_b64encode(uuid.uuid4().bytes)[1:22].decode()
+
+
+def brokers_seen_from(address: str, timeout_s: float = 5.0) -> set[int]:
+    """The ids of all brokers in the metadata of the one at `address`; empty without an answer."""
+    if not importlib.util.find_spec("confluent_kafka"):
+        raise Unobtainable("the client of Kafka is missing: make setup EXTRAS=kafka,servers")
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    client = AdminClient({"bootstrap.servers": address, "log_level": 0})
+    try:
+        return set(client.list_topics(timeout=timeout_s).brokers)
+    except KafkaException:
+        return set()
 
 
 @dataclass(frozen=True)

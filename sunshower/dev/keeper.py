@@ -32,7 +32,7 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _OWNER = 0  # standard input
 
 
-class _Enough(Exception):
+class _Stop(Exception):
     """The owner has ended, or a request to end has arrived."""
 
 
@@ -49,8 +49,8 @@ class ServerKeeper:
         self._watch(self._owner, self._owner_ended)
 
     def keep(self) -> None:
-        """Handle events until `_Enough` is raised."""
-        with contextlib.suppress(_Enough):
+        """Handle events until `_Stop` is raised."""
+        with contextlib.suppress(_Stop):
             while True:
                 for key, _ in self._events.select():
                     key.data()
@@ -69,28 +69,28 @@ class ServerKeeper:
                 server.wait()
 
     def _listen(self) -> None:
-        said = os.read(_OWNER, 1 << 16)
-        if not said:
+        data = os.read(_OWNER, 1 << 16)
+        if not data:
             self._forget(_OWNER)
             self._owner_ended()
-        *lines, self._unread = (self._unread + said).split(b"\n")
+        *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
-            self._obey(json.loads(line))
+            self._execute(json.loads(line))
 
     def _owner_ended(self) -> None:
         if not self._staying:
-            raise _Enough
+            raise _Stop
         self._forget(self._owner)
 
-    def _obey(self, order: dict[str, Any]) -> None:
-        if "start" in order:
-            self._start(order["start"], order["command"], order["log"])
-        elif "signal" in order:
-            self.servers[order["signal"]].send_signal(order["number"])
-        elif "stay" in order:
+    def _execute(self, request: dict[str, Any]) -> None:
+        if "start" in request:
+            self._start(request["start"], request["command"], request["log"])
+        elif "signal" in request:
+            self.servers[request["signal"]].send_signal(request["number"])
+        elif "stay" in request:
             self._staying = True
-        elif "finish" in order:
-            raise _Enough
+        elif "finish" in request:
+            raise _Stop
 
     def _start(self, name: str, command: list[str], log: str) -> None:
         keeper = os.getpid()
@@ -110,17 +110,17 @@ class ServerKeeper:
                     preexec_fn=die_with_keeper,  # noqa: PLW1509 - there are no threads here
                 )
         except OSError as error:
-            _say(refused=name, why=str(error))
+            _send(refused=name, why=str(error))
             return
         self.servers[name] = server
         end = os.pidfd_open(server.pid)
         self._watch(end, lambda: self._ended(name, server, end))
-        _say(started=name, pid=server.pid)
+        _send(started=name, pid=server.pid)
 
     def _ended(self, name: str, server: subprocess.Popen[bytes], end: int) -> None:
         self._forget(end)
         os.close(end)
-        _say(ended=name, status=server.wait())
+        _send(ended=name, status=server.wait())
 
     def _watch(self, file: int, react: Callable[[], None]) -> None:
         self._events.register(file, selectors.EVENT_READ, react)
@@ -130,20 +130,20 @@ class ServerKeeper:
             self._events.unregister(file)
 
 
-def _say(**message: object) -> None:
+def _send(**message: object) -> None:
     with contextlib.suppress(OSError):  # the owner has ended
         os.write(1, json.dumps(message).encode() + b"\n")
 
 
-def _enough(_number: int, _frame: FrameType | None) -> None:
+def _stop(_number: int, _frame: FrameType | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise _Enough
+    raise _Stop
 
 
 def main(folder: str, grace_s: str) -> None:
     """Run servers until the end; then end them all, and remove `folder` unless it is empty."""
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _enough)
+    signal.signal(signal.SIGTERM, _stop)
     keeper = ServerKeeper()
     try:
         keeper.keep()

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import sys
 
-from sunshower.dev.jars import KAFKA, KAFKA_ON_ZOOKEEPER, SPARK_KAFKA, ZOOKEEPER, Release, cache
-from sunshower.dev.maven import context
+from sunshower.dev.jars import RELEASES, Release, cache, maven
 
 
 def lines(release: Release) -> list[str]:
     """All artifacts that the release needs, resolved as by Maven, with their SHA-256."""
-    maven = context(cache())
-    asked, more = maven.resolver.resolve([maven.create_dependency(root) for root in release.roots])
+    context = maven(cache())
+    asked, more = context.resolver.resolve(
+        [context.create_dependency(root) for root in release.roots]
+    )
     found = {}
     for dependency in (*asked, *more):
         artifact = dependency.artifact
@@ -25,7 +26,7 @@ def lines(release: Release) -> list[str]:
 
 def main() -> None:
     """Write all lock files."""
-    for release in (KAFKA, KAFKA_ON_ZOOKEEPER, ZOOKEEPER, SPARK_KAFKA):
+    for release in RELEASES:
         found = lines(release)
         head = f"# {release.name}: SHA-256 and coordinates, by sunshower/dev/locking.py"
         release.lock.write_text("\n".join([head, *found, ""]), encoding="utf-8")

@@ -15,7 +15,7 @@ from typing import Self
 from sunshower.dev.classes import ClassArchive, archive_of
 from sunshower.dev.jars import Look, Release, class_path
 from sunshower.dev.java import find_java
-from sunshower.dev.keeping import Keeping
+from sunshower.dev.keeper_client import KeeperClient
 from sunshower.dev.ports import Ports, is_free
 from sunshower.errors import ServerError
 
@@ -72,7 +72,7 @@ class Servers:
         self._jvm = (*_JVM, _SHORT_LIVED) if upkeep.short_lived else _JVM
         self._look = upkeep.look
         self._ports = Ports()
-        self._keeping: Keeping | None = None
+        self._client: KeeperClient | None = None
         self._pids: dict[str, int] = {}
         self._logged: dict[str, int] = {}  # size of a log when its server was last started
         self._java: list[str] = []
@@ -97,7 +97,7 @@ class Servers:
         self._archive = archive_of(self.release, java, self._class_path)
         self._folder = self._folder or Path(tempfile.mkdtemp(prefix="sunshower-"))
         for tries_left in reversed(range(_TRIES)):
-            self._keeping = Keeping(self.folder, remove=not self._keep)
+            self._client = KeeperClient(self.folder, remove=not self._keep)
             try:
                 self._start()
                 self._archive_classes(self._archive)
@@ -111,16 +111,16 @@ class Servers:
 
     def stop(self) -> None:
         """End all: servers with a folder to keep are shut down, others are killed."""
-        if self._keeping:
-            self._keeping.end()
-            self._keeping = None
+        if self._client:
+            self._client.end()
+            self._client = None
         self._ports.release()
         self._pids.clear()
 
     def stay(self) -> None:
         """Let the servers outlive this process; SIGTERM to their keeper ends them."""
         self._kept().stay()
-        self._keeping = None
+        self._client = None
         self._ports.release()  # the servers listen there now
 
     @property
@@ -175,12 +175,12 @@ class Servers:
     def _archive_classes(self, archive: ClassArchive) -> None:
         """Make the archive, which speeds up starts, from the classes of the last started server."""
         last = self._classes([*self._pids][-1])
-        with contextlib.suppress(OSError), archive.alone() as wanted:
+        with contextlib.suppress(OSError), archive.locked() as wanted:
             if wanted:
                 self._look("archiving the classes, once: the next start takes about half the time")
                 self._execute(_ARCHIVING, *archive.making(last), "-cp", self._class_path)
                 try:
-                    archive.made(self._kept().wait(_ARCHIVING, READY_WITHIN_S) == 0)
+                    archive.publish(self._kept().wait(_ARCHIVING, READY_WITHIN_S) == 0)
                     del self._pids[_ARCHIVING]
                 except ServerError:  # timed out on a busy machine; the next start tries again
                     self._signal(_ARCHIVING, signal.SIGKILL)
@@ -212,10 +212,10 @@ class Servers:
             self._kept().wait(name, END_WITHIN_S)
             del self._pids[name]
 
-    def _kept(self) -> Keeping:
-        if not self._keeping:
+    def _kept(self) -> KeeperClient:
+        if not self._client:
             raise ServerError(f"{self.release.name} was not started, or has been stopped")
-        return self._keeping
+        return self._client
 
     def _failed(self, name: str, what: str) -> ServerError:
         with self.log(name).open("rb") as log:

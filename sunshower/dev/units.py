@@ -31,7 +31,7 @@ class Unit:
     folder: str
     kept: bool  # whether the folder outlives the servers
     keeper: int  # its process id
-    born: str  # its start time: another process may get its id
+    started: str  # its start time: another process may get its id
 
     @property
     def servers(self) -> int:
@@ -50,7 +50,7 @@ def state() -> Path:
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def locked() -> Iterator[None]:
     """Serialise commands that start or end servers, with a file lock."""
     state().mkdir(parents=True, exist_ok=True)
     with (state() / "lock").open("w") as file:
@@ -78,7 +78,7 @@ def find(name: str) -> Unit | None:
             f"{_note(name)} is not what `sunshower dev up` writes there ({error}). End the server "
             "by hand if there is one, and remove that file."
         ) from error
-    if born(unit.keeper) == unit.born:
+    if start_time(unit.keeper) == unit.started:
         return unit
     _forget(unit)
     return None
@@ -89,7 +89,7 @@ def end(unit: Unit) -> None:
     with suppress(ProcessLookupError):
         keeper = os.pidfd_open(unit.keeper)
         try:
-            if born(unit.keeper) == unit.born:  # checked again: the open pidfd prevents id reuse
+            if start_time(unit.keeper) == unit.started:  # the open pidfd prevents id reuse
                 signal.pidfd_send_signal(keeper, signal.SIGTERM)
                 if not select.select([keeper], [], [], END_WITHIN_S)[0]:
                     signal.pidfd_send_signal(keeper, signal.SIGKILL)  # its servers end with it
@@ -99,7 +99,7 @@ def end(unit: Unit) -> None:
     _forget(unit)
 
 
-def born(pid: int) -> str | None:
+def start_time(pid: int) -> str | None:
     """The boot id and start time of a process; None if it does not exist."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()

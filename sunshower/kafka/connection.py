@@ -14,7 +14,7 @@ _REASONS = {"_TRANSPORT", "_RESOLVE", "_TIMED_OUT"}
 
 
 class Connection:
-    """The connections of one client. `hear` is its `error_cb`, or called by it.
+    """The connections of one client. `on_error` is its `error_cb`, or called by it.
 
     A client without any connection raises nothing: a consumer returns no messages, a producer
     fills its queue. `check` raises instead, so that the task pauses and reports the outage.
@@ -28,7 +28,7 @@ class Connection:
         self._thread: threading.Thread | None = None  # sends requests until a broker answers
         self._is_closed = False
 
-    def hear(self, error: Any) -> None:
+    def on_error(self, error: Any) -> None:
         """Record an error that the client reports about its connections."""
         if error.name() == "_ALL_BROKERS_DOWN":
             self._is_cut = True

@@ -46,9 +46,9 @@ def format_of(part: str, given: object) -> Format:
         return Bytes()
     if isinstance(given, Format):
         return given
-    told = getattr(given, "__name__", repr(given))
+    shown = getattr(given, "__name__", repr(given))
     raise ConfigError(
-        f"{part}={told} is no format; give one such as {part}=Text(), or Json(Sale) for records"
+        f"{part}={shown} is no format; give one such as {part}=Text(), or Json(Sale) for records"
     )
 
 
@@ -142,7 +142,7 @@ def _records(read: Decode, kind: type[Any] | None) -> Decode:
     required = [name for name in names if name not in _defaults(kind)]
     known = frozenset(names)
 
-    def made(data: bytes) -> Any:
+    def record(data: bytes) -> Any:
         found = read(data)
         if isinstance(found, list):
             return kind(*found)
@@ -152,7 +152,7 @@ def _records(read: Decode, kind: type[Any] | None) -> Decode:
             raise ValueError(f"{kind.__name__} without {', '.join(missing)}")
         return kind(**{name: found[name] for name in found.keys() & known})
 
-    return made
+    return record
 
 
 def _defaults(kind: Any) -> frozenset[str]:

@@ -130,26 +130,26 @@ class KafkaSpout(LogSpout[Any]):
             self._sharing.leave(_Nobody())
             raise
         undo.callback(self._offsets.close)
-        self._again = Refetcher(self.settings)
-        undo.callback(self._again.close)
+        self._refetcher = Refetcher(self.settings)
+        undo.callback(self._refetcher.close)
         metadata = json.dumps({"topologyId": topology, "taskId": context.task})
-        self._reading = PartitionReader(
+        self._reader = PartitionReader(
             self._consumer, self._offsets, self.options, topology, metadata
         )
-        undo.callback(self._reading.committer.close)
-        undo.callback(self._sharing.leave, self._reading)
+        undo.callback(self._reader.committer.close)
+        undo.callback(self._sharing.leave, self._reader)
         self._commit_s = context.clock.now() + self.options.commit_s
         self._emit_s = 0.0  # at most once: emit nothing before this time, after a failed commit
-        self._sharing.look(self._reading)
-        self._reading.all_new = self._sharing.later_is_new
+        self._sharing.look(self._reader)
+        self._reader.all_new = self._sharing.later_is_new
 
     def deactivate(self) -> None:
-        self._reading.commit_now()
+        self._reader.commit_now()
 
     def close(self) -> None:
         if hasattr(self, "_undo"):
             try:
-                self._reading.commit_now()
+                self._reader.commit_now()
             finally:
                 self._undo.close()
 
@@ -160,7 +160,7 @@ class KafkaSpout(LogSpout[Any]):
 
     def result(self) -> dict[str, Any]:
         """The final progress of each partition, and counters of commits and errors."""
-        committer = self._reading.committer
+        committer = self._reader.committer
         return {
             "standing": self.standing(),
             "skipped": list(self.skipped),
@@ -173,15 +173,15 @@ class KafkaSpout(LogSpout[Any]):
     # ---- records --------------------------------------------------------------------------------
 
     def poll(self, limit: int) -> Polled[Any] | None:
-        reading = self._reading
-        self._sharing.look(reading)
+        reader = self._reader
+        self._sharing.look(reader)
         now = self._clock.now()
         if now >= self._commit_s:
             self._commit_s = now + self.options.commit_s
-            reading.committer.begin(reading.settled())
+            reader.committer.begin(reader.settled())
         if limit and now >= self._emit_s:
-            reading.find_again(self._clock.now)
-            reading.breathe()
+            reader.look_up_positions(self._clock.now)
+            reader.pause_full()
             try:
                 polled = self._records(limit)
             except KafkaError:
@@ -190,16 +190,16 @@ class KafkaSpout(LogSpout[Any]):
         else:
             self._take_ahead()
             polled = None
-        if reading.gone:
+        if reader.gone:
             polled = polled or Polled(np.zeros(0, np.int64), ())
-            polled.gone, reading.gone = reading.gone, []
-            self._again.stop()
+            polled.gone, reader.gone = reader.gone, []
+            self._refetcher.stop()
         return polled
 
     def refetch(self, numbers: I64, limit: int) -> Polled[Any]:
-        places = self._reading.places
+        places = self._reader.places
         wanted = {place.partition: np.sort(offsets) for place, offsets in places.each(numbers)}
-        messages, gone = self._again.find(wanted, limit)
+        messages, gone = self._refetcher.find(wanted, limit)
         batch = MessageBatch.of(messages)
         found = batch.offsets()
         for topic, number, first, end, _ in batch.runs:
@@ -213,20 +213,20 @@ class KafkaSpout(LogSpout[Any]):
         ]
         polled = Polled(found, records, lost)
         if odd:
-            self._tell_apart(polled, batch.messages)
+            self._separate(polled, batch.messages)
         return polled
 
     def acked(self, numbers: I64) -> None:
-        self._reading.places.acked(numbers)
+        self._reader.places.acked(numbers)
 
     def message_id(self, number: int) -> Any:
         """The id (topic, partition, offset)."""
-        found = self._reading.places.name(number)
+        found = self._reader.places.name(number)
         return number if found is None else (*found[0], found[1])
 
     def standing(self) -> dict[Partition, PartitionStatus]:
         """The progress of each partition."""
-        kept = self._reading.committer.kept
+        kept = self._reader.committer.kept
         line = np.array(self.queued(), np.int64)
         return {
             partition: PartitionStatus(
@@ -238,37 +238,37 @@ class KafkaSpout(LogSpout[Any]):
                 int(np.count_nonzero(line >> OFFSET_BITS == place.slot)),
                 place.paused,
             )
-            for partition, place in self._reading.places.items()
+            for partition, place in self._reader.places.items()
         }
 
     def _records(self, limit: int) -> Polled[Any] | None:
         """Up to `limit` available records; messages stay in `ahead` until they are translated."""
-        reading = self._reading
-        room = limit - min(limit, len(reading.skipped))
-        if not reading.ahead and room:
-            reading.ahead = self._consumer.consume(room, 0.0)
-        taken, reading.ahead = reading.ahead[:room], reading.ahead[room:]
-        if not taken and not reading.skipped:
-            if not reading.gone:  # `poll` returns that first
+        reader = self._reader
+        room = limit - min(limit, len(reader.skipped))
+        if not reader.ahead and room:
+            reader.ahead = self._consumer.consume(room, 0.0)
+        taken, reader.ahead = reader.ahead[:room], reader.ahead[room:]
+        if not taken and not reader.skipped:
+            if not reader.gone:  # `poll` returns that first
                 self._consumer.check()
             return None
-        before = reading.emitted()
-        batch, numbers = reading.sort(taken)
-        if self._commits_first and batch.messages and not reading.commit_now():
-            reading.put_back(taken, before)
+        before = reader.emitted()
+        batch, numbers = reader.sort(taken)
+        if self._commits_first and batch.messages and not reader.commit_now():
+            reader.put_back(taken, before)
             self._emit_s = self._clock.now() + self.options.commit_s
             return None
         try:
             records, odd = self._translator.records(batch)
         except Exception:  # a dependency is unavailable: emit none of these
-            reading.put_back(taken, before)
+            reader.put_back(taken, before)
             raise
         polled = Polled(numbers, records, self._skipped(limit - len(records)))
         if odd:
-            self._tell_apart(polled, batch.messages)
+            self._separate(polled, batch.messages)
         return polled
 
-    def _tell_apart(self, polled: Polled[Any], messages: Sequence[Message]) -> None:
+    def _separate(self, polled: Polled[Any], messages: Sequence[Message]) -> None:
         """Remove skipped messages from the records, and undecodable ones to `unreadable`."""
         odd = [
             index
@@ -285,7 +285,7 @@ class KafkaSpout(LogSpout[Any]):
             *(self._unreadable(int(numbers[at]), messages[at], records[at]) for at in bad),
         ]
         passed = [index for index in odd if records[index] is None]
-        self._reading.places.acked(numbers[passed])
+        self._reader.places.acked(numbers[passed])
         polled.numbers = np.delete(numbers, odd)
         left = set(odd)
         polled.records = [record for index, record in enumerate(records) if index not in left]
@@ -302,15 +302,15 @@ class KafkaSpout(LogSpout[Any]):
 
     def _skipped(self, limit: int) -> list[Unreadable]:
         """Ranges of offsets that were not read, each reported once."""
-        reading = self._reading
-        told, reading.skipped = reading.skipped[:limit], reading.skipped[limit:]
+        reader = self._reader
+        reported, reader.skipped = reader.skipped[:limit], reader.skipped[limit:]
         return [
             self._lost(
                 one,
                 {"from": one.first, "to": one.end - 1},
                 f"offsets {one.first} to {one.end - 1} of {one.partition} are skipped",
             )
-            for _, one in told
+            for _, one in reported
         ]
 
     def _lost(self, one: Skipped, where: Mapping[str, int], what: str) -> Unreadable:
@@ -318,16 +318,16 @@ class KafkaSpout(LogSpout[Any]):
         self.skipped = [*self.skipped, one][-100:]
         self.skipped_count += one.end - one.first
         record = {"topic": one.partition.topic, "partition": one.partition.number, **where}
-        number = self._reading.places[one.partition].number(one.first)
+        number = self._reader.places[one.partition].number(one.first)
         return Unreadable(number, record, f"{what}: {one.why}", halts=False)
 
     def _take_ahead(self) -> None:
         """Poll the client while the spout may not emit: it requires regular polls."""
-        reading = self._reading
-        if len(reading.ahead) >= _AHEAD_MAX:
-            reading.rest()
+        reader = self._reader
+        if len(reader.ahead) >= _AHEAD_MAX:
+            reader.pause_all()
         taken = self._consumer.consume(1, 0.0)  # may revoke partitions, and so change `ahead`
-        reading.ahead = reading.ahead + taken
+        reader.ahead = reader.ahead + taken
 
 
 class _Nobody:

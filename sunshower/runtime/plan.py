@@ -33,7 +33,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Stream:
+class PlannedStream:
     """An output stream with its index in the plan: frames carry `index`, not names."""
 
     index: int
@@ -48,7 +48,7 @@ class Plan:
     graph: Graph
     layout: Layout
     tasks: tuple[Task, ...]
-    streams: tuple[Stream, ...]
+    streams: tuple[PlannedStream, ...]
     back_edges: frozenset[tuple[str, str]] = field(default_factory=frozenset)  # without credits
 
     @cached_property
@@ -81,11 +81,11 @@ class Plan:
         """Return the declaration of a task. Ackers have none."""
         return self.graph.components[task.component]
 
-    def stream(self, component: str, stream: str) -> Stream:
+    def stream(self, component: str, stream: str) -> PlannedStream:
         """Return a component's output stream by name."""
         return next(s for s in self.streams if (s.component, s.spec.id) == (component, stream))
 
-    def subscriptions(self, stream: Stream) -> list[tuple[Component, Subscription]]:
+    def subscriptions(self, stream: PlannedStream) -> list[tuple[Component, Subscription]]:
         """Return the subscribers of a stream, in declared order."""
         return list(self.graph.subscribers(stream.component, stream.spec.id))
 
@@ -115,7 +115,7 @@ def make_plan(graph: Graph, layout: Layout = Layout.PACK) -> Plan:
     _check_spouts(sum(component.parallelism for component in graph.spouts))
     tasks = tuple(Task(id, *place) for id, place in enumerate(placed, start=1))
     declared = [(c.id, spec) for c in graph.components.values() for spec in c.streams.values()]
-    streams = tuple(Stream(index, *pair) for index, pair in enumerate(declared))
+    streams = tuple(PlannedStream(index, *pair) for index, pair in enumerate(declared))
     return Plan(graph, layout, tasks, streams, _back_edges(graph))
 
 

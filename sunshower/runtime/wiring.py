@@ -13,7 +13,7 @@ from sunshower.runtime.control.flight_recorder import Recorder
 from sunshower.runtime.control.probations import Quarantine
 from sunshower.runtime.events.event_log import EventWriter
 from sunshower.runtime.events.instrument import Instrument
-from sunshower.runtime.plan import ACKER, Plan, Stream, Task
+from sunshower.runtime.plan import ACKER, Plan, PlannedStream, Task
 from sunshower.runtime.tasks.bolts.automatic_bolt import AutomaticBoltTask
 from sunshower.runtime.tasks.bolts.batch_bolt import BatchBoltTask
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
@@ -35,7 +35,7 @@ from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.transport.channels import Channel, Inbox, LocalChannel, RemoteChannel
 from sunshower.runtime.transport.credits import FIRST_WINDOW, ServiceTime
 from sunshower.runtime.transport.output_streams import OutputStream, OutputStreams, Route
-from sunshower.runtime.transport.routing import Even, make_router
+from sunshower.runtime.transport.routing import EvenRouter, make_router
 from sunshower.topologies.components import Context
 from sunshower.topologies.graph import Level, Subscription
 from sunshower.topologies.retry import Retry
@@ -186,7 +186,7 @@ def _output_streams(
             )
         return wired.channels[key]
 
-    def route(stream: Stream, bolt: str, subscription: Subscription) -> Route:
+    def route(stream: PlannedStream, bolt: str, subscription: Subscription) -> Route:
         targets = plan.tasks_of(bolt)
         router = make_router(
             subscription.grouping,
@@ -196,7 +196,7 @@ def _output_streams(
             generator,
         )
         channels = [channel(target) for target in targets]
-        if isinstance(router, Even):
+        if isinstance(router, EvenRouter):
             router.has_room = lambda target: not channels[target].full
         return Route(router, channels)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 import pyarrow as pa
 
-from sunshower.arguments import COUNT, SECONDS_FROM_0
+from sunshower.arguments import COUNT, SECONDS, check_all
 from sunshower.errors import (
     ConfigError,
     SparkError,
@@ -31,6 +32,10 @@ _TIMEOUT_RESET_S = (
 _FULL_PAUSE_S = 0.05  # pause in `flush` while no batch slot is free; it slows the upstream down
 _RETRY_S = 1.0  # delay before a batch is submitted again while Spark is unavailable
 _REPORT_S = 6.0  # interval between reports of that outage
+_ARGUMENTS = {
+    **dict.fromkeys(("rows_max", "batches_max", "edges_max"), COUNT),
+    "wait_s": replace(SECONDS, above=False).or_else("never", inf),
+}
 
 
 @dataclass
@@ -70,10 +75,6 @@ class SparkBatchBolt(Bolt[Any, Any]):
         batches_max: int = 2,
         edges_max: int = 1_000_000,
     ) -> None:
-        counts = {"rows_max": rows_max, "batches_max": batches_max, "edges_max": edges_max}
-        for name, count in counts.items():
-            COUNT.check(f"SparkBatchBolt: {name}", count)
-        SECONDS_FROM_0.check("SparkBatchBolt: wait_s", wait_s)
         if tables := Tables(step.step.writers).tables:
             raise ConfigError(
                 f"SparkBatchBolt: {tables[0]} needs batches that have txids; use it in a program "
@@ -81,6 +82,7 @@ class SparkBatchBolt(Bolt[Any, Any]):
             )
         self.step, self.rows_max, self.wait_s = step, rows_max, wait_s
         self.batches_max, self.edges_max = batches_max, edges_max
+        check_all(self, _ARGUMENTS, "SparkBatchBolt: ")
         self.emits = () if step.out is None else step.out
         self._schemas: list[Schema] = []
 
@@ -107,7 +109,7 @@ class SparkBatchBolt(Bolt[Any, Any]):
         self._name = f"{context.component}-{context.index}-{uuid.uuid4().hex[:8]}"
         self._batches = self._rows = 0
         bound = self.step.bind(*self._columns)
-        self._submissions = Submissions(bound.step, bound.where, context)
+        self._submissions = Submissions(bound, self.step.where, context)
 
     def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
         """Add the tuple to the next batch; a later `tick` acks or fails it."""

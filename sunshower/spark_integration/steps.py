@@ -70,8 +70,7 @@ class Spark:
     def operator(self, inputs: Sequence[Schema]) -> SparkOperator:
         """The operator for batches of these inputs. Raises RecordMismatch and TopologyError."""
         columns = [RecordColumns.of(schema.type, f"spark({self.step})") for schema in inputs]
-        bound = self.bind(*columns)
-        return SparkOperator(bound.step, bound.where, columns)
+        return SparkOperator(self.bind(*columns), self.where, columns)
 
     def check_inputs(self, inputs: Sequence[RecordColumns]) -> None:
         """Raise TopologyError for too many inputs for the transform, or colliding names."""
@@ -86,8 +85,8 @@ class Spark:
                 f"and then the batch, as in `def {self.step}(df, batch)`; it does not take so many"
             ) from None
 
-    def bind(self, *inputs: RecordColumns) -> Spark:
-        """This step, bound to its inputs. Raises TopologyError if the transform does not accept
+    def bind(self, *inputs: RecordColumns) -> SparkStep:
+        """The step, bound to its inputs. Raises TopologyError if the transform does not accept
         them."""
         self.check_inputs(inputs)
         if self.step.reads is not None:
@@ -99,9 +98,9 @@ class Spark:
                 f"spark({self.step}) has {len(inputs)} inputs, and takes others: {error}"
             ) from None
         if not isinstance(self.step.transform, SqlQuery):
-            return self
+            return self.step
         query = replace(self.step.transform, inputs=_names(inputs))
-        return replace(self, step=replace(self.step, transform=query))
+        return replace(self.step, transform=query)
 
 
 def _names(inputs: Sequence[RecordColumns]) -> tuple[str, ...]:

@@ -20,9 +20,8 @@ from sunshower.trident.spouts.batch_spout import BatchSpout
 from sunshower.trident.spouts.bounds import Bounds
 from sunshower.trident.spouts.feeder import FeederBatchSpout
 from sunshower.trident.spouts.fixed import FixedBatchSpout
+from sunshower.trident.spouts.ordinary_spouts import PlainSpout, PolledSpout
 from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout, PartitionedSpout
-from sunshower.trident.spouts.plain import PlainSpout
-from sunshower.trident.spouts.polled import PolledSpout
 from sunshower.trident.spouts.port import SpoutKind, TridentSpout
 from sunshower.trident.spouts.text import TextFileBatches
 from sunshower.trident.stages.plan import Skip

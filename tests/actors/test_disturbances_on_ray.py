@@ -13,7 +13,7 @@ from sunshower.actors.cluster import RayCluster
 from sunshower.actors.processes import processes_of
 from sunshower.actors.run import RayRun
 from sunshower.errors import ClusterError
-from sunshower.runtime.events.injected_faults import InjectedFaults, Link, Raise, Slow
+from sunshower.runtime.events.injected_faults import InjectedFaults, Link, Raise, SlowTask
 from tests.actors.programs.evidence import (
     TOTAL,
     acked,
@@ -226,7 +226,7 @@ def test_injected_errors_are_failures_by_exception(ray_cluster: RayCluster, tmp_
 
 def test_slow_component_is_slow_until_it_is_healed(ray_cluster: RayCluster, tmp_path: Path) -> None:
     with submitted(ray_cluster, topology(tmp_path), active=False) as run:
-        run.disturb(InjectedFaults(slows=(Slow(component="work", seconds=0.05),)))
+        run.disturb(InjectedFaults(slows=(SlowTask(component="work", seconds=0.05),)))
         run.activate()
         threading.Event().wait(PAUSE_S)
         assert acked(run) < 4 * PAUSE_S / 0.05
@@ -237,7 +237,7 @@ def test_slow_component_is_slow_until_it_is_healed(ray_cluster: RayCluster, tmp_
 
 def test_a_new_master_knows_of_the_disturbance(ray_cluster: RayCluster, tmp_path: Path) -> None:
     with submitted(ray_cluster, topology(tmp_path), active=False) as run:
-        run.disturb(InjectedFaults(slows=(Slow(component="work", seconds=0.05),)))
+        run.disturb(InjectedFaults(slows=(SlowTask(component="work", seconds=0.05),)))
         run.kill_master()
         run.kill_worker(worker_of(run, "work", 0))
         run.kill_worker(worker_of(run, "work", 1))

@@ -12,7 +12,7 @@ from sunshower.errors import ClusterError, LifecycleError, TopologyFailed
 from sunshower.runtime.cluster import Cluster, Run
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.events.event_log import What
-from sunshower.runtime.events.injected_faults import InjectedFaults, Link, Raise, Slow
+from sunshower.runtime.events.injected_faults import InjectedFaults, Link, Raise, SlowTask
 from sunshower.runtime.events.metrics import Snapshot
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
@@ -249,7 +249,7 @@ def test_user_code_raises_until_it_is_healed(submit: Submit) -> None:
 
 def test_what_is_slow_is_slow_until_it_is_healed(submit: Submit) -> None:
     run = submit(chain(Paced(TOTAL, 0.1)), active=False)
-    run.disturb(InjectedFaults(slows=(Slow(component="sink", seconds=0.2),)))
+    run.disturb(InjectedFaults(slows=(SlowTask(component="sink", seconds=0.2),)))
     pass_time(run, 0.5)  # everybody hears of it
     run.activate()
     begun_s = run.now()

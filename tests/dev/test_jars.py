@@ -8,10 +8,7 @@ from pathlib import Path
 import pytest
 
 from sunshower.dev.jars import (
-    KAFKA,
-    KAFKA_ON_ZOOKEEPER,
-    SPARK_KAFKA,
-    ZOOKEEPER,
+    RELEASES,
     Jar,
     Release,
     cache,
@@ -80,9 +77,6 @@ def test_the_cache_is_where_the_user_wants_it(monkeypatch: pytest.MonkeyPatch) -
     assert cache() == Path("elsewhere/sunshower/jars")
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert cache() == Path.home() / ".cache/sunshower/jars"
-
-
-RELEASES = [KAFKA, KAFKA_ON_ZOOKEEPER, ZOOKEEPER, SPARK_KAFKA]
 
 
 @pytest.mark.parametrize("release", RELEASES, ids=lambda release: release.name)

@@ -8,75 +8,42 @@ import uuid
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient
 
-from sunshower.dev.answering import brokers_seen_from
-from sunshower.dev.kafka import Kafka, new_cluster_id
+from sunshower.dev.kafka import Kafka, brokers_seen_from, new_cluster_id
 from sunshower.dev.ports import answers
 from sunshower.dev.servers import Upkeep
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.errors import ServerError
+from tests.kafka.topics import admin, fill, new_topic, read_all
 
 
-def new_topic(kafka: Kafka, partitions: int = 1) -> str:
-    topic = f"topic-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    admin.create_topics([NewTopic(topic, partitions)])[topic].result(60)
-    return topic
+def written(*numbers: int) -> list[bytes]:
+    return [b"%d" % number for number in range(*numbers)]
 
 
-def produce(producer: Producer, topic: str, numbers: range) -> None:
-    failed: list[KafkaError] = []
-    for number in numbers:
-        producer.produce(
-            topic, str(number), on_delivery=lambda error, _: error and failed.append(error)
-        )
-    assert producer.flush(120) == 0
-    assert not failed
-
-
-def consume(kafka: Kafka, topic: str, count: int) -> list[int]:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": kafka.bootstrap,
-            "group.id": uuid.uuid4().hex,
-            "auto.offset.reset": "earliest",
-        }
-    )
-    consumer.subscribe([topic])
-    try:
-        found = []
-        while len(found) < count:
-            messages = consumer.consume(count - len(found), timeout=60)
-            assert messages, f"{len(found)} of {count} messages, and no more within a minute"
-            found += [int(message.value()) for message in messages if not message.error()]
-        return found
-    finally:
-        consumer.close()
-
-
-def producer(kafka: Kafka) -> Producer:
-    return Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
+def read(kafka: Kafka, topic: str) -> list[bytes | None]:
+    return [message.value() for message in read_all(kafka.bootstrap, topic)]
 
 
 def test_messages_go_in_and_come_out(kafka: Kafka) -> None:
-    topic = new_topic(kafka)
-    produce(producer(kafka), topic, range(100))
-    assert consume(kafka, topic, 100) == list(range(100))
+    topic = new_topic(kafka.bootstrap)
+    fill(kafka.bootstrap, topic, written(100))
+    assert read(kafka, topic) == written(100)
 
 
 def test_a_broker_of_three_is_killed_and_no_message_is_lost(kafka_cluster: Kafka) -> None:
-    topic = new_topic(kafka_cluster)
-    sender = producer(kafka_cluster)
-    produce(sender, topic, range(100))
-    leader = sender.list_topics(topic, timeout=60).topics[topic].partitions[0].leader
+    bootstrap = kafka_cluster.bootstrap
+    topic = new_topic(bootstrap)
+    fill(bootstrap, topic, written(100))
+    leader = admin(bootstrap).list_topics(topic, timeout=60).topics[topic].partitions[0].leader
     kafka_cluster.kill(leader)
     assert not answers(kafka_cluster.broker(leader).ports["PLAINTEXT"])
     try:
-        produce(sender, topic, range(100, 200))
-        assert consume(kafka_cluster, topic, 200) == list(range(200))
+        fill(bootstrap, topic, written(100, 200))
+        assert read(kafka_cluster, topic) == written(200)
     finally:
         kafka_cluster.restart(leader)
     assert leader in brokers_seen_from(kafka_cluster.broker(leader).address)
@@ -85,8 +52,8 @@ def test_a_broker_of_three_is_killed_and_no_message_is_lost(kafka_cluster: Kafka
 def test_an_older_kafka_publishes_itself_in_zookeeper(
     kafka_zk: Kafka, zookeeper: ZooKeeper
 ) -> None:
-    topic = new_topic(kafka_zk, partitions=2)
-    produce(producer(kafka_zk), topic, range(10))
+    topic = new_topic(kafka_zk.bootstrap, partitions=2)
+    fill(kafka_zk.bootstrap, topic, written(10))
     client = KazooClient(zookeeper.connect, timeout=20)
     client.start(timeout=60)
     try:
@@ -114,8 +81,8 @@ def test_a_listener_with_passwords_lets_in_who_knows_one(releases: None) -> None
             "sasl.username": "me",
             "log_level": 0,
         }
-        admin = AdminClient(client | {"sasl.password": "secret"})
-        assert set(admin.list_topics(timeout=60).brokers) == {1}
+        friend = AdminClient(client | {"sasl.password": "secret"})
+        assert set(friend.list_topics(timeout=60).brokers) == {1}
         with pytest.raises(KafkaException):
             AdminClient(client | {"sasl.password": "wrong"}).list_topics(timeout=3)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sunshower.dev.keeping import Keeping
-from sunshower.dev.units import born
+from sunshower.dev.keeper_client import KeeperClient
+from sunshower.dev.units import start_time
 from sunshower.errors import ServerError
 
 WAIT = ["sleep", "1000"]
@@ -20,9 +20,9 @@ STUBBORN = ["sh", "-c", "trap '' TERM; echo ready; while true; do sleep 1000; do
 OWNER = """
 import sys
 from pathlib import Path
-from sunshower.dev.keeping import Keeping
-keeping = Keeping(Path(sys.argv[1]), remove=True)
-pids = [keeping.start(name, ["sleep", "1000"], Path(sys.argv[1]) / name) for name in "ab"]
+from sunshower.dev.keeper_client import KeeperClient
+client = KeeperClient(Path(sys.argv[1]), remove=True)
+pids = [client.start(name, ["sleep", "1000"], Path(sys.argv[1]) / name) for name in "ab"]
 if fork := "fork" in sys.argv:  # somebody who holds on to all that is open
     import os
     if not (pid := os.fork()):
@@ -30,7 +30,7 @@ if fork := "fork" in sys.argv:  # somebody who holds on to all that is open
         signal = __import__("signal")
         signal.pause()
     pids.append(pid)
-print(keeping.pid, *pids, flush=True)
+print(client.pid, *pids, flush=True)
 input()
 """
 
@@ -60,49 +60,49 @@ def owner(folder: Path, *more: str) -> tuple[subprocess.Popen[str], list[int]]:
 
 
 def test_servers_are_started_and_ended_and_their_folder_goes(tmp_path: Path) -> None:
-    keeping = Keeping(tmp_path / "servers", remove=True)
-    pid = keeping.start("one", ["sh", "-c", "echo here; exec sleep 1000"], tmp_path / "log")
-    assert keeping.status("one") is None
-    keeping.end()
+    client = KeeperClient(tmp_path / "servers", remove=True)
+    pid = client.start("one", ["sh", "-c", "echo here; exec sleep 1000"], tmp_path / "log")
+    assert client.status("one") is None
+    client.end()
     assert gone(pid)
     assert not (tmp_path / "servers").exists()
 
 
 def test_a_folder_that_is_kept_stays(tmp_path: Path) -> None:
-    keeping = Keeping(tmp_path, remove=False)
-    pid = keeping.start("one", WAIT, tmp_path / "log")
-    keeping.end()
+    client = KeeperClient(tmp_path, remove=False)
+    pid = client.start("one", WAIT, tmp_path / "log")
+    client.end()
     assert gone(pid)
     assert (tmp_path / "log").exists()
 
 
 def test_a_server_that_ends_by_itself_is_noticed(tmp_path: Path) -> None:
-    keeping = Keeping(tmp_path, remove=False)
-    keeping.start("one", ["sh", "-c", "echo why; exit 3"], tmp_path / "log")
-    assert keeping.wait("one", 30) == 3
+    client = KeeperClient(tmp_path, remove=False)
+    client.start("one", ["sh", "-c", "echo why; exit 3"], tmp_path / "log")
+    assert client.wait("one", 30) == 3
     assert (tmp_path / "log").read_text() == "why\n"
-    keeping.start("one", WAIT, tmp_path / "log")  # under the same name again
-    assert keeping.status("one") is None
-    keeping.signal("one", signal.SIGKILL)
-    assert keeping.wait("one", 30) == -signal.SIGKILL
-    keeping.end()
+    client.start("one", WAIT, tmp_path / "log")  # under the same name again
+    assert client.status("one") is None
+    client.signal("one", signal.SIGKILL)
+    assert client.wait("one", 30) == -signal.SIGKILL
+    client.end()
 
 
 def test_what_cannot_be_executed_is_an_error(tmp_path: Path) -> None:
-    keeping = Keeping(tmp_path, remove=False)
+    client = KeeperClient(tmp_path, remove=False)
     with pytest.raises(ServerError, match=r"one cannot be started: .*no/such/java"):
-        keeping.start("one", ["no/such/java"], tmp_path / "log")
-    keeping.end()
+        client.start("one", ["no/such/java"], tmp_path / "log")
+    client.end()
 
 
 def test_a_server_that_does_not_listen_is_killed_after_the_grace(tmp_path: Path) -> None:
     log = tmp_path / "log"
     os.mkfifo(log)
-    keeping = Keeping(tmp_path, remove=False, grace_s=0.2)
+    client = KeeperClient(tmp_path, remove=False, grace_s=0.2)
     reader = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
-    pid = keeping.start("one", STUBBORN, log)
+    pid = client.start("one", STUBBORN, log)
     assert select.select([reader], [], [], 30)[0]  # its trap is set
-    keeping.end()
+    client.end()
     os.close(reader)
     assert gone(pid)
 
@@ -126,17 +126,17 @@ def test_a_fork_that_outlives_the_owner_does_not_keep_its_servers_alive(tmp_path
 
 
 def test_servers_go_when_their_keeper_is_killed(tmp_path: Path) -> None:
-    keeping = Keeping(tmp_path, remove=False)
-    pid = keeping.start("one", WAIT, tmp_path / "log")
-    os.kill(keeping.pid, signal.SIGKILL)
+    client = KeeperClient(tmp_path, remove=False)
+    pid = client.start("one", WAIT, tmp_path / "log")
+    os.kill(client.pid, signal.SIGKILL)
     assert gone(pid)
     with pytest.raises(ServerError, match="keeper of the servers is gone"):
-        keeping.wait("one", 30)
-    keeping.end()
+        client.wait("one", 30)
+    client.end()
 
 
 def test_servers_that_may_stay_outlive_their_owner(tmp_path: Path) -> None:
-    staying = OWNER.replace("print(", "keeping.stay(); print(")
+    staying = OWNER.replace("print(", "client.stay(); print(")
     done = subprocess.run(
         [sys.executable, "-c", staying, str(tmp_path)],
         input="\n",
@@ -145,6 +145,6 @@ def test_servers_that_may_stay_outlive_their_owner(tmp_path: Path) -> None:
         check=True,
     )
     keeper, *servers = map(int, done.stdout.split())
-    assert all(born(pid) for pid in (keeper, *servers))
+    assert all(start_time(pid) for pid in (keeper, *servers))
     os.kill(keeper, signal.SIGTERM)
     assert [gone(pid) for pid in (keeper, *servers)] == [True] * 3

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sunshower.dev import units
-from sunshower.dev.keeping import Keeping
+from sunshower.dev.keeper_client import KeeperClient
 from sunshower.dev.units import Unit
 from sunshower.errors import ServerError
 from tests.dev.test_keeper import WAIT, gone
@@ -19,18 +19,18 @@ from tests.dev.test_keeper import WAIT, gone
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    with units.alone():  # makes the folder, as each command does
+    with units.locked():  # makes the folder, as each command does
         return units.state()
 
 
 def staying(folder: Path, *, kept: bool = False) -> tuple[Unit, int]:
     """A unit whose server only waits, and that server's pid."""
-    keeping = Keeping(folder, remove=not kept, grace_s=5)
-    pid = keeping.start("one", WAIT, folder / "log")
-    born = units.born(keeping.pid)
-    assert born
-    keeping.stay()
-    unit = Unit("kafka", "kafka-0", "127.0.0.1:1", (), str(folder), kept, keeping.pid, born)
+    client = KeeperClient(folder, remove=not kept, grace_s=5)
+    pid = client.start("one", WAIT, folder / "log")
+    started = units.start_time(client.pid)
+    assert started
+    client.stay()
+    unit = Unit("kafka", "kafka-0", "127.0.0.1:1", (), str(folder), kept, client.pid, started)
     units.record(unit)
     return unit, pid
 
@@ -64,12 +64,12 @@ def test_a_note_of_a_keeper_that_was_killed_is_cleaned_away(state: Path) -> None
 
 def test_a_process_that_got_the_pid_later_is_left_alone(state: Path) -> None:
     unit, pid = staying(state / "kafka")
-    stranger = replace(unit, born="another boot 1")
+    stranger = replace(unit, started="another boot 1")
     units.end(stranger)
-    assert units.born(pid)
+    assert units.start_time(pid)
     units.record(stranger)
     assert units.find("kafka") is None
-    assert units.born(pid)
+    assert units.start_time(pid)
     units.end(unit)
     assert gone(pid)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import xor
+
 import numpy as np
 import pytest
 
 from sunshower import Cause, Failure, Topology
 from sunshower.runtime.tracking.acker_task import AckerTask
+from sunshower.runtime.tracking.ids import EdgeIds
 from sunshower.runtime.tracking.reports import ShardReport
 from tests.fidelity.stage import Scripted, Stage, Word, Words, chain, end, pass_on
 
@@ -190,3 +194,50 @@ def test_tree_of_a_join_is_complete_only_with_all_its_roots() -> None:
     stage.process("join", "end")
     stage.deliver()
     assert stage.heard == [("ack", "a")], "b was not acked by the join"
+
+
+# ---- the article on tuple trees: its example, its slip and its estimate -------------------------
+
+
+def edge_ids(count: int) -> list[int]:
+    ids: list[int] = EdgeIds(np.random.default_rng(0)).draw(count).tolist()
+    return ids
+
+
+@pytest.mark.parametrize("bolts", [1, 2, 7])
+def test_each_bolt_that_is_done_vanishes_from_the_value_and_zero_is_the_end(
+    acker: Acker, bolts: int
+) -> None:
+    """Storm: org/apache/storm/daemon/Acker.java, execute. The article: id_1 ^ .. ^ id_n, then 0."""
+    ids = edge_ids(bolts)
+    acker.start(reduce(xor, ids))
+    for done, edge in enumerate(ids, start=1):
+        assert acker.ack(edge) == ("ack" if done == bolts else "nothing")
+        assert acker.task.ledger._tables[1].xor[0] == reduce(xor, ids[done:], 0)
+
+
+def test_by_the_articles_formula_a_tree_would_be_done_while_a_child_is_open() -> None:
+    """Storm: org/apache/storm/daemon/Acker.java, execute: zero is the end.
+
+    The article lets an ack cancel its input edge alone; Storm adds the edges made from it.
+    """
+    id_1, bid_1 = edge_ids(2)
+    article, storm = Acker(), Acker()
+    article.start(id_1)
+    storm.start(id_1)
+    assert article.ack(id_1) == "ack", "and nobody has processed bid_1"
+    assert storm.ack(id_1 ^ bid_1) == "nothing"
+    assert storm.ack(bid_1) == "ack"
+
+
+def test_chance_of_a_false_zero_is_one_in_two_to_the_64th() -> None:
+    """Storm: org/apache/storm/tuple/MessageId.java, generateId.
+
+    The article: at 10,000 acks a second, once in 50,000,000 years. What can be tested is that no
+    bit of the ids is constant and none depends on another, so that partial XORs look random too.
+    """
+    ids = np.array(edge_ids(20_000), np.uint64)
+    running = np.bitwise_xor.accumulate(ids)
+    bits = np.unpackbits(running.view(np.uint8).reshape(-1, 8), axis=1)
+    assert np.abs(bits.mean(axis=0) - 0.5).max() < 0.02
+    assert running[:-1].all(), "no partial tree is zero"

@@ -49,24 +49,6 @@ def test_start_is_the_xor_of_the_edges_of_all_copies() -> None:
     assert dict(stage.reports().starts) == dict(edges_by_root(sent))
 
 
-def test_acks_may_precede_the_start() -> None:
-    """Storm: org/apache/storm/executor/spout/SpoutOutputCollectorImpl.java, sendSpoutMsg.
-
-    The start is sent after the data, so this is the rule and not the exception.
-    """
-    stage = fan_out("rain")
-    stage.emit()
-    start = stage.take()
-    for batch in stage.sent("all"):
-        stage.bolt("all").process(batch)
-    for batch in stage.sent("too"):
-        stage.bolt("too").process(batch)
-    stage.deliver()
-    assert stage.heard == []
-    stage.deliver(start)
-    assert stage.heard == [("ack", "rain")]
-
-
 def test_message_without_an_id_is_not_tracked() -> None:
     """Storm: org/apache/storm/executor/spout/SpoutOutputCollectorImpl.java, sendSpoutMsg."""
     stage = fan_out(None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -12,10 +12,13 @@ from confluent_kafka import Message
 from sunshower.clock import ManualClock
 from sunshower.errors import KafkaUnreachable
 from sunshower.kafka.consuming.partition_reader import PartitionReader
+from sunshower.kafka.consuming.start_position import StartPosition
+from sunshower.kafka.exactly_once.batch_spouts import BatchOptions
 from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.partitions.ports import Committed, Partition
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.topologies.components import Context
+from sunshower.trident.spouts.bounds import Bounds, Room
 from tests.kafka.groups import Topics
 
 SETTINGS = {"bootstrap.servers": "nowhere:1", "group.id": "g"}
@@ -71,6 +74,52 @@ class Client:
 
     def close(self) -> None:
         self.closed = True
+
+
+class LogClient(Client):
+    """Reads logs of topic `a`: of each partition the offsets that are there, ascending. `ends`:
+    where a partition ends, if that is not after its last offset. `late`: called if nobody leads the
+    partition that is asked for."""
+
+    def __init__(self, logs: dict[int, Sequence[int]]) -> None:
+        super().__init__()
+        self.logs, self.ends = logs, dict[int, int]()
+        self.odd: list[Message] = []  # what comes next, before all else
+        self.told: set[Partition] = set()  # of which the end, or an error, was reported
+        self.seeks: list[tuple[Partition, int]] = []
+        self.taken = 0
+        self.late: Callable[[], None] = lambda: None
+
+    def assign(self, offsets: Mapping[Partition, int]) -> None:
+        assert not offsets.keys() & self.reads.keys()
+        super().assign(offsets)
+        self.told -= offsets.keys()
+        self.seeks += offsets.items()
+
+    def bounds(self, partition: Partition) -> tuple[int, int]:
+        log = self.logs.get(partition.number)
+        if log is None or self.is_cut:
+            self.late()
+            raise KafkaUnreachable(f"nobody leads {partition}")
+        end = self.ends.get(partition.number, log[-1] + 1 if log else 0)
+        return (log[0] if log else end), end
+
+    def consume(self, limit: int, _: float) -> list[Message]:
+        found, self.odd = self.odd, []
+        events = []
+        for partition, at in self.reads.items():
+            log = self.logs[partition.number]
+            end = self.ends.get(partition.number, log[-1] + 1 if log else 0)
+            part = [offset for offset in log if offset >= at][: limit - len(found)]
+            kind = RESET if at > end or (log and at < log[0]) else EOF
+            if kind == EOF:
+                found += [message(offset, partition.number) for offset in part]
+                self.reads[partition] = part[-1] + 1 if part else at
+            if partition not in self.told and (kind == RESET or len(found) < limit):
+                self.told.add(partition)
+                events.append(message(end if kind == EOF else at, partition.number, error=kind))
+        self.taken += len(found)
+        return found + events
 
 
 class Kept:
@@ -133,3 +182,49 @@ class Desk:
         """The records: partition, offset."""
         polled = self.spout.poll(limit)
         return [] if polled is None else [*polled.records]
+
+
+class BatchDesk:
+    """A batch spout of topic `a` that is open, over a client whose time passes while it is asked.
+
+    `bounds`: what each partition has; without it, nobody leads it.
+    """
+
+    def __init__(
+        self, patch: pytest.MonkeyPatch, kind: Any, *bounds: tuple[int, int], **more: Any
+    ) -> None:
+        self.client, self.clock = Client(), ManualClock()
+        self.client.bounds_of = {Partition("a", n): one for n, one in enumerate(bounds)}
+        consume = self.client.consume
+
+        def asked(limit: int, wait_s: float) -> list[Message]:
+            found = consume(limit, wait_s)
+            self.clock.advance(0.0 if found else wait_s)
+            return found
+
+        vars(self.client)["consume"] = asked
+        patch.setattr("sunshower.kafka.exactly_once.batch_spouts.Consumer", lambda _: self.client)
+        names = ("records", "bytes", "seconds")
+        limits = Bounds(**{"records": 100} | {n: more.pop(n) for n in names if n in more})
+        source = more.pop("source", {})
+        options = BatchOptions(bounds=limits, **{"first": StartPosition.EARLIEST} | more)
+        self.spout = kind(SETTINGS, topics=["a"], options=options, **source)
+        self.spout.open(Context("t", "in", 0, 0, 1, clock=self.clock))
+        self.kept: dict[str, Any] = {}  # the metadata of the last batch
+
+    def batch(self, **last: Any) -> tuple[list[Any], dict[str, Any]]:
+        """Rows, and metadata. `p0` stands for a@0."""
+        room = Room(self.spout.bounds, self.clock)
+        found = self.spout.emit_all_new({f"a@{n[1:]}": one for n, one in last.items()}, room)
+        self.kept |= found
+        return room.rows, found
+
+    def again(self) -> list[Any]:
+        """The rows of the last batch."""
+        room = Room(self.spout.bounds, self.clock)
+        self.spout.emit_all_again(self.kept, room)
+        return room.rows
+
+
+NewDesk = Callable[..., Desk]
+NewBatchDesk = Callable[..., BatchDesk]

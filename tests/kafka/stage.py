@@ -65,7 +65,7 @@ class Run:
         """Partition → how far all tasks together have settled it."""
         found = {}
         for task in self.core._wired.spouts.values():
-            if task.spout is not None and hasattr(task.spout, "_reading"):
+            if task.spout is not None and hasattr(task.spout, "_reader"):
                 found |= {str(p): one.contiguous for p, one in task.spout.standing().items()}
         return found
 

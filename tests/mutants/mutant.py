@@ -1,62 +1,92 @@
-"""A mutant of the core: the same source with one slip in it, for as long as it is entered."""
+"""A mutant of the package: the same code with a slip in it, for as long as it is entered."""
 
 from __future__ import annotations
 
-import inspect
-import textwrap
+import ast
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
+
+from tests.mutants.patterns import rewrite
+from tests.structure.reading import HOUSE, module_name, syntax, text
 
 _MAKE = """
 from __future__ import annotations
 def make(__class__):  # what super() looks for
-{}
     return {}
 """
 
 
 @dataclass(frozen=True)
 class Slip:
-    """One function of the core, and what a tired engineer writes there."""
+    """One function of the package, and what a tired engineer writes there."""
 
-    where: str  # such as ledger:_Table.ack, below sunshower/runtime
-    edits: tuple[tuple[str, str], ...]  # a piece of its source, there once, and what it becomes
-    package: str = "sunshower.runtime"
+    where: str  # such as Reports.fail, or fold
+    edits: tuple[tuple[str, str], ...]  # pieces of its code, and what they become: see patterns.py
 
     @contextmanager
     def made(self) -> Iterator[None]:
-        """Put the slip there, and take it back. Raises AssertionError if the source has changed."""
-        module_name, path = self.where.split(":")
-        module: Any = import_module(f"{self.package}.{module_name}")
-        *owners, name = path.split(".")
-        owner = getattr(module, owners[0]) if owners else module
-        before = inspect.getattr_static(owner, name)
-        setattr(owner, name, self._rewritten(before, owner))
+        """Put the slip there, and take it back. Raises LookupError if the code has changed."""
+        path, function = self.definition()
+        module: Any = import_module(module_name(path))
+        class_name, _, name = self.where.rpartition(".")
+        if class_name:
+            owner = getattr(module, class_name)
+            owners = [owner]
+        else:  # wherever it is imported
+            owner, before = module, getattr(module, name)
+            ours = [one for key, one in sys.modules.items() if key.startswith("sunshower")]
+            owners = [one for one in ours if vars(one).get(name) is before]
+        before = vars(owner)[name]
+        after = self._compiled(rewrite(function, self.edits, vars(module)), owner, module)
+        for one in owners:
+            setattr(one, name, after)
         try:
             yield
         finally:
-            setattr(owner, name, before)
+            for one in owners:
+                setattr(one, name, before)
 
-    def _rewritten(self, before: Any, owner: Any) -> Any:
-        is_property = isinstance(before, property)
-        function = before.fget if is_property else getattr(before, "__func__", before)
-        source = textwrap.dedent(inspect.getsource(function))
-        for old, new in self.edits:
-            said = f"{self.where} has changed: mend the mutant, which looks for {old!r}"
-            assert source.count(old) == 1, said
-            source = source.replace(old, new)
-        code = _MAKE.format(textwrap.indent(source, "    "), function.__name__)
+    def names(self) -> dict[str, Any]:
+        """The names of the function's module, which are no variables."""
+        return vars(import_module(module_name(self.definition()[0])))
+
+    def definition(self) -> tuple[Path, ast.FunctionDef]:
+        """The file and the syntax tree of the function. Raises LookupError if it is gone."""
+        class_name, _, name = self.where.rpartition(".")
+        found = [
+            (path, function)
+            for path in HOUSE
+            if f"def {name}(" in text(path)
+            for owner in syntax(path).body
+            if not class_name or (isinstance(owner, ast.ClassDef) and owner.name == class_name)
+            for function in (owner.body if isinstance(owner, ast.ClassDef) else [owner])
+            if isinstance(function, ast.FunctionDef)
+            and function.name == name
+            and bool(class_name) is isinstance(owner, ast.ClassDef)
+        ]
+        if len(found) != 1:
+            raise LookupError(f"there are {len(found)} functions {self.where}: mend the mutant")
+        return found[0]
+
+    def _compiled(self, function: ast.FunctionDef, owner: Any, module: Any) -> Any:
+        tree = ast.parse(_MAKE.format(function.name))
+        make = tree.body[-1]
+        assert isinstance(make, ast.FunctionDef)
+        make.body.insert(0, function)
         names: dict[str, Any] = {}
-        exec(compile(code, f"mutant of {self.where}", "exec"), function.__globals__, names)
+        code = compile(ast.fix_missing_locations(tree), f"mutant of {self.where}", "exec")
+        exec(code, vars(module), names)
         return names["make"](owner)
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A core that is broken on purpose."""
+    """A package that is broken on purpose."""
 
     name: str
     about: str  # what is broken, and why it matters
@@ -66,7 +96,7 @@ class Mutant:
 
     @contextmanager
     def alive(self) -> Iterator[None]:
-        """The core is this mutant, for a while."""
+        """The package is this mutant, for a while."""
         with ExitStack() as slips:
             for slip in self.slips:
                 slips.enter_context(slip.made())
@@ -74,8 +104,13 @@ class Mutant:
 
 
 def slip(where: str, *pieces: str) -> Slip:
-    """What is said in pairs: a piece of the source of `where`, and what stands there instead."""
+    """In pairs: a piece of the code of `where`, and what stands there instead."""
     return Slip(where, tuple(zip(pieces[::2], pieces[1::2], strict=True)))
+
+
+def as_it_is(piece: str) -> tuple[str, str]:
+    """A piece that stays, and binds the variables that another replacement names."""
+    return piece, piece
 
 
 def mutant(

@@ -9,63 +9,61 @@ ROADS = [
         "the sequence of packets is not checked",
         "A packet that comes twice is processed twice: x ^ x is a false ack, and user code "
         "sees its tuples again.",
-        slip("transport.peer_link:PacketReceiver.answer", "address.seq <= last", "False"),
+        slip("PacketReceiver.answer", "address.seq <= last", "False"),
     ),
     mutant(
         "a sender does not learn that its peer has a new life",
         "Its packets are meant for the life that is over, and are refused as stale for ever.",
-        slip("transport.peer_link:PeerLink.peer_is", "self.peer_incarnation = incarnation", "pass"),
+        slip("PeerLink.peer_is", "self.peer_incarnation = incarnation", "pass"),
     ),
     mutant(
         "the sweep is skipped",
         "What a dead process held, or had half sent, is nobody's business: its trees wait for"
         " their deadline.",
-        slip(
-            "tracking.loss_detector:LossDetector.sweep", "in self._wired.spouts.values():", "in ():"
-        ),
+        slip("LossDetector.sweep", "self._wired.spouts.values()", "()"),
     ),
     mutant(
         "only dead bolts are swept, no acker shards",
         "A dead acker shard takes all its XORs along, and nobody fails the trees that it followed.",
-        slip("tracking.loss_detector:LossDetector._sweep", "if bolts or residues:", "if bolts:"),
+        slip("LossDetector._sweep", "if bolts or residues:", "if bolts:"),
         on="apart",
         seen=38,
     ),
     mutant(
         "a lost frame is not failed",
         "A packet that did not arrive is forgotten, with the records in it.",
-        slip("tracking.loss_detector:LossDetector.lost", "in lost.frames:", "in ():"),
+        slip("LossDetector.lost", "lost.frames", "()"),
     ),
     mutant(
         "a lost report is not failed",
         "Reports of a packet that did not arrive are forgotten: the XOR of their trees never "
         "gets to zero.",
-        slip("tracking.loss_detector:LossDetector.lost", "in lost.reports:", "in ():"),
+        slip("LossDetector.lost", "lost.reports", "()"),
     ),
     mutant(
         "a lost start is not failed",
         "Of a report that was lost only acks and failures are failed; its starts were told to"
         " nobody.",
-        slip("tracking.loss_detector:LossDetector.lost", "in report.starts:", "in ():"),
+        slip("LossDetector.lost", "report.starts", "()"),
     ),
     mutant(
         "a lost failure is not said again",
         "A bolt's failure that did not arrive is forgotten, while acks and starts are taken "
         "care of.",
-        slip("tracking.loss_detector:LossDetector.lost", "in report.fails:", "in ():"),
+        slip("LossDetector.lost", "report.fails", "()"),
         seen=29,
     ),
     mutant(
         "verdicts of a failed call are not said again",
         "The acker has closed a tree and its spout never hears of it.",
-        slip("transport.peer_link:PeerLink.answered", "in flight.verdicts.items():", "in ():"),
+        slip("PeerLink.answered", "lost.verdicts.items()", "()"),
     ),
     mutant(
         "grants of a failed call are not said again",
         "What was processed is never granted: the window of the sender stays closed for ever.",
         slip(
-            "transport.peer_link:PeerLink.answered",
-            "self.content.grants = flight.grants + self.content.grants",
+            "PeerLink.answered",
+            "self.content.grants = lost.grants + self.content.grants",
             "pass",
         ),
     ),
@@ -73,7 +71,7 @@ ROADS = [
         "grants for a former life are kept",
         "They count frames of a life that is over: the new one takes frames for processed that "
         "nobody has seen, and does not fail them when they are lost.",
-        slip("transport.peer_link:PeerLink.peer_is", "self.content.grants = []", "pass"),
+        slip("PeerLink.peer_is", "self.content.grants = []", "pass"),
         on="ghosts",
         seen=77,
     ),
@@ -81,7 +79,7 @@ ROADS = [
         "packets for a former life are taken",
         "The same with grants that were on their way to it.",
         slip(
-            "transport.peer_link:PacketReceiver.answer",
+            "PacketReceiver.answer",
             "(address.receiver, address.receiver_incarnation) != (self._worker, self._incarnation)",
             "False",
         ),
@@ -93,12 +91,12 @@ ROADS = [
         "What a dead process had sent is processed, by the receiver and behind it: its frames are "
         "granted to its successor, which has not sent any of that number.",
         slip(
-            "transport.peer_link:PacketReceiver.answer",
+            "PacketReceiver.answer",
             "address.sender_incarnation < known",
             "False",
         ),
         slip(
-            "worker:Worker.receive",
+            "Worker.receive",
             "packet.life != self._peer_links[packet.sender].peer_incarnation",
             "False",
         ),
@@ -110,7 +108,7 @@ ROADS = [
         "The answer of a receiver that could not read a packet, or found it late, is taken "
         "for a yes.",
         slip(
-            "transport.peer_link:PeerLink.answered",
+            "PeerLink.answered",
             "answer is Answer.ACCEPTED",
             "answer in (Answer.ACCEPTED, Answer.REFUSED)",
         ),
@@ -120,7 +118,7 @@ ROADS = [
         "the checksum is not looked at",
         "A flipped bit is read as it is: any number may be another one.",
         slip(
-            "transport.peer_link:read_address",
+            "read_address",
             "crc32(memoryview(data)[_HEADER.size :]) != checksum",
             "False",
         ),
@@ -128,6 +126,6 @@ ROADS = [
     mutant(
         "a peer's new life is not noticed",
         "What was on its way to the life that is over is not failed, and the sweep never starts.",
-        slip("worker:Worker.peers", "if not is_new:", "if False:"),
+        slip("Worker.peers", "if not is_new:", "if False:"),
     ),
 ]

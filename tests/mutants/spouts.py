@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from tests.mutants.mutant import mutant, slip
 
-_RECORDS = "tasks.spouts.records_source:RecordsSource"
-
 SPOUTS = [
     mutant(
         "an incarnation is used again",
         "A spout that was started again has the number of its former life: late reports and "
         "verdicts of that life fall on its new trees.",
-        slip("plan:Plan.incarnation", "return life % lives_max(count) * count", "return count"),
+        slip("Plan.incarnation", "life % lives_max(count) * count", "count"),
     ),
     mutant(
         "a spout does not look at the generation of a verdict",
         "A verdict that is said twice, or comes late, ends the newer attempt in the same slot.",
         slip(
-            "tracking.pending:Pending._still_pending",
+            "Pending._still_pending",
             "self._generation.take(slots) == generations_of(roots)",
             "roots == roots",
         ),
@@ -27,7 +25,7 @@ SPOUTS = [
         "a spout does not look at the incarnation of a verdict",
         "Verdicts for a former life of the task end whatever is in their slots now.",
         slip(
-            "tracking.pending:Pending._still_pending",
+            "Pending._still_pending",
             "incarnations_of(roots) == self.incarnation",
             "roots == roots",
         ),
@@ -38,7 +36,7 @@ SPOUTS = [
         "An obituary names the root of each record of a batch: with two of one tree its slot "
         "is free twice, and two messages will share it.",
         slip(
-            "tracking.pending:Pending._still_pending",
+            "Pending._still_pending",
             "return roots if np.count_nonzero(once) == len(roots) else roots[once]",
             "return roots",
         ),
@@ -47,19 +45,21 @@ SPOUTS = [
     mutant(
         "the position is one too high",
         "A new life begins after the lowest record that is not settled: that one is lost.",
-        slip(f"{_RECORDS}.committed", "return int(", "return 1 + int("),
+        slip("RecordsSource.committed", "int(...)", "1 + int(...)"),
     ),
     mutant(
         "what was pending is forgotten at a restart",
         "A new life begins with what was not yet drawn.",
-        slip(f"{_RECORDS}.committed", "self._host.pending.lowest_number(self.drawn)", "self.drawn"),
+        slip(
+            "RecordsSource.committed", "self._host.pending.lowest_number(self.drawn)", "self.drawn"
+        ),
         on="apart",
     ),
     mutant(
         "what is in line is forgotten at a restart",
         "The position looks at what is pending, and not at what has failed and waits to be "
         "emitted again.",
-        slip(f"{_RECORDS}.committed", "self._host.replays.line.lowest", "self.drawn"),
+        slip("RecordsSource.committed", "self._host.replays.line.lowest", "self.drawn"),
         on="apart",
     ),
     mutant(
@@ -67,7 +67,7 @@ SPOUTS = [
         "Fresh records take the places of those in line: more trees are open than "
         "spout_pending allows.",
         slip(
-            "tasks.spouts.spout_task:SpoutTask.fresh_room",
+            "SpoutTask.fresh_room",
             "self.pending.free - len(self.replays.line)",
             "self.pending.free",
         ),
@@ -76,7 +76,7 @@ SPOUTS = [
         "there is no deadline",
         "A tree that a bolt has forgotten is pending for ever, and its place with it.",
         slip(
-            "tasks.spouts.spout_task:SpoutTask.look",
+            "SpoutTask.look",
             "self._time_out(self.deadlines.overdue(now), now)",
             "self.deadlines.overdue(now)",
         ),
@@ -86,19 +86,18 @@ SPOUTS = [
         "a spout is done while messages are in line",
         "Done looks at what is pending only: what waits for its back-off is never emitted again.",
         slip(
-            "tasks.spouts.spout_task:SpoutTask.done",
-            "and not len(self.pending) and not len(self.replays.line)",
-            "and not len(self.pending)",
+            "SpoutTask.done",
+            "not len(self.replays.line)",
+            "True",
         ),
     ),
     mutant(
         "a drain empties the line",
         "Told to emit nothing fresh, a spout emits nothing at all: what has failed is forgotten.",
         slip(
-            f"{_RECORDS}.drain",
+            "RecordsSource.drain",
             "self._position.stop()",
-            "line = self._host.replays.line\n    "
-            "self._position.stop()\n    line.take(line.due(np.inf))",
+            "self._position.stop()\nline = self._host.replays.line\nline.take(line.due(np.inf))",
         ),
         on="drains",
     ),
@@ -106,14 +105,14 @@ SPOUTS = [
         "a drained spout forgets what its former life owed",
         "A life that is born while the topology drains draws nothing: what the former one had "
         "drawn and not settled is lost.",
-        slip("tasks.spouts.position:Position.owed", "max(self.next, self._owed)", "self.next"),
+        slip("Position.owed", "max(self.next, self._owed)", "self.next"),
         on="drains",
     ),
     mutant(
         "a spout draws beyond its fence",
         "Nobody knows of what it has drawn when its machine is lost: the next life ends before.",
         slip(
-            "tasks.spouts.emit_reservation:EmitReservation.room",
+            "EmitReservation.room",
             "self.at - first < self._step // 2",
             "False",
             "min(count, self.at - first)",
@@ -125,7 +124,7 @@ SPOUTS = [
         "the luggage of a spout is left behind",
         "After a rebalance the source goes on where it was, and what was pending is not in line.",
         slip(
-            "tasks.spouts.spout_task:SpoutTask.unpack",
+            "SpoutTask.unpack",
             "self.replays.line.adopt(transfer.waiting, transfer.blames)",
             "pass",
         ),
@@ -136,7 +135,7 @@ SPOUTS = [
         "a rebalance forgets what is pending",
         "What is pending when tasks change places is not put in line.",
         slip(
-            "tasks.spouts.spout_task:SpoutTask.pack",
+            "SpoutTask.pack",
             "self.failed(self.pending.all_roots(), Failure(Cause.REBALANCED, reason=reason), now)",
             "reason",
         ),
@@ -147,7 +146,7 @@ SPOUTS = [
         "a source is closed with its former task",
         "The old defect that these tests have found: the wrapper of the source closes it when "
         "the task of the former life is forgotten.",
-        slip(f"{_RECORDS}._watched", "yield from chain(self._left)", "yield from self._left"),
+        slip("RecordsSource._watched", "yield from chain(self._left)", "yield from self._left"),
         on="masters",
         seen=17,
     ),
@@ -155,7 +154,7 @@ SPOUTS = [
         "failures of the machinery count as attempts",
         "A message that was in the way of five deaths halts the topology.",
         slip(
-            "tasks.spouts.replays:Replays.fail",
+            "Replays.fail",
             "accused or self.line.is_charged(number, failure, now, held=held)",
             "True",
         ),
@@ -164,7 +163,7 @@ SPOUTS = [
     mutant(
         "nobody is blamed for a death",
         "The obituary names no record: one that kills its process does so for ever.",
-        slip("control.crash_report:CrashReport.suspects", "self.roots", "b''"),
+        slip("CrashReport.suspects", "self.roots", "b''"),
         on="poison",
     ),
 ]

@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from sunshower.records import Schema
-from sunshower.runtime.plan import Stream
+from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.transport.batch import Batch
 from sunshower.topologies.graph import StreamSpec
 
@@ -43,7 +43,9 @@ SCHEMAS = [
     Schema(("word", "n")),
     Schema(("word",)),
 ]
-STREAMS = [Stream(index, "spout", StreamSpec("default", s)) for index, s in enumerate(SCHEMAS)]
+STREAMS = [
+    PlannedStream(index, "spout", StreamSpec("default", s)) for index, s in enumerate(SCHEMAS)
+]
 MAX = 1 << 24  # bytes of a record
 ids = st.integers(1, (1 << 64) - 1)
 roots = st.integers(1, 3) | ids  # often equal, as children of one parent are

@@ -9,7 +9,7 @@ from hashlib import sha256
 from random import Random
 
 from sunshower.errors import ClusterError, LifecycleError
-from sunshower.runtime.events.injected_faults import InjectedFaults, Link, Raise, Slow
+from sunshower.runtime.events.injected_faults import InjectedFaults, Link, Raise, SlowTask
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.run import SimRun
@@ -81,7 +81,7 @@ FAULTS: dict[str, Callable[[SimRun, Random], object]] = {
         InjectedFaults(raises=(Raise(component="relay", probability=draw.random() / 2),))
     ),
     "slowness": lambda run, draw: run.disturb(
-        InjectedFaults(slows=(Slow(component="sink", seconds=draw.random() / 20),))
+        InjectedFaults(slows=(SlowTask(component="sink", seconds=draw.random() / 20),))
     ),
     "rest": lambda run, draw: (run.deactivate(), run.wait(draw.random()), run.activate()),
     "other places": lambda run, draw: run.rebalance(layout=draw.choice(list(Layout)), wait_s=0.3),

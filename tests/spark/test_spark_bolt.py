@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 import pyarrow as pa
 import pytest
 
-from sunshower import Bolt, Records, Topology
+from sunshower import Records, Topology
 from sunshower.clock import ManualClock
 from sunshower.errors import (
     ConfigError,
@@ -25,17 +25,8 @@ from sunshower.spark_integration.bolt import SparkBatchBolt
 from sunshower.spark_integration.sessions.spark_port import BatchInfo
 from sunshower.spark_integration.steps import spark
 from sunshower.topologies.components import Context
+from tests.spark.sales import Keep, Page, Sale
 from tests.spark.scripted import Scripted
-
-
-class Sale(NamedTuple):
-    page: str
-    price: float
-
-
-class Page(NamedTuple):
-    page: str
-    title: str
 
 
 class Total(NamedTuple):
@@ -273,31 +264,6 @@ def test_a_transform_has_a_frame_for_each_record_type() -> None:
     assert driven.tick()[0] == ("emit", (Total("A", 1.0), [A, Page("a", "A"), B]))
 
 
-class Keep(Bolt[Total, None]):
-    def __init__(self) -> None:
-        self.seen: list[Total] = []
-
-    def process(self, record: Total) -> None:
-        self.seen.append(record)
-
-    def result(self) -> list[Total]:
-        return self.seen
-
-
-def test_in_a_topology_every_sale_is_in_one_total() -> None:
-    place = Scripted()
-    topology = Topology("t")
-    sales = topology.spout("sales", Records([Sale("a", float(n)) for n in range(1000)], type=Sale))
-    bolt = SparkBatchBolt(place.step(totals, Total), rows_max=64, wait_s=0.2)
-    sales.shuffle().bolt("spark", bolt, parallelism=2).shuffle().bolt("keep", Keep())
-    finished = run_inline(topology.graph(), clock=ManualClock())
-    (seen,) = finished.results["keep"]
-    assert sum(total.total for total in seen) == sum(range(1000))
-    assert finished.snapshot.component("sales").acked == 1000
-    assert finished.snapshot.component("sales").replayed == 0
-    assert place.closed == 2
-
-
 def test_what_failed_once_is_emitted_again_and_counted_once() -> None:
     place = Scripted(errors=[TransformFailed("no")])
     topology = Topology("t", spout_pending=100)
@@ -333,5 +299,5 @@ def test_wrong_declarations_die_where_they_are_declared() -> None:
         spark(totals, timeout_s=0)
     with pytest.raises(TopologyError, match="give a function"):
         spark(cast("Any", "select"))
-    with pytest.raises(ConfigError, match="rows_max=0"):
+    with pytest.raises(ConfigError, match="rows_max is 0"):
         SparkBatchBolt(place.step(totals), rows_max=0)

@@ -13,16 +13,7 @@ from sunshower.spark_integration.bolt import SparkBatchBolt
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, SparkStep
 from sunshower.spark_integration.steps import spark_sql
 from sunshower.spark_integration.tables.schema import RecordColumns
-
-
-class Sale(NamedTuple):
-    page: str
-    price: float
-
-
-class Page(NamedTuple):
-    page: str
-    title: str
+from tests.spark.sales import SALES, Page, Sale, run
 
 
 class Priced(NamedTuple):
@@ -31,18 +22,15 @@ class Priced(NamedTuple):
 
 
 PAGES = pa.table({"page": ["a"], "title": ["A"]})
-SALES = RecordColumns.of(Sale).table([Sale("a", 1.0), Sale("b", 2.0)])
+ROWS = SALES.table([Sale("a", 1.0), Sale("b", 2.0)])
 
 
 @pytest.mark.parametrize("place", ["local"], indirect=True)
 def test_a_query_sees_its_inputs_and_tables_and_nobody_else_does(gateway: Gateway) -> None:
     text = "select price, title from Sale join pages using (page) join Page using (page, title)"
-    sales, pages = RecordColumns.of(Sale), RecordColumns.of(Page)
-    step = spark_sql(text, out=Priced, tables={"pages": PAGES}).bind(sales, pages)
-    more, batch = pages.table([Page("a", "A")]), BatchInfo("1", 3)
-    result = gateway.submit(step.step, [SALES, more], batch).result()
-    assert result is not None
-    assert result.to_pylist() == [{"price": 1.0, "title": "A"}]
+    pages = RecordColumns.of(Page)
+    step = spark_sql(text, out=Priced, tables={"pages": PAGES}).bind(SALES, pages)
+    assert run(gateway, step, ROWS, pages.table([Page("a", "A")])) == [Priced(1.0, "A")]
     seen: list[str] = []  # by what comes after it in its session, and in the other slot's
 
     def looking(df: Any, batch: BatchInfo) -> None:
@@ -51,7 +39,7 @@ def test_a_query_sees_its_inputs_and_tables_and_nobody_else_does(gateway: Gatewa
         seen.append(f"{df.count()} rows, views: {views}")
 
     for _ in range(4):
-        gateway.submit(SparkStep(looking), [SALES], batch).result()
+        run(gateway, SparkStep(looking), ROWS)
     assert seen == ["2 rows, views: []"] * 4
 
 

@@ -4,35 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from sunshower.errors import ResultMismatch, TopologyError
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway
 from sunshower.spark_integration.steps import Spark, parquet, saved_as, spark
-from sunshower.spark_integration.tables.schema import RecordColumns
-from tests.spark.everything import EVERYTHING, Everything, everything, same
+from tests.spark.sales import SALES, Sale, run
 
 pd = pytest.importorskip("pandas")
 locally = pytest.mark.parametrize("place", ["local"], indirect=True)
 
 
-class Sale(NamedTuple):
-    page: str
-    price: float
-
-
 SOME = [Sale("a", 1.0), Sale("b", 2.5)]
 
 
-def run(gateway: Gateway, step: Spark, *sales: Sale, id: str = "1") -> list[Any]:
-    batch = BatchInfo(id, len(sales))
-    result = gateway.submit(step.step, [RecordColumns.of(Sale).table(sales)], batch).result()
-    return [] if result is None else RecordColumns.of(step.out).records(result)
+def results(gateway: Gateway, step: Spark, *sales: Sale, id: str = "1") -> list[Any]:
+    found: list[Any] = run(gateway, step.step, SALES.table(sales), id=id)
+    return found
 
 
 @pytest.mark.parametrize("elsewhere", ["s3a://bucket/pages", "hdfs:///pages", "file:/pages", "/p"])
@@ -71,39 +62,6 @@ def test_a_static_table_that_spark_cannot_have_is_refused_where_it_is_declared(
         spark(lambda df, _: df, tables={"pages": table})
 
 
-def through_a_task(df: Any, batch: BatchInfo) -> Any:
-    """What an exchange writes and reads is Spark's own rows."""
-    return df.repartition(1)
-
-
-def without_what_may_be_null(record: Everything) -> Everything:
-    return record._replace(
-        maybe_number=None,
-        maybe_share=None,
-        maybe_text=None,
-        maybe_at=None,
-        maybe_colour=None,
-        maybe_inner=None,
-        lists=None,
-    )
-
-
-@locally
-@settings(max_examples=10, derandomize=True)
-@example([])
-@given(
-    st.lists(everything(), max_size=3)
-    | st.lists(everything().map(without_what_may_be_null), min_size=1, max_size=2)
-)
-def test_records_of_every_type_come_back_from_spark_as_they_were(
-    gateway: Gateway, records: list[Everything]
-) -> None:
-    step, batch = spark(through_a_task, out=Everything).step, BatchInfo("1", len(records))
-    result = gateway.submit(step, [EVERYTHING.table(records)], batch).result()
-    assert result is not None
-    assert same(EVERYTHING.records(result), records)
-
-
 def half(prices: pd.Series) -> pd.Series:
     return prices / 2
 
@@ -116,7 +74,7 @@ def halved(df: Any, batch: BatchInfo) -> Any:
 
 @locally
 def test_pandas_udfs_are_for_transforms_too(gateway: Gateway) -> None:
-    assert run(gateway, spark(halved, out=Sale), *SOME) == [Sale("a", 0.5), Sale("b", 1.25)]
+    assert results(gateway, spark(halved, out=Sale), *SOME) == [Sale("a", 0.5), Sale("b", 1.25)]
 
 
 def joined_by_a_condition(df: Any, batch: BatchInfo) -> Any:
@@ -128,7 +86,7 @@ def joined_by_a_condition(df: Any, batch: BatchInfo) -> Any:
 def test_a_column_that_a_join_has_doubled_is_named(gateway: Gateway) -> None:
     step = spark(joined_by_a_condition, out=Sale, tables={"pages": pages})
     with pytest.raises(ResultMismatch, match=r"two columns 'page', and Sale is to have one: join"):
-        run(gateway, step, *SOME)
+        results(gateway, step, *SOME)
 
 
 def pages(session: Any) -> Any:
@@ -151,9 +109,9 @@ def test_a_database_has_what_was_saved_as_jdbc(gateway: Gateway, tmp_path: Path)
     where = {"url": "jdbc:derby:memory:sales;create=true", "dbtable": "sales"}
     step = spark(InDerby(str(tmp_path / "log"))).write(saved_as("jdbc", **where))
     for number, sale in enumerate(SOME):
-        run(gateway, step, sale, id=str(number))
+        results(gateway, step, sale, id=str(number))
 
     def stored(df: Any, batch: BatchInfo) -> Any:
         return df.sparkSession.read.format("jdbc").options(**where).load()
 
-    assert sorted(run(gateway, spark(stored, out=Sale))) == SOME
+    assert sorted(results(gateway, spark(stored, out=Sale))) == SOME

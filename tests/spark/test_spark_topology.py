@@ -8,35 +8,20 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.dataset
 
-from sunshower import Bolt, Records, Topology
+from sunshower import Records, Topology
 from sunshower.runtime.inline import run_inline
 from sunshower.spark_integration.bolt import SparkBatchBolt
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, SparkPlace
-from sunshower.spark_integration.steps import parquet, spark, spark_sql
+from sunshower.spark_integration.steps import parquet, spark
+from tests.spark.sales import Keep, Sale
 
 PAGES = pa.table({"page": ["p0", "p1"], "title": ["Zero", "One"]})
-
-
-class Sale(NamedTuple):
-    page: str
-    price: float
 
 
 class Total(NamedTuple):
     title: str
     total: float
     count: int
-
-
-class Keep(Bolt[Total, None]):
-    def __init__(self) -> None:
-        self.seen: list[Total] = []
-
-    def process(self, record: Total) -> None:
-        self.seen.append(record)
-
-    def result(self) -> list[Total]:
-        return self.seen
 
 
 def totals(sales: Any, batch: BatchInfo) -> Any:
@@ -68,13 +53,3 @@ def test_every_record_is_in_one_total_and_in_one_file(
     assert sorted(
         zip(*(written[name].to_pylist() for name in Total._fields), strict=True)
     ) == sorted(seen)
-
-
-def test_a_query_is_a_step_too(place: SparkPlace, gateway: Gateway) -> None:
-    query = "select 'all' title, sum(price) total, count(*) count from batch"
-    topology = Topology("t", message_timeout_s=300)
-    sales = topology.spout("sales", Records(SALES[:100], type=Sale))
-    bolt = SparkBatchBolt(spark_sql(query, out=Total, where=place), wait_s=0.5)
-    sales.shuffle().bolt("spark", bolt).shuffle().bolt("keep", Keep())
-    (seen,) = run_inline(topology.graph()).results["keep"]
-    assert sum(total.count for total in seen) == 100

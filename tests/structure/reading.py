@@ -109,11 +109,16 @@ class _Imports(ast.NodeVisitor):
 
 
 @cache
-def imports(path: Path) -> tuple[Import, ...]:
-    """What a file imports when it runs, early or late; imports for types only are left out."""
+def all_imports(path: Path) -> tuple[Import, ...]:
+    """What a file imports: when it runs, early or late, and for types only."""
     visitor = _Imports(path)
     visitor.visit(syntax(path))
-    return tuple(found for found in visitor.found if not found.typing_only)
+    return tuple(visitor.found)
+
+
+def imports(path: Path) -> tuple[Import, ...]:
+    """What a file imports when it runs, early or late; imports for types only are left out."""
+    return tuple(found for found in all_imports(path) if not found.typing_only)
 
 
 def module_name(path: Path) -> str:

@@ -7,17 +7,12 @@ from random import Random
 
 import pytest
 
-from tests.mutants.mutant import Mutant, Slip
+from tests.mutants.mutant import Mutant, Slip, slip
 from tests.trident.coordination.test_coordinator import Trial
 from tests.trident.rigs.batch_swarm import judge
 
 pytestmark = [pytest.mark.slow, pytest.mark.mutants]
 SEEDS_MAX = 100
-
-
-def slip(where: str, *pieces: str) -> Slip:
-    pairs = tuple(zip(pieces[::2], pieces[1::2], strict=True))
-    return Slip(where, pairs, "sunshower.trident")
 
 
 def mutant(
@@ -51,7 +46,7 @@ MUTANTS = [
         "commit order",
         "any processed batch is committed, not the current one alone",
         slip(
-            "coordination.coordinator:MasterCoordinator.next_step",
+            "MasterCoordinator.next_step",
             "if first is not None and first.status is Status.PROCESSED:",
             "for txid in [t for t, a in self.active.items() if a.status is Status.PROCESSED]:",
             "return Commit(self.current, first.attempt)",
@@ -63,7 +58,7 @@ MUTANTS = [
         "attempt check",
         "an answer for an old attempt counts for the active one (Storm: A-9)",
         slip(
-            "coordination.coordinator:MasterCoordinator._found",
+            "MasterCoordinator._found",
             "active is not None and active.attempt == attempt",
             "True",
         ),
@@ -73,7 +68,7 @@ MUTANTS = [
         "later ones go on",
         "a batch that failed is begun again, and those after it are not",
         slip(
-            "coordination.coordinator:MasterCoordinator.failed",
+            "MasterCoordinator.failed",
             "[one for one in self.active if one >= txid]",
             "[txid]",
         ),
@@ -83,9 +78,10 @@ MUTANTS = [
         "metadata before data",
         "what a batch is made of is known to one process alone, but for the last one",
         slip(
-            "coordination.rotating_log:RotatingState.override",
-            "self._replace(",
-            "b'start' in written and b': 40' not in written or self._replace(",
+            "JsonNode.write",
+            "self._tree.create(self.path, written)",
+            "b'start' in written and b': 40' not in written "
+            "or self._tree.create(self.path, written)",
         ),
         seen=7,
     ),
@@ -93,8 +89,8 @@ MUTANTS = [
         "metadata in order",
         "a batch begins though the word of the one before it was lost",
         slip(
-            "coordination.spout_coordinator:SpoutCoordinatorBolt._late",
-            "word.txid > word.current and word.txid - 1 not in self._state",
+            "SpoutCoordinatorBolt._late",
+            "word.txid > word.current and word.txid - 1 not in self._log",
             "False",
         ),
         seen=159,
@@ -103,7 +99,7 @@ MUTANTS = [
         "stored attempts",
         "a new life of the master begins with attempt 0 again (Storm: A-11)",
         slip(
-            "coordination.stored_progress:CoordinatorMemory._read_all",
+            "StoredProgress._read_all",
             "if txid >= self.current:",
             "if False:",
         ),
@@ -113,7 +109,7 @@ MUTANTS = [
         "the current one is kept",
         "the batch after a committed one is current, and the store does not hear of it",
         slip(
-            "coordination.stored_progress:CoordinatorMemory.committed",
+            "StoredProgress.committed",
             "self._write_all(_CURRENT, txid + 1)",
             "None",
         ),
@@ -123,14 +119,14 @@ MUTANTS = [
         "count check",
         "a phase is over when all have counted their parts, however many have come",
         slip(
-            "tasks.counting:Counting.count",
+            "PartCounter.count",
             "self._compare(sender, self._received.get(sender, 0), parts)",
             "self._compare(sender, parts, parts)",
         ),
         slip(
-            "tasks.batch_bolt:BatchBolt._find",
-            "early_done=not (counting.missing_early or is_spout)",
-            "early_done=not is_spout",
+            "StageBolt._find",
+            "counter.missing_early or self._emitter is not None",
+            "self._emitter is not None",
         ),
     ),
 ]

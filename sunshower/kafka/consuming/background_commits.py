@@ -26,14 +26,14 @@ class Committer:
         self.commits = self.stale = self.failed = 0
         self._offsets = offsets
         self._thread = ThreadPoolExecutor(1, "commits")
-        self._in_line: Future[None] | None = None  # the last write submitted to the thread
+        self._submitted: Future[None] | None = None  # the last write submitted to the thread
         self._underway: tuple[Future[None], Wanted] | None = None
 
     def begin(self, wanted: Wanted) -> None:
         """Start a write of the changed offsets; do nothing while a write is in progress."""
         if self._underway is not None and self._underway[0].done():
             underway, self._underway = self._underway, None
-            self._hear(*underway)
+            self._record_outcome(*underway)
         new = self._new(wanted)
         if self._underway is None and new:
             self._underway = self._offsets.write_soon(new) or self._in_thread(new), new
@@ -42,18 +42,18 @@ class Committer:
         """Write the changed offsets and wait. Returns whether all of `wanted` is stored."""
         if self._underway is not None:
             write, new = self._underway
-            if write is self._in_line:  # the single thread runs it first, and it may hang
+            if write is self._submitted:  # the single thread runs it first, and it may hang
                 wait([write], within_s)
                 if not write.done():
                     return False
             self._underway = None  # an unfinished write carries older offsets: ignore its result
             if write.done():
-                self._hear(write, new)
+                self._record_outcome(write, new)
         if new := self._new(wanted):
             write = self._in_thread(new)
             wait([write], within_s)
             if write.done():
-                self._hear(write, new)
+                self._record_outcome(write, new)
         return not self._new(wanted)
 
     def forget(self, partition: Partition) -> None:
@@ -68,10 +68,10 @@ class Committer:
         return {p: one for p, one in wanted.items() if self.kept.get(p) != one}
 
     def _in_thread(self, wanted: Wanted) -> Future[None]:
-        self._in_line = self._thread.submit(self._offsets.write, wanted)
-        return self._in_line
+        self._submitted = self._thread.submit(self._offsets.write, wanted)
+        return self._submitted
 
-    def _hear(self, done: Future[None], wanted: Wanted) -> None:
+    def _record_outcome(self, done: Future[None], wanted: Wanted) -> None:
         """Record the outcome of a write."""
         try:
             done.result()

@@ -9,58 +9,39 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sunshower.kafka.consuming.consumer import Consumer
-from sunshower.kafka.consuming.partition_reader import EVENTS, OUT_OF_RANGE
-from sunshower.kafka.consuming.record_batch import MessageBatch, events_of
-from sunshower.kafka.partitions.broker_metadata import as_ours
+from sunshower.kafka.consuming.cursor import Cursor, Fetched, partition_of_message
+from sunshower.kafka.consuming.record_batch import MessageBatch
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.trident.spouts.bounds import Room
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
+IsOver = Callable[[Collection[Partition]], bool]
+
 _AT_ONCE = 10_000  # messages in one call of the client
 _WAIT_S = 0.05  # the longest wait for one message, so that conditions are checked in between
 
 
-class BatchFetcher:
-    """The read position of a consumer in each partition, and fetched messages not yet taken.
+class BatchFetcher(Cursor):
+    """Buffers fetched messages that are not taken yet.
 
     `lost`: partitions in which the next offset is out of range.
     """
 
     def __init__(self, consumer: Consumer) -> None:
-        self._consumer = consumer
-        self._at: dict[Partition, int] = {}  # the next offset to take
+        super().__init__(consumer)
         self._ends: dict[Partition, int] = {}  # all messages below were fetched
-        self._told: dict[Partition, int] = {}  # the end of the partition, as the broker reported it
+        self._reported: dict[Partition, int] = {}  # the end of the partition, as the broker has it
         self._ahead: list[Message] = []  # fetched, not taken
         self.lost: set[Partition] = set()
 
-    def seek(self, wanted: Mapping[Partition, int]) -> None:
-        """Read exactly these partitions from these offsets; positions that match are kept."""
-        self.leave(self._at.keys() - wanted.keys())
-        moved = {one: at for one, at in wanted.items() if self._at.get(one) != at}
-        self.leave(moved.keys() & self._at.keys())
-        if moved:
-            self._consumer.assign(moved)
-            self._at |= moved
-
-    def leave(self, partitions: Collection[Partition]) -> None:
-        """Stop reading these."""
-        gone = {*partitions}
-        if not gone:
-            return
-        self._consumer.unassign(gone)
-        for partition in gone:
-            self._at.pop(partition, None)
+    def discard(self, partitions: Collection[Partition]) -> None:
+        for partition in partitions:
             self._ends.pop(partition, None)
-            self._told.pop(partition, None)
-        self.lost -= gone
-        self._ahead = [one for one in self._ahead if _partition(one) not in gone]
-
-    def position(self, partition: Partition) -> int:
-        """The next offset to take."""
-        return self._at[partition]
+            self._reported.pop(partition, None)
+        self.lost -= {*partitions}
+        self._ahead = [m for m in self._ahead if partition_of_message(m) not in partitions]
 
     def take(self, room: Room, until: Mapping[Partition, int]) -> dict[Partition, list[Message]]:
         """Messages in order, until `room` is used up or all that are available have arrived.
@@ -94,24 +75,24 @@ class BatchFetcher:
         Calls `is_over` while nothing arrives, with the partitions whose end is not known. It raises
         if these take too long; if it returns True, the messages that have arrived are returned.
         """
-        self.leave([*self._at])
+        self.leave([*self.at])
         self.seek({partition: offsets.start for partition, offsets in ranges.items()})
         found: dict[Partition, list[Message]] = {partition: [] for partition in ranges}
-        while self._at:
+        while self.at:
             came = self._fetch(_AT_ONCE, _WAIT_S)
-            if not came and is_over([one for one in self._at if not self._is_at_end(one)]):
-                self.leave([*self._at])
+            if not came and is_over([one for one in self.at if not self._is_at_end(one)]):
+                self.leave([*self.at])
             for partition, messages in self._by_partition(self._ahead).items():
                 offsets = ranges[partition]
                 found[partition] += [one for one in messages if (one.offset() or 0) in offsets]
                 end = (messages[-1].offset() or 0) + 1
-                self._ends[partition] = max(end, self._told.get(partition, 0))
+                self._ends[partition] = max(end, self._reported.get(partition, 0))
             self._ahead = []
             for partition in [*self.lost]:
                 self._go_on(partition, ranges[partition].start)
             done = [
                 one
-                for one in self._at
+                for one in self.at
                 if len(found[one]) >= counts[one] or self._ends.get(one, 0) >= ranges[one].stop
             ]
             self.leave(done)
@@ -119,47 +100,37 @@ class BatchFetcher:
 
     def _go_on(self, partition: Partition, wanted: int) -> None:
         """Continue at the first retained offset, or at the end if that comes first."""
-        first, end = self._consumer.bounds(partition)
-        at = max(first, min(wanted, end))
+        first, end = self.consumer.bounds(partition)
         self.leave([partition])
-        self._consumer.assign({partition: at})
-        self._at[partition] = self._ends[partition] = at
+        self._ends[partition] = max(first, min(wanted, end))
+        self.seek({**self.at, partition: self._ends[partition]})
 
     def _is_at_end(self, partition: Partition) -> bool:
-        return self._told.get(partition, -1) >= self._ends.get(partition, 0)
+        return self._reported.get(partition, -1) >= self._ends.get(partition, 0)
 
     def _fetch(self, limit: int, wait_s: float) -> bool:
         """Append arriving messages to `_ahead`. Returns whether anything arrived."""
-        taken = self._consumer.consume(min(limit, _AT_ONCE), 0.0)
-        taken = taken or self._consumer.consume(1, min(wait_s, _WAIT_S))
-        events = events_of(taken)
-        self._ahead += [m for m in taken if m.error() is None] if events else taken
-        for message in events:
-            self._hear(message)
+        taken = self.consumer.consume(min(limit, _AT_ONCE), 0.0)
+        taken = taken or self.consumer.consume(1, min(wait_s, _WAIT_S))
+        fetched = Fetched.of(taken)
+        self._ahead += fetched.messages
+        ends = {one: end for one, end in fetched.ends.items() if one in self.at}
+        self._ends |= ends
+        self._reported |= ends
+        self.lost |= {*fetched.lost} & self.at.keys()
+        if fetched.refusal is not None:
+            raise fetched.error(self.consumer.address)
         return bool(taken)
-
-    def _hear(self, message: Message) -> None:
-        error, partition = message.error(), _partition(message)
-        assert error is not None
-        if error.name() not in EVENTS:
-            where = f"topic {partition.topic!r}" if partition.topic else "the topics"
-            raise as_ours(error, where, self._consumer.address)
-        if partition not in self._at:
-            return
-        if error.name() == "_PARTITION_EOF":
-            self._ends[partition] = self._told[partition] = message.offset() or 0
-        elif error.name() in OUT_OF_RANGE:
-            self.lost.add(partition)
 
     def _at_ends(self) -> bool:
         """Whether every partition was read to its end at least once."""
-        return self._at.keys() <= self._ends.keys()
+        return self.at.keys() <= self._ends.keys()
 
     def _finished(self, until: Mapping[Partition, int]) -> bool:
         """Whether every partition has reached its bound in `until` and nothing is buffered."""
         return not self._ahead and all(
             one in until and max(at, self._ends.get(one, 0)) >= until[one]
-            for one, at in self._at.items()
+            for one, at in self.at.items()
         )
 
     def _taken(
@@ -168,7 +139,7 @@ class BatchFetcher:
         """Group messages by partition and advance the positions past them."""
         found = self._by_partition(messages)
         waiting = self._by_partition(self._ahead)
-        for partition, at in self._at.items():
+        for partition, at in self.at.items():
             own = found.get(partition, [])
             if own and (own[0].offset() or 0) < at:
                 own = [one for one in own if (one.offset() or 0) >= at]
@@ -176,7 +147,7 @@ class BatchFetcher:
             if partition not in waiting:
                 after = max(after, self._ends.get(partition, 0))
             end = until.get(partition, after)
-            self._at[partition] = min(after, end)
+            self.at[partition] = min(after, end)
             found[partition] = [m for m in own if (m.offset() or 0) < end] if after > end else own
         return {partition: own for partition, own in sorted(found.items()) if own}
 
@@ -185,13 +156,6 @@ class BatchFetcher:
         batch = MessageBatch.of(messages)
         for topic, number, first, end, _ in batch.runs:
             partition = Partition(topic, number)
-            if partition in self._at:
+            if partition in self.at:
                 found.setdefault(partition, []).append([*batch.messages[first:end]])
         return {one: [*chain.from_iterable(parts)] for one, parts in found.items()}
-
-
-IsOver = Callable[[Collection[Partition]], bool]
-
-
-def _partition(message: Message) -> Partition:
-    return Partition(message.topic() or "", message.partition() or 0)

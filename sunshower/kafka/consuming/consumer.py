@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from sunshower.errors import ConfigError, UnknownTopic
 from sunshower.kafka.connection import Connection
-from sunshower.kafka.partitions.broker_metadata import SETTINGS, as_ours, need_client, no_client
+from sunshower.kafka.partitions.broker_metadata import (
+    SETTINGS,
+    as_ours,
+    client_errors,
+    new_client,
+)
 from sunshower.kafka.partitions.ports import Partition
 
 if TYPE_CHECKING:
@@ -37,28 +42,22 @@ class Consumer:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         check_settings(settings)
-        need_client()
-        from confluent_kafka import Consumer, KafkaException
-
         self.address = str(settings["bootstrap.servers"])
         self.group = str(settings["group.id"])
-        self.told: list[Any] = []  # the last five errors the client reported, the newest last
+        self.last_errors: list[Any] = []  # the last five that the client reported
         self._connection = Connection(settings)
         self.grouped = False  # a member of a group
         self.eager = False  # eager rebalancing: the group revokes everything before it assigns
         strategy = str(settings.get("partition.assignment.strategy", ""))
         self.strategy = strategy or "range,roundrobin"
         # Called while the client is polled, with the outcome of an asynchronous commit.
-        self.hear_commit: Callable[[Any, list[Any]], None] | None = None
+        self.on_commit: Callable[[Any, list[Any]], None] | None = None
         usual: dict[str, Any] = {
             "log_level": 0,
-            "error_cb": self._hear,
-            "on_commit": self._hear_commit,
+            "error_cb": self._on_error,
+            "on_commit": self._on_commit,
         }
-        try:
-            self.client: Client = Consumer({**usual, **settings, **_FIXED})
-        except (KafkaException, TypeError) as error:
-            raise no_client(error) from error
+        self.client: Client = new_client("Consumer", {**usual, **settings, **_FIXED})
         self.consume: Callable[[int, float], list[Message]] = self.client.consume
 
     def assign(self, offsets: Mapping[Partition, int]) -> None:
@@ -122,9 +121,9 @@ class Consumer:
         """
         if not self.grouped and not self.client.assignment():
             while (message := self.client.poll(0)) is not None:
-                if (told := message.error()) is not None:
-                    self._hear(told)
-        rights = (one for one in self.told if "AUTHORIZATION" in one.name())
+                if (error_event := message.error()) is not None:
+                    self._on_error(error_event)
+        rights = (one for one in self.last_errors if "AUTHORIZATION" in one.name())
         return next(rights, error)
 
     def check(self) -> None:
@@ -137,16 +136,12 @@ class Consumer:
         self.client.close()
 
     def _call(self, what: str, call: Callable[..., Any], *given: Any) -> Any:
-        from confluent_kafka import KafkaException
-
-        try:
+        with client_errors(what, self.address):
             return call(*given)
-        except KafkaException as error:
-            raise as_ours(error.args[0], what, self.address) from error
 
-    def _hear_commit(self, error: Any, partitions: list[Any]) -> None:
-        if self.hear_commit is not None:
-            self.hear_commit(error, partitions)
+    def _on_commit(self, error: Any, partitions: list[Any]) -> None:
+        if self.on_commit is not None:
+            self.on_commit(error, partitions)
 
     def _late(self) -> Any:
         """The error for an answer that did not arrive in time."""
@@ -154,10 +149,10 @@ class Consumer:
 
         return self.reason(KafkaError(KafkaError._TIMED_OUT))
 
-    def _hear(self, error: Any) -> None:
-        self._connection.hear(error)
-        self.told.append(error)
-        del self.told[:-5]
+    def _on_error(self, error: Any) -> None:
+        self._connection.on_error(error)
+        self.last_errors.append(error)
+        del self.last_errors[:-5]
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
@@ -176,7 +171,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         raise ConfigError(
             f"group.protocol is {settings['group.protocol']!r}; this spout is a member of groups "
             "of the classic protocol only, which each broker speaks: leave the setting out. How "
-            "partitions are shared is said by partition.assignment.strategy"
+            "partitions are shared is set by partition.assignment.strategy"
         )
 
 
@@ -184,7 +179,7 @@ def targets(offsets: Mapping[Partition, int]) -> list[TopicPartition]:
     """Convert to the client's TopicPartition."""
     from confluent_kafka import TopicPartition
 
-    return [TopicPartition(p.topic, p.number, offset) for p, offset in offsets.items()]
+    return [TopicPartition(*partition, offset) for partition, offset in offsets.items()]
 
 
 def ours(partitions: Iterable[TopicPartition]) -> list[Partition]:
@@ -195,4 +190,4 @@ def ours(partitions: Iterable[TopicPartition]) -> list[Partition]:
 def _bare(partitions: Iterable[Partition]) -> list[TopicPartition]:
     from confluent_kafka import TopicPartition
 
-    return [TopicPartition(partition.topic, partition.number) for partition in partitions]
+    return [TopicPartition(*partition) for partition in partitions]

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from sunshower.errors import KafkaError, KafkaUnreachable
 from sunshower.kafka.consuming.background_commits import Committer
 from sunshower.kafka.consuming.consumer import Consumer
+from sunshower.kafka.consuming.cursor import Fetched, partition_of_message
 from sunshower.kafka.consuming.message_ids import ReadPartition, ReadPartitions
 from sunshower.kafka.consuming.partition_progress import I64
-from sunshower.kafka.consuming.record_batch import MessageBatch, events_of
+from sunshower.kafka.consuming.record_batch import MessageBatch
 from sunshower.kafka.consuming.start_position import (
     Start,
     StartPosition,
@@ -25,7 +26,6 @@ from sunshower.kafka.consuming.start_position import (
     writer,
 )
 from sunshower.kafka.options import Guarantee, KafkaOptions
-from sunshower.kafka.partitions.broker_metadata import as_ours
 from sunshower.kafka.partitions.ports import Committed, Offsets, Partition
 
 if TYPE_CHECKING:
@@ -69,10 +69,10 @@ class PartitionReader:
         self._acks = options.guarantee is Guarantee.AT_LEAST_ONCE
         self.all_new = False  # partitions assigned from now on were created after the first look
         self._full: set[Partition] = set()  # paused: too many uncommitted offsets
-        self._resting = False  # all are paused
+        self._all_paused = False  # all are paused
         # Partitions whose position must be looked up; the value is `all_new` at that time.
         self._waiting: dict[Partition, bool] = {}
-        self._find_s, self._find_again_s = 0.0, _FIND_S
+        self._find_s, self._look_up_again_s = 0.0, _FIND_S
 
     # ---- partitions -------------------------------------------------------------------------
 
@@ -168,11 +168,7 @@ class PartitionReader:
         """Whether the stored offset alone determines where to read, without a broker request."""
         if stored is None or self._options.behind_max is not None:
             return False
-        by_anyone = self._options.first in (
-            StartPosition.UNCOMMITTED_EARLIEST,
-            StartPosition.UNCOMMITTED_LATEST,
-        )
-        return by_anyone or writer(stored) == self._deployment
+        return self._options.first.by_anyone or writer(stored) == self._deployment
 
     def _begin(self, partition: Partition, stored: Committed | None, new: bool) -> Start:
         """Where to read. `new`: without a stored offset, read the partition from its start."""
@@ -197,27 +193,27 @@ class PartitionReader:
 
     # ---- messages -----------------------------------------------------------------------------
 
-    def sort(self, messages: list[Message]) -> tuple[MessageBatch, I64]:
+    def sort(self, taken: list[Message]) -> tuple[MessageBatch, I64]:
         """Messages of this task's partitions, with their ids; handles the client's events, too.
 
         Raises KafkaError for permanent errors; all other messages go back to `ahead`.
         """
-        events = events_of(messages)
-        if events:
-            self._check(events, messages)
-            messages = [message for message in messages if message.error() is None]
+        fetched = Fetched.of(taken)
+        if fetched.refusal is not None:
+            self.ahead = [one for one in taken if one is not fetched.refusal] + self.ahead
+            raise fetched.error(self._consumer.address)
         topics = {partition.topic for partition in self.places}
         topic = topics.pop() if len(topics) == 1 else None
-        batch = MessageBatch.of(messages, topic)
+        batch = MessageBatch.of(fetched.messages, topic)
         numbers = batch.offsets()
         keep = self._number(batch, numbers)
         if not keep.all():
-            batch, numbers = (
-                MessageBatch.of(list(compress(batch.messages, keep)), topic),
-                numbers[keep],
-            )
-        for message in events:
-            self._hear(message)
+            numbers = numbers[keep]
+            batch = MessageBatch.of(list(compress(batch.messages, keep)), topic)
+        for partition, end in fetched.ends.items():
+            if partition in self.places:
+                self.places[partition].progress.reached(end)
+        self._waiting |= {one: False for one in fetched.lost if one in self.places}
         return batch, numbers
 
     def put_back(self, messages: list[Message], before: Mapping[Partition, int]) -> None:
@@ -246,27 +242,7 @@ class PartitionReader:
             offsets[here] |= place.numbers[0]
         return keep
 
-    def _check(self, events: list[Message], messages: list[Message]) -> None:
-        """Raise the first permanent error, and put the other messages back."""
-        for message in events:
-            error = message.error()
-            assert error is not None
-            if error.name() not in EVENTS:
-                self.ahead = [one for one in messages if one is not message] + self.ahead
-                where = f"topic {message.topic()!r}" if message.topic() else "the topics"
-                raise as_ours(error, where, self._consumer.address)
-
-    def _hear(self, message: Message) -> None:
-        error, topic = message.error(), message.topic()
-        place = self.places.get(Partition(topic or "", message.partition() or 0))
-        if place is None or error is None:
-            return
-        if error.name() == "_PARTITION_EOF":
-            place.progress.reached(message.offset() or 0)
-        elif error.name() in OUT_OF_RANGE:
-            self._waiting[place.partition] = False
-
-    def find_again(self, now: Callable[[], float]) -> None:
+    def look_up_positions(self, now: Callable[[], float]) -> None:
         """Look up positions: of partitions whose next offset is out of range, and of new ones.
 
         A lookup without an answer is retried after a growing delay, after those of the other
@@ -281,11 +257,11 @@ class PartitionReader:
                 _LOG.warning("where to go on in %s is asked again: %s", partition, error)
                 self._waiting.pop(partition, None)
                 self._waiting[partition] = new
-                self._find_s = now() + self._find_again_s
-                self._find_again_s = min(2 * self._find_again_s, _FIND_MAX_S)
+                self._find_s = now() + self._look_up_again_s
+                self._look_up_again_s = min(2 * self._look_up_again_s, _FIND_MAX_S)
                 return
             self._waiting.pop(partition, None)
-        self._find_again_s = _FIND_S
+        self._look_up_again_s = _FIND_S
 
     def _find_one(self, partition: Partition, new: bool) -> None:
         if place := self.places.get(partition):
@@ -362,36 +338,27 @@ class PartitionReader:
         """Commit settled offsets and wait. Returns whether they are stored."""
         return self.committer.finish(self.settled(partitions), _FINISH_S)
 
-    def rest(self) -> None:
-        """Pause all partitions until `breathe`."""
+    def pause_all(self) -> None:
+        """Pause all partitions until `pause_full`."""
         self._consumer.pause(self.places)
-        self._resting = True
+        self._all_paused = True
         for place in self.places.values():
             place.paused = True
 
-    def breathe(self) -> None:
+    def pause_full(self) -> None:
         """Pause partitions with too many uncommitted offsets; resume the others."""
         most = self._options.uncommitted_max
         full = {p for p, place in self.places.items() if place.progress.unsettled >= most}
-        if full == self._full and not self._resting:
+        if full == self._full and not self._all_paused:
             return
         if new := full - self._full:
             self._consumer.pause(new)
-        if over := (self.places.keys() if self._resting else self._full) - full:
+        if over := (self.places.keys() if self._all_paused else self._full) - full:
             self._consumer.resume(over)
-        self._full, self._resting = full, False
+        self._full, self._all_paused = full, False
         for partition, place in self.places.items():
             place.paused = partition in full
 
     def _drop_ahead(self, partition: Partition) -> None:
         """Discard buffered messages of a partition; its next reader fetches them again."""
-        name = (partition.topic, partition.number)
-        self.ahead = [m for m in self.ahead if (m.topic(), m.partition()) != name]
-
-
-OUT_OF_RANGE = {"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"}
-EVENTS = OUT_OF_RANGE | {
-    *("_PARTITION_EOF", "_MAX_POLL_EXCEEDED", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT"),
-    *("LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "COORDINATOR_NOT_AVAILABLE"),
-    *("REQUEST_TIMED_OUT", "_RESOLVE", "COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR"),
-}
+        self.ahead = [m for m in self.ahead if partition_of_message(m) != partition]

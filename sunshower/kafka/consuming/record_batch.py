@@ -83,15 +83,6 @@ class MessageBatch(NamedTuple):
         return (message.headers() or () for message in messages)
 
 
-def events_of(messages: Sequence[Message]) -> list[Message]:
-    """The messages that are events: ends of partitions, and errors."""
-    from confluent_kafka import Message
-
-    if not any(map(Message.error, messages)):
-        return []
-    return [message for message in messages if message.error() is not None]
-
-
 def _keys(messages: Sequence[Message], topic: str | None) -> Any:
     """An integer per message that identifies its partition."""
     from confluent_kafka import Message

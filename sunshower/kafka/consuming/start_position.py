@@ -39,6 +39,11 @@ class StartPosition(Enum):
     STORM_FORCED = "storm, forced"
 
     @property
+    def by_anyone(self) -> bool:
+        """Whether it continues at the committed offset of any deployment."""
+        return self in (StartPosition.UNCOMMITTED_EARLIEST, StartPosition.UNCOMMITTED_LATEST)
+
+    @property
     def from_end(self) -> bool:
         """Whether it begins at the end if there is no committed offset to continue at."""
         return self in (StartPosition.LATEST, StartPosition.UNCOMMITTED_LATEST, StartPosition.STORM)
@@ -52,7 +57,7 @@ class StartTime:
     """Begin at the first message with this timestamp or a later one: milliseconds since 1970."""
 
     timestamp_ms: int
-    from_end = False
+    by_anyone = from_end = False
 
     def __post_init__(self) -> None:
         _TIME.check("StartTime: timestamp_ms", self.timestamp_ms)
@@ -119,8 +124,7 @@ def _first(
     latest: int,
     stamped: int | None,
 ) -> int:
-    by_anyone = where in (StartPosition.UNCOMMITTED_EARLIEST, StartPosition.UNCOMMITTED_LATEST)
-    if stored is not None and (by_anyone or writer(stored) == deployment):
+    if stored is not None and (where.by_anyone or writer(stored) == deployment):
         return stored.offset
     if isinstance(where, StartTime):
         return latest if stamped is None else stamped

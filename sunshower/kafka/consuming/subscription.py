@@ -33,9 +33,9 @@ class TopicSubscription:
             if (value := getattr(self, name)) not in ((), None)
         }
         if len(given) != 1:
-            said = " and ".join(given) or "nothing"
+            several = " and ".join(given) or "nothing"
             raise ConfigError(
-                f"a subscription to {said}: give exactly one of topics=[…], pattern='…' and "
+                f"a subscription to {several}: give exactly one of topics=[…], pattern='…' and "
                 "partitions=[Partition('topic', 0), …]"
             )
         if self.pattern is not None:

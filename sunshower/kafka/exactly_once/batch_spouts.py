@@ -50,7 +50,6 @@ _LOG = logging.getLogger("sunshower.kafka")
 REST_S = 0.2
 ASKING_S = 5.0  # per batch, for finding start positions
 _LATER = 1  # after an unanswered request, the pause before the next, as a multiple of its duration
-_BY_ANYONE = (StartPosition.UNCOMMITTED_EARLIEST, StartPosition.UNCOMMITTED_LATEST)
 
 
 _RULES: dict[str, Rule] = {
@@ -118,13 +117,14 @@ class KafkaBatches(Partitioned):
         self._directory: RefreshedDirectory | None = None
         self._consumer: Consumer | None = None
         self.skipped = self.unreadable = 0
+        self._run, self._added = "", frozenset[str]()  # of the batch, see begin_batch
 
     # ---- lifecycle ------------------------------------------------------------------------------
 
     def open(self, context: Context) -> None:
         self._clock = context.clock
         self._topology = f"{context.topology}-{self.deployment}"
-        self.origin = "" if self.options.first in _BY_ANYONE else self._topology
+        self.origin = "" if self.options.first.by_anyone else self._topology
         self._begun: dict[tuple[str, str, int | None], Extent] = {}
         self._unanswered_s: dict[str, float] = {}  # the time of the last failed request
         self._quiet_until_s = self._clock.now()
@@ -172,6 +172,9 @@ class KafkaBatches(Partitioned):
             self._directory = RefreshedDirectory(directory, self._clock, every_s=every_s)
         return [name_of(one) for one in self.subscription.found(self._directory)]
 
+    def begin_batch(self, run: str, added: Collection[str]) -> None:
+        self._run, self._added = run, frozenset(added)
+
     def is_end(self, partition: str, metadata: Any) -> bool:
         extent = Extent.of(metadata, partition)
         ours = extent.until is not None and extent.run == self._bounded
@@ -180,7 +183,7 @@ class KafkaBatches(Partitioned):
     @property
     def _bounded(self) -> str | None:
         """The run of the current batch; None if `until_end` is not set."""
-        return self.run if self.options.until_end else None
+        return self._run if self.options.until_end else None
 
     def committed(self, metadata: Mapping[str, Any]) -> None:
         for name, kept in metadata.items():
@@ -202,7 +205,7 @@ class KafkaBatches(Partitioned):
         found = {}
         for partition, start in sorted(starts.items()):
             messages = taken.get(partition, [])
-            first, end, until_here = start.end, self._fetching.position(partition), start.until
+            first, end, until_here = start.end, self._fetching.at[partition], start.until
             if partition in self._fetching.lost:
                 self._fetching.leave([partition])  # the next batch finds a new position
                 if not messages:
@@ -221,11 +224,11 @@ class KafkaBatches(Partitioned):
         if messages:
             rows, odd = self._translator.records(MessageBatch.of(messages))
             if odd:
-                told = map(self._told, rows, messages)
-                rows = [row for row in told if row is not None]
+                made = map(self._row, rows, messages)
+                rows = [row for row in made if row is not None]
             room.emit(rows, sum(map(len, messages)))
 
-    def _told(self, row: Any, message: Message) -> Any:
+    def _row(self, row: Any, message: Message) -> Any:
         """The row; for an undecodable message, the result of `unreadable`."""
         if isinstance(row, OnStream):
             raise FailedBatch("a batch has one stream: let translate return a record, or None")
@@ -263,7 +266,7 @@ class KafkaBatches(Partitioned):
         if extent is not None and (extent.deployment, extent.run) == ours:
             return extent
         partition, before = partition_of(name), None if extent is None else extent.end
-        key = (self.run, name, before)
+        key = (self._run, name, before)
         if key in self._begun:  # a replayed attempt begins at the same offset
             return self._begun[key]
         now_s = self._clock.now()
@@ -281,15 +284,15 @@ class KafkaBatches(Partitioned):
     def _first(self, partition: Partition, extent: Extent | None) -> Extent:
         consumer, where = self._connect(), self.options.first
         stored = None if extent is None else extent.committed
-        if stored is None and where in _BY_ANYONE:
+        if stored is None and where.by_anyone:
             stored = KafkaOffsets(consumer).read([partition]).get(partition)
-        if stored is None and name_of(partition) in self.added:
+        if stored is None and name_of(partition) in self._added:
             where = StartPosition.EARLIEST
         earliest, latest = consumer.bounds(partition)
         late = None
         if isinstance(where, StartTime):
             late = consumer.since(partition, where.timestamp_ms)
-        kept = where in _BY_ANYONE or (extent is not None and extent.deployment == self._topology)
+        kept = where.by_anyone or (extent is not None and extent.deployment == self._topology)
         if extent is not None and kept and extent.end > latest:
             at = self._shortened(partition, extent.end, earliest, latest)
             stored = extent.at(at).committed
@@ -315,15 +318,15 @@ class KafkaBatches(Partitioned):
     def _shortened(self, partition: Partition, wanted: int, earliest: int, latest: int) -> int:
         """The offset to continue at in a partition that ends too early. Raises FailedBatch without
         `shortened`: reading what is there could count it twice, skipping it could lose it."""
-        said = f"{partition} ends at {latest}, and {wanted} was to be read next"
+        problem = f"{partition} ends at {latest}, and {wanted} was to be read next"
         if self.options.shortened is None:
             raise FailedBatch(
-                f"{said}: the topic was made anew, or has lost its end. Say which, with "
+                f"{problem}: the topic was made anew, or has lost its end. Say which, with "
                 "options=BatchOptions(shortened=StartPosition.EARLIEST), which reads all that "
                 "is there, or StartPosition.LATEST, which goes on at the end"
             )
         after = earliest if self.options.shortened is StartPosition.EARLIEST else latest
-        _LOG.warning("%s; it is read from %d", said, after)
+        _LOG.warning("%s; it is read from %d", problem, after)
         return after
 
     def _skip(self, partition: Partition, first: int, end: int) -> None:
@@ -361,8 +364,8 @@ class KafkaTransactional(KafkaBatches, PartitionedSpout):
         found = self._fetching.again(ranges, counts, is_over)
         gone = []
         for partition, messages in sorted(found.items()):
-            if said := self._missing(partition, wanted[partition], messages):
-                gone.append(said)
+            if problem := self._missing(partition, wanted[partition], messages):
+                gone.append(problem)
             else:
                 self._emit(messages, room)
         self._read |= extents

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Hashable
-from contextlib import suppress
+from collections.abc import Callable, Collection, Hashable
 from typing import Any
 
-from sunshower.errors import StoreError, TopologyError
+from sunshower.errors import TopologyError
 from sunshower.kafka.exactly_once.key_cache import KeyCache
+from sunshower.kafka.exactly_once.once_bolt import OnceBolt
 from sunshower.kafka.producing.messages import Part, part_of
 from sunshower.records import Schema
 from sunshower.state.tree import Tree
@@ -50,18 +50,18 @@ def deduplicate(
     return kind(key, bolt, KeyCache(memory).memory, store, path)
 
 
-class Deduplicated(Bolt[Any, None]):
-    """The bolt that `deduplicate` returns."""
+class Deduplicated(OnceBolt):
+    """The bolt that `deduplicate` returns. It stores its keys and its results in one node."""
 
     def __init__(
         self,
         key: Part,
         bolt: Bolt[Any, Any],
         memory: int,
-        tree: Callable[[], Tree] | None,
+        store: Callable[[], Tree] | None,
         path: str,
     ) -> None:
-        self.bolt, self._key, self._memory, self._open, self._path = bolt, key, memory, tree, path
+        self.bolt, self._key, self._memory, self._open, self._path = bolt, key, memory, store, path
         self.tick_s = bolt.tick_s
 
     def check_input(self, schema: Schema) -> None:
@@ -72,57 +72,62 @@ class Deduplicated(Bolt[Any, None]):
 
     def prepare(self, context: Context) -> None:
         """Load the stored keys and results of the previous process."""
-        self.repeats = 0
-        self._seen, self._fresh = KeyCache(self._memory), dict[Hashable, None]()
+        self.begin()
+        self._stored = KeyCache(self._memory)
         self.bolt.prepare(context)
         self._tree = self._open() if self._open else None
-        self._place = f"{self._path}/{context.topology}/{context.component}/{context.index}"
+        self._node = f"{self._path}/{context.topology}/{context.component}/{context.index}"
         self._version: int | None = None  # of the stored node; None: there is none
-        self._unclean = False  # the bolt contains unstored results of a failed batch
         if self._tree is not None:
-            self._begun = self._pickled([])
-            self._load()
+            self._initial = pickle.dumps(([], self.bolt.snapshot()))
+            self.load()
 
-    def process(self, record: Any) -> Any:
-        """Pass a record to the bolt if its key is new."""
-        self._clean()
-        key = part_of(record, self._key)
-        if key in self._seen or key in self._fresh:
-            self.repeats += 1
-            return None
-        made = self.bolt.process(record)
-        self._fresh[key] = None
-        return made
+    def key_of(self, record: Any) -> Hashable:
+        return part_of(record, self._key)  # type: ignore[no-any-return]
 
-    def flush(self) -> None:
-        """Store the keys and the results; if that fails, undo the batch."""
-        self._clean()
-        try:
-            self.bolt.flush()
-            self._store([*self._seen.keys(), *self._fresh][-self._memory :])
-        except Exception:
-            self._fresh.clear()
-            self._unclean = self._tree is not None
-            with suppress(StoreError):  # then the next call tries again
-                self._clean()
-            raise
-        self._seen.add(self._fresh)
-        self._fresh.clear()
+    def is_stored(self, key: Hashable) -> bool:
+        return key in self._stored
+
+    def accept(self, record: Any) -> Any:
+        return self.bolt.process(record)
+
+    def store(self, keys: Collection[Hashable]) -> None:
+        self.bolt.flush()
+        if self._tree is not None and keys:
+            newest = [*self._stored.keys(), *keys][-self._memory :]
+            value = pickle.dumps((newest, self.bolt.snapshot()))
+            if self._version is None:
+                self._tree.create(self._node, value)
+                self._version = 0
+            else:
+                self._version = self._tree.set(self._node, value, self._version)
+        self._stored.add(keys)
+
+    def load(self) -> None:
+        """Restore what is stored, or else the initial state."""
+        if self._tree is None:
+            return
+        node = self._tree.get(self._node)
+        self._version = None if node is None else node.version
+        self._restore(pickle.loads(self._initial if node is None else node.value))  # noqa: S301
+
+    def _restore(self, state: tuple[list[Hashable], Any]) -> None:
+        keys, results = state
+        self._stored = KeyCache(self._memory, keys)
+        self.bolt.restore(results)
 
     def figures(self) -> dict[str, float]:
         """The figures of the bolt, and the number of dropped repeats."""
-        return {**self.bolt.figures(), "repeats": self.repeats}
+        return {**self.bolt.figures(), **super().figures()}
 
     def snapshot(self) -> tuple[list[Hashable], Any]:
         """The keys and the bolt's snapshot, for another process."""
-        return self._seen.keys(), self.bolt.snapshot()
+        return self._stored.keys(), self.bolt.snapshot()
 
     def restore(self, state: tuple[list[Hashable], Any]) -> None:
         """Restore a snapshot, unless there is a store, which is at least as new."""
         if self._tree is None:
-            keys, inner = state
-            self._seen = KeyCache(self._memory, keys)
-            self.bolt.restore(inner)
+            self._restore(state)
 
     def cleanup(self) -> None:
         """Clean up the bolt and close the store."""
@@ -133,41 +138,11 @@ class Deduplicated(Bolt[Any, None]):
     def result(self) -> Any:
         return self.bolt.result()
 
-    def _pickled(self, keys: list[Hashable]) -> bytes:
-        return pickle.dumps((keys, self.bolt.snapshot()))
-
-    def _store(self, keys: list[Hashable]) -> None:
-        if self._tree is None or not self._fresh:
-            return
-        value = self._pickled(keys)
-        if self._version is None:
-            self._tree.create(self._place, value)
-            self._version = 0
-        else:
-            self._version = self._tree.set(self._place, value, self._version)
-
-    def _clean(self) -> None:
-        """Undo a failed batch. Raises StoreError; then nothing may be processed, and the next call
-        tries again."""
-        if self._unclean:
-            self._load()
-            self._unclean = False
-
-    def _load(self) -> None:
-        """Restore what is stored, or else the initial state."""
-        if self._tree is None:
-            return
-        node = self._tree.get(self._place)
-        self._version = None if node is None else node.version
-        keys, inner = pickle.loads(self._begun if node is None else node.value)  # noqa: S301
-        self._seen = KeyCache(self._memory, keys)
-        self.bolt.restore(inner)
-
 
 class _Ticking(Deduplicated):
     """For a bolt that has a `tick`."""
 
     def tick(self) -> Any:
         """Call the bolt's `tick`."""
-        self._clean()
+        self.undo_failed()
         return self.bolt.tick()

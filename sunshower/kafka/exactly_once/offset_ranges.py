@@ -82,8 +82,8 @@ class KafkaRanges(KafkaBatches, PartitionedSpout):
         gone = []
         for name, kept in sorted(metadata.items()):
             partition, extent = partition_of(name), Extent.of(kept, name)
-            if said := self._missing(partition, extent):
-                gone.append(said)
+            if problem := self._missing(partition, extent):
+                gone.append(problem)
             else:
                 self._emit_range(partition, extent, room)
         if gone:

@@ -14,19 +14,20 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
 from sunshower.arguments import PATH, TEXT
 from sunshower.errors import BadOffset, TopologyError
+from sunshower.kafka.exactly_once.once_bolt import OnceBolt
 from sunshower.kafka.options import ReaderContext
 from sunshower.kafka.partitions.ports import Committed, Offsets, Partition
 from sunshower.kafka.partitions.store_errors import using
 from sunshower.records import Schema
-from sunshower.state.sqlite_results import SqliteResults
-from sunshower.topologies.components import Bolt, Context
+from sunshower.state.sqlite_results import Source, SqliteResults
+from sunshower.topologies.components import Context
 
 FIELDS = ("topic", "partition", "offset")
 Write = Callable[[Any, Sequence[Any]], None]  # called with a sqlite3 connection and records
@@ -64,75 +65,69 @@ class OffsetsWithResults:
         return SqliteResults(Path(self.file), self.id)
 
 
-class ResultsBolt(Bolt[Any, None]):
-    """The bolt that OffsetsWithResults.bolt returns."""
+class ResultsBolt(OnceBolt):
+    """The bolt that OffsetsWithResults.bolt returns. Its keys are topic, partition and offset."""
 
     def __init__(self, kept: OffsetsWithResults, write: Write, setup: str) -> None:
         self._kept, self._write, self._setup = kept, write, setup
-        self._source_of: Callable[[Any], Any] | None = None
-        self._done: dict[tuple[str, int], tuple[Intervals, int, int]] = {}  # …, settled, version
-        self._fresh: dict[tuple[str, int], set[int]] = {}  # the offsets of this batch
+        self._place_of: Callable[[Any], Any] | None = None
+        self._done: dict[Source, tuple[Intervals, int, int]] = {}  # …, settled, version
         self._records: list[Any] = []  # the records of this batch
 
     def check_input(self, schema: Schema) -> None:
         """Raise an error for records without topic, partition and offset."""
         for field in FIELDS:
             schema.check_field(field, "a bolt that keeps offsets with its results")
-        self._source_of = schema.key(FIELDS)
+        self._place_of = schema.key(FIELDS)
 
     def prepare(self, context: Context) -> None:
-        if self._source_of is None:
+        if self._place_of is None:
             raise TopologyError("declare an instance of this bolt, not a function that makes one")
-        self.repeats = 0
+        self.begin()
         self._results = self._kept._open()
         self._results.setup(self._setup)
-        self._forget()
+        self.load()
 
-    def process(self, record: Any) -> None:
-        """Add a record to the batch, unless its message was processed before."""
-        assert self._source_of
-        topic, partition, offset = self._source_of(record)
+    def key_of(self, record: Any) -> Hashable:
+        assert self._place_of
+        return self._place_of(record)  # type: ignore[no-any-return]
+
+    def is_stored(self, key: tuple[str, int, int]) -> bool:
+        topic, partition, offset = key
         source = topic, partition
         if source not in self._done:
             read = self._results.read(source)
             self._done[source] = Intervals(read.done), read.settled or 0, read.version
         done, settled, _ = self._done[source]
-        fresh = self._fresh.setdefault(source, set())
-        if offset < settled or offset in done or offset in fresh:
-            self.repeats += 1
-        else:
-            self._records.append(record)
-            fresh.add(offset)
+        return offset < settled or offset in done
 
-    def flush(self) -> None:
-        """Write the batch. If that fails, nothing is written, and the batch fails."""
-        records, known = self._records, self._done
-        fresh = {source: offsets for source, offsets in self._fresh.items() if offsets}
-        if not records:
+    def accept(self, record: Any) -> None:
+        self._records.append(record)
+
+    def store(self, keys: Collection[tuple[str, int, int]]) -> None:
+        if not keys:
             return
-        self._forget()  # after a failure the offsets are read again
+        fresh: dict[Source, list[int]] = {}
+        for topic, partition, offset in keys:
+            fresh.setdefault((topic, partition), []).append(offset)
         new = {}
         for source, offsets in fresh.items():
-            done, settled, version = known[source]
-            new[source] = done.from_on(settled).with_all(offsets), settled, version
+            done, settled, version = self._done[source]
+            new[source] = done.from_on(settled).with_all(offsets), version
         self._results.write(
-            {source: (done.pairs, version) for source, (done, _, version) in new.items()},
-            lambda connection: self._write(connection, records),
+            {source: (done.pairs, version) for source, (done, version) in new.items()},
+            lambda connection: self._write(connection, self._records),
         )
-        for source, (done, _, version) in new.items():
-            settled = self._results.read(source).settled or 0
-            known[source] = done, settled, version + 1
-        self._done = known
+        for source, (done, version) in new.items():
+            self._done[source] = done, self._results.read(source).settled or 0, version + 1
+        self._records = []
 
-    def figures(self) -> dict[str, float]:
-        """The number of dropped repeats."""
-        return {"repeats": self.repeats}
+    def load(self) -> None:
+        """What is stored is read when it is needed."""
+        self._done, self._records = {}, []
 
     def cleanup(self) -> None:
         self._results.close()
-
-    def _forget(self) -> None:
-        self._done, self._records, self._fresh = {}, [], {}
 
 
 class _ResultOffsets:

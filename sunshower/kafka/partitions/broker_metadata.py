@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
 
 from sunshower.arguments import Instance
 from sunshower.errors import (
@@ -18,6 +19,7 @@ from sunshower.kafka.partitions.ports import INTERNAL_TOPICS, Partition
 from sunshower.outages import KAFKA_CODES
 
 if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
     from confluent_kafka.admin._metadata import ClusterMetadata, TopicMetadata
 
 WITHIN_S = 8.0  # the time limit of a request
@@ -41,22 +43,14 @@ class KafkaDirectory:
 
     `settings` are librdkafka's: `bootstrap.servers`, and credentials where they are needed.
     Each call answers or raises KafkaUnreachable within `answer_within_s`, which may be changed.
-    changed.
     """
 
     def __init__(self, settings: Mapping[str, object], *, answer_within_s: float = WITHIN_S):
-        need_client()
-        from confluent_kafka import KafkaException
-        from confluent_kafka.admin import AdminClient
-
         self._address = str(settings.get("bootstrap.servers", "(no bootstrap.servers)"))
         self.answer_within_s = answer_within_s
-        self._told: list[Any] = []
-        try:
-            whole: dict[str, Any] = {**_QUIET, **settings, "error_cb": self._told.append}
-            self._client = AdminClient(whole)
-        except (KafkaException, TypeError) as error:
-            raise no_client(error) from error
+        self._reports: list[Any] = []
+        own = {"error_cb": self._reports.append}
+        self._client: AdminClient = new_client("AdminClient", {**_QUIET, **settings, **own})
 
     def topics(self) -> frozenset[str]:
         return frozenset(self._ask().topics) - INTERNAL_TOPICS
@@ -94,7 +88,7 @@ class KafkaDirectory:
         """Metadata of all topics: a request for one would create it if brokers auto-create."""
         from confluent_kafka import KafkaException
 
-        self._told.clear()
+        self._reports.clear()
         left_s = self.answer_within_s
         refused_s = left_s - _REFUSED_S  # time left when refusing brokers count as down
         while True:
@@ -104,25 +98,25 @@ class KafkaDirectory:
                 return self._client.list_topics(timeout=step_s)
             except KafkaException as error:
                 self._client.poll(0)  # reported errors are more specific than the timeout
-                refusal, reason, all_away = _reported(self._told, error.args[0])
+                refusal, reason, all_away = _reported(self._reports, error.args[0])
                 if refusal or left_s <= 0 or (all_away and left_s <= refused_s):
-                    raise self._ours(refusal or reason) from error
+                    what = "the list of topics"
+                    raise as_ours(refusal or reason, what, self._address) from error
 
     def _why_not(self, topic: str) -> KafkaError:
         """The error for an unlisted topic: unknown, or hidden by missing authorisation."""
-        from confluent_kafka import KafkaException, TopicCollection
+        from confluent_kafka import TopicCollection
 
         asked = self._client.describe_topics(
             TopicCollection([topic]), request_timeout=self.answer_within_s
         )
+        what = f"topic {topic!r}"
         try:
-            asked[topic].result()
-        except KafkaException as error:
-            return as_ours(error.args[0], f"topic {topic!r}", self._address)
-        return as_ours(None, f"topic {topic!r}", self._address)  # created after it was listed
-
-    def _ours(self, error: object) -> KafkaError:
-        return as_ours(error, "the list of topics", self._address)
+            with client_errors(what, self._address):
+                asked[topic].result()
+        except KafkaError as error:
+            return error
+        return as_ours(None, what, self._address)  # created after it was listed
 
 
 SETTINGS = Instance(
@@ -130,28 +124,47 @@ SETTINGS = Instance(
 )
 
 
-def need_client() -> None:
-    """Raise KafkaError (not retriable) if the client is not installed."""
+def new_client(
+    kind: Literal["Consumer", "Producer", "AdminClient"], settings: Mapping[str, Any]
+) -> Any:
+    """A Consumer, a Producer or an AdminClient of confluent_kafka.
+
+    Raises ConfigError for settings that it rejects, and KafkaError (not retriable) without it.
+    """
     if not importlib.util.find_spec("confluent_kafka"):
         raise KafkaError(
             "confluent_kafka, the client of Kafka, is missing: make setup EXTRAS=kafka"
         )
+    from confluent_kafka import Consumer, KafkaException, Producer
+    from confluent_kafka.admin import AdminClient
+
+    kinds = {"Consumer": Consumer, "Producer": Producer, "AdminClient": AdminClient}
+    try:
+        return kinds[kind](dict(settings))
+    except (KafkaException, TypeError) as error:
+        reason = error.args[0]
+        text = reason.str() if hasattr(reason, "str") else reason
+        raise ConfigError(f"these settings make no client of Kafka: {text}") from error
 
 
-def no_client(error: Exception) -> ConfigError:
-    """The error for settings that the client rejects."""
-    said = error.args[0]
-    told = said.str() if hasattr(said, "str") else said
-    return ConfigError(f"these settings make no client of Kafka: {told}")
-
-
-def _reported(told: Collection[Any], late: object) -> tuple[object, object, bool]:
+def _reported(reports: Collection[Any], late: object) -> tuple[object, object, bool]:
     """Evaluate the errors the client reported: an authorisation error if there is one, the best
     other reason, and whether all brokers are down."""
-    names = [one.name() for one in told]
-    refusal = next((one for one in told if one.name() in _NOT_AUTHORISED), None)
-    reason = next((one for one in told if one.name() in ("_TRANSPORT", "_RESOLVE")), late)
+    names = [one.name() for one in reports]
+    refusal = next((one for one in reports if one.name() in _NOT_AUTHORISED), None)
+    reason = next((one for one in reports if one.name() in ("_TRANSPORT", "_RESOLVE")), late)
     return refusal, reason, "_ALL_BROKERS_DOWN" in names
+
+
+@contextmanager
+def client_errors(what: str, address: str) -> Iterator[None]:
+    """Convert the exceptions of a client's call; see `as_ours`."""
+    from confluent_kafka import KafkaException
+
+    try:
+        yield
+    except KafkaException as error:
+        raise as_ours(error.args[0], what, address) from error
 
 
 def as_ours(error: Any, what: str, address: str) -> KafkaError:
@@ -160,19 +173,19 @@ def as_ours(error: Any, what: str, address: str) -> KafkaError:
     None means that the thing does not exist. Only retriable errors become KafkaUnreachable.
     """
     name = error.name() if hasattr(error, "name") else ""
-    said = f" ({error.str()})" if hasattr(error, "str") else ""
+    why = f" ({error.str()})" if hasattr(error, "str") else ""
     if name in _UNKNOWN or error is None:
         return UnknownTopic(
-            f"there is no {what} in the Kafka at {address}{said}: create it, or correct its name"
+            f"there is no {what} in the Kafka at {address}{why}: create it, or correct its name"
         )
     if name in _NOT_AUTHORISED:
         return NotAuthorised(
-            f"the Kafka at {address} does not let this client have {what}{said}: it wants another "
+            f"the Kafka at {address} does not let this client have {what}{why}: it wants another "
             "credential (sasl.…, ssl.…), or a right for this one"
         )
     if name and name not in KAFKA_CODES and not error.retriable():
         return KafkaError(f"the Kafka at {address} refuses {what}: {error.str()}")
     return KafkaUnreachable(
-        f"the Kafka at {address} does not answer for {what}{said}. Is it running, and is that its "
+        f"the Kafka at {address} does not answer for {what}{why}. Is it running, and is that its "
         "address (bootstrap.servers)?"
     )

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sunshower.errors import KafkaError, StaleGeneration
-from sunshower.kafka.consuming.consumer import ANSWER_S, Consumer
+from sunshower.kafka.consuming.consumer import ANSWER_S, Consumer, targets
 from sunshower.kafka.partitions.broker_metadata import as_ours
 from sunshower.kafka.partitions.ports import Committed, Partition
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer as Client
 
 _STALE = {
     *("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS", "FENCED_INSTANCE_ID"),
@@ -26,29 +29,19 @@ class KafkaOffsets:
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._what = f"the offsets of group {consumer.group!r}"
-        self._soon: deque[Future[None]] = deque()  # unanswered commits, the oldest first
-        consumer.hear_commit = self._heard
+        self._unanswered: deque[Future[None]] = deque()  # unanswered commits, the oldest first
+        consumer.on_commit = self._on_commit
 
     def read(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
-        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka import KafkaException
 
-        wanted = [TopicPartition(partition.topic, partition.number) for partition in partitions]
-        if not wanted:
+        if not partitions:
             return {}
         try:
-            answers = self._consumer.client.committed(wanted, ANSWER_S)
+            return read_committed(self._consumer.client, partitions, ANSWER_S)
         except KafkaException as error:
             why = self._consumer.reason(error.args[0])
             raise as_ours(why, self._what, self._consumer.address) from error
-        found = {}
-        for one in answers:
-            if one.error is not None:
-                raise as_ours(one.error, self._what, self._consumer.address)
-            if one.offset >= 0:
-                found[Partition(one.topic, one.partition)] = Committed(
-                    one.offset, one.metadata or ""
-                )
-        return found
 
     def write(self, offsets: Mapping[Partition, Committed]) -> None:
         client = self._consumer.client
@@ -61,12 +54,12 @@ class KafkaOffsets:
         coordinator, for 46 s and more; this one does not.
         """
         written: Future[None] = Future()
-        self._soon.append(written)
+        self._unanswered.append(written)
         try:
             client = self._consumer.client
             self._commit(offsets, lambda wanted: client.commit(offsets=wanted, asynchronous=True))
         except KafkaError as error:
-            self._soon.pop()
+            self._unanswered.pop()
             written.set_exception(error)
         return written
 
@@ -87,11 +80,11 @@ class KafkaOffsets:
             raise StaleGeneration(f"{self._what} are nobody's any more: {error}") from error
         self._check(errors)
 
-    def _heard(self, error: Any, partitions: list[Any]) -> None:
+    def _on_commit(self, error: Any, partitions: list[Any]) -> None:
         """Complete the oldest unanswered commit."""
-        if not self._soon:
+        if not self._unanswered:
             return  # the outcome of a synchronous commit
-        written = self._soon.popleft()
+        written = self._unanswered.popleft()
         try:
             self._check([error] * (error is not None))
             self._check([one.error for one in partitions if one.error is not None])
@@ -111,3 +104,19 @@ class KafkaOffsets:
 
     def close(self) -> None:
         """Do nothing: the consumer belongs to the caller."""
+
+
+def read_committed(
+    client: Client, partitions: Collection[Partition], within_s: float
+) -> dict[Partition, Committed]:
+    """The offsets that the client's group has committed. Raises KafkaException."""
+    from confluent_kafka import KafkaException
+
+    found = {}
+    for one in client.committed(targets(dict.fromkeys(sorted(partitions), 0)), within_s):
+        if one.error is not None:
+            raise KafkaException(one.error)
+        if one.offset >= 0:
+            partition = Partition(one.topic, one.partition)
+            found[partition] = Committed(one.offset, one.metadata or "")
+    return found

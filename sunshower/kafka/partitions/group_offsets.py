@@ -9,20 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from sunshower.clock import Clock, SystemClock
 from sunshower.errors import KafkaError
+from sunshower.kafka.consuming.consumer import targets
 from sunshower.kafka.consuming.lag import Lag
-from sunshower.kafka.partitions.broker_metadata import KafkaDirectory, as_ours
+from sunshower.kafka.partitions.broker_metadata import KafkaDirectory, client_errors
+from sunshower.kafka.partitions.broker_offsets import read_committed
 from sunshower.kafka.partitions.ports import Committed, Partition
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka import Consumer
 
 WITHIN_S = 8.0  # for all requests together
 _FIRST, _NEXT = -2, -1  # special timestamps: the earliest offset, the end offset
-T = TypeVar("T")
 Left = Callable[[], float]  # the seconds left for the current request
 
 
@@ -41,7 +42,8 @@ def lags(settings: Mapping[str, Any], group: str, topics: Collection[str] = ()) 
     own = {"group.id": group, "enable.auto.commit": False}
     with closing(Consumer({"log_level": 0, **settings, **own})) as client:
         what = f"group {group!r}"
-        found = _asked(lambda: _committed(client, wanted, left), what, address)
+        with client_errors(what, address):
+            found = read_committed(client, wanted, left())
         if not topics:
             wanted = {*found}
             if not wanted:
@@ -49,9 +51,9 @@ def lags(settings: Mapping[str, Any], group: str, topics: Collection[str] = ()) 
                     f"{what} has committed nothing in the Kafka at {address}: correct its name, or "
                     "name the topics with --topic"
                 )
-        what = "the ends of partitions"
-        begins = _asked(lambda: _offsets(client, wanted, _FIRST, left), what, address)
-        ends = _asked(lambda: _offsets(client, wanted, _NEXT, left), what, address)
+        with client_errors("the ends of partitions", address):
+            begins = _offsets(client, wanted, _FIRST, left)
+            ends = _offsets(client, wanted, _NEXT, left)
     nothing = Committed(-1)
     return [
         Lag(
@@ -86,42 +88,14 @@ def _wanted(settings: Mapping[str, Any], topics: Collection[str], left: Left) ->
         return wanted
 
 
-def _committed(
-    client: Consumer, partitions: Collection[Partition], left: Left
-) -> dict[Partition, Committed]:
-    found = client.committed(_targets(partitions, 0), left())
-    return {
-        Partition(one.topic, one.partition): Committed(one.offset, one.metadata or "")
-        for one in map(_good, found)
-        if one.offset >= 0
-    }
-
-
 def _offsets(
     client: Consumer, partitions: Collection[Partition], time: int, left: Left
 ) -> dict[Partition, int]:
-    found = client.offsets_for_times(_targets(partitions, time), left())
-    return {Partition(one.topic, one.partition): one.offset for one in map(_good, found)}
-
-
-def _targets(partitions: Collection[Partition], offset: int) -> list[TopicPartition]:
-    from confluent_kafka import TopicPartition
-
-    return [TopicPartition(*partition, offset) for partition in sorted(partitions)]
-
-
-def _good(answer: TopicPartition) -> TopicPartition:
     from confluent_kafka import KafkaException
 
-    if answer.error is not None:
-        raise KafkaException(answer.error)
-    return answer
-
-
-def _asked(ask: Callable[[], T], what: str, address: str) -> T:
-    from confluent_kafka import KafkaException
-
-    try:
-        return ask()
-    except KafkaException as error:
-        raise as_ours(error.args[0], what, address) from error
+    wanted = targets(dict.fromkeys(sorted(partitions), time))
+    found = client.offsets_for_times(wanted, left())
+    for one in found:
+        if one.error is not None:
+            raise KafkaException(one.error)
+    return {Partition(one.topic, one.partition): one.offset for one in found}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from sunshower.errors import KafkaUnreachable
-from sunshower.kafka.partitions.broker_metadata import KafkaDirectory, as_ours
+from sunshower.kafka.partitions.broker_metadata import KafkaDirectory, client_errors
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.producing.producer import Settings
 
@@ -29,21 +30,15 @@ def tails(settings: Settings, topic: str, count: int) -> Iterator[Message]:
     Fewer where offsets hold none (transaction markers, compacted records). Raises UnknownTopic,
     NotAuthorised, KafkaUnreachable.
     """
-    directory = KafkaDirectory(settings)
-    try:
+    with closing(KafkaDirectory(settings)) as directory:
         partitions = directory.partitions(topic)
-    finally:
-        directory.close()
-    from confluent_kafka import Consumer, KafkaException
+    from confluent_kafka import Consumer
 
-    consumer = Consumer({"log_level": 0, **settings, **_OWN})
-    try:
+    with (
+        closing(Consumer({"log_level": 0, **settings, **_OWN})) as consumer,
+        client_errors(f"the end of topic {topic!r}", str(settings.get("bootstrap.servers"))),
+    ):
         yield from _read(consumer, partitions, count)
-    except KafkaException as error:
-        address = str(settings.get("bootstrap.servers"))
-        raise as_ours(error.args[0], f"the end of topic {topic!r}", address) from error
-    finally:
-        consumer.close()
 
 
 def _read(consumer: Consumer, partitions: tuple[Partition, ...], count: int) -> Iterator[Message]:

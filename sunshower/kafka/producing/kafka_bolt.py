@@ -20,7 +20,41 @@ _CLOSE_S = 10.0
 _PLACE = ("topic", "partition", "offset")
 
 
-class KafkaBolt(Bolt[Any, None]):
+class SendingBolt(Bolt[Any, None]):
+    """What the bolts that send to Kafka share: messages made from records, and no state."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        topic: str | Callable[[Any], str],
+        *,
+        value: Part = None,
+        key: Part = None,
+        headers: Headers | Callable[[Any], Headers] | None = None,
+        partition: Callable[[Any], int] | None = None,
+    ) -> None:
+        self.settings, self.topic = checked(settings), topic
+        self._composer = Composer(topic, value, key, headers, partition)
+        self._name = topic if isinstance(topic, str) else "a topic by record"
+
+    def check_input(self, schema: Schema) -> None:
+        """Raise an error if records lack the fields to be sent."""
+        self._composer.check(schema, f"{type(self).__name__}({self._name})")
+
+    def snapshot(self) -> None:
+        """Return nothing: unsettled tuples are emitted again by their spout."""
+
+    def restore(self, state: Any) -> None:
+        """Do nothing: there is no state."""
+
+    def _finish(self, out: Collector[Any], tuple: Tuple[Any], error: KafkaError | None) -> None:
+        if error is None:
+            out.ack(tuple)
+        else:
+            out.fail(tuple, error)
+
+
+class KafkaBolt(SendingBolt):
     """Writes each record as a message to `topic` (a name, or a function of the record).
 
     `value` and `key` are a field's name, or a function of the record; without `value` the whole
@@ -40,19 +74,6 @@ class KafkaBolt(Bolt[Any, None]):
 
     tick_s = 0.02  # polls for delivery reports while no tuples arrive
 
-    def __init__(
-        self,
-        settings: Settings,
-        topic: str | Callable[[Any], str],
-        *,
-        value: Part = None,
-        key: Part = None,
-        headers: Headers | Callable[[Any], Headers] | None = None,
-        partition: Callable[[Any], int] | None = None,
-    ) -> None:
-        self.settings, self.topic = checked(settings), topic
-        self._composer = Composer(topic, value, key, headers, partition)
-
     @staticmethod
     def dead_letters(settings: Settings, topic: str) -> KafkaBolt:
         """A bolt for the stream `dead_letters` of a spout whose Retry has `dead_letters=True`.
@@ -63,10 +84,6 @@ class KafkaBolt(Bolt[Any, None]):
         cause, and for records from Kafka also `topic`, `partition`, `offset`.
         """
         return KafkaBolt(settings, topic, key="message_id", headers=_causes)
-
-    def check_input(self, schema: Schema) -> None:
-        """Raise an error if records lack the fields to be sent."""
-        self._composer.check(schema, f"KafkaBolt({self._name})")
 
     def prepare(self, context: Context) -> None:
         """Create the producer, and check the topic if it is fixed."""
@@ -94,7 +111,7 @@ class KafkaBolt(Bolt[Any, None]):
         """Reset the timeouts of tuples in delivery; replace a producer after a fatal error. Raises
         KafkaUnreachable while all brokers are down and tuples are open."""
         if self._producer.fatal is not None:
-            self._begin_anew(self._producer.fatal)
+            self._replace_producer(self._producer.fatal)
         if self._open:
             self._producer.poll(0.0)
             self._producer.check()
@@ -118,12 +135,6 @@ class KafkaBolt(Bolt[Any, None]):
     def figures(self) -> dict[str, float]:
         """The number of undelivered tuples, and how many of them did not fit into the queue."""
         return {"on their way": len(self._open), "without room": len(self._waiting)}
-
-    def snapshot(self) -> None:
-        """Return nothing: undelivered tuples are emitted again by their spout."""
-
-    def restore(self, state: Any) -> None:
-        """Do nothing: there is no state."""
 
     def cleanup(self) -> None:
         """Wait until all messages are delivered, 10 s at most."""
@@ -153,15 +164,9 @@ class KafkaBolt(Bolt[Any, None]):
             self._settle(number, self._producer.ours(error, message))
 
     def _settle(self, number: int, error: KafkaError | None) -> None:
-        self._tell(self._open.pop(number), error)
+        self._finish(self._collector, self._open.pop(number), error)
 
-    def _tell(self, tuple: Tuple[Any], error: KafkaError | None) -> None:
-        if error is None:
-            self._collector.ack(tuple)
-        else:
-            self._collector.fail(tuple, error)
-
-    def _begin_anew(self, fatal: KafkaError) -> None:
+    def _replace_producer(self, fatal: KafkaError) -> None:
         """After a fatal error: fail all open tuples, and create a new producer."""
         self._producer.abandon()
         self._waiting.clear()
@@ -169,14 +174,10 @@ class KafkaBolt(Bolt[Any, None]):
             self._settle(number, fatal)
         self._producer = Producer(self.settings, self._clock)
 
-    @property
-    def _name(self) -> str:
-        return self.topic if isinstance(self.topic, str) else "a topic by record"
-
 
 def _causes(letter: DeadLetter) -> Headers:
-    told = ("spout", "cause", "component", "reason", "exception", "attempts")
-    pairs = [(name, getattr(letter, name)) for name in told]
+    names = ("spout", "cause", "component", "reason", "exception", "attempts")
+    pairs = [(name, getattr(letter, name)) for name in names]
     if isinstance(letter.message_id, tuple | list) and len(letter.message_id) == len(_PLACE):
         pairs += zip(_PLACE, letter.message_id, strict=True)  # the id of a KafkaSpout's message
     return [(name, as_bytes(value)) for name, value in pairs]

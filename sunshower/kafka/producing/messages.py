@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping
 from types import NoneType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypedDict
 
 from sunshower.arguments import Instance
 from sunshower.errors import RecordMismatch
@@ -15,6 +15,15 @@ from sunshower.records import Schema
 Part: TypeAlias = str | Callable[[Any], Any] | None  # a field's name, or a function of the record
 Header: TypeAlias = tuple[str, bytes | str | None]
 Headers: TypeAlias = Mapping[str, bytes | str | None] | Iterable[Header]
+
+
+class MessageParts(TypedDict, total=False):
+    """How the bolts make a message from a record; see Composer."""
+
+    value: Part
+    key: Part
+    headers: Headers | Callable[[Any], Headers] | None
+    partition: Callable[[Any], int] | None
 
 
 _TOPIC = Instance((str, Callable), "a name, or a function of the record")

@@ -12,7 +12,7 @@ from sunshower.kafka.partitions.broker_metadata import (
     SETTINGS,
     KafkaDirectory,
     as_ours,
-    need_client,
+    new_client,
 )
 from sunshower.kafka.producing.messages import Header, Message
 
@@ -53,8 +53,13 @@ class Producer:
         self._known: dict[str, int] = {}  # the partition counts of topics
         self._clock = clock or SystemClock()
         self._unknown: dict[str, tuple[float, KafkaError]] = {}  # when to retry, and the error
-        self._client, self._refusals = make_client(self.settings, self._hear_error)
+        checked(settings)
+        own = {"error_cb": self._on_error}
+        self._client: Client = new_client("Producer", {**_USUAL, **settings, **own})
         self._produce: Callable[..., None] = self._client.produce
+        from confluent_kafka import KafkaException
+
+        self._refusals = KafkaException
 
     def check_topic(self, topic: str) -> int:
         """The number of partitions of a topic at the first lookup. Raises UnknownTopic,
@@ -139,8 +144,8 @@ class Producer:
             )
         return as_ours(error, f"topic {topic!r}", self.address)
 
-    def _hear_error(self, error: Refusal) -> None:
-        self._connection.hear(error)
+    def _on_error(self, error: Refusal) -> None:
+        self._connection.on_error(error)
         if error.fatal():
             self.fatal = KafkaError(
                 f"the producer for the Kafka at {self.address} cannot go on: {error.str()}"
@@ -161,22 +166,3 @@ def checked(settings: Settings) -> dict[str, Any]:
             'the settings lack bootstrap.servers, such as {"bootstrap.servers": "127.0.0.1:9092"}'
         )
     return dict(settings)
-
-
-def make_client(
-    settings: Settings, hear_error: Callable[[Any], None]
-) -> tuple[Client, type[Exception]]:
-    """A client with our defaults, which `settings` override, and the exception type it raises.
-
-    Raises the errors of Producer.
-    """
-    need_client()
-    checked(settings)
-    from confluent_kafka import KafkaException
-    from confluent_kafka import Producer as Client
-
-    try:
-        client = Client({**_USUAL, **settings, "error_cb": hear_error})
-    except KafkaException as error:
-        raise ConfigError(f"these settings make no producer: {error.args[0].str()}") from error
-    return client, KafkaException

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Unpack
 
 from sunshower.errors import KafkaError
 from sunshower.kafka.exactly_once.key_cache import KeyCache
 from sunshower.kafka.partitions.topic_ends import tails
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
-from sunshower.kafka.producing.messages import Headers, Message, Part, as_bytes, part_of
+from sunshower.kafka.producing.messages import Message, MessageParts, Part, as_bytes, part_of
 from sunshower.kafka.producing.producer import TOO_LARGE, Settings
 from sunshower.records import Schema
 from sunshower.topologies.components import Collector, Context, Tuple
 
 ID_HEADER = "id"
-_SILENCE_S = 5.0  # after a failed attempt to read the topic, before the next one
+_READ_APART_S = 5.0  # after a failed attempt to read the topic, before the next one
 
 
 class SoleWriterBolt(KafkaBolt):
@@ -40,14 +40,9 @@ class SoleWriterBolt(KafkaBolt):
         *,
         id: Part,
         memory: int = 100_000,
-        value: Part = None,
-        key: Part = None,
-        headers: Headers | Callable[[Any], Headers] | None = None,
-        partition: Callable[[Any], int] | None = None,
+        **message: Unpack[MessageParts],
     ) -> None:
-        super().__init__(
-            settings, topic, value=value, key=key, headers=headers, partition=partition
-        )
+        super().__init__(settings, topic, **message)
         self._target, self._id, self._memory = topic, id, KeyCache(memory).memory
 
     def check_input(self, schema: Schema) -> None:
@@ -62,9 +57,9 @@ class SoleWriterBolt(KafkaBolt):
         self.repeats = 0  # dropped records
         self._ids: dict[int, bytes] = {}  # of messages in delivery, by number
         self._repeated: dict[bytes, list[Tuple[Any]]] = {}  # repeats of messages in delivery
-        self._unsure = False  # unconfirmed messages may have arrived
-        self._silence: KafkaError | None = None  # the error of the last attempt to read the topic
-        self._ask_s = 0.0  # the time of the next attempt
+        self._is_unconfirmed = False  # unconfirmed messages may have arrived
+        self._read_error: KafkaError | None = None  # of the last attempt to read the topic
+        self._read_again_s = 0.0  # the time of the next attempt
         partitions = self._producer.check_topic(self._target)
         self._arrived = KeyCache(
             self._memory * partitions, _ids(self.settings, self._target, self._memory)
@@ -72,7 +67,7 @@ class SoleWriterBolt(KafkaBolt):
 
     def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
         """Send the record, unless its id is known."""
-        if self._unsure:
+        if self._is_unconfirmed:
             self._read_again()
         id = as_bytes(part_of(tuple.record, self._id)) or b""
         if id in self._arrived:
@@ -99,24 +94,24 @@ class SoleWriterBolt(KafkaBolt):
         return message._replace(headers=[*(message.headers or ()), id])
 
     def _delivered(self, number: int, error: Any, message: Any) -> None:
-        self._unsure |= error is not None and error.name() not in TOO_LARGE
+        self._is_unconfirmed |= error is not None and error.name() not in TOO_LARGE
         super()._delivered(number, error, message)
 
-    def _begin_anew(self, fatal: KafkaError) -> None:
-        self._unsure = True
-        super()._begin_anew(fatal)
+    def _replace_producer(self, fatal: KafkaError) -> None:
+        self._is_unconfirmed = True
+        super()._replace_producer(fatal)
 
     def _read_again(self) -> None:
         """Read which messages have arrived. Raises KafkaError; after a failure it raises the same
         error for 5 s without a request, because a request may take seconds."""
-        if self._silence is not None and self._clock.now() < self._ask_s:
-            raise self._silence
+        if self._read_error is not None and self._clock.now() < self._read_again_s:
+            raise self._read_error
         try:
             self._arrived.add(_ids(self.settings, self._target, self._memory))
         except KafkaError as error:
-            self._silence, self._ask_s = error, self._clock.now() + _SILENCE_S
+            self._read_error, self._read_again_s = error, self._clock.now() + _READ_APART_S
             raise
-        self._unsure, self._silence = False, None
+        self._is_unconfirmed, self._read_error = False, None
 
     def _settle(self, number: int, error: KafkaError | None) -> None:
         id = self._ids.pop(number)
@@ -124,7 +119,7 @@ class SoleWriterBolt(KafkaBolt):
             self._arrived.add([id])
         super()._settle(number, error)
         for tuple in self._repeated.pop(id):
-            self._tell(tuple, error)
+            self._finish(self._collector, tuple, error)
 
 
 def _ids(settings: Settings, topic: str, count: int) -> Iterator[bytes]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 from sunshower.arguments import TEXT
 from sunshower.errors import KafkaError, KafkaUnreachable, StaleGeneration, Unavailable
-from sunshower.kafka.producing.messages import Composer, Headers, Message, Part
-from sunshower.kafka.producing.producer import Producer, Settings, checked
-from sunshower.records import Schema
-from sunshower.topologies.components import Bolt, Collector, Context, Tuple
+from sunshower.kafka.producing.kafka_bolt import SendingBolt
+from sunshower.kafka.producing.messages import Message, MessageParts
+from sunshower.kafka.producing.producer import Producer, Settings
+from sunshower.topologies.components import Collector, Context, Tuple
 
 _WITHIN_S = 8.0  # less than the minute after which brokers abort a transaction
 _APART_S = 8.0  # time to find the records of a batch that cannot be sent; then the rest fails
@@ -81,7 +81,7 @@ class Transactions(Producer):
         return self.ours(refusal, f"{what} a transaction of {self.id!r}")
 
 
-class TransactionalKafkaBolt(Bolt[Any, None]):
+class TransactionalKafkaBolt(SendingBolt):
     """A KafkaBolt that writes each batch of records in a transaction, and acks it after the commit.
 
     `transactional_id` and the task's index form the id of the producer, also after a restart: use
@@ -97,19 +97,11 @@ class TransactionalKafkaBolt(Bolt[Any, None]):
         topic: str | Callable[[Any], str],
         *,
         transactional_id: str,
-        value: Part = None,
-        key: Part = None,
-        headers: Headers | Callable[[Any], Headers] | None = None,
-        partition: Callable[[Any], int] | None = None,
+        **message: Unpack[MessageParts],
     ) -> None:
         TEXT.check("transactional_id", transactional_id)
-        self.settings, self.topic = checked(settings), topic
+        super().__init__(settings, topic, **message)
         self.transactional_id = transactional_id
-        self._composer = Composer(topic, value, key, headers, partition)
-
-    def check_input(self, schema: Schema) -> None:
-        """Raise an error if records lack the fields to be sent."""
-        self._composer.check(schema, f"TransactionalKafkaBolt({self.transactional_id})")
 
     def prepare(self, context: Context) -> None:
         """Create the producer, which aborts an open transaction of the previous process."""
@@ -146,12 +138,6 @@ class TransactionalKafkaBolt(Bolt[Any, None]):
             else:
                 half = len(part) // 2
                 parts += [part[half:], part[:half]]
-
-    def snapshot(self) -> None:
-        """Return nothing: after each flush everything is committed."""
-
-    def restore(self, state: Any) -> None:
-        """Do nothing: there is no state."""
 
     def _send(self, batch: list[tuple[Tuple[Any], Message]]) -> KafkaError | None:
         """Send messages in one transaction. Returns the error if it was not committed."""
@@ -193,7 +179,4 @@ class TransactionalKafkaBolt(Bolt[Any, None]):
 
     def _settle(self, batch: list[tuple[Tuple[Any], Message]], error: KafkaError | None) -> None:
         for one, _ in batch:
-            if error is None:
-                self._collector.ack(one)
-            else:
-                self._collector.fail(one, error)
+            self._finish(self._collector, one, error)

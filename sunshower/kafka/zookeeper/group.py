@@ -112,7 +112,7 @@ class ZooKeeperGroup:
         self._directory = directory
         self._clock = clock
         self._chance = chance
-        self._me = Member.reading(topics, streams)
+        self._membership = Member.reading(topics, streams)
         self._rule = rule
         self._timeouts = timeouts or GroupTimeouts()
         self._group = group
@@ -133,7 +133,7 @@ class ZooKeeperGroup:
         self._mine: dict[Partition, StreamThread] = {}  # assigned to this member
         self._held: set[Partition] = set()  # what `owner` reads
         self._nodes: dict[Partition, StreamThread] = {}  # owner nodes that this member may have
-        self._remains: set[str] = set()  # nodes that may be left of former names
+        self._leftovers: set[str] = set()  # nodes that may be left of former names
         self._claim_s = 0.0
         self._claim_again_s = self._timeouts.claim_again_s
 
@@ -155,7 +155,7 @@ class ZooKeeperGroup:
     def look(self, owner: PartitionOwner) -> None:
         now_s = self._clock.now()
         was_reading = bool(self._held)
-        self._hear(owner, now_s)
+        self._apply_session_events(owner, now_s)
         if self._suspended_s is not None:
             self._check_suspension(now_s, was_reading)
             return
@@ -170,12 +170,12 @@ class ZooKeeperGroup:
 
     def leave(self, owner: PartitionOwner) -> None:
         try:
-            self._hear(owner, self._clock.now())
+            self._apply_session_events(owner, self._clock.now())
             self._revoke(owner, self._held, lost=False)
             self._mine = {}
             if self._name:
                 with suppress(StoreUnreachable):  # then the nodes end with the session
-                    self._sweep()
+                    self._withdraw_leftovers()
                     self._release()
                     self._tree.withdraw(self.member())
         finally:
@@ -183,15 +183,15 @@ class ZooKeeperGroup:
 
     def _step(self, owner: PartitionOwner, now_s: float) -> None:
         if not self._watch:
-            self._watch = self._tree.watch(f"{self._home}/ids", self._tell)
+            self._watch = self._tree.watch(f"{self._home}/ids", self._on_change)
         if not self._name:
             self._join(now_s)
-        self._sweep()
-        self._notice(now_s)
+        self._withdraw_leftovers()
+        self._hasten_look(now_s)
         if now_s >= self._look_s:
             self._read_members(now_s)
             if self._name not in self._members:  # another client has removed the node
-                self._lose(owner)
+                self._end_session(owner)
         if self._name in self._members:  # else the members were not read since joining
             self._decide()
             gone = {one for one in self._held if self._mine.get(one) != self._nodes[one]}
@@ -202,7 +202,7 @@ class ZooKeeperGroup:
 
     # ---- the session ----------------------------------------------------------------------------
 
-    def _hear(self, owner: PartitionOwner, now_s: float) -> None:
+    def _apply_session_events(self, owner: PartitionOwner, now_s: float) -> None:
         while self._events:
             session, since_s = self._events.popleft()
             if session is Session.CONNECTED:
@@ -211,7 +211,7 @@ class ZooKeeperGroup:
             else:
                 self._suspended_s = since_s
             if session is Session.LOST:
-                self._lose(owner)
+                self._end_session(owner)
         if self._is_cut(now_s):
             self._revoke(owner, self._held, lost=True)  # our nodes may still exist
 
@@ -225,16 +225,16 @@ class ZooKeeperGroup:
         partitions, so that the owner can report that first."""
         if self._is_cut(now_s) and not was_reading:
             raise KafkaUnreachable(
-                f"the store of the group at {self._home} has not been heard of for "
+                f"the store of the group at {self._home} has not answered for "
                 f"{now_s - (self._suspended_s or 0.0):.0f} s: nothing is read until it is back"
             )
 
-    def _lose(self, owner: PartitionOwner) -> None:
+    def _end_session(self, owner: PartitionOwner) -> None:
         """The session has ended. Later operations under the old name ran in a new session."""
         self._revoke(owner, self._held, lost=True)
         if self._name:
-            self._remains.add(self.member())
-        self._remains |= {self._owner(partition) for partition in self._nodes}
+            self._leftovers.add(self.member())
+        self._leftovers |= {self._owner(partition) for partition in self._nodes}
         self._nodes = {}
         self._name = ""
         self._mine = {}
@@ -246,24 +246,24 @@ class ZooKeeperGroup:
         millis = int(self._wall() * 1000)
         name = f"{self._group}_{self._host}-{millis}-{self._chance.getrandbits(32):08x}"
         path = f"{self._home}/ids/{name}"
-        self._remains.add(path)  # until the creation is confirmed
-        self._tree.create(path, self._me.written(millis), ephemeral=True)
-        self._remains.remove(path)
+        self._leftovers.add(path)  # until the creation is confirmed
+        self._tree.create(path, self._membership.written(millis), ephemeral=True)
+        self._leftovers.remove(path)
         self._name = name
         self._decided = None
         self._changed = False
-        self._look_s = now_s + self._a_while()
+        self._look_s = now_s + self._delay_s()
 
-    def _tell(self) -> None:
+    def _on_change(self) -> None:
         self._changed = True
 
-    def _notice(self, now_s: float) -> None:
+    def _hasten_look(self, now_s: float) -> None:
         """After a notification, schedule the next look earlier."""
         if self._changed:
             self._changed = False
-            self._look_s = min(self._look_s, now_s + self._a_while())
+            self._look_s = min(self._look_s, now_s + self._delay_s())
 
-    def _a_while(self) -> float:
+    def _delay_s(self) -> float:
         timeouts = self._timeouts
         return self._chance.uniform(
             0, timeouts.spread_s + timeouts.spread_each_s * len(self._members)
@@ -278,7 +278,7 @@ class ZooKeeperGroup:
             elif node := self._tree.get(f"{path}/{name}"):
                 found[name] = Member.read(node.value, f"{path}/{name}")
         self._members = found
-        self._look_s = now_s + self._timeouts.look_every_s + self._a_while()
+        self._look_s = now_s + self._timeouts.look_every_s + self._delay_s()
 
     # ---- assignment -----------------------------------------------------------------------------
 
@@ -301,9 +301,9 @@ class ZooKeeperGroup:
 
     def _wanted_of(self, topics: Collection[str]) -> tuple[str, ...]:
         """The topics that this member reads."""
-        if self._me.pattern == STATIC:
-            return (*self._me.subscription,)
-        return (*self._me.streams(topics),)
+        if self._membership.pattern == STATIC:
+            return (*self._membership.subscription,)
+        return (*self._membership.streams(topics),)
 
     def _assigned(self, view: _View, topics: Collection[str]) -> dict[Partition, StreamThread]:
         streams = {name: member.streams(topics) for name, member in view.members.items()}
@@ -319,7 +319,7 @@ class ZooKeeperGroup:
             if self._mine.get(partition) != thread:
                 self._tree.withdraw(self._owner(partition), self.member())
                 if self._tree.get(self.member()) is None:  # then the node may still exist
-                    self._remains.add(self._owner(partition))
+                    self._leftovers.add(self._owner(partition))
                 del self._nodes[partition]
 
     def _claim(self, owner: PartitionOwner, now_s: float) -> None:
@@ -366,8 +366,8 @@ class ZooKeeperGroup:
     def _owner(self, partition: Partition) -> str:
         return f"{self._home}/owners/{partition.topic}/{partition.number}"
 
-    def _sweep(self) -> None:
+    def _withdraw_leftovers(self) -> None:
         """Withdraw nodes of former names, created in this session before it was reported."""
-        for path in sorted(self._remains):
+        for path in sorted(self._leftovers):
             self._tree.withdraw(path, self.member())
-            self._remains.remove(path)
+            self._leftovers.remove(path)

@@ -153,8 +153,8 @@ class StoredOffsets:
                 try:
                     self._tree.put(path, self._layout.value(partition, committed), member)
                 except NoNode as error:
-                    told = f"{partition} is not committed: {member} is gone"
-                    raise StaleGeneration(told) from error
+                    text = f"{partition} is not committed: {member} is gone"
+                    raise StaleGeneration(text) from error
 
     def write_soon(self, offsets: Mapping[Partition, Committed]) -> None:
         return None

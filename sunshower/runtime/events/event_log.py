@@ -2,7 +2,13 @@
 
 An entry describes one event of n tuples of one task, as columns; a line of `history.jsonl` is one
 entry. An event log exists only if a run is submitted with one: then each worker has an
-`EventWriter`; user code adds entries with `Context.wrote` and `Context.noted`.
+`EventWriter`; user code adds entries with `Context.wrote` and `Context.noted`. The file is a
+sequence of MessagePack arrays, one per entry, with columns as raw buffers; attempts that are all
+equal are one number:
+
+    [at_s, what, task, roots, values, whether they are signed, attempts, detail]
+
+Its process may be killed within an entry: the entries before it remain readable.
 
     what        task      roots   values        attempts  detail
     EMITTED     spout     (n,)    numbers (n,)  (n,)      None, or the message ids where they are
@@ -29,17 +35,20 @@ identifies a message of a `records` spout across restarts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
+import msgpack
 import numpy as np
 
 from sunshower.clock import Clock
-from sunshower.runtime.tracking.ids import I64, NO_IDS, U64, slots_of
+from sunshower.runtime.tracking.ids import I64, NO_IDS, U64, ids_of, slots_of
 
 NO_TASK = 0  # task ids start at 1
 NOTHING: I64 = np.zeros(0, np.int64)
+_ATTEMPT = NOTHING.itemsize
+_pack = msgpack.Packer(unicode_errors="surrogatepass").pack  # calls no Python code: see encode
 
 
 class What(IntEnum):
@@ -103,3 +112,53 @@ class EventWriter:
             roots, edges = roots[kept], edges[kept]
         if len(roots):
             self.note(what, task, roots, edges, detail=detail)
+
+
+def encode(entry: Entry) -> bytes:
+    """Encode one entry; detail values that MessagePack cannot encode become their `repr`.
+
+    May be called from several threads.
+    """
+    signed = entry.values.dtype.kind == "i"
+    columns = (entry.roots.tobytes(), entry.values.tobytes(), signed, _folded(entry))
+    fields = (entry.at_s, entry.what, entry.task, *columns, entry.detail)
+    try:
+        data: bytes = _pack(fields)
+    except (TypeError, OverflowError):
+        data = msgpack.packb(fields, default=_plain, unicode_errors="surrogatepass")
+    return data
+
+
+def decode(file: BinaryIO) -> Iterator[Entry]:
+    """Yield the entries of a file, up to an incomplete one. Lists in a detail become tuples."""
+    found = msgpack.Unpacker(
+        file,
+        use_list=False,
+        strict_map_key=False,
+        max_buffer_size=0,
+        unicode_errors="surrogatepass",
+    )
+    for at_s, what, task, roots, values, signed, attempts, detail in found:
+        ids = ids_of(roots) if roots else NO_IDS
+        column = _signed(values) if signed else ids_of(values)
+        yield Entry(at_s, What(what), task, ids, column, _unfolded(attempts, len(ids)), detail)
+
+
+def _folded(entry: Entry) -> bytes | int:
+    """Return the attempts as bytes, or as one number if all are equal."""
+    data, count = entry.attempts.tobytes(), len(entry.roots)
+    if data and data == data[:_ATTEMPT] * count:
+        return int(entry.attempts[0])
+    return data
+
+
+def _unfolded(attempts: bytes | int, count: int) -> I64:
+    return np.full(count, attempts) if isinstance(attempts, int) else _signed(attempts)
+
+
+def _signed(data: bytes) -> I64:
+    return np.frombuffer(data, np.int64)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else repr(value)

@@ -43,7 +43,7 @@ class Raise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slow:
+class SlowTask:
     """Each record takes the component's tasks `seconds` longer; each report, for an acker."""
 
     component: str
@@ -97,7 +97,7 @@ class InjectedFaults:
     """All faults that are injected into a topology at one time."""
 
     raises: tuple[Raise, ...] = ()
-    slows: tuple[Slow, ...] = ()
+    slows: tuple[SlowTask, ...] = ()
     links: tuple[Link, ...] = ()
     expirations: int = 0  # how many times so far all pending trees were made to time out
 
@@ -118,7 +118,7 @@ class InjectedFaults:
         """Build the value from the result of `to_fields`."""
         return InjectedFaults(
             tuple(Raise(**one) for one in found["raises"]),
-            tuple(Slow(**one) for one in found["slows"]),
+            tuple(SlowTask(**one) for one in found["slows"]),
             tuple(Link(**one) for one in found["links"]),
             found["expirations"],
         )

@@ -21,7 +21,7 @@ from sunshower.runtime.tracking.pending import Released
 from sunshower.runtime.transport.batch import Anchors, Batch
 
 
-class Input(Protocol):
+class AnchoredInput(Protocol):
     """An input of a manual bolt: one edge for each of its trees."""
 
     @property
@@ -97,7 +97,7 @@ class Instrument:
         if (writer := self._event_writer) is not None:
             writer.note_edges(What.REFUSED, self._task, batch.roots, batch.edges, cause)
 
-    def inputs(self, held: Iterable[Input], refused: Cause | None = None) -> None:
+    def inputs(self, held: Iterable[AnchoredInput], refused: Cause | None = None) -> None:
         """Inputs that a manual bolt settles one by one; `refused`: why they failed, if they did."""
         if (writer := self._event_writer) is None:
             return

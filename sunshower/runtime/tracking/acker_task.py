@@ -12,7 +12,7 @@ import numpy as np
 
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.tracking.ids import U64, incarnations_of
-from sunshower.runtime.tracking.ledger import F64, Ledger, Settled
+from sunshower.runtime.tracking.ledger import F64, Ledger, SettledTrees
 from sunshower.runtime.tracking.reports import ShardReport
 
 _REASONS_MAX = 1 << 17  # 20 MB; a crash may fail all that two spout tasks have pending
@@ -63,7 +63,7 @@ class AckerTask:
             answer = (roots, self.ledger.ages(roots))
             verdicts.setdefault(incarnation % self._spouts, Verdicts()).ages.append(answer)
 
-    def _tell(self, settled: Settled, verdicts: dict[int, Verdicts]) -> None:
+    def _tell(self, settled: SettledTrees, verdicts: dict[int, Verdicts]) -> None:
         if len(settled.complete) and self._spouts == 1:
             verdicts.setdefault(0, Verdicts()).complete.append(settled.complete)
         elif len(settled.complete):

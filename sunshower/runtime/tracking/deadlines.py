@@ -1,24 +1,33 @@
 """The deadlines of one spout task: overdue trees, and trees that a crash may have affected.
 
 A tree has `message_timeout_s`. With progress deadlines the acker is asked about overdue trees first
-(progress_deadlines.py). Trees that a crash may have affected have a grace period
-(grace_periods.py). Deadlines stop while a downstream component waits for a dependency: an outage of
-ten minutes must not count as a timeout.
+(progress_deadlines.py). Trees that a crash may have affected fail if they are still pending after a
+grace period. Deadlines stop while a downstream component waits for a dependency: an outage of ten
+minutes must not count as a timeout.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import inf
 
 import numpy as np
 
 from sunshower.config import Config
 from sunshower.failures import Cause, Failure
-from sunshower.runtime.tracking.grace_periods import GracePeriods, Sweep
 from sunshower.runtime.tracking.ids import NO_IDS, U64, slots_of
 from sunshower.runtime.tracking.pending import F64, Pending
 from sunshower.runtime.tracking.progress_deadlines import ProgressDeadline
 from sunshower.runtime.tracking.reports import Reports
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Of `roots`, those still pending at `due_s` have failed."""
+
+    due_s: float
+    roots: U64
+    failure: Failure
 
 
 class Deadlines:
@@ -29,7 +38,7 @@ class Deadlines:
         self._config = config
         self._pending = pending
         self._reports = reports
-        self._sweeps = GracePeriods(config.sweep_grace_s)
+        self._sweeps: list[Sweep] = []  # not due yet
         self._held_s: float | None = None  # the time at which deadlines stopped
         self.slowest = ""  # the master's description of where tuples wait longest
         self._progress = None if longest_s is None else ProgressDeadline(config, longest_s)
@@ -38,7 +47,7 @@ class Deadlines:
     def next_s(self) -> float:
         """The time of the next deadline or sweep."""
         due_s = inf if self.held else self._pending.next_deadline_s
-        return min(due_s, self._sweeps.due_s)
+        return min([due_s, *(sweep.due_s for sweep in self._sweeps)]) if self._sweeps else due_s
 
     @property
     def held(self) -> bool:
@@ -82,11 +91,15 @@ class Deadlines:
         roots = self._pending.all_roots()
         if residues is not None:
             roots = roots[np.isin(slots_of(roots) % stride, sorted(residues))]
-        self._sweeps.mark(now, roots, failure)
+        if len(roots):
+            self._sweeps.append(Sweep(now + self._config.sweep_grace_s, roots, failure))
 
     def ripe(self, now: float) -> list[Sweep]:
         """Return each sweep whose grace period is over, once."""
-        return self._sweeps.ripe(now)
+        ripe = [sweep for sweep in self._sweeps if sweep.due_s <= now]
+        if ripe:
+            self._sweeps = [sweep for sweep in self._sweeps if sweep.due_s > now]
+        return ripe
 
     @property
     def missed(self) -> Failure:

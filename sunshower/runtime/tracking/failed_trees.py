@@ -11,7 +11,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from sunshower.runtime.tracking.ids import U64, generations_of, incarnations_of, slots_of
+from sunshower.runtime.tracking.ids import (
+    U64,
+    generations_of,
+    incarnations_of,
+    is_newer,
+    slots_of,
+)
 from sunshower.runtime.transport.batch import Batch
 
 _KEPT_S = 60.0
@@ -65,8 +71,7 @@ class FailedTrees:
             slots = slots_of(roots[mine])
             known = slots < len(table)
             mine, failed = mine[known], table[slots[known]]
-            ahead = ((failed - generations_of(roots[mine])) << 8).view(np.int32)  # modulo 2²⁴
-            over[mine] = (failed != 0) & (ahead >= 0)
+            over[mine] = (failed != 0) & ~is_newer(generations_of(roots[mine]), failed)
         return over if self._former is None else over | self._former.are_over(roots)
 
     def living(self, batch: Batch) -> Batch:

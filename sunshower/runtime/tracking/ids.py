@@ -17,6 +17,8 @@ random from a 48-bit generator and needs a hash map per acker to find them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -38,6 +40,7 @@ _INCARNATION_SHIFT = np.uint64(SLOT_BITS + GENERATION_BITS)
 
 _ORDER = np.arange(1 << 16, dtype=np.int32)
 NO_IDS: U64 = np.zeros(0, np.uint64)
+ids_of: Callable[[bytes], U64] = partial(np.frombuffer, dtype=np.uint64)  # type: ignore[assignment]
 
 
 def make_roots(incarnation: int, generations: NDArray[np.uint32], slots: I64) -> U64:
@@ -74,6 +77,11 @@ def is_older_life(incarnation: int, other: int, spouts: int) -> bool:
     circle = lives_max(spouts)
     behind = (other // spouts - incarnation // spouts) % circle
     return 0 < behind <= circle // 2
+
+
+def is_newer(generations: NDArray[np.uint32], tags: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Which generations are later than those in the lower 24 bits of `tags`, modulo 2²⁴."""
+    return ((generations - tags) << 8).view(np.int32) > 0
 
 
 def seeded(seed: int) -> np.random.Generator:

@@ -29,6 +29,7 @@ from sunshower.runtime.tracking.ids import (
     U64,
     first_of_each,
     incarnations_of,
+    is_newer,
     is_older_life,
     slots_of,
 )
@@ -41,7 +42,7 @@ _FIRST_SLOTS = 1024
 F64 = NDArray[np.float64]
 
 
-class Settled(NamedTuple):
+class SettledTrees(NamedTuple):
     """The roots of trees that a report completed or failed, each exactly once."""
 
     complete: U64
@@ -51,8 +52,8 @@ class Settled(NamedTuple):
         return bool(len(self.complete) or len(self.failed))
 
 
-NOTHING = Settled(NO_IDS, NO_IDS)
-_Step: TypeAlias = "Callable[[_Table, U64, U64], Settled]"
+NOTHING = SettledTrees(NO_IDS, NO_IDS)
+_Step: TypeAlias = "Callable[[_Table, U64, U64], SettledTrees]"
 
 
 class Ledger:
@@ -82,15 +83,15 @@ class Ledger:
             self._tables.pop(newest, None)
             self._newest[incarnation % spouts] = incarnation
 
-    def start(self, roots: U64, xors: U64) -> Settled:
+    def start(self, roots: U64, xors: U64) -> SettledTrees:
         """Spouts emitted `roots`, each with edges that XOR to `xors`. Applied once per root."""
         return self._apply(_Table.start, roots, xors)
 
-    def ack(self, roots: U64, xors: U64) -> Settled:
+    def ack(self, roots: U64, xors: U64) -> SettledTrees:
         """Bolts acked inputs of `roots`; see edges.py for `xors`."""
         return self._apply(_Table.ack, roots, xors)
 
-    def fail(self, roots: U64) -> Settled:
+    def fail(self, roots: U64) -> SettledTrees:
         """A part of each of `roots` cannot be processed."""
         return self._apply(_Table.fail, roots, roots)
 
@@ -116,7 +117,7 @@ class Ledger:
         for table in self._tables.values():
             table.check_invariants()
 
-    def _apply(self, step: _Step, roots: U64, xors: U64) -> Settled:
+    def _apply(self, step: _Step, roots: U64, xors: U64) -> SettledTrees:
         """Apply `step` to each incarnation's table; nearly every report has only one."""
         if not len(roots):
             return NOTHING
@@ -134,7 +135,7 @@ class Ledger:
         for incarnation in np.unique(incarnations).tolist():
             mine = incarnations == incarnation
             parts.append(self._apply(step, roots[mine], xors[mine]))
-        return Settled(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+        return SettledTrees(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
     def _open(self, incarnation: int) -> _Table | None:
         spout = incarnation % len(self._strides)
@@ -163,10 +164,10 @@ class _Table:
         self._seen: NDArray[np.int32] = np.zeros(_FIRST_SLOTS, np.int32)
         self._heard_s: F64 = np.zeros(_FIRST_SLOTS if timed else 0)
 
-    def start(self, roots: U64, xors: U64) -> Settled:
+    def start(self, roots: U64, xors: U64) -> SettledTrees:
         slots, tags = self._find(roots)
         generations = _generations(roots) & _GENERATION
-        ahead = ((generations - tags) << 8).view(np.int32) > 0  # modulo 2²⁴
+        ahead = is_newer(generations, tags)
         once = first_of_each(slots, self._seen)
         if np.count_nonzero(ahead) == np.count_nonzero(once) == len(roots):
             tags = generations | _WAITING  # usual: all slots reopen; three times as fast
@@ -175,7 +176,7 @@ class _Table:
             if np.count_nonzero(xors) == len(xors):
                 return NOTHING
             zero = (xors == 0).nonzero()[0]
-            return Settled(self._close(roots, slots, tags, zero, once=True), NO_IDS)
+            return SettledTrees(self._close(roots, slots, tags, zero, once=True), NO_IDS)
         roots, xors, slots, tags = self._renew(roots, xors, slots)
         apply = (tags & STARTED == 0) & first_of_each(slots, self._seen)  # x ^ x = 0: a false ack
         roots, xors, slots, tags = roots[apply], xors[apply], slots[apply], tags[apply] | STARTED
@@ -184,9 +185,9 @@ class _Table:
         failed = (tags & FAILED).nonzero()[0]
         zero = (self.xor.take(slots) == 0).nonzero()[0]
         gone = self._close(roots, slots, tags, failed, once=True)
-        return Settled(self._close_waiting(roots, slots, tags, zero, once=True), gone)
+        return SettledTrees(self._close_waiting(roots, slots, tags, zero, once=True), gone)
 
-    def ack(self, roots: U64, xors: U64) -> Settled:
+    def ack(self, roots: U64, xors: U64) -> SettledTrees:
         slots, tags = self._find(roots)
         differ = _generations(roots) ^ tags
         differ ^= self._used
@@ -205,15 +206,15 @@ class _Table:
         if np.count_nonzero(values) == len(values):
             return NOTHING
         zero = (values == 0).nonzero()[0]  # a closed tree may reach zero again: see _close_waiting
-        return Settled(self._close_waiting(roots, slots, tags, zero, once=once), NO_IDS)
+        return SettledTrees(self._close_waiting(roots, slots, tags, zero, once=once), NO_IDS)
 
-    def fail(self, roots: U64, xors: U64) -> Settled:
+    def fail(self, roots: U64, xors: U64) -> SettledTrees:
         slots, _ = self._find(roots)
         roots, _, slots, tags = self._renew(roots, xors, slots)
         tags |= FAILED
         self.tag[slots] = tags
         started = (tags & STARTED).nonzero()[0]
-        return Settled(NO_IDS, self._close(roots, slots, tags, started, once=False))
+        return SettledTrees(NO_IDS, self._close(roots, slots, tags, started, once=False))
 
     def hear(self, roots: U64, now: float) -> None:
         """Note a report on these roots at `now`; late reports do not count."""
@@ -242,7 +243,7 @@ class _Table:
         wanted = _generations(roots) & _GENERATION
         while True:  # more than once only if one report holds several generations of a slot
             tags = self.tag.take(slots)
-            newer = (tags == 0) | (((wanted - tags) << 8).view(np.int32) > 0)
+            newer = (tags == 0) | is_newer(wanted, tags)
             if not newer.any():
                 break
             opened = slots[newer]

@@ -12,7 +12,7 @@ tree's age (the time since the last report on it), and moves the deadline:
 
 So a tree without progress fails one round trip after its deadline. A lost question or answer costs
 sweep_grace_s; only an answer, or emit + max, fails a tree. A sweep fails the trees of a crashed
-shard (grace_periods.py). Packets carry ages, not times, because the clocks of two machines differ.
+shard (deadlines.py). Packets carry ages, not times, because the clocks of two machines differ.
 Storm only has resetTimeout, which here too gives a full timeout again, whatever the maximum.
 """
 

@@ -22,9 +22,9 @@ import numpy as np
 import pyarrow as pa
 
 from sunshower.errors import CorruptPacket, Unserialisable
-from sunshower.runtime.plan import Stream
+from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tracking.edges import runs
-from sunshower.runtime.tracking.ids import U64
+from sunshower.runtime.tracking.ids import U64, ids_of
 from sunshower.runtime.transport.batch import Batch
 
 _ROWS, _COLUMNS = 0, 1
@@ -50,7 +50,9 @@ class Frame(NamedTuple):
     error: str | None = None
 
 
-def encode(target: int, seq: int, batch: Batch, stream: Stream, record_bytes_max: int) -> list[Any]:
+def encode(
+    target: int, seq: int, batch: Batch, stream: PlannedStream, record_bytes_max: int
+) -> list[Any]:
     """Return a frame as a list that MessagePack can encode.
 
     Raises Unserialisable when a record cannot be encoded, or has more than `record_bytes_max` on
@@ -75,16 +77,18 @@ def encode(target: int, seq: int, batch: Batch, stream: Stream, record_bytes_max
     ]
 
 
-def decode(fields: Sequence[Any], streams: Sequence[Stream], notes: Notes | None = None) -> Frame:
+def decode(
+    fields: Sequence[Any], streams: Sequence[PlannedStream], notes: Notes | None = None
+) -> Frame:
     """Decode a frame. Raises CorruptPacket, unless only the records cannot be rebuilt."""
     try:
         target, source, index, seq, kind, records, roots, counts, edges, offsets = fields
         stream = streams[index]
         batch = Batch(index, source, ())
-        batch.roots = _uint64(roots)
+        batch.roots = ids_of(roots)
         if counts:
             batch.roots = batch.roots.repeat(np.frombuffer(counts, np.uint32))
-        batch.edges = _uint64(edges)
+        batch.edges = ids_of(edges)
         batch.offsets = np.frombuffer(offsets, np.int64) if offsets else None
     except (ValueError, IndexError, TypeError, *_PACK_ERRORS) as error:
         raise CorruptPacket(f"a frame of this topology cannot be read: {error}") from error
@@ -102,7 +106,7 @@ def decode(fields: Sequence[Any], streams: Sequence[Stream], notes: Notes | None
     return Frame(target, seq, batch)
 
 
-def first_bad(batch: Batch, stream: Stream, record_bytes_max: int) -> int:
+def first_bad(batch: Batch, stream: PlannedStream, record_bytes_max: int) -> int:
     """Return the index of the first record of `batch` that cannot be encoded."""
     for index in range(len(batch)):
         try:
@@ -112,7 +116,7 @@ def first_bad(batch: Batch, stream: Stream, record_bytes_max: int) -> int:
     raise AssertionError("all records can be carried one by one, but not together")
 
 
-def _check_size(record: Batch, stream: Stream, record_bytes_max: int) -> None:
+def _check_size(record: Batch, stream: PlannedStream, record_bytes_max: int) -> None:
     size = len(_encode_records(record, stream)[1])
     if size > record_bytes_max:
         raise Unserialisable(
@@ -122,7 +126,7 @@ def _check_size(record: Batch, stream: Stream, record_bytes_max: int) -> None:
         )
 
 
-def _encode_records(batch: Batch, stream: Stream) -> tuple[int, bytes]:
+def _encode_records(batch: Batch, stream: PlannedStream) -> tuple[int, bytes]:
     try:
         if batch.is_table:
             sink = pa.BufferOutputStream()
@@ -142,7 +146,7 @@ def _encode_records(batch: Batch, stream: Stream) -> tuple[int, bytes]:
 
 
 def _decode_records(
-    kind: int, records: bytes, stream: Stream, notes: Iterator[None] | None = None
+    kind: int, records: bytes, stream: PlannedStream, notes: Iterator[None] | None = None
 ) -> Any:
     """`notes`: each step notes the next record, before it is built alone."""
     if kind == _COLUMNS:
@@ -155,7 +159,3 @@ def _decode_records(
         next(notes)
         built += stream.spec.schema.build([row])
     return built
-
-
-def _uint64(data: bytes) -> U64:
-    return np.frombuffer(data, np.uint64)

@@ -15,7 +15,7 @@ from sunshower.runtime.tasks.user_code import RAISED
 from sunshower.runtime.tracking.ids import U64, EdgeIds
 from sunshower.runtime.transport.batch import Anchors, Batch
 from sunshower.runtime.transport.channels import Channel
-from sunshower.runtime.transport.routing import Even, Router, Share, pick, prepare
+from sunshower.runtime.transport.routing import EvenRouter, Router, Share, pick, prepare
 from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.graph import StreamSpec
 from sunshower.topologies.retry import DEAD_LETTERS
@@ -42,7 +42,7 @@ class OutputStream:
 
 def _free_to_choose(route: Route) -> list[Channel]:
     """Return the channels of a route whose grouping may choose any with credit."""
-    if not isinstance(route.router, Even) or len(route.router.targets) < 2:
+    if not isinstance(route.router, EvenRouter) or len(route.router.targets) < 2:
         return []
     return [route.channels[target] for target in route.router.targets]
 

@@ -21,9 +21,9 @@ import numpy as np
 
 from sunshower.errors import CorruptPacket
 from sunshower.failures import Cause, Failure
-from sunshower.runtime.plan import Stream
+from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tracking.acker_task import Verdicts
-from sunshower.runtime.tracking.ids import U64
+from sunshower.runtime.tracking.ids import U64, ids_of
 from sunshower.runtime.tracking.ledger import F64
 from sunshower.runtime.tracking.reports import ShardReport
 from sunshower.runtime.transport.frames import Frame, Notes, decode
@@ -95,18 +95,12 @@ def encode_packet(address: Address, content: Content) -> bytes:
         [
             content.frames,
             [
-                [
-                    task,
-                    *_flat(report.starts),
-                    *_flat(report.acks),
-                    _told(report.fails),
-                    _bytes(report.asks),
-                ]
-                for task, report in content.reports.items()
+                [task, *_columns(r.starts), *_columns(r.acks), _shared(r.fails), _bytes(r.asks)]
+                for task, r in content.reports.items()
             ],
             [
-                [task, _bytes(verdicts.complete), _told(verdicts.failed), *_flat(verdicts.ages)]
-                for task, verdicts in content.verdicts.items()
+                [task, _bytes(v.complete), _shared(v.failed), *_columns(v.ages)]
+                for task, v in content.verdicts.items()
             ],
             content.postponed,
             content.grants,
@@ -133,7 +127,9 @@ def read_address(data: bytes) -> Address:
     return Address(*_ADDRESS.unpack_from(data, _HEADER.size))
 
 
-def read_content(data: bytes, streams: Sequence[Stream], notes: Notes | None = None) -> Packet:
+def read_content(
+    data: bytes, streams: Sequence[PlannedStream], notes: Notes | None = None
+) -> Packet:
     """Decode the body of a packet. Raises CorruptPacket. `notes`: see frames.py."""
     body = memoryview(data)[_HEADER.size + _ADDRESS.size :]
     frames, reports, verdicts, postponed, grants, failed = msgpack.unpackb(
@@ -148,52 +144,48 @@ def read_content(data: bytes, streams: Sequence[Stream], notes: Notes | None = N
             task: ShardReport(
                 _pairs(s_roots, s_xors),
                 _pairs(a_roots, a_xors),
-                _heard(fails),
-                [_array(asks)] if asks else [],
+                _single(fails),
+                [ids_of(asks)] if asks else [],
             )
             for task, s_roots, s_xors, a_roots, a_xors, fails, asks in reports
         },
         {
             task: Verdicts(
-                [_array(done)],
-                _heard(failed),
-                [(_array(roots), np.frombuffer(ages))] if roots else [],
+                [ids_of(done)],
+                _single(failed),
+                [(ids_of(roots), np.frombuffer(ages))] if roots else [],
             )
             for task, done, failed, roots, ages in verdicts
         },
         np.array(postponed, np.uint64),
         [tuple(grant) for grant in grants],
-        _array(failed),
+        ids_of(failed),
     )
 
 
-def _flat(pairs: Sequence[tuple[U64, U64 | F64]]) -> tuple[bytes, bytes]:
-    return _bytes([roots for roots, _ in pairs]), _bytes([values for _, values in pairs])
+def _columns(pairs: Sequence[tuple[U64, U64 | F64]]) -> Sequence[bytes]:
+    return [_bytes(column) for column in zip(*pairs, strict=True)] or (b"", b"")
 
 
 def _bytes(arrays: Sequence[U64 | F64]) -> bytes:
-    return b"".join(array.tobytes() for array in arrays)
-
-
-def _array(data: bytes) -> U64:
-    return np.frombuffer(data, np.uint64)
+    return b"".join([array.tobytes() for array in arrays])
 
 
 def _pairs(roots: bytes, xors: bytes) -> list[tuple[U64, U64]]:
-    return [(_array(roots), _array(xors))] if roots else []
+    return [(ids_of(roots), ids_of(xors))] if roots else []
 
 
-def _told(failures: list[tuple[int, Failure]]) -> list[list[Any]]:
-    """Encode failures, each once however many roots share it."""
+def _shared(failures: list[tuple[int, Failure]]) -> list[list[Any]]:
+    """Failures as plain values, each once however many roots share it."""
     roots: dict[Failure, list[int]] = {}
     for root, failure in failures:
         roots.setdefault(failure, []).append(root)
     return [[asdict(failure), shared] for failure, shared in roots.items()]
 
 
-def _heard(told: list[list[Any]]) -> list[tuple[int, Failure]]:
+def _single(shared: list[list[Any]]) -> list[tuple[int, Failure]]:
     found = []
-    for fields, roots in told:
+    for fields, roots in shared:
         failure = Failure(**{**fields, "cause": Cause(fields["cause"])})
         found += [(root, failure) for root in roots]
     return found

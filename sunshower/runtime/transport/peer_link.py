@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from sunshower.config import Config
 from sunshower.errors import CorruptPacket, Unserialisable
-from sunshower.runtime.plan import Stream
+from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tracking.acker_task import Verdicts
 from sunshower.runtime.tracking.reports import ShardReport
 from sunshower.runtime.transport.batch import Batch
@@ -25,7 +25,6 @@ from sunshower.runtime.transport.packets import (
     Address,
     Answer,
     Content,
-    Grant,
     encode_packet,
     read_address,
 )
@@ -35,14 +34,10 @@ _FULL_BYTES = 1 << 18  # a second packet follows an unanswered one at this size
 
 @dataclass(slots=True)
 class InFlight:
-    """The contents of an unanswered packet that matter if it is lost."""
+    """An unanswered packet: its content, whose frames stay with their channels."""
 
+    content: Content
     frames: list[tuple[RemoteChannel, int]] = field(default_factory=list)
-    reports: dict[int, ShardReport] = field(default_factory=dict)
-    verdicts: dict[int, Verdicts] = field(default_factory=dict)
-    postponed: list[int] = field(default_factory=list)
-    grants: list[Grant] = field(default_factory=list)
-    greets: bool = False
 
 
 @dataclass(slots=True)
@@ -65,7 +60,7 @@ class PeerLink:
         incarnation: int,
         peer: int,
         config: Config,
-        streams: Sequence[Stream],
+        streams: Sequence[PlannedStream],
         refuse: Callable[[RemoteChannel, Batch, Unserialisable], None],
     ) -> None:
         self.peer = peer
@@ -106,15 +101,9 @@ class PeerLink:
             len(self._in_flight) >= self._config.calls_in_flight_max or not self._full()
         ):
             return None
-        flight = InFlight(
-            reports=self.content.reports,
-            verdicts=self.content.verdicts,
-            postponed=self.content.postponed,
-            grants=self.content.grants,
-            greets=self.content.greets,
-        )
         content, self.content = self.content, Content()
-        self._load_frames(content, flight)
+        flight = InFlight(content)
+        self._load_frames(flight)
         if not content:
             return None
         self._seq += 1
@@ -123,7 +112,9 @@ class PeerLink:
         address = Address(
             self._worker, self.peer, self._incarnation, self.peer_incarnation, self._seq
         )
-        return self._seq, encode_packet(address, content)
+        packet = encode_packet(address, content)
+        content.frames = []
+        return self._seq, packet
 
     def answered(self, seq: int, answer: Answer | None, now: float) -> Lost:
         """Apply the answer to a packet; None if the call failed. Returns what was lost."""
@@ -132,13 +123,14 @@ class PeerLink:
             return NOTHING
         if answer is not Answer.REFUSED:
             self._up_again_s = now + self._config.peer_link_retry_s
-        for task, verdicts in flight.verdicts.items():  # sending them twice is harmless
+        lost = flight.content
+        for task, verdicts in lost.verdicts.items():  # sending them twice is harmless
             waiting = self.content.verdicts.setdefault(task, Verdicts())
             waiting.complete += verdicts.complete
             waiting.failed += verdicts.failed
-        self.content.postponed = flight.postponed + self.content.postponed
-        self.content.grants = flight.grants + self.content.grants  # or the peer may block for ever
-        self.content.greets = self.content.greets or flight.greets
+        self.content.postponed = lost.postponed + self.content.postponed
+        self.content.grants = lost.grants + self.content.grants  # or the peer may block for ever
+        self.content.greets = self.content.greets or lost.greets
         return self._lost([flight])
 
     def peer_is(self, incarnation: int) -> Lost:
@@ -155,7 +147,7 @@ class PeerLink:
         seqs: dict[RemoteChannel, set[int]] = {}
         for channel, seq in (frame for flight in flights for frame in flight.frames):
             seqs.setdefault(channel, set()).add(seq)
-        reports = [report for flight in flights for report in flight.reports.values()]
+        reports = [report for flight in flights for report in flight.content.reports.values()]
         return Lost(list(seqs.items()), reports)
 
     def _full(self) -> bool:
@@ -164,7 +156,7 @@ class PeerLink:
         roots = sum(len(r) for report in self.content.reports.values() for r in report.roots())
         return waiting + 16 * roots >= _FULL_BYTES
 
-    def _load_frames(self, content: Content, flight: InFlight) -> None:
+    def _load_frames(self, flight: InFlight) -> None:
         size, bytes_max = 0, self._config.record_bytes_max
         while self.ready and size < self._config.packet_bytes_max:
             channel = next(iter(self.ready))
@@ -181,7 +173,7 @@ class PeerLink:
                     channel.put_back(batch)
                     continue
                 flight.frames.append((channel, channel.sent(batch)))
-                content.frames.append(frame)
+                flight.content.frames.append(frame)
                 size += frame_bytes
             del self.ready[channel]
             if channel.queue:  # at the end, so that one long queue does not starve others

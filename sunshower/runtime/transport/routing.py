@@ -47,10 +47,10 @@ def make_router(
     the sender's worker."""
     match grouping:
         case groupings.Shuffle():
-            return Even(range(len(targets)), generator)
+            return EvenRouter(range(len(targets)), generator)
         case groupings.LocalOrShuffle():
             near = [targets.index(task) for task in local] or range(len(targets))
-            return Even(near, generator)
+            return EvenRouter(near, generator)
         case groupings.Fields(fields=fields):
             return _ByKey(schema, fields, len(targets))
         case groupings.PartialKey(fields=fields):
@@ -123,7 +123,7 @@ def _always(_: int) -> bool:
     return True
 
 
-class Even:
+class EvenRouter:
     """Round robin over slices: a batch is cut into slices of almost equal length, one per target.
 
     A target that got one record less comes first in the next batch. A target without credit is left

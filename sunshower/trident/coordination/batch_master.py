@@ -28,16 +28,16 @@ from sunshower.trident.coordination.coordinator import (
     Step,
 )
 from sunshower.trident.coordination.stored_progress import (
-    CoordinatorMemory,
+    StoredProgress,
     coordinator_path,
     meta_path,
 )
 from sunshower.trident.coordination.timing import Timing
-from sunshower.trident.coordination.txid_nodes import decode
+from sunshower.trident.coordination.transactional_log import JsonNode
 from sunshower.trident.spouts.port import Coordinator, TridentSpout
 from sunshower.trident.stages.plan import Skip
 from sunshower.trident.tasks.batch_letters import packed
-from sunshower.trident.tasks.idle_backoff import Rest
+from sunshower.trident.tasks.idle_backoff import IdleBackoff
 
 _TOLD_AGAIN_S = 6.0  # interval between reports that batches fail because of an outage
 
@@ -83,8 +83,8 @@ class MasterSpout(Spout[Any]):
         plan, self._context, self._clock = self._plan, context, context.clock
         self._tree = plan.store()
         try:
-            about = (plan.root, list(plan.spouts), context.topology)
-            self._memory = CoordinatorMemory(self._tree, *about)
+            spouts = list(plan.spouts)
+            self._progress = StoredProgress(self._tree, plan.root, spouts, context.topology)
             self._coordinators: dict[str, Coordinator] = {
                 id: spout.coordinator(self._tree, coordinator_path(plan.root, id), context)
                 for id, spout in plan.spouts.items()
@@ -93,16 +93,18 @@ class MasterSpout(Spout[Any]):
             self._tree.close()
             raise
         self._machine = MasterCoordinator(
-            self._memory.current,
-            self._memory.attempts,
+            self._progress.current,
+            self._progress.attempts,
             max_batches=plan.max_batches,
             interval_s=plan.interval_s,
             attempts_max=plan.skip.attempts,
             can_skip=plan.skip.dead_letters is not None,
-            skipped=self._memory.skipped,
-            failures=self._memory.failures,
+            skipped=self._progress.skipped,
+            failures=self._progress.failures,
         )
-        self._rest = Rest(self._tree, plan.root, {id: len(context.tasks[id]) for id in plan.spouts})
+        self._rest = IdleBackoff(
+            self._tree, plan.root, {id: len(context.tasks[id]) for id in plan.spouts}
+        )
         self._timing = Timing(context.noted)
 
     def next_tuple(self, out: SpoutCollector[Any]) -> None:
@@ -111,14 +113,14 @@ class MasterSpout(Spout[Any]):
 
     def ack(self, message_id: Any) -> None:
         attempt: Attempt = message_id
-        if attempt.epoch == self._memory.epoch and self._machine.acked(*attempt[:2]):
+        if attempt.epoch == self._progress.epoch and self._machine.acked(*attempt[:2]):
             self._timing.acked(attempt, self._clock.now())
             self._answer()
 
     def fail(self, message_id: Any, failure: Failure) -> None:
         attempt: Attempt = message_id
         counts = is_to_blame(failure, self._plan.bolts)
-        if attempt.epoch != self._memory.epoch or not self._machine.failed(
+        if attempt.epoch != self._progress.epoch or not self._machine.failed(
             *attempt[:2], self._clock.now(), counts=counts
         ):
             return
@@ -185,11 +187,11 @@ class MasterSpout(Spout[Any]):
 
     def _carry_out(self, step: Step, out: SpoutCollector[Any]) -> None:
         machine, now = self._machine, self._clock.now()
-        id = Attempt(step.txid, step.attempt, self._memory.epoch)
+        id = Attempt(step.txid, step.attempt, self._progress.epoch)
         match step:
             case Begin(txid, attempt, skip):
                 why = self._why(txid) if skip else None
-                self._memory.begin({**machine.attempts, txid: attempt}, machine.failures)
+                self._progress.begin({**machine.attempts, txid: attempt}, machine.failures)
                 machine.done(step, now)
                 self._timing.begun(id, now, skip=skip)
                 out.emit(Word(*id, skip, why, machine.current), id, stream=BATCH)
@@ -198,7 +200,7 @@ class MasterSpout(Spout[Any]):
                 out.emit(Word(*id, machine.active[step.txid].skip), id, stream=COMMIT)
             case Advance(txid, _):
                 skipped = machine.active[txid].skip
-                self._memory.committed(txid)
+                self._progress.committed(txid)
                 now = self._clock.now()  # the write took time
                 machine.done(step, now)
                 self._causes.pop(txid, None)
@@ -213,9 +215,8 @@ class MasterSpout(Spout[Any]):
     def _was_last(self, txid: int) -> bool:
         """Whether no spout will have rows after a committed batch."""
         for id, coordinator in self._coordinators.items():
-            path = meta_path(self._plan.root, id, txid)
-            node = self._tree.get(path)
-            if node is None or not coordinator.is_last(decode(node, path)):
+            node = JsonNode(self._tree, meta_path(self._plan.root, id, txid))
+            if not node.read() or not coordinator.is_last(node.value):
                 return False
         return True
 
@@ -225,13 +226,13 @@ class MasterSpout(Spout[Any]):
         machine = self._machine
         if machine.skips(txid):
             self._why(txid)
-        self._memory.begin(machine.attempts, {} if machine.gave_up else machine.failures)
+        self._progress.begin(machine.attempts, {} if machine.gave_up else machine.failures)
 
     def _why(self, txid: int) -> list[Any]:
         """Why a batch is skipped; stored before it is sent."""
-        if txid not in self._memory.skipped:
-            self._memory.skip(txid, packed(self._causes[txid], self._plan.skip.attempts))
-        return self._memory.skipped[txid]
+        if txid not in self._progress.skipped:
+            self._progress.skip(txid, packed(self._causes[txid], self._plan.skip.attempts))
+        return self._progress.skipped[txid]
 
     def _end(self, attempt: Attempt, failure: Failure) -> str:
         times, skip = self._plan.skip.attempts, self._plan.skip.dead_letters

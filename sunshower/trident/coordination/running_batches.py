@@ -12,9 +12,9 @@ from typing import Any
 
 from sunshower.topologies.components import Context
 from sunshower.trident.coordination.attempts import Attempt
-from sunshower.trident.stages.plan import Feed, Node
+from sunshower.trident.stages.plan import Feed, StageNode
 from sunshower.trident.stages.port import Waiting, publishing
-from sunshower.trident.tasks.outgoing import Outgoing
+from sunshower.trident.tasks.part_sender import PartSender
 
 Take = Callable[[Sequence[Any]], None]
 
@@ -22,7 +22,7 @@ Take = Callable[[Sequence[Any]], None]
 class Operators:
     """The nodes of one stage in one task. `use` selects the batch of the calls that follow."""
 
-    def __init__(self, nodes: Sequence[Node], outgoing: Outgoing) -> None:
+    def __init__(self, nodes: Sequence[StageNode], outgoing: PartSender) -> None:
         self._nodes = nodes
         self._batches: list[Any] = []
         self._emits: list[Take] = [_nowhere] * len(nodes)

@@ -14,8 +14,8 @@ from sunshower.errors import Unavailable
 from sunshower.state.tree import Tree
 from sunshower.topologies.components import Bolt, Collector, Context, Tuple
 from sunshower.trident.coordination.attempts import BATCH, SUCCESS, Order, Word
-from sunshower.trident.coordination.rotating_log import RotatingState
 from sunshower.trident.coordination.stored_progress import coordinator_path, meta_path
+from sunshower.trident.coordination.transactional_log import TransactionalLog
 from sunshower.trident.spouts.port import TridentSpout
 
 
@@ -34,7 +34,7 @@ class SpoutCoordinatorBolt(Bolt[Word, Any]):
         """Open store and coordinator. Raises Unavailable during an outage of either."""
         self._tree = self._store()
         try:
-            self._state = RotatingState(self._tree, meta_path(self._root, self._id))
+            self._log = TransactionalLog(self._tree, meta_path(self._root, self._id))
             path = coordinator_path(self._root, self._id)
             self._coordinator = self._spout.coordinator(self._tree, path, context)
         except BaseException:
@@ -66,10 +66,9 @@ class SpoutCoordinatorBolt(Bolt[Word, Any]):
         self._tree.close()
 
     def _metadata(self, txid: int) -> Any:
-        state = self._state
-        made = self._coordinator.initialize(txid, state.previous(txid), state.get(txid))
-        state.override(txid, made)
-        return state.get(txid)
+        log = self._log
+        log.override(txid, self._coordinator.initialize(txid, log.previous(txid), log.get(txid)))
+        return log.get(txid)
 
     def _late(self, word: Word) -> str:
         """Why a batch cannot begin; empty if it can. Metadata are created in txid order: if a
@@ -81,7 +80,7 @@ class SpoutCoordinatorBolt(Bolt[Word, Any]):
         if word.epoch == epoch and word.txid <= succeeded:
             return "it is committed already"
         self._last = max(self._last, (word.epoch, 0))
-        if word.txid > word.current and word.txid - 1 not in self._state:
+        if word.txid > word.current and word.txid - 1 not in self._log:
             return "the one before it has not begun"
         return ""
 
@@ -90,5 +89,5 @@ class SpoutCoordinatorBolt(Bolt[Word, Any]):
         outage the next batch removes them."""
         self._last = max(self._last, (word.epoch, word.txid))
         with suppress(Unavailable):
-            self._state.cleanup_before(word.txid)
+            self._log.cleanup_before(word.txid)
         self._coordinator.success(word.txid)

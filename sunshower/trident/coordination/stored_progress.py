@@ -17,20 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, TypeVar
 
-from sunshower.errors import (
-    NodeExists,
-    NoNode,
-    StaleAttempt,
-    StateMismatch,
-    StoreUnreachable,
-    WrongVersion,
-)
+from sunshower.errors import NodeExists, NoNode, StaleAttempt, StateMismatch, WrongVersion
 from sunshower.state.tree import Tree
-from sunshower.trident.coordination.txid_nodes import decode, encode, mismatch
+from sunshower.trident.coordination.transactional_log import JsonNode, mismatch
 from sunshower.trident.tasks.batch_letters import is_packed
 
 _CURRENT, _ATTEMPTS, _EPOCH, _SKIPPED = "currtx", "currattempts", "epoch", "skipped"
@@ -42,16 +34,7 @@ _ROUNDS_MAX = 20  # how often another writer may interfere while a life begins
 T = TypeVar("T")
 
 
-@dataclass
-class _Kept:
-    """A node as last read or written."""
-
-    version: int | None  # None: it does not exist
-    # Writes without an answer: one of them may have replaced the node, or still may.
-    tried: list[bytes] = field(default_factory=list)
-
-
-class CoordinatorMemory:
+class StoredProgress:
     """The nodes of one group, opened for one life of its master. Raises StoreUnreachable, after
     which a call may be repeated; StateMismatch for invalid nodes and for those of another topology;
     StaleAttempt once a later life has begun."""
@@ -59,29 +42,27 @@ class CoordinatorMemory:
     def __init__(self, tree: Tree, root: str, spouts: Sequence[str], topology: str) -> None:
         self._tree = tree
         self._folders = [coordinator_path(root, spout) for spout in spouts]
-        self._nodes: dict[str, _Kept] = {}
+        self._nodes: dict[str, JsonNode] = {}
         self.current = 1  # the txid to be committed next
         self.attempts: dict[int, int] = {}  # of `current` and later ones: txid → attempt begun last
         self.skipped: dict[int, list[Any]] = {}  # likewise: txid → why, see batch_letters.packed
         self.failures: dict[int, int] = {}  # likewise: txid → counted failures
         self.epoch = 1
-        self._check_owner(topology)
         self._claim(topology)
         self._begin_life()
 
     def skip(self, txid: int, why: list[Any]) -> None:
         """Store that a batch is skipped, and why. From now on any attempt may emit its dead
         letters, so no later life may count its rows."""
-        skipped = {one: told for one, told in self.skipped.items() if one >= self.current}
-        skipped[txid] = why
+        skipped = {one: reason for one, reason in self.skipped.items() if one >= self.current}
         failures = {one: times for one, times in self.failures.items() if one != txid}
-        self._keep_troubles(skipped, failures)
+        self._store_troubles(skipped | {txid: why}, failures)
 
     def begin(self, attempts: Mapping[int, int], failures: Mapping[int, int] = _NONE) -> None:
         """Store the attempts that have begun and the counted failures. Call it before the first
         tuple of a new attempt."""
         if failures != self.failures:
-            self._keep_troubles(self.skipped, failures)
+            self._store_troubles(self.skipped, failures)
         self._write_all(_ATTEMPTS, _named(attempts))
         self.attempts = dict(attempts)
 
@@ -90,30 +71,27 @@ class CoordinatorMemory:
         self._write_all(_CURRENT, txid + 1)
         self.current = txid + 1
 
-    def _keep_troubles(self, skipped: dict[int, list[Any]], failures: Mapping[int, int]) -> None:
+    def _store_troubles(self, skipped: dict[int, list[Any]], failures: Mapping[int, int]) -> None:
         self._write_all(_SKIPPED, _named({**failures, **skipped}))
         self.skipped, self.failures = skipped, dict(failures)
 
-    def _check_owner(self, topology: str) -> None:
-        for folder in self._folders:
-            path = f"{folder}/{_TOPOLOGY}"
-            node = self._tree.get(path)
-            owner = topology if node is None else decode(node, path)
+    def _claim(self, topology: str) -> None:
+        """Write the topology's id to all folders, unless one belongs to another topology."""
+        nodes = [JsonNode(self._tree, f"{folder}/{_TOPOLOGY}") for folder in self._folders]
+        for folder, node in zip(self._folders, nodes, strict=True):
+            owner = node.value if node.read() else topology
             if not isinstance(owner, str):
-                raise mismatch(path, owner, "the id of a topology")
+                raise mismatch(node.path, owner, "the id of a topology")
             if owner != topology:
                 raise StateMismatch(
                     f"{folder} is of topology {owner!r}, and here is {topology!r}, which would go "
                     "on where that one is: give this one's spout another id, or its batches "
-                    f"another store or root; if it was only renamed, remove {path}"
+                    f"another store or root; if it was only renamed, remove {node.path}"
                 )
-
-    def _claim(self, topology: str) -> None:
-        for folder in self._folders:
-            path = f"{folder}/{_TOPOLOGY}"
-            if self._tree.get(path) is None:
+        for node in nodes:
+            if node.version is None:
                 with suppress(NodeExists):  # a late write of a former life
-                    self._tree.create(path, encode(topology, path))
+                    node.write(topology)
 
     def _begin_life(self) -> None:
         for _ in range(_ROUNDS_MAX):
@@ -135,64 +113,38 @@ class CoordinatorMemory:
         found: dict[str, list[Any]] = {name: [] for name in _NAMES}
         for folder in self._folders:
             for name in _NAMES:
-                path = f"{folder}/{name}"
-                node = self._tree.get(path)
-                self._nodes[path] = _Kept(None if node is None else node.version)
-                if node is not None:
-                    found[name].append(_CHECKS[name](decode(node, path), path))
+                self._nodes[f"{folder}/{name}"] = node = JsonNode(self._tree, f"{folder}/{name}")
+                if node.read():
+                    found[name].append(_CHECKS[name](node.value, node.path))
         self.current = max(found[_CURRENT], default=1)
         self.epoch = max(found[_EPOCH], default=0) + 1
         self.attempts = {}
-        for one in found[_ATTEMPTS]:
-            for txid, attempt in one.items():
-                if txid >= self.current:
-                    self.attempts[txid] = max(attempt, self.attempts.get(txid, attempt))
-        told = [*chain.from_iterable(one.items() for one in found[_SKIPPED])]
-        troubles = {txid: said for txid, said in told if txid >= self.current}
-        self.skipped = {txid: said for txid, said in troubles.items() if is_packed(said)}
+        for txid, attempt in chain.from_iterable(one.items() for one in found[_ATTEMPTS]):
+            if txid >= self.current:
+                self.attempts[txid] = max(attempt, self.attempts.get(txid, attempt))
+        stored = chain.from_iterable(one.items() for one in found[_SKIPPED])
+        troubles = {txid: trouble for txid, trouble in stored if txid >= self.current}
+        self.skipped = {txid: why for txid, why in troubles.items() if is_packed(why)}
         self.failures = {txid: n for txid, n in troubles.items() if txid not in self.skipped}
 
     def _write_all(self, name: str, value: Any) -> None:
         for folder in self._folders:
-            self._write(folder, name, value)
+            self._write(folder, self._nodes[f"{folder}/{name}"], value)
 
-    def _write(self, folder: str, name: str, value: Any) -> None:
-        path = f"{folder}/{name}"
-        kept, written = self._nodes[path], encode(value, path)
+    def _write(self, folder: str, node: JsonNode, value: Any) -> None:
         while True:
             try:
-                kept.version = self._replace(path, kept.version, written)
-            except StoreUnreachable:
-                kept.tried.append(written)
-                raise
+                return node.write(value)
             except (WrongVersion, NodeExists, NoNode) as error:
-                if not self._was_ours(folder, path, kept):
-                    raise _stale(path, error) from error
-            else:
-                kept.tried.clear()  # the new version makes late writes fail
-                return
+                # A later life may have written the same value, but then the epoch before it.
+                if not (node.holds_unanswered() and self._is_epoch_unchanged(folder)):
+                    raise _stale(node.path, error) from error
+                node.accept_unanswered()
 
-    def _replace(self, path: str, version: int | None, value: bytes) -> int:
-        if version is not None:
-            return self._tree.set(path, value, version)
-        self._tree.create(path, value)
-        return 0
-
-    def _was_ours(self, folder: str, path: str, kept: _Kept) -> bool:
-        """Whether a node was changed by a write of ours that had no answer; the next write replaces
-        it. A later life may have written the same value, but it would have written the epoch
-        before."""
-        node = self._tree.get(path) if kept.tried else None
-        ours = 0 if kept.version is None else kept.version + 1
-        if node is None or node.version != ours or node.value not in kept.tried:
-            return False
-        epoch = f"{folder}/{_EPOCH}"
-        now = self._tree.get(epoch)
-        if now is None or now.version != self._nodes[epoch].version:
-            return False
-        kept.version = ours
-        kept.tried.clear()
-        return True
+    def _is_epoch_unchanged(self, folder: str) -> bool:
+        path = f"{folder}/{_EPOCH}"
+        now = self._tree.get(path)
+        return now is not None and now.version == self._nodes[path].version
 
 
 def coordinator_path(root: str, spout: str) -> str:
@@ -202,10 +154,8 @@ def coordinator_path(root: str, spout: str) -> str:
 
 def current_batch(tree: Tree, folders: Sequence[str]) -> int:
     """The txid to be committed next, from the coordinator nodes of a group."""
-    paths = [f"{folder}/{_CURRENT}" for folder in folders]
-    nodes = {path: tree.get(path) for path in paths}
-    found = [_txid(decode(node, path), path) for path, node in nodes.items() if node is not None]
-    return max(found, default=1)
+    nodes = [JsonNode(tree, f"{folder}/{_CURRENT}") for folder in folders]
+    return max((_txid(node.value, node.path) for node in nodes if node.read()), default=1)
 
 
 def meta_path(root: str, spout: str, txid: int | None = None) -> str:

@@ -23,7 +23,7 @@ V = TypeVar("V")
 Table = dict[Any, Any]  # group → its value so far
 
 
-class Aggregating(ABC):
+class AnyAggregator(ABC):
     """The interface of the three kinds for operators."""
 
     fields: ClassVar[tuple[str, ...]] = ("value",)  # the names of the emitted fields
@@ -57,7 +57,7 @@ class Aggregating(ABC):
         """The rows of `emits` for a value."""
 
 
-class CombinerAggregator(Aggregating, Generic[In, V]):
+class CombinerAggregator(AnyAggregator, Generic[In, V]):
     """Combines values in any order, so each task combines its rows before they are sent. Values
     must be plain (as MessagePack and the state represent them); tuples may become lists."""
 
@@ -90,7 +90,7 @@ class CombinerAggregator(Aggregating, Generic[In, V]):
         return ((self.result(value),),)
 
 
-class ReducerAggregator(Aggregating, Generic[In, V]):
+class ReducerAggregator(AnyAggregator, Generic[In, V]):
     """Folds one row after the other into one value; all rows of a group are sent."""
 
     @abstractmethod
@@ -114,7 +114,7 @@ class ReducerAggregator(Aggregating, Generic[In, V]):
         return ((value,),)
 
 
-class Aggregator(Aggregating, Generic[In, V]):
+class Aggregator(AnyAggregator, Generic[In, V]):
     """Folds one row after the other into a state, which then emits rows of `fields`."""
 
     @abstractmethod

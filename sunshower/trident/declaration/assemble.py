@@ -31,9 +31,9 @@ from sunshower.trident.coordination.batch_master import MasterSpout, Plan
 from sunshower.trident.coordination.phases import phases
 from sunshower.trident.coordination.spout_coordinator import SpoutCoordinatorBolt
 from sunshower.trident.stages.plan import Group, Source, Stage
-from sunshower.trident.tasks.batch_bolt import BatchBolt
-from sunshower.trident.tasks.emitting import Emitting
-from sunshower.trident.tasks.waiting_bolt import WaitingBatchBolt
+from sunshower.trident.tasks.emitter_runner import EmitterRunner
+from sunshower.trident.tasks.stage_bolt import StageBolt
+from sunshower.trident.tasks.waiting_stage_bolt import WaitingStageBolt
 
 
 def assemble(topology: Topology, group: Group) -> None:
@@ -61,9 +61,9 @@ def assemble(topology: Topology, group: Group) -> None:
     for stage in group.stages:
         if stage.leaves:
             continue
-        emitting = _emitting(group, stage, where)
-        kind = WaitingBatchBolt if stage.waits else BatchBolt
-        executor = kind(group.id, stage, found[stage.id], group.max_batches, emitting)
+        emitter = _emitter(group, stage, where)
+        kind = WaitingStageBolt if stage.waits else StageBolt
+        executor = kind(group.id, stage, found[stage.id], group.max_batches, emitter)
         topology.bolt(
             stage.id, executor, (), stage.parallelism, fields=(), streams=_streams(group, stage)
         )
@@ -74,7 +74,7 @@ def assemble(topology: Topology, group: Group) -> None:
         topology.bolt(letters_id(group.id), JsonLines(group.skip.dead_letters), letters)
 
 
-def _emitting(group: Group, stage: Stage, where: str) -> Emitting | None:
+def _emitter(group: Group, stage: Stage, where: str) -> EmitterRunner | None:
     source = stage.source
     if source is None:
         return None
@@ -84,7 +84,7 @@ def _emitting(group: Group, stage: Stage, where: str) -> Emitting | None:
             f"{where}, spout {source.id!r}: it can have {most} tasks at most, not "
             f"{stage.parallelism}; lower its parallelism"
         )
-    return Emitting(source, group.store, group.root)
+    return EmitterRunner(source, group.store, group.root)
 
 
 def _streams(group: Group, stage: Stage) -> Streams:

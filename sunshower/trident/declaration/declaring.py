@@ -21,7 +21,7 @@ from sunshower.topologies.signatures import (
     name_of,
     record_type,
 )
-from sunshower.trident.declaration.aggregators import Aggregating
+from sunshower.trident.declaration.aggregators import AnyAggregator
 
 _KEYS = Instance((str, Iterable), "a field, or a list of fields")
 
@@ -165,7 +165,7 @@ def bound_aggregators(
     """The aggregators for records of `schema`, and the schema of what comes out: the fields `by`
     and `more`, and what each aggregator emits. Raises TopologyError for anything else."""
     for one in given:
-        if not isinstance(one, Aggregating):
+        if not isinstance(one, AnyAggregator):
             hint = f"{one.__name__}()" if isinstance(one, type) else "count()"
             raise TopologyError(
                 f"{where}: {name_of(one)} is no aggregator; give an instance of a "

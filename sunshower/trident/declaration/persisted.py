@@ -17,7 +17,7 @@ from sunshower.topologies.signatures import name_of
 from sunshower.trident.declaration.declaring import columns_schema, state_code_returns
 from sunshower.trident.declaration.row_stream import RowStream, check_group
 from sunshower.trident.declaration.stage_builder import RowSource
-from sunshower.trident.stages.persisting import Lookup, Query, Slot
+from sunshower.trident.stages.persisting import Lookup, QueryState, StateSlot
 from sunshower.trident.stages.sharing import ByFields, ToFirst
 from sunshower.trident.stages.windowing import Windows
 from sunshower.trident.states.guarantee import check, check_sharing
@@ -31,14 +31,14 @@ class WrittenState:
     """A state that a stream is written to, and `rows`: what its stage emits then."""
 
     rows: RowSource
-    slot: Slot
+    slot: StateSlot
     by: Sequence[str] | None  # the fields of its keys; None: the user's code chooses them
     result: Callable[[Any], Any] | None = None  # makes the answer of a query from a stored value
 
 
 def new_state(
     factory: StateFactory, name: str, stream: RowStream[Any], where: str, not_exactly_once: bool
-) -> Slot:
+) -> StateSlot:
     """Register a state and return its slot. Raises TopologyError for a value that is not a state
     factory, a duplicate name, or a kind that is not exactly once with the spouts."""
     if not is_factory(factory):
@@ -53,7 +53,7 @@ def new_state(
     if factory.kind is StateKind.TRANSACTIONAL and stream.is_uneven:
         check_sharing(where, accept=not_exactly_once)
     program.keep_state(getattr(factory, "name", None) or name, where)
-    return Slot(factory, name, exactly_once=not not_exactly_once)
+    return StateSlot(factory, name, exactly_once=not not_exactly_once)
 
 
 def check_pairs(
@@ -91,7 +91,7 @@ def query(
     out = _with_answer(schema, fields, where)
     if not isinstance(state, WrittenState):
         ask = function or Lookup(schema, by)
-        operator = Query(Slot(state, "static"), ask, schema, out, commits=False)
+        operator = QueryState(StateSlot(state, "static"), ask, schema, out, commits=False)
         if not by:
             return stream.add(operator, out)
         return stream.send(ByFields(schema, tuple(by)), parallelism).then(operator, out)
@@ -100,7 +100,7 @@ def query(
         _check_keys(by, state, where)
     sources = _at_state(stream, by, state, where)
     ask = function or Lookup(schema, by, state.result)
-    operator = Query(state.slot, ask, schema, out, commits=True)
+    operator = QueryState(state.slot, ask, schema, out, commits=True)
     return state.rows.stage.add(operator, out, sources)
 
 

@@ -16,7 +16,14 @@ from sunshower.trident.stages import steps
 from sunshower.trident.stages.plan import Sharing
 from sunshower.trident.stages.port import Operator
 from sunshower.trident.stages.ranking import Ranking
-from sunshower.trident.stages.sharing import ByBatch, ByFields, Chosen, Even, ToAll, ToFirst
+from sunshower.trident.stages.sharing import (
+    ByBatch,
+    ByFields,
+    ByGrouping,
+    RoundRobin,
+    ToAll,
+    ToFirst,
+)
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -101,7 +108,7 @@ class RowStream(Generic[R_co]):
 
     def shuffle(self, *, parallelism: int = 1) -> Self:
         """Distribute rows evenly over `parallelism` tasks."""
-        return self._of(self.send(Even(), parallelism))
+        return self._of(self.send(RoundRobin(), parallelism))
 
     def partition_by(self, *fields: str, parallelism: int = 1) -> Self:
         """Send equal values of `fields` to the same of `parallelism` tasks."""
@@ -128,7 +135,7 @@ class RowStream(Generic[R_co]):
                 f"{self._where('partition')} needs an object with prepare(targets) and "
                 "choose(record), as in CustomGrouping"
             )
-        return self._of(self.send(Chosen(grouping), parallelism))
+        return self._of(self.send(ByGrouping(grouping), parallelism))
 
     # ---- used by the other modules -------------------------------------------------------------
 
@@ -162,7 +169,7 @@ class RowStream(Generic[R_co]):
         if len(stages) == 1:
             return self.sources
         if self._gathered is None:
-            self._gathered = self.send(Even(), max(stage.parallelism for stage in stages))
+            self._gathered = self.send(RoundRobin(), max(stage.parallelism for stage in stages))
         return (self._gathered,)
 
     def _of(self, *sources: RowSource) -> Self:

@@ -25,21 +25,21 @@ from sunshower.trident.coordination.stored_progress import coordinator_path
 from sunshower.trident.declaration.assemble import assemble
 from sunshower.trident.declaration.store_places import InSqlite
 from sunshower.trident.spouts.port import TridentSpout
-from sunshower.trident.stages.persisting import Persist, Slot
+from sunshower.trident.stages.persisting import Persist, StateSlot
 from sunshower.trident.stages.plan import (
     Feed,
     Group,
-    Input,
-    Node,
-    Output,
     Sharing,
     Skip,
     Source,
     Stage,
+    StageInput,
+    StageNode,
+    StageOutput,
 )
 from sunshower.trident.stages.port import Operator, publishing
-from sunshower.trident.stages.sharing import Even
-from sunshower.trident.stages.steps import Step
+from sunshower.trident.stages.sharing import RoundRobin
+from sunshower.trident.stages.steps import BaseOperator
 from sunshower.trident.states.counted import CountedIn
 from sunshower.trident.states.port import StateKind
 
@@ -107,7 +107,7 @@ class RowSource:
         """Whether another attempt may send these rows to other tasks: they were distributed
         round-robin in arrival order."""
         if self.sharing is not None:
-            return isinstance(self.sharing, Even)
+            return isinstance(self.sharing, RoundRobin)
         return any(origin.is_uneven for origin in self.origins)
 
     def then(self, operator: Operator, schema: Schema) -> RowSource:
@@ -154,7 +154,7 @@ class StageBuilder:
     def receive(self, rows: Sequence[RowSource], sharing: Sharing) -> RowSource:
         """Let other stages send rows to this one."""
         origins = tuple(
-            one.stage.add(Step(), one.schema, [one]) if one.sharing is not None else one
+            one.stage.add(BaseOperator(), one.schema, [one]) if one.sharing is not None else one
             for one in rows
         )
         self.arrivals.append(RowSource(self, rows[0].schema, None, origins, sharing))
@@ -222,7 +222,7 @@ class GroupBuilder:
                 self._check_skip(group.skip, operator.slot)
         return group
 
-    def _check_skip(self, skip: Skip, slot: Slot) -> None:
+    def _check_skip(self, skip: Skip, slot: StateSlot) -> None:
         """Raise TopologyError for a state that would keep what a skipped batch has written."""
         kind, puts_aside = slot.factory.kind, skip.dead_letters is not None
         if puts_aside and slot.exactly_once and kind is not StateKind.OPAQUE:
@@ -273,15 +273,15 @@ def _frozen(
     return Stage(
         ids[stage],
         stage.parallelism,
-        tuple(Node(operator, tuple(rows.feeds)) for operator, rows in stage.nodes),
+        tuple(StageNode(operator, tuple(rows.feeds)) for operator, rows in stage.nodes),
         source,
         tuple(
-            Input(ids[origin.stage], stream, arrival.schema, tuple(arrival.feeds))
+            StageInput(ids[origin.stage], stream, arrival.schema, tuple(arrival.feeds))
             for origin, arrival, stream in connections
             if arrival.stage is stage
         ),
         tuple(
-            Output(
+            StageOutput(
                 origin.node,
                 stream,
                 ids[arrival.stage],

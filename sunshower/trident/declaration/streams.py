@@ -20,7 +20,7 @@ from sunshower.topologies.outputs import Columns
 from sunshower.topologies.signatures import name_of
 from sunshower.topologies.streams import Stream
 from sunshower.trident.declaration.aggregators import (
-    Aggregating,
+    AnyAggregator,
     CombinerAggregator,
     ReducerAggregator,
 )
@@ -49,10 +49,10 @@ from sunshower.trident.stages.persisting import (
     PersistReduced,
 )
 from sunshower.trident.stages.port import Operator, publishing
-from sunshower.trident.stages.sharing import ByBatch, ByFields, Even, ToFirst
+from sunshower.trident.stages.sharing import ByBatch, ByFields, RoundRobin, ToFirst
 from sunshower.trident.stages.windowing import Windows
 from sunshower.trident.states.port import StateFactory, StateKind
-from sunshower.trident.tasks.leaving import Leaving
+from sunshower.trident.tasks.records_bolt import RecordsBolt
 
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class Aggregations(Generic[R_co]):
         raise NotImplementedError
 
     def partition_aggregate(
-        self, *aggregators: Aggregating, fields: Columns | None = None
+        self, *aggregators: AnyAggregator, fields: Columns | None = None
     ) -> BatchStream[Any]:
         """Aggregate within each task, without repartitioning. Without groups: one row per task."""
         stream, by = self._grouped()
@@ -79,14 +79,14 @@ class Aggregations(Generic[R_co]):
 
     @overload
     def aggregate(
-        self, *aggregators: Aggregating, fields: type[Out], parallelism: int = 1
+        self, *aggregators: AnyAggregator, fields: type[Out], parallelism: int = 1
     ) -> BatchStream[Out]: ...
     @overload
     def aggregate(
-        self, *aggregators: Aggregating, fields: Sequence[str] | None = None, parallelism: int = 1
+        self, *aggregators: AnyAggregator, fields: Sequence[str] | None = None, parallelism: int = 1
     ) -> BatchStream[tuple[Any, ...]]: ...
     def aggregate(
-        self, *aggregators: Aggregating, fields: Columns | None = None, parallelism: int = 1
+        self, *aggregators: AnyAggregator, fields: Columns | None = None, parallelism: int = 1
     ) -> BatchStream[Any]:
         """Aggregate each group of a batch; without groups into one row, also for an empty batch.
         Several aggregators make one row together. Combiners first combine the rows within their
@@ -107,7 +107,7 @@ class Aggregations(Generic[R_co]):
     def persistent_aggregate(
         self,
         state: StateFactory,
-        aggregator: Aggregating,
+        aggregator: AnyAggregator,
         *,
         parallelism: int = 1,
         fields: type[Out],
@@ -118,7 +118,7 @@ class Aggregations(Generic[R_co]):
     def persistent_aggregate(
         self,
         state: StateFactory,
-        aggregator: Aggregating,
+        aggregator: AnyAggregator,
         *,
         parallelism: int = 1,
         fields: Sequence[str] | None = None,
@@ -128,7 +128,7 @@ class Aggregations(Generic[R_co]):
     def persistent_aggregate(
         self,
         state: StateFactory,
-        aggregator: Aggregating,
+        aggregator: AnyAggregator,
         *,
         parallelism: int = 1,
         fields: Columns | None = None,
@@ -161,7 +161,7 @@ class Aggregations(Generic[R_co]):
     def window(
         self,
         window: Window,
-        *aggregators: Aggregating,
+        *aggregators: AnyAggregator,
         state: StateFactory,
         parallelism: int = 1,
         fields: Columns | None = None,
@@ -203,7 +203,7 @@ class Aggregations(Generic[R_co]):
         where = self._location("state_query")
         return BatchStream(query(stream, by, state, function, fields, where, parallelism))
 
-    def _combined(self, given: Sequence[Aggregating]) -> RowStream[Any]:
+    def _combined(self, given: Sequence[AnyAggregator]) -> RowStream[Any]:
         """Combined rows (fields of the group, a value for each combiner), still in their tasks."""
         stream, by = self._grouped()
         schema = Schema((*by, *(f"value-{number}" for number in range(len(given)))))
@@ -262,7 +262,7 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
         where = self._where("each", function)
         schema = each_schema(function, self.schema, fields, where)
         if getattr(function, "__sunshower_batch__", False):
-            return self._each(lambda: steps.Columns(function, self.schema, schema), schema)
+            return self._each(lambda: steps.EachTable(function, self.schema, schema), schema)
         return self._each(lambda: steps.Each(function, schema), schema)
 
     flat_map = each
@@ -371,10 +371,10 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
         group, schema = self.stage.group, self.schema
         group.program.check_open(self._where(f"records({id!r})"))
         fields = schema.fields if schema.type is tuple else schema.type
-        bolt = Leaving(schema)
+        bolt = RecordsBolt(schema)
         stream = group.program.topology.bolt(id, bolt, parallelism=parallelism, fields=fields)
         stage = StageBuilder(group, self.stage.root, parallelism, name=id, leaves=True)
-        stage.add(steps.Step(), schema, [stage.receive(self.sources, Even())])
+        stage.add(steps.BaseOperator(), schema, [stage.receive(self.sources, RoundRobin())])
         return stream
 
     def _each(self, operator: Callable[[], Operator], schema: Schema) -> BatchStream[Any]:

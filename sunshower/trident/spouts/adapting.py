@@ -23,14 +23,15 @@ from sunshower.topologies.signatures import spout_signature
 from sunshower.topologies.sources import TextFiles
 from sunshower.topologies.streams import Grouped, Stream
 from sunshower.trident.spouts.batch_spout import AdaptedBatchSpout, BatchSpout
-from sunshower.trident.spouts.opaque import OpaqueEmitter
-from sunshower.trident.spouts.partition_tasks import AdaptedPartitionedSpout
+from sunshower.trident.spouts.ordinary_spouts import PlainSpout, PolledSpout
+from sunshower.trident.spouts.partition_emitters import (
+    AdaptedPartitionedSpout,
+    OpaqueEmitter,
+    TransactionalEmitter,
+)
 from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout, PartitionedSpout
-from sunshower.trident.spouts.plain import PlainSpout
-from sunshower.trident.spouts.polled import PolledSpout
 from sunshower.trident.spouts.port import SpoutKind, TridentSpout
 from sunshower.trident.spouts.text import TextFileBatches
-from sunshower.trident.spouts.transactional import TransactionalEmitter
 
 
 def as_trident_spout(spout: Any) -> TridentSpout:

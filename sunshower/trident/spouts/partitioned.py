@@ -28,9 +28,7 @@ class Partitioned:
     kind: SpoutKind
     bounds = Bounds()  # of one task's share of a batch
     declared = ""  # identifies the declaration, for sources whose ends depend on the start time
-    run = ""  # the run of the batch; set before each
     origin: str | None = None  # for sources that start at their end: identifies that start
-    added: Collection[str] = ()  # partitions added since `origin`; set before each batch
 
     def open(self, context: Context) -> None:
         """Called once per copy, in the coordinator and in each task. Connect lazily."""
@@ -38,6 +36,11 @@ class Partitioned:
     def partitions(self) -> Sequence[str]:
         """The names of all current partitions. The coordinator calls it for each new batch."""
         raise NotImplementedError
+
+    def begin_batch(self, run: str, added: Collection[str]) -> None:
+        """Called before a batch is emitted, and before `is_end`: `run` identifies the run that the
+        batch belongs to ("" without `declared`), `added` are the partitions added since `origin`.
+        """
 
     def emit_new(self, partition: str, last: Any, room: Room) -> Any:
         """Emit what follows `last` (None: the start), as far as `room` allows. Returns the metadata
@@ -56,7 +59,7 @@ class Partitioned:
 
     def is_end(self, partition: str, metadata: Any) -> bool:
         """Whether nothing will ever follow. When all partitions are at their end, so is the stream.
-        The result must depend only on these metadata and `run`, and never change."""
+        The result must depend only on these metadata and the run, and never change."""
         return False
 
     def committed(self, metadata: Mapping[str, Any]) -> None:

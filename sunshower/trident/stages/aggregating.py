@@ -13,10 +13,10 @@ from typing import Any
 from sunshower.records import Schema
 from sunshower.topologies.components import Context
 from sunshower.trident.coordination.attempts import Attempt
-from sunshower.trident.declaration.aggregators import Aggregating, CombinerAggregator, Table
+from sunshower.trident.declaration.aggregators import AnyAggregator, CombinerAggregator, Table
 from sunshower.trident.stages.grouping import group_keys, key_of_row, result_rows
 from sunshower.trident.stages.port import Emit, Rows
-from sunshower.trident.stages.steps import Step
+from sunshower.trident.stages.steps import BaseOperator
 from sunshower.trident.states.views import GLOBAL
 
 
@@ -28,10 +28,10 @@ class Empty(Enum):
     ONE = "one task"  # for an aggregate per batch: task txid % parallelism, as in ByBatch
 
 
-class Gathering(Step):
+class AggregatorOperator(BaseOperator):
     """Keeps one table per aggregator: the groups of a batch and their values."""
 
-    def __init__(self, schema: Schema, by: Sequence[str], aggregators: Sequence[Aggregating]):
+    def __init__(self, schema: Schema, by: Sequence[str], aggregators: Sequence[AnyAggregator]):
         self.schema, self.by, self.aggregators = schema, tuple(by), tuple(aggregators)
 
     def start(self, attempt: Attempt) -> tuple[Attempt, list[Table]]:
@@ -43,14 +43,14 @@ class Gathering(Step):
             aggregator.gather(table, group_keys(self.schema, self.by, rows), rows, attempt)
 
 
-class Aggregate(Gathering):
+class Aggregate(AggregatorOperator):
     """Emits the aggregates of groups whose rows are all in this task."""
 
     def __init__(
         self,
         schema: Schema,
         by: Sequence[str],
-        aggregators: Sequence[Aggregating],
+        aggregators: Sequence[AnyAggregator],
         out: Schema,
         empty: Empty,
     ) -> None:
@@ -74,7 +74,7 @@ class Aggregate(Gathering):
         return self.empty is Empty.EACH
 
 
-class Combine(Gathering):
+class Combine(AggregatorOperator):
     """Emits this task's partial aggregates: rows (fields of the group, values so far)."""
 
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:

@@ -7,7 +7,7 @@ from itertools import product, repeat
 from typing import Any
 
 from sunshower.records import Schema
-from sunshower.trident.declaration.aggregators import Aggregating, Table
+from sunshower.trident.declaration.aggregators import AnyAggregator, Table
 from sunshower.trident.states.views import GLOBAL  # the key of the single group of ungrouped rows
 
 
@@ -31,7 +31,7 @@ def values_of_key(key: Any, width: int) -> tuple[Any, ...]:
 
 
 def result_rows(
-    aggregators: Sequence[Aggregating], tables: Sequence[Table], width: int, schema: Schema
+    aggregators: Sequence[AnyAggregator], tables: Sequence[Table], width: int, schema: Schema
 ) -> list[Any]:
     """The records of groups: (fields of the group, what each aggregator emits). If aggregators emit
     several rows, every combination of them is a record. Storm:

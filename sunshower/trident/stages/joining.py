@@ -11,12 +11,12 @@ from typing import Any
 from sunshower.records import Schema
 from sunshower.trident.coordination.attempts import Attempt
 from sunshower.trident.stages.port import Emit, Rows
-from sunshower.trident.stages.steps import Step, keys_of
+from sunshower.trident.stages.steps import BaseOperator, keys_of
 
 Side = dict[tuple[Any, ...], list[tuple[Any, ...]]]  # key → the other values of its rows
 
 
-class Join(Step):
+class Join(BaseOperator):
     """Emits rows (key, other fields of the left, other fields of the right). `left` is source 0 and
     `right` source 1. A left join emits left rows without a match, with None for each field of the
     right."""

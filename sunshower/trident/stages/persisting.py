@@ -20,12 +20,12 @@ from sunshower.trident.declaration.aggregators import CombinerAggregator, Reduce
 from sunshower.trident.stages.aggregating import combine_into
 from sunshower.trident.stages.grouping import group_keys, key_of_row, values_of_key
 from sunshower.trident.stages.port import Emit, Rows
-from sunshower.trident.stages.steps import Step, check_rows, keys_of, prepare_code
+from sunshower.trident.stages.steps import BaseOperator, check_rows, keys_of, prepare_code
 from sunshower.trident.states.counted import CountedIn
 from sunshower.trident.states.port import MapState, Place, StateFactory
 
 
-class Slot:
+class StateSlot:
     """The state of one task; several operators of its stage may share it."""
 
     def __init__(self, factory: StateFactory, name: str, *, exactly_once: bool = True) -> None:
@@ -50,12 +50,12 @@ class Slot:
         self._state = None
 
 
-class Persist(Step):
+class Persist(BaseOperator):
     """Writes a batch to a state, all or nothing; `write` defines what."""
 
     commits = True
 
-    def __init__(self, slot: Slot) -> None:
+    def __init__(self, slot: StateSlot) -> None:
         self.slot = slot
 
     def prepare(self, context: Context) -> None:
@@ -91,7 +91,7 @@ class PersistCombined(Persist):
     """Combines values into those of their groups in a state."""
 
     def __init__(
-        self, slot: Slot, width: int, combiner: CombinerAggregator[Any, Any], out: Schema
+        self, slot: StateSlot, width: int, combiner: CombinerAggregator[Any, Any], out: Schema
     ) -> None:
         super().__init__(slot)
         self.width, self.combiner, self.out = width, combiner, out
@@ -117,7 +117,7 @@ class PersistReduced(Persist):
 
     def __init__(
         self,
-        slot: Slot,
+        slot: StateSlot,
         schema: Schema,
         by: Sequence[str],
         reducer: ReducerAggregator[Any, Any],
@@ -141,7 +141,7 @@ class PersistReduced(Persist):
 class PersistPartition(Persist):
     """Calls a user function with the state and the rows of a batch."""
 
-    def __init__(self, slot: Slot, updater: Callable[..., Any], out: Schema | None) -> None:
+    def __init__(self, slot: StateSlot, updater: Callable[..., Any], out: Schema | None) -> None:
         super().__init__(slot)
         self.updater, self.out = updater, out
 
@@ -156,12 +156,18 @@ class PersistPartition(Persist):
         return made if self.out is not None else ()
 
 
-class Query(Step):
+class QueryState(BaseOperator):
     """Queries a state for all rows of a batch at once and emits each row with its answer. With
     `commits` it runs in the commit phase and sees what the batches before have written."""
 
     def __init__(
-        self, slot: Slot, query: Callable[..., Any], schema: Schema, out: Schema, *, commits: bool
+        self,
+        slot: StateSlot,
+        query: Callable[..., Any],
+        schema: Schema,
+        out: Schema,
+        *,
+        commits: bool,
     ) -> None:
         self.slot, self.query, self.schema, self.out = slot, query, schema, out
         self.commits = commits

@@ -35,7 +35,7 @@ class Sharing(Protocol):
 
 
 @dataclass(frozen=True)
-class Node:
+class StageNode:
     """An operator, and the nodes of the same stage that read its output."""
 
     operator: Operator
@@ -43,7 +43,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Input:
+class StageInput:
     """A stream of parts from another stage, and the nodes that read its rows."""
 
     stage: str
@@ -53,7 +53,7 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Output:
+class StageOutput:
     """What one node (None: the stage's spout) sends to another stage, on its own stream."""
 
     node: int | None
@@ -80,10 +80,10 @@ class Stage:
 
     id: str
     parallelism: int
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[StageNode, ...] = ()
     source: Source | None = None
-    inputs: tuple[Input, ...] = ()
-    outputs: tuple[Output, ...] = ()
+    inputs: tuple[StageInput, ...] = ()
+    outputs: tuple[StageOutput, ...] = ()
     leaves: bool = False  # an ordinary bolt, declared already, that takes rows out of batches
 
     @property

@@ -11,10 +11,10 @@ from typing import Any
 from sunshower.records import Schema
 from sunshower.trident.coordination.attempts import Attempt
 from sunshower.trident.stages.port import Emit, Rows
-from sunshower.trident.stages.steps import Step
+from sunshower.trident.stages.steps import BaseOperator
 
 
-class Ranking(Step):
+class Ranking(BaseOperator):
     """Emits the `n` rows with the greatest (or least) values of a field, in that order. It runs
     twice: on the rows of each task, and on the results of these."""
 

@@ -1,7 +1,7 @@
 """Repartitionings: how rows are distributed among the tasks of the next stage.
 
-Each sending task has its own object for each output. With `Even` the task of a row depends on the
-arrival order and may differ between attempts, so a transactional state behind it is refused. By
+Each sending task has its own object for each output. With `RoundRobin` the task of a row depends on
+the arrival order and may differ between attempts, so a transactional state behind it is refused. By
 fields it never differs; with a custom grouping that is up to the user. Storm:
 org.apache.storm.trident.Stream, its repartitioning operations.
 """
@@ -20,7 +20,7 @@ from sunshower.topologies.groupings import CustomGrouping
 Shares = list[tuple[int, Sequence[Any]]]
 
 
-class Even:
+class RoundRobin:
     """Round-robin by row: no task ever gets more than one row more than another."""
 
     def prepare(self, targets: int, index: int) -> None:
@@ -91,7 +91,7 @@ class ByBatch:
 
 
 @dataclass
-class Chosen:
+class ByGrouping:
     """A CustomGrouping chooses; it numbers the tasks 0, 1, 2 and so on."""
 
     grouping: CustomGrouping

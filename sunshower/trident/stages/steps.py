@@ -16,7 +16,7 @@ from sunshower.trident.coordination.attempts import Attempt
 from sunshower.trident.stages.port import Emit, Rows
 
 
-class Step:
+class BaseOperator:
     """The base of operators; it passes rows on and keeps nothing of a batch."""
 
     commits = False
@@ -37,7 +37,7 @@ class Step:
         """Do nothing."""
 
 
-class Coded(Step):
+class FunctionOperator(BaseOperator):
     """A step that calls a function, and its `prepare` and `cleanup` if it has them."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -51,7 +51,7 @@ class Coded(Step):
             cleanup()
 
 
-class Each(Coded):
+class Each(FunctionOperator):
     """Emits what a function yields, or returns in a list, for each row."""
 
     def __init__(self, function: Callable[..., Any], schema: Schema) -> None:
@@ -65,7 +65,7 @@ class Each(Coded):
             emit(made)
 
 
-class Map(Coded):
+class Map(FunctionOperator):
     """Emits what a function returns for each row."""
 
     def __init__(self, function: Callable[..., Any], schema: Schema) -> None:
@@ -78,7 +78,7 @@ class Map(Coded):
         emit(made)
 
 
-class Filter(Coded):
+class Filter(FunctionOperator):
     """Emits the rows for which a function returns a true value."""
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
@@ -86,7 +86,7 @@ class Filter(Coded):
             emit(kept)
 
 
-class Peek(Coded):
+class Peek(FunctionOperator):
     """Emits all rows after a function was called with each."""
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
@@ -95,7 +95,7 @@ class Peek(Coded):
         emit(rows)
 
 
-class Project(Step):
+class Project(BaseOperator):
     """Emits some fields of each row, as plain tuples."""
 
     def __init__(self, schema: Schema, fields: Sequence[str]) -> None:
@@ -105,7 +105,7 @@ class Project(Step):
         emit(list(keys_of(self.schema, self.fields, rows)))
 
 
-class Columns(Coded):
+class EachTable(FunctionOperator):
     """Calls a batch function with rows as an Arrow table; it returns a table, Derived, or None."""
 
     def __init__(self, function: Callable[..., Any], reads: Schema, schema: Schema) -> None:

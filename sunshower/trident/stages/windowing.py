@@ -17,10 +17,10 @@ from typing import Any
 from sunshower.records import Schema
 from sunshower.topologies.components import Context
 from sunshower.trident.coordination.attempts import Attempt
-from sunshower.trident.declaration.aggregators import Aggregating, CombinerAggregator, Table
+from sunshower.trident.declaration.aggregators import AnyAggregator, CombinerAggregator, Table
 from sunshower.trident.declaration.windows import Window
 from sunshower.trident.stages.grouping import group_keys, result_rows, values_of_key
-from sunshower.trident.stages.persisting import Persist, Slot
+from sunshower.trident.stages.persisting import Persist, StateSlot
 from sunshower.trident.stages.port import Emit
 from sunshower.trident.states.port import MapState
 
@@ -28,7 +28,7 @@ KEY = "$windows"
 Panes = dict[int, list[Any]]  # pane → a value per aggregator, or its rows
 
 
-class Contents:
+class WindowContents:
     """The stored value: the open panes of each group, the time reached, and the rows last fired."""
 
     def __init__(self, stored: Any) -> None:
@@ -57,11 +57,11 @@ class Windows(Persist):
 
     def __init__(
         self,
-        slot: Slot,
+        slot: StateSlot,
         window: Window,
         schema: Schema,
         by: Sequence[str],
-        aggregators: Sequence[Aggregating],
+        aggregators: Sequence[AnyAggregator],
         out: Schema,
     ) -> None:
         super().__init__(slot)
@@ -103,14 +103,16 @@ class Windows(Persist):
         return self._clock.now() + (self._shift or 0.0)
 
     def _update(self, rows: Sequence[Any], attempt: Attempt, old: Any) -> Any:
-        contents = Contents(old)
+        contents = WindowContents(old)
         if self.window.by_count:
             fired = self._by_count(contents, rows, attempt)
         else:
             fired = self._by_time(contents, rows, attempt)
         return contents.stored(fired)
 
-    def _by_count(self, contents: Contents, rows: Sequence[Any], attempt: Attempt) -> list[Any]:
+    def _by_count(
+        self, contents: WindowContents, rows: Sequence[Any], attempt: Attempt
+    ) -> list[Any]:
         """Process rows of one group."""
         every, key = int(self.window.every), next(iter(group_keys(self.schema, self.by, rows)))
         before, panes = contents.groups.get(key, (0, {}))
@@ -120,7 +122,9 @@ class Windows(Persist):
         self._add(contents, places, rows, attempt)
         return self._fire(key, panes, before // every - 1, after // every - 1, attempt)
 
-    def _by_time(self, contents: Contents, rows: Sequence[Any], attempt: Attempt) -> list[Any]:
+    def _by_time(
+        self, contents: WindowContents, rows: Sequence[Any], attempt: Attempt
+    ) -> list[Any]:
         every, late = self.window.every, self.window.late
         before = -inf if contents.time is None else floor((contents.time - late) / every) - 1
         times = self._times(contents, rows)
@@ -145,7 +149,7 @@ class Windows(Persist):
         self._next_end = inf if first is None else (max(first, ended + 1) + 1) * every
         return fired
 
-    def _times(self, contents: Contents, rows: Sequence[Any]) -> list[Any]:
+    def _times(self, contents: WindowContents, rows: Sequence[Any]) -> list[Any]:
         if self.time is not None:
             return list(map(self.time, rows))
         if self._shift is None:
@@ -155,7 +159,7 @@ class Windows(Persist):
 
     def _add(
         self,
-        contents: Contents,
+        contents: WindowContents,
         places: Sequence[tuple[Any, int]],
         rows: Sequence[Any],
         attempt: Attempt,
@@ -173,7 +177,7 @@ class Windows(Persist):
             values = [table[key, pane] for table in tables]
             panes[pane] = self._combined([panes[pane], values]) if pane in panes else values
 
-    def _panes(self, contents: Contents, key: Any) -> Panes:
+    def _panes(self, contents: WindowContents, key: Any) -> Panes:
         return contents.groups.setdefault(key, (0, {}))[1]
 
     def _combined(self, several: Sequence[Sequence[Any]]) -> list[Any]:

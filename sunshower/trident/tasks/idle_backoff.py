@@ -47,7 +47,7 @@ class IdleNote:
             self._is_there = wanted
 
 
-class Rest:
+class IdleBackoff:
     """How long the master waits after a batch: longer each time while all sources are idle."""
 
     def __init__(self, tree: Tree, root: str, emitters: Mapping[str, int]) -> None:

@@ -155,22 +155,6 @@ def test_marks_of_transactions_are_no_records_and_what_was_aborted_is_not_read(
         assert drive.is_last(1), "the last mark is passed over"
 
 
-def test_partitions_that_are_new_are_read_from_their_first_record(kafka: Kafka) -> None:
-    from confluent_kafka.admin import NewPartitions
-
-    topic = new_topic(kafka.bootstrap)
-    fill(kafka.bootstrap, topic, numbered(5))
-    with driven(spout(kafka, topic, KafkaOpaque, seconds=0.5), tasks=2) as drive:
-        rows = drive.batch(1)
-        admin(kafka.bootstrap).create_partitions([NewPartitions(topic, 3)])[topic].result(60)
-        fill(kafka.bootstrap, topic, numbered(5, 5), 2)
-        txid = 1
-        while len(rows) < 10 and txid < 60:
-            txid += 1
-            rows += drive.batch(txid)
-        assert values(rows) == list(range(10))
-
-
 def test_a_broker_that_is_away_for_a_while_costs_no_record(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap)
     fill(kafka.bootstrap, topic, numbered(400))

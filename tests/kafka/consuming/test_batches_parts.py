@@ -7,47 +7,24 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from sunshower.clock import ManualClock
 from sunshower.errors import ConfigError, FailedBatch, IncompleteBatch, StateMismatch
 from sunshower.kafka.consuming.batch_extents import Extent, checksum, name_of, partition_of
 from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque, KafkaTransactional
 from sunshower.kafka.partitions.ports import Partition
-from sunshower.topologies.components import Context, OnStream
+from sunshower.topologies.components import OnStream
 from sunshower.trident.spouts.adapting import as_trident_spout
-from sunshower.trident.spouts.bounds import Bounds, Room
+from sunshower.trident.spouts.bounds import Bounds
 from sunshower.trident.spouts.port import SpoutKind
-from tests.kafka.fakes import EOF, RESET, SETTINGS, Client, message
+from tests.kafka.fakes import EOF, RESET, SETTINGS, BatchDesk, NewBatchDesk, message
 
 A0, A1 = Partition("a", 0), Partition("a", 1)
 
 
-class Desk:
-    """A spout of topic `a` that is open, over a client whose time passes while it is asked."""
-
-    def __init__(self, patch: pytest.MonkeyPatch, kind: Any = KafkaOpaque, **more: Any) -> None:
-        self.client, self.clock = Client(), ManualClock()
-        consume = self.client.consume
-
-        def asked(limit: int, wait_s: float) -> list[Message]:
-            found = consume(limit, wait_s)
-            self.clock.advance(0.0 if found else wait_s)
-            return found
-
-        vars(self.client)["consume"] = asked
-        patch.setattr("sunshower.kafka.exactly_once.batch_spouts.Consumer", lambda _: self.client)
-        bounds = Bounds(records=more.pop("records", 100), bytes=more.pop("bytes", 1_000))
-        translate = more.pop("translate", None)
-        options = BatchOptions(bounds=bounds, **{"first": StartPosition.EARLIEST} | more)
-        emits = ("x",) if translate else None
-        self.spout = kind(SETTINGS, topics=["a"], translate=translate, emits=emits, options=options)
-        self.spout.open(Context("t", "in", 0, 0, 1, clock=self.clock))
-
-    def batch(self, **last: Any) -> tuple[list[int], dict[str, Any]]:
-        """Offsets, and metadata. `p0` stands for a@0."""
-        room = Room(self.spout.bounds, self.clock)
-        found = self.spout.emit_all_new({f"a@{n[1:]}": one for n, one in last.items()}, room)
-        return [row.offset for row in room.rows], found
+def batch(desk: BatchDesk, **last: Any) -> tuple[list[int], dict[str, Any]]:
+    """Offsets, and metadata."""
+    rows, metadata = desk.batch(**last)
+    return [row.offset for row in rows], metadata
 
 
 def valued(offset: int, size: int) -> Message:
@@ -55,63 +32,59 @@ def valued(offset: int, size: int) -> Message:
 
 
 def test_a_batch_ends_at_its_bytes_and_what_is_over_is_in_the_next(
-    monkeypatch: pytest.MonkeyPatch,
+    new_batches: NewBatchDesk,
 ) -> None:
-    desk = Desk(monkeypatch, bytes=100)
-    desk.client.bounds_of = {A0: (0, 5)}
+    desk = new_batches(KafkaOpaque, (0, 5), bytes=100)
     sizes = [40, 40, 40, 300, 10]
     desk.client.waiting = [*map(valued, range(5), sizes), message(5, error=EOF)]
     kept, found = None, []
     for _ in range(5):
-        offsets, metadata = desk.batch(p0=kept)
+        offsets, metadata = batch(desk, p0=kept)
         kept = metadata["a@0"]
         found.append(offsets)
     assert found == [[0, 1], [2], [3], [4], []]
     assert (kept["firstOffset"], kept["lastOffset"]) == (4, 4), "nothing new, nothing to write"
 
 
-def test_a_bounded_job_ends_only_when_what_waits_has_been_taken(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    desk = Desk(monkeypatch, bytes=5, until_end=True)
-    desk.client.bounds_of = {A0: (0, 5)}
+def test_a_bounded_job_ends_only_when_what_waits_has_been_taken(new_batches: NewBatchDesk) -> None:
+    desk = new_batches(KafkaOpaque, (0, 5), bytes=5, until_end=True)
     desk.client.waiting = [*(valued(offset, 3) for offset in range(5)), message(5, error=EOF)]
     kept, found = None, []
     while kept is None or not desk.spout.is_end("a@0", kept):
-        offsets, metadata = desk.batch(p0=kept)
+        offsets, metadata = batch(desk, p0=kept)
         kept = metadata["a@0"]
         found.append(offsets)
         assert len(found) < 9
     assert found == [[0], [1], [2], [3], [4]]
 
 
-def test_what_lies_before_the_end_without_a_record_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = Desk(monkeypatch)
-    desk.client.bounds_of = {A0: (0, 9)}
+def test_what_lies_before_the_end_without_a_record_is_read(new_batches: NewBatchDesk) -> None:
+    desk = new_batches(KafkaOpaque, (0, 9))
     desk.client.waiting = [message(3), message(5), message(9, error=EOF)]
-    offsets, metadata = desk.batch(p0=None)
+    offsets, metadata = batch(desk, p0=None)
     assert offsets == [3, 5]
     assert Extent.of(metadata["a@0"], "a@0").end == 9
 
 
-def test_partitions_of_which_nobody_tells_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = Desk(monkeypatch)
+def test_partitions_of_which_nobody_tells_are_left_out(new_batches: NewBatchDesk) -> None:
+    desk = new_batches(KafkaOpaque)
     desk.client.bounds_of = {A1: (0, 1)}
     desk.client.waiting = [message(0, 1), message(1, 1, error=EOF)]
-    offsets, metadata = desk.batch(p0=None, p1=None)
+    offsets, metadata = batch(desk, p0=None, p1=None)
     assert (offsets, [*metadata]) == ([0], ["a@1"])
     desk.client.bounds_of = {}
-    assert desk.batch(p0=None) == ([], {})
+    assert batch(desk, p0=None) == ([], {})
     assert desk.clock.now() > 0, "it is not asked again at once"
 
 
 @pytest.mark.parametrize("same_deployment", [True, False])
 def test_a_topic_that_has_become_shorter_is_read_where_somebody_says(
-    monkeypatch: pytest.MonkeyPatch, same_deployment: bool
+    new_batches: NewBatchDesk, same_deployment: bool
 ) -> None:
     for where, after in ((None, 0), (StartPosition.EARLIEST, 0), (StartPosition.LATEST, 2)):
-        desk = Desk(monkeypatch, first=StartPosition.UNCOMMITTED_EARLIEST, shortened=where)
-        desk.client.bounds_of = {A0: (0, 2)}
+        desk = new_batches(
+            KafkaOpaque, (0, 2), first=StartPosition.UNCOMMITTED_EARLIEST, shortened=where
+        )
         deployment = desk.spout.deployment if same_deployment else "before"
         ours = Extent(0, 50, f"t-{deployment}").kept()
         if where is None:
@@ -119,42 +92,37 @@ def test_a_topic_that_has_become_shorter_is_read_where_somebody_says(
                 desk.client.waiting = [message(50, error=RESET)]
                 said = r"a\[0\] ends at 2, and 50 was to be read next: .*shortened=StartPos"
                 with pytest.raises(FailedBatch, match=said):
-                    desk.batch(p0=ours)
+                    batch(desk, p0=ours)
             continue
         desk.client.waiting = [message(50, error=RESET)] if same_deployment else []
-        offsets, metadata = desk.batch(p0=ours)
+        offsets, metadata = batch(desk, p0=ours)
         assert offsets == []
         assert Extent.of(metadata["a@0"], "a@0").end == after
         desk.client.waiting = [*map(message, range(after, 2)), message(2, error=EOF)]
-        assert desk.batch(p0=metadata["a@0"])[0] == [*range(after, 2)]
+        assert batch(desk, p0=metadata["a@0"])[0] == [*range(after, 2)]
 
 
 def test_what_storm_or_another_deployment_has_kept_is_gone_on_from(
-    monkeypatch: pytest.MonkeyPatch,
+    new_batches: NewBatchDesk,
 ) -> None:
-    desk = Desk(monkeypatch, first=StartPosition.UNCOMMITTED_EARLIEST)
-    desk.client.bounds_of = {A0: (0, 12)}
+    desk = new_batches(KafkaOpaque, (0, 12), first=StartPosition.UNCOMMITTED_EARLIEST)
     desk.client.waiting = [message(10), message(11), message(12, error=EOF)]
     kept = {"firstOffset": 5, "lastOffset": 9, "topologyId": "old-7"}
-    assert desk.batch(p0=kept)[0] == [10, 11]
+    assert batch(desk, p0=kept)[0] == [10, 11]
     assert desk.client.reads == {A0: 10}
     with pytest.raises(StateMismatch, match=r"what is kept of a@0 is \{'offset': 5\}"):
-        desk.batch(p0={"offset": 5})
+        batch(desk, p0={"offset": 5})
 
 
-def test_records_that_are_others_now_are_no_repetition(monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = Desk(monkeypatch, KafkaTransactional)
-    desk.client.bounds_of = {A0: (0, 2)}
+def test_records_that_are_others_now_are_no_repetition(new_batches: NewBatchDesk) -> None:
+    desk = new_batches(KafkaTransactional, (0, 2))
     desk.client.waiting = [valued(0, 3), valued(1, 4), message(2, error=EOF)]
-    offsets, metadata = desk.batch(p0=None)
-    assert offsets == [0, 1]
-    again = Room(desk.spout.bounds, desk.clock)
+    assert batch(desk, p0=None)[0] == [0, 1]
     desk.client.waiting = [valued(0, 3), valued(1, 4)]
-    desk.spout.emit_all_again(metadata, again)
-    assert [row.offset for row in again.rows] == [0, 1]
+    assert [row.offset for row in desk.again()] == [0, 1]
     desk.client.waiting = [valued(0, 3), valued(1, 5)]
     with pytest.raises(IncompleteBatch, match="and 2 are there now, which are others"):
-        desk.spout.emit_all_again(metadata, again)
+        desk.again()
 
 
 def test_a_checksum_tells_keys_and_where_each_value_ends() -> None:
@@ -177,12 +145,15 @@ def test_a_checksum_tells_keys_and_where_each_value_ends() -> None:
     assert len({*found}) == len(found)
 
 
-def test_a_batch_has_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = Desk(monkeypatch, translate=lambda found: OnStream("odd", found))
-    desk.client.bounds_of = {A0: (0, 1)}
+def test_a_batch_has_one_stream(new_batches: NewBatchDesk) -> None:
+    desk = new_batches(
+        KafkaOpaque,
+        (0, 1),
+        source={"translate": lambda found: OnStream("odd", found), "emits": ("x",)},
+    )
     desk.client.waiting = [message(0), message(1, error=EOF)]
     with pytest.raises(FailedBatch, match="a batch has one stream"):
-        desk.batch(p0=None)
+        batch(desk, p0=None)
 
 
 def test_what_cannot_be_is_refused_before_a_broker_is_asked() -> None:

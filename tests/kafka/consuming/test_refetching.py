@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 import pytest
 from confluent_kafka import KafkaError as ClientError
-from confluent_kafka import Message, TopicPartition
+from confluent_kafka import TopicPartition
 
 from sunshower import Retry
 from sunshower.dev.kafka import Kafka
-from sunshower.errors import ConfigError, KafkaUnreachable, NotAuthorised
+from sunshower.errors import ConfigError, NotAuthorised
 from sunshower.kafka.consuming.partition_reader import Skipped
 from sunshower.kafka.consuming.refetching import Gone, Refetcher
 from sunshower.kafka.options import Guarantee, KafkaOptions
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.spout import KafkaSpout
-from tests.kafka.fakes import EOF, FORBIDDEN, RESET, SETTINGS, message
+from tests.kafka.fakes import EOF, FORBIDDEN, SETTINGS, LogClient, message
 from tests.kafka.stage import Seen, running, topology
 from tests.kafka.topics import WITHIN_S, admin, fill, new_topic
 
@@ -26,57 +26,9 @@ A, B = Partition("a", 0), Partition("a", 1)
 REMOVED, COMPACTED = "it was removed", "it was compacted away"
 
 
-class Source:
-    """A client that reads logs: of each partition the offsets that are there, ascending."""
-
-    def __init__(self, **logs: Collection[int]) -> None:
-        self.logs = {Partition("a", int(name[1:])): sorted(log) for name, log in logs.items()}
-        self.ends = {one: log[-1] + 1 for one, log in self.logs.items()}
-        self.at: dict[Partition, int] = {}
-        self.seeks: list[tuple[Partition, int]] = []
-        self.reads = 0
-        self.late = 0  # answers without a message before each first one
-        self.away = self.closed = False
-        self.odd: list[Message] = []
-        self.address = "nowhere:1"
-
-    def assign(self, offsets: Mapping[Partition, int]) -> None:
-        assert not offsets.keys() & self.at.keys()
-        self.at |= offsets
-        self.seeks += offsets.items()
-
-    def unassign(self, partitions: Collection[Partition]) -> None:
-        for partition in partitions:
-            del self.at[partition]
-
-    def consume(self, limit: int, _: float) -> list[Message]:
-        found, self.odd = self.odd, []
-        for one, at in [*self.at.items()]:
-            log = self.logs[one]
-            if at > self.ends[one] or (log and at < log[0]):
-                found.append(message(at, one.number, error=RESET))
-                continue
-            part = [offset for offset in log if offset >= at][: limit - len(found)]
-            found += [message(offset, one.number) for offset in part]
-            self.at[one] = part[-1] + 1 if part else at
-            if len(found) < limit:
-                found.append(message(self.ends[one], one.number, error=EOF))
-        self.reads += len(found)
-        return found
-
-    def bounds(self, partition: Partition) -> tuple[int, int]:
-        if self.away:
-            raise KafkaUnreachable("nobody answers")
-        log, end = self.logs[partition], self.ends[partition]
-        return (log[0] if log else end), end
-
-    def close(self) -> None:
-        self.closed = True
-
-
 @pytest.fixture
-def source(monkeypatch: pytest.MonkeyPatch) -> Source:
-    made = Source(p0=range(100), p1=range(100))
+def source(monkeypatch: pytest.MonkeyPatch) -> LogClient:
+    made = LogClient({0: range(100), 1: range(100)})
     monkeypatch.setattr("sunshower.kafka.consuming.refetching.Consumer", lambda _: made)
     return made
 
@@ -88,16 +40,16 @@ def find(again: Refetcher, limit: int = 1000, **wanted: Collection[int]) -> Any:
     return [(one.partition(), one.offset()) for one in messages], gone
 
 
-def test_only_what_is_wanted_comes_and_then_nothing_is_read(source: Source) -> None:
+def test_only_what_is_wanted_comes_and_then_nothing_is_read(source: LogClient) -> None:
     again = Refetcher(SETTINGS)
     assert find(again, p0=[7, 9], p1=[3]) == ([(0, 7), (0, 9), (1, 3)], [])
-    assert source.at == {}
+    assert source.reads == {}
     again.close()
     assert source.closed
 
 
-def test_what_is_near_is_read_up_to_and_what_is_far_is_gone_to(source: Source) -> None:
-    source.logs[A], source.ends[A] = [*range(10_000)], 10_000
+def test_what_is_near_is_read_up_to_and_what_is_far_is_gone_to(source: LogClient) -> None:
+    source.logs[0] = range(10_000)
     again = Refetcher(SETTINGS)
     wanted = [10, 500, 9_000]
     found: list[Any] = []
@@ -107,47 +59,47 @@ def test_what_is_near_is_read_up_to_and_what_is_far_is_gone_to(source: Source) -
         wanted = [one for one in wanted if (0, one) not in found]
     assert found == [(0, 10), (0, 500), (0, 9_000)]
     assert source.seeks == [(A, 10), (A, 9_000)]
-    assert source.reads < 1_000
+    assert source.taken < 1_000
 
 
-def test_what_fails_before_that_is_gone_back_to(source: Source) -> None:
+def test_what_fails_before_that_is_gone_back_to(source: LogClient) -> None:
     again = Refetcher(SETTINGS)
     assert find(again, 3, p0=[20, 90])[0] == [(0, 20)]
     assert find(again, 3, p0=[5, 90])[0] == [(0, 5)]
     assert source.seeks == [(A, 20), (A, 5)]
 
 
-def test_what_was_compacted_away_is_gone_also_at_the_end(source: Source) -> None:
-    source.logs[A] = [3, 5]
+def test_what_was_compacted_away_is_gone_also_at_the_end(source: LogClient) -> None:
+    source.logs[0], source.ends[0] = [3, 5], 100
     found, gone = find(Refetcher(SETTINGS), p0=[4, 5, 80])
     assert found == [(0, 5)]
     assert gone == [Gone(A, 4, COMPACTED), Gone(A, 80, COMPACTED)]
 
 
-def test_what_was_removed_is_gone_and_what_is_left_comes(source: Source) -> None:
-    source.logs[A] = [*range(50, 100)]
+def test_what_was_removed_is_gone_and_what_is_left_comes(source: LogClient) -> None:
+    source.logs[0] = range(50, 100)
     again = Refetcher(SETTINGS)
     assert find(again, p0=[4, 49, 60]) == ([], [Gone(A, 4, REMOVED), Gone(A, 49, REMOVED)])
     assert find(again, p0=[60]) == ([(0, 60)], [])
 
 
-def test_of_a_topic_that_was_cut_what_is_beyond_its_end_is_gone(source: Source) -> None:
-    source.logs[A], source.ends[A] = [*range(10)], 10
+def test_of_a_topic_that_was_cut_what_is_beyond_its_end_is_gone(source: LogClient) -> None:
+    source.logs[0] = range(10)
     _, (gone,) = find(Refetcher(SETTINGS), p0=[40])
     assert gone[:2] == (A, 40)
     assert "ends at 10" in gone.why
 
 
-def test_where_nobody_tells_what_is_left_it_is_asked_again(source: Source) -> None:
-    source.logs[A], source.away = [*range(50, 100)], True
+def test_where_nobody_tells_what_is_left_it_is_asked_again(source: LogClient) -> None:
+    source.logs[0], source.is_cut = range(50, 100), True
     again = Refetcher(SETTINGS)
     assert find(again, p0=[4, 60]) == ([], [])
-    source.away = False
+    source.is_cut = False
     assert find(again, p0=[4, 60]) == ([], [Gone(A, 4, REMOVED)])
     assert find(again, p0=[60]) == ([(0, 60)], [])
 
 
-def test_an_error_costs_no_message(source: Source) -> None:
+def test_an_error_costs_no_message(source: LogClient) -> None:
     source.odd = [message(0, 7, error=FORBIDDEN, topic="a")]
     again = Refetcher(SETTINGS)
     with pytest.raises(NotAuthorised):
@@ -155,7 +107,7 @@ def test_an_error_costs_no_message(source: Source) -> None:
     assert find(again, p0=[4]) == ([(0, 4)], [])
 
 
-def test_what_is_no_error_and_what_nobody_wants_changes_nothing(source: Source) -> None:
+def test_what_is_no_error_and_what_nobody_wants_changes_nothing(source: LogClient) -> None:
     again = Refetcher(SETTINGS)
     source.odd = [
         message(0, 0, error=ClientError._TRANSPORT),
@@ -165,7 +117,7 @@ def test_what_is_no_error_and_what_nobody_wants_changes_nothing(source: Source) 
     assert find(again, p0=[4]) == ([(0, 4)], [])
     find(again, 1, p0=[4, 90])
     again.stop()
-    assert source.at == {}
+    assert source.reads == {}
 
 
 def test_what_is_never_emitted_again_is_not_to_be_read_again() -> None:

@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from sunshower import DeadLetter, OnStream, Retry
+from sunshower import OnStream, Retry
 from sunshower.dev.kafka import Kafka
-from sunshower.errors import KafkaUnreachable
 from sunshower.kafka.consuming.decoding import KafkaRecord, Received
 from sunshower.kafka.consuming.start_position import StartPosition, StartTime
-from sunshower.kafka.formats import Json, Text
+from sunshower.kafka.formats import Text
 from sunshower.kafka.options import Guarantee, KafkaOptions
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.spout import KafkaSpout
@@ -126,27 +125,6 @@ def test_where_a_spout_begins_that_has_committed_nothing(
         assert values(run) == expected
 
 
-def test_json_becomes_records_and_what_is_none_becomes_a_dead_letter(kafka: Kafka) -> None:
-    topic = new_topic(kafka.bootstrap)
-    lines = [b'{"id": 1}', b"no json", b'{"what": "milk"}', b'{"id": 2, "what": "x", "more": 0}']
-    fill(kafka.bootstrap, topic, lines)
-    with running(topology(spout(kafka, topic, value=Json(Order)), retry=LETTERS)) as run:
-        run.until(lambda: run.contiguous() == {f"{topic}[0]": 4})
-        assert run.records() == [Order(1), Order(2, "x")]
-        first, second = run.records("letters")
-        assert isinstance(first, DeadLetter)
-        assert first.record == {
-            "topic": topic,
-            "partition": 0,
-            "offset": 1,
-            "key": None,
-            "value": "b'no json'",
-        }
-        assert (first.exception, list(first.message_id)) == ("JSONDecodeError", [topic, 0, 1])
-        assert "without id" in second.reason
-        assert run.spout().result()["unreadable"] == 2
-
-
 def test_a_translator_sees_all_of_a_message_and_chooses_the_stream(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap)
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
@@ -175,26 +153,6 @@ def test_a_translator_sees_all_of_a_message_and_chooses_the_stream(kafka: Kafka)
         (left,) = run.records("left")
         assert left == Received(topic, 0, 0, "left", "a", 1_234, headers)
         assert [letter.reason for letter in run.records("letters")] == ["no such way"]
-
-
-def test_fields_that_are_wanted_alone_are_plain_tuples(kafka: Kafka) -> None:
-    topic = new_topic(kafka.bootstrap)
-    fill(kafka.bootstrap, topic, numbered(3))
-    made = spout(kafka, topic, value=Text(), fields=("offset", "value"))
-    with running(topology(made)) as run:
-        run.until(lambda: len(run.records()) == 3)
-        assert run.records() == [(0, "0"), (1, "1"), (2, "2")]
-
-
-def test_what_keeps_failing_becomes_a_dead_letter_and_stops_nobody(kafka: Kafka) -> None:
-    topic = new_topic(kafka.bootstrap)
-    fill(kafka.bootstrap, topic, numbered(50))
-    refuses = Seen(lambda record: record.value == b"7")
-    with running(topology(spout(kafka, topic), refuses, retry=LETTERS)) as run:
-        run.until(lambda: run.contiguous() == {f"{topic}[0]": 50})
-        assert values(run) == [number for number in range(50) if number != 7]
-        (letter,) = run.records("letters")
-        assert (letter.record["offset"], letter.attempts) == (7, 2)
 
 
 @pytest.mark.parametrize("guarantee", [Guarantee.AT_MOST_ONCE, Guarantee.NONE])
@@ -301,21 +259,6 @@ def test_what_retention_removed_before_it_was_read_is_told_and_passed_over(kafka
         assert run.spout().skipped_count == 15
 
 
-def test_what_is_too_far_behind_is_told_and_passed_over(kafka: Kafka) -> None:
-    topic = new_topic(kafka.bootstrap)
-    fill(kafka.bootstrap, topic, numbered(100))
-    options = KafkaOptions(behind_max=30, commit_s=0.1)
-    with running(topology(spout(kafka, topic, options=options), retry=LETTERS)) as run:
-        run.until(lambda: run.contiguous() == {f"{topic}[0]": 100})
-        assert values(run) == list(range(70, 100))
-        (letter,) = run.records("letters")
-        assert (letter.record["from"], letter.record["to"]) == (0, 69)
-    with running(topology(spout(kafka, topic, options=options))) as run:
-        run.until(lambda: run.contiguous() == {f"{topic}[0]": 100})
-        (skipped,) = run.spout().result()["skipped"]
-        assert skipped[:3] == (Partition(topic, 0), 0, 70)
-
-
 def test_a_spout_without_room_is_still_heard_of_by_its_group(kafka: Kafka) -> None:
     from sunshower.kafka.options import by_broker_group
 
@@ -332,9 +275,9 @@ def test_a_spout_without_room_is_still_heard_of_by_its_group(kafka: Kafka) -> No
     )
     with running(made) as run:
         run.until(lambda: run.contiguous() == {f"{topic}[0]": 0})
-        place = run.spout()._reading.places[Partition(topic, 0)]
+        place = run.spout()._reader.places[Partition(topic, 0)]
         run.go_on(8.0)
-        assert run.spout()._reading.places.get(place.partition) is place, "it was thrown out"
+        assert run.spout()._reader.places.get(place.partition) is place, "it was thrown out"
         held[0] = False
         run.until(lambda: run.contiguous() == {f"{topic}[0]": 500})
     assert committed(kafka, base, topic) == 500
@@ -345,45 +288,6 @@ def test_commits_of_json_tell_who_has_written_them(kafka: Kafka) -> None:
     fill(kafka.bootstrap, topic, numbered(3))
     with running(topology(spout(kafka, topic, base, deployment="d7"))) as run:
         run.until(lambda: run.contiguous() == {f"{topic}[0]": 3})
-        kept = run.spout()._reading.committer.kept
+        kept = run.spout()._reader.committer.kept
         run.until(lambda: kept.get(Partition(topic, 0), (0,))[0] == 3)
         assert json.loads(kept[Partition(topic, 0)].metadata)["topologyId"] == "kafka-d7"
-
-
-def test_what_retention_removes_while_it_reads_is_told_also_when_brokers_answer_late(
-    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topic = new_topic(kafka.bootstrap)
-    fill(kafka.bootstrap, topic, numbered(10))
-    base = settings(kafka, queued_min_messages=1, fetch_queue_backoff_ms=10)
-    options = KafkaOptions(commit_s=0.1, uncommitted_max=5)
-    stuck = [True]
-    made = topology(
-        spout(kafka, topic, base, options=options),
-        Seen(lambda record: stuck[0] and record.offset == 0),
-        retry=Retry(attempts=1_000_000, initial_s=0.05, max_s=0.05, dead_letters=True),
-        spout_pending=5,
-    )
-    with running(made) as run:
-        run.until(lambda: run.spout() is not None and paused(run))
-        fill(kafka.bootstrap, topic, numbered(10, 10))
-        emitted = run.spout().standing()[Partition(topic, 0)].emitted
-        removed(kafka, topic, 15)
-        ask, silent = run.spout()._consumer.bounds, [True, True]
-
-        def bounds(partition: Partition) -> tuple[int, int]:
-            if silent and silent.pop():
-                raise KafkaUnreachable("nobody answers")
-            return ask(partition)
-
-        monkeypatch.setattr(run.spout()._consumer, "bounds", bounds)
-        stuck[0] = False
-        run.until(lambda: run.contiguous() == {f"{topic}[0]": 20})
-        assert not silent, "it was asked again"
-        (letter,) = run.records("letters")
-        assert (letter.record["from"], letter.record["to"]) == (emitted, 14)
-        assert values(run) == [*range(emitted), *range(15, 20)]
-
-
-def paused(run: Run) -> bool:
-    return any(one.paused for one in run.spout().standing().values())

@@ -10,7 +10,7 @@ import pytest
 
 from sunshower import Retry
 from sunshower.dev.kafka import Kafka
-from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable, Unavailable, UnknownTopic
+from sunshower.errors import ConfigError, KafkaError, Unavailable, UnknownTopic
 from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions
 from sunshower.kafka.formats import Avro, Json
@@ -128,12 +128,6 @@ def test_dead_letters_are_for_what_is_replayed() -> None:
     spout = KafkaSpout(BASE, topics=["a"], options=KafkaOptions(guarantee=Guarantee.AT_MOST_ONCE))
     with pytest.raises(TopologyError, match="replay = False"):
         Topology("t").spout("in", spout, retry=Retry(dead_letters=True))
-
-
-def test_an_address_where_nobody_answers() -> None:
-    error = opened(BASE, topics=["a"])
-    assert isinstance(error, KafkaUnreachable)
-    assert "127.0.0.1:1" in str(error)
 
 
 def test_a_setting_that_the_client_does_not_know(kafka: Kafka) -> None:

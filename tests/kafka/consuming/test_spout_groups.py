@@ -102,7 +102,7 @@ def test_a_stale_commit_is_counted_and_ends_nothing(kafka: Kafka) -> None:
     fill(kafka.bootstrap, topic, [b"0"])
     with running(topology(member(topic, base))) as run:
         run.until(lambda: run.contiguous() == {f"{topic}[0]": 1})
-        offsets, stale = run.spout()._reading.committer._offsets, [StaleGeneration("an older one")]
+        offsets, stale = run.spout()._reader.committer._offsets, [StaleGeneration("an older one")]
         soon = offsets.write_soon
 
         def refused(wanted: Wanted) -> Future[None] | None:
@@ -185,7 +185,7 @@ def test_what_waits_of_partitions_that_go_is_read_by_who_gets_them(kafka: Kafka)
     retry = Retry(attempts=1_000_000, initial_s=0.3, max_s=0.3)
     made = topology(member(topic, base), bolt, retry=retry, spout_pending=4)
     with running(made) as first:
-        first.until(lambda: held(first) == 2 and len(first.spout()._reading.ahead) >= 3)
+        first.until(lambda: held(first) == 2 and len(first.spout()._reader.ahead) >= 3)
         with running(topology(member(topic, base))) as second:
             both(first, second, lambda: len(second.records()) == 100)
             stuck[0] = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,70 +10,30 @@ from confluent_kafka import Message
 
 from sunshower.clock import ManualClock
 from sunshower.config import Config
-from sunshower.errors import IncompleteBatch, KafkaUnreachable
+from sunshower.errors import IncompleteBatch
 from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions, KafkaOpaque, KafkaTransactional
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.state.memory_tree import MemoryForest
 from sunshower.trident.spouts.bounds import Bounds
-from tests.kafka.fakes import EOF, RESET, SETTINGS, Client, message
+from tests.kafka.fakes import SETTINGS, LogClient
 from tests.kafka.groups import Topics
 from tests.trident.rigs.emitting import Drive
 
 BOTH = pytest.mark.parametrize("kind", [KafkaOpaque, KafkaTransactional])
 
 
-class Broker(Client):
-    """Partitions of topic `a` with so many messages each, which can be read from anywhere."""
-
-    def __init__(self, sizes: dict[int, int]) -> None:
-        super().__init__()
-        self.sizes, self.at = sizes, dict[Partition, int]()
-        self.ended: set[Partition] = set()
-        self.late: Callable[[], None] = lambda: None
-
-    def assign(self, offsets: Any) -> None:
-        self.at |= offsets
-        self.ended -= offsets.keys()
-
-    def unassign(self, partitions: Any) -> None:
-        for partition in partitions:
-            del self.at[partition]
-
-    def bounds(self, partition: Partition) -> tuple[int, int]:
-        if partition.number not in self.sizes:
-            self.late()
-            raise KafkaUnreachable(f"nobody leads {partition}")
-        return 0, self.sizes[partition.number]
-
-    def consume(self, limit: int, _: float) -> list[Message]:
-        found: list[Message] = []
-        for partition, at in [*self.at.items()]:
-            if at > self.sizes[partition.number] and partition not in self.ended:
-                self.ended.add(partition)
-                found.append(message(at, partition.number, error=RESET))
-                continue
-            end = min(self.sizes[partition.number], at + limit - len(found))
-            found += [message(offset, partition.number) for offset in range(at, end)]
-            self.at[partition] = max(at, end)
-        for partition, at in self.at.items():
-            if at >= self.sizes[partition.number] and partition not in self.ended:
-                self.ended.add(partition)
-                found.append(message(self.sizes[partition.number], partition.number, error=EOF))
-        return found
-
-
 class Site:
     """A topic, and a store; `run` makes a Drive of a spout over both."""
 
     def __init__(self, patch: pytest.MonkeyPatch, *sizes: int) -> None:
-        self.sizes = dict(enumerate(sizes))
+        self.logs: dict[int, Sequence[int]] = {n: range(size) for n, size in enumerate(sizes)}
         self.topics, self.forest = Topics(a=len(sizes)), MemoryForest()
         self.clock = ManualClock()
         patch.setattr("sunshower.kafka.exactly_once.batch_spouts.Consumer", lambda _: self.broker())
 
-    def broker(self) -> Broker:
-        made, consume = Broker(self.sizes), Broker.consume
+    def broker(self) -> LogClient:
+        made, consume = LogClient(self.logs), LogClient.consume
 
         def asked(limit: int, wait_s: float) -> list[Message]:
             self.clock.advance(wait_s)
@@ -115,7 +75,7 @@ def test_a_bounded_job_that_is_run_again_reads_what_has_come_since(
     spout = site.spout(kind, until_end=True)
     first, txid, last = to_end(site.drive(spout, 2), 1)
     assert sorted(first) == [(0, n) for n in range(3)] + [(1, n) for n in range(6)]
-    site.sizes |= {0: 5}
+    site.logs |= {0: range(5)}
     spout = site.spout(kind, until_end=True) if declared_anew else spout
     second, txid, last = to_end(site.drive(spout, 2), txid + 1, last)
     assert second == [(0, 3), (0, 4)]
@@ -134,7 +94,7 @@ def test_a_store_that_a_bounded_job_has_filled_goes_on_without_an_end(
     live = site.drive(site.spout(kind))
     live.metadata[txid] = last
     for size in (3, 5, 6):
-        site.sizes[0], txid = size, txid + 1
+        site.logs[0], txid = range(size), txid + 1
         assert len(live.batch(txid)) == {3: 0, 5: 2, 6: 1}[size]
         live.tree_says(txid + 1)
         assert not live.is_last(txid)
@@ -149,7 +109,7 @@ def test_tasks_that_are_started_again_within_a_run_keep_its_end(
     drive = site.drive(spout)
     assert len(drive.batch(1)) == 4
     drive.tree_says(2)
-    site.sizes[0] = 90  # too late for this run
+    site.logs[0] = range(90)  # too late for this run
     again = site.drive(spout)
     again.metadata = drive.metadata
     rest, _, _ = to_end(again, 2)
@@ -162,7 +122,7 @@ def test_a_batch_of_the_run_before_is_not_the_last_of_this_one(
     site = Site(monkeypatch, 3)
     first = site.drive(site.spout(KafkaTransactional, until_end=True))
     assert len(first.emit(1)) == 3, "and dies before it is committed"
-    site.sizes[0] = 4
+    site.logs[0] = range(4)
     second = site.drive(site.spout(KafkaTransactional, until_end=True))
     second.metadata = first.metadata
     assert len(second.batch(1, 1)) == 3
@@ -191,14 +151,14 @@ def test_a_partition_that_is_added_is_read_from_its_first_record(
     drive = site.drive(spout)
     assert drive.batch(1) == []
     drive.tree_says(2)
-    site.sizes[1] = 3
+    site.logs[1] = range(3)
     site.topics.counts["a"] = 2
     assert len(drive.emit(2)) == 3
     again = site.drive(spout)
     again.metadata = drive.metadata
     assert len(again.batch(2, 1)) == 3, "also in another life, and another attempt"
     anew = site.drive(site.spout(kind, first=first, deployment="another"))
-    site.sizes[2] = 3
+    site.logs[2] = range(3)
     site.topics.counts["a"] = 3
     anew.metadata = drive.metadata
     anew.tree_says(3)
@@ -214,18 +174,20 @@ def test_a_batch_of_a_topic_that_has_become_shorter_is_incomplete_and_the_rest_o
     site = Site(monkeypatch, 4, 2)
     drive = site.drive(site.spout(KafkaTransactional, bounds=Bounds(records=9)))
     assert len(drive.emit(1)) == 6
-    site.sizes[0] = 3
+    site.logs[0] = range(3)
     for attempt in (1, 2):
         if attempt == 2:
-            site.sizes[0] = 0
+            site.logs[0] = range(0)
             drive.restart()
-        said = rf"a\[0\], offsets 0 to 3: the batch had 4 records, and {site.sizes[0]} are there"
+        said = (
+            rf"a\[0\], offsets 0 to 3: the batch had 4 records, and {len(site.logs[0])} are there"
+        )
         with pytest.raises(IncompleteBatch, match=said) as caught:
             drive.emit(1, attempt)
         assert [row.partition for row in caught.value.rows] == [1, 1]
     drive.success(1)
     drive.tree_says(2)
-    site.sizes |= {0: 5, 1: 3}
+    site.logs |= {0: range(5), 1: range(3)}
     assert sorted((row.partition, row.offset) for row in drive.batch(2)) == [(0, 4), (1, 2)]
 
 
@@ -244,7 +206,7 @@ def test_partitions_that_nobody_leads_hold_no_batch_up_for_long(
         site.clock.advance(1.0)
     assert [row.offset for row in found] == [*range(9)]
     assert max(took_s) < 8
-    site.sizes |= dict.fromkeys(range(1, 8), 1)
+    site.logs |= dict.fromkeys(range(1, 8), range(1))
     for txid in range(90, 110):
         found += drive.batch(txid)
         drive.tree_says(txid + 1)
@@ -263,6 +225,6 @@ def test_a_bounded_job_ends_where_a_topic_that_is_made_anew_meanwhile_ends(
     drive = site.drive(site.spout(KafkaOpaque, until_end=True, shortened=where))
     assert len(drive.batch(1)) == 4
     drive.tree_says(2)
-    site.sizes[0] = 2
+    site.logs[0] = range(2)
     drive.restart()
     assert [offset for _, offset in to_end(drive, 2)[0]] == rest

@@ -23,7 +23,7 @@ from sunshower.state.memory_tree import MemoryForest, MemoryTree
 from sunshower.state.sqlite_tree import SqliteTree
 from sunshower.state.tree import Node
 from sunshower.topologies.timing import tick_of
-from tests.kafka.producing.test_bolt import Driven, paused
+from tests.kafka.producing.rig import Driven, paused
 from tests.kafka.topics import new_topic, read_all, values_of
 
 
@@ -264,7 +264,7 @@ def test_what_arrived_before_a_death_is_not_sent_again(kafka: Kafka) -> None:
     before.bolt._producer.flush(60)  # they have arrived, and nobody has heard of it: it dies
     after = Driven(sole_writer(kafka, topic))
     after.take(*sales)
-    after.until(lambda hands: len(hands.acked) == 30)
+    after.until(lambda out: len(out.acked) == 30)
     assert values_of(kafka.bootstrap, topic) == [sale.item for sale in sales]
     assert after.bolt.figures()["repeats"] == 20
     ids = {dict(m.headers() or ())["id"] for m in read_all(kafka.bootstrap, topic)}
@@ -276,9 +276,9 @@ def test_a_repeat_of_what_is_on_its_way_fares_as_that(kafka: Kafka) -> None:
     driven = Driven(sole_writer(kafka, topic, **{"message.timeout.ms": 1000, "linger.ms": 0}))
     with paused(kafka):
         driven.take(Sale(1, "tea"), Sale(1, "tea"))
-        assert driven.hands.acked == []
-        driven.until(lambda hands: len(hands.failed) == 2)
+        assert driven.out.acked == []
+        driven.until(lambda out: len(out.failed) == 2)
     driven.take(Sale(1, "tea"))  # it has failed, so it is none
-    driven.until(lambda hands: hands.acked)
+    driven.until(lambda out: out.acked)
     driven.take(Sale(1, "tea"))
-    assert driven.hands.acked == [Sale(1, "tea")] * 2
+    assert driven.out.acked == [Sale(1, "tea")] * 2

@@ -28,7 +28,7 @@ from sunshower.kafka.partitions.ports import Committed, Offsets, Partition
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.records import Schema
 from sunshower.topologies.components import Context
-from tests.kafka.fakes import Desk, message
+from tests.kafka.fakes import NewDesk, message
 from tests.kafka.stage import running
 from tests.kafka.topics import fill, new_topic
 
@@ -100,13 +100,6 @@ def test_a_message_that_is_repeated_counts_once(kept: OffsetsWithResults) -> Non
     assert bolt.figures() == {"repeats": 2}
 
 
-def test_who_dies_before_the_transaction_has_counted_nothing(kept: OffsetsWithResults) -> None:
-    dead = opened(kept)
-    dead.process(line(0))
-    batch(opened(kept), line(0), line(1))
-    assert counts(kept) == {"word 0": 1, "word 1": 1}
-
-
 def test_who_was_thought_dead_writes_nothing(kept: OffsetsWithResults) -> None:
     late = opened(kept)
     late.process(line(0))
@@ -171,10 +164,10 @@ def test_a_file_that_cannot_be_used_is_told(tmp_path: Path) -> None:
 
 
 def test_a_kafka_spout_goes_on_where_the_results_end(
-    kept: OffsetsWithResults, monkeypatch: pytest.MonkeyPatch
+    kept: OffsetsWithResults, new_desk: NewDesk
 ) -> None:
-    def life() -> tuple[Desk, list[tuple[int, int]]]:
-        desk = Desk(monkeypatch, (0, 100), kept=offsets_of(kept))
+    def life() -> tuple[Any, list[tuple[int, int]]]:
+        desk = new_desk((0, 100), kept=offsets_of(kept))
         desk.open()
         desk.client.waiting = [
             message(at) for at in range(desk.client.reads[Partition("a", 0)], 10)

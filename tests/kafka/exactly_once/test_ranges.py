@@ -7,16 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Producer
 
 from sunshower.clock import SystemClock
 from sunshower.dev.kafka import Kafka
-from sunshower.errors import IncompleteBatch
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions
 from sunshower.kafka.exactly_once.offset_ranges import KafkaRanges
 from sunshower.trident.spouts.bounds import Bounds
-from tests.kafka.topics import admin, fill, new_topic
+from tests.kafka.topics import fill, new_topic
 from tests.trident.rigs.emitting import Drive
 
 
@@ -52,17 +50,3 @@ def test_a_range_ends_before_what_no_transaction_has_committed(kafka: Kafka) -> 
         txid = max(drive.metadata)
         later = next(rows for one in range(txid + 1, txid + 100) if (rows := drive.batch(one)))
         assert later == [(topic, 0, 2, 5)], "with the mark of the commit"
-
-
-def test_a_range_that_retention_has_removed_is_an_incomplete_batch(kafka: Kafka) -> None:
-    topic = new_topic(kafka.bootstrap)
-    fill(kafka.bootstrap, topic, [b"x"] * 30)
-    with driven(kafka, topic) as drive:
-        assert settled(drive) == [(topic, 0, 0, 20)]
-        txid = max(drive.metadata)
-        drive.restart()
-        assert drive.emit(txid, 1) == [(topic, 0, 0, 20)]
-        place = TopicPartition(topic, 0, 15)
-        admin(kafka.bootstrap).delete_records([place])[place].result(60)
-        with pytest.raises(IncompleteBatch, match=rf"{topic}\[0\], offsets 0 to 19: the partition"):
-            drive.emit(txid, 2)

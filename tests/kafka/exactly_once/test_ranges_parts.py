@@ -2,131 +2,106 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sunshower.clock import ManualClock
 from sunshower.errors import FailedBatch, IncompleteBatch
-from sunshower.kafka.consuming.start_position import StartPosition
-from sunshower.kafka.exactly_once.batch_spouts import BatchOptions
 from sunshower.kafka.exactly_once.offset_ranges import KafkaRanges, OffsetRange, shares
 from sunshower.kafka.partitions.ports import Partition
-from sunshower.topologies.components import Context
-from sunshower.trident.spouts.bounds import Bounds, Room
-from tests.kafka.fakes import SETTINGS, Client
+from sunshower.trident.spouts.bounds import Room
+from tests.kafka.fakes import BatchDesk, NewBatchDesk
 
 A0, A1, A2 = (Partition("a", number) for number in range(3))
 
 
-class Desk:
-    """A spout of topic `a` that is open, over such a client."""
-
-    def __init__(self, patch: pytest.MonkeyPatch, records: int = 100, **options: Any) -> None:
-        self.client, self.clock = Client(), ManualClock()
-        patch.setattr("sunshower.kafka.exactly_once.batch_spouts.Consumer", lambda _: self.client)
-        bounds = Bounds(records=records, seconds=1.0)
-        chosen = BatchOptions(bounds=bounds, **{"first": StartPosition.EARLIEST} | options)
-        self.spout = KafkaRanges(SETTINGS, topics=["a"], options=chosen)
-        self.spout.open(Context("t", "in", 0, 0, 1, clock=self.clock))
-        self.kept: dict[str, Any] = {}
-
-    def batch(self, *partitions: int) -> list[OffsetRange]:
-        """The next one, of these partitions."""
-        room = Room(self.spout.bounds, self.clock)
-        last = {f"a@{number}": self.kept.get(f"a@{number}") for number in partitions}
-        self.kept |= self.spout.emit_all_new(last, room)
-        return room.rows
-
-    def again(self) -> list[OffsetRange]:
-        """The last one."""
-        room = Room(self.spout.bounds, self.clock)
-        self.spout.emit_all_again(self.kept, room)
-        return room.rows
+NewRanges = Callable[..., BatchDesk]
 
 
-def test_batches_go_on_where_the_last_one_ended_and_fetch_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    desk = Desk(monkeypatch)
-    desk.client.bounds_of = {A0: (3, 10), A1: (0, 250)}
-    assert desk.batch(0, 1) == [("a", 0, 3, 10), ("a", 1, 0, 93)]
-    assert desk.batch(0, 1) == [("a", 1, 93, 193)]
+@pytest.fixture
+def new_ranges(new_batches: NewBatchDesk) -> NewRanges:
+    return partial(new_batches, KafkaRanges, seconds=1.0)
+
+
+def batch(desk: BatchDesk, *partitions: int) -> list[OffsetRange]:
+    """The next one, of these partitions."""
+    return desk.batch(**{f"p{number}": desk.kept.get(f"a@{number}") for number in partitions})[0]
+
+
+def test_batches_go_on_where_the_last_one_ended_and_fetch_nothing(new_ranges: NewRanges) -> None:
+    desk = new_ranges((3, 10), (0, 250))
+    assert batch(desk, 0, 1) == [("a", 0, 3, 10), ("a", 1, 0, 93)]
+    assert batch(desk, 0, 1) == [("a", 1, 93, 193)]
     assert desk.again() == [("a", 1, 93, 193)], "the very same"
     desk.client.bounds_of[A0] = (3, 11)
-    assert desk.batch(0, 1) == [("a", 0, 10, 11), ("a", 1, 193, 250)]
+    assert batch(desk, 0, 1) == [("a", 0, 10, 11), ("a", 1, 193, 250)]
     assert desk.client.reads == {}
     desk.spout.committed(desk.kept)
     desk.client.bounds_of[A1] = (0, 260)
-    desk.batch(0, 1)
+    batch(desk, 0, 1)
     assert desk.spout.figures()["a[1]/lag"] == 10
 
 
-def test_while_there_is_nothing_a_batch_waits_and_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = Desk(monkeypatch)
-    desk.client.bounds_of = {A0: (0, 0)}
-    assert desk.batch(0) == []
+def test_while_there_is_nothing_a_batch_waits_and_is_empty(new_ranges: NewRanges) -> None:
+    desk = new_ranges((0, 0))
+    assert batch(desk, 0) == []
     assert desk.clock.now() == pytest.approx(1.0)
     desk.client.bounds_of = {A0: (0, 2)}
-    assert desk.batch(0) == [("a", 0, 0, 2)]
+    assert batch(desk, 0) == [("a", 0, 0, 2)]
 
 
-def test_a_bounded_job_has_what_was_there_when_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = Desk(monkeypatch, records=4, until_end=True)
-    desk.client.bounds_of = {A0: (0, 6)}
-    assert desk.batch(0) == [("a", 0, 0, 4)]
+def test_a_bounded_job_has_what_was_there_when_it_began(new_ranges: NewRanges) -> None:
+    desk = new_ranges((0, 6), records=4, until_end=True)
+    assert batch(desk, 0) == [("a", 0, 0, 4)]
     desk.client.bounds_of = {A0: (0, 60)}
     assert not desk.spout.is_end("a@0", desk.kept["a@0"])
-    assert desk.batch(0) == [("a", 0, 4, 6)]
+    assert batch(desk, 0) == [("a", 0, 4, 6)]
     assert desk.spout.is_end("a@0", desk.kept["a@0"])
     assert desk.clock.now() == 0, "there is nothing to wait for"
 
 
 def test_partitions_of_which_nobody_tells_are_left_out_and_asked_last(
-    monkeypatch: pytest.MonkeyPatch,
+    new_ranges: NewRanges,
 ) -> None:
-    desk = Desk(monkeypatch)
-    desk.client.bounds_of = {A0: (0, 5), A1: (0, 5)}
-    desk.batch(0, 1)
+    desk = new_ranges((0, 5), (0, 5))
+    batch(desk, 0, 1)
     desk.clock.advance(1.0)
     desk.client.bounds_of = {A1: (0, 6)}
-    assert desk.batch(0, 1) == [("a", 1, 5, 6)]
+    assert batch(desk, 0, 1) == [("a", 1, 5, 6)]
     desk.client.bounds_of = {A0: (0, 7), A1: (0, 6)}
-    assert desk.batch(0, 1) == [("a", 0, 5, 7)]
+    assert batch(desk, 0, 1) == [("a", 0, 5, 7)]
 
 
 def test_what_was_removed_before_it_was_in_a_batch_is_passed_over_and_told(
-    monkeypatch: pytest.MonkeyPatch,
+    new_ranges: NewRanges,
 ) -> None:
-    desk = Desk(monkeypatch)
-    desk.client.bounds_of = {A0: (0, 5)}
-    desk.batch(0)
+    desk = new_ranges((0, 5))
+    batch(desk, 0)
     desk.client.bounds_of = {A0: (8, 9)}
-    assert desk.batch(0) == []
-    assert desk.batch(0) == [("a", 0, 8, 9)]
+    assert batch(desk, 0) == []
+    assert batch(desk, 0) == [("a", 0, 8, 9)]
     assert desk.spout.figures()["skipped"] == 3
 
 
 def test_a_topic_that_was_made_anew_fails_its_batch_until_somebody_says_where(
-    monkeypatch: pytest.MonkeyPatch,
+    new_ranges: NewRanges,
 ) -> None:
-    desk = Desk(monkeypatch)
-    desk.client.bounds_of = {A0: (0, 50)}
-    desk.batch(0)
+    desk = new_ranges((0, 50))
+    batch(desk, 0)
     desk.client.bounds_of = {A0: (0, 2)}
     with pytest.raises(FailedBatch, match=r"a\[0\] ends at 2, and 50 was to be read next"):
-        desk.batch(0)
+        batch(desk, 0)
 
 
 @pytest.mark.parametrize("there", [(1, 90), (0, 3)])
 def test_a_range_that_is_gone_is_not_emitted_again_and_the_others_are(
-    monkeypatch: pytest.MonkeyPatch, there: tuple[int, int]
+    new_ranges: NewRanges, there: tuple[int, int]
 ) -> None:
-    desk = Desk(monkeypatch)
-    desk.client.bounds_of = {A0: (0, 5), A1: (0, 5), A2: (0, 0)}
-    desk.batch(0, 1, 2)
+    desk = new_ranges((0, 5), (0, 5), (0, 0))
+    batch(desk, 0, 1, 2)
     desk.client.bounds_of[A0] = there
     room = Room(desk.spout.bounds, desk.clock)
     said = rf"a\[0\], offsets 0 to 4: the partition has {there[0]} to {there[1] - 1} now\. Retent"

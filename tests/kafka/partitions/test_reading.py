@@ -78,7 +78,7 @@ def test_an_error_of_one_partition_takes_nothing_of_the_others_along() -> None:
     _, numbers = read.sort([*taken, message(9, 1, error=EOF)])
     assert [read.places.name(number) for number in numbers] == [(A1, 0)]
     assert read.places[A1].progress.emitted == 9, "its end was heard of"
-    read.find_again(lambda: 0.0)
+    read.look_up_positions(lambda: 0.0)
     assert client.reads[A0] == 10, "it goes on where there is something"
 
 
@@ -122,15 +122,15 @@ def test_a_partition_without_a_leader_begins_later_and_stops_no_other() -> None:
     read.assigned(parts)
     assert client.reads == {parts[0]: 0, parts[2]: 4}, "one question is too many already"
     for _ in range(3):
-        read.find_again(clock.now)
-        read.find_again(clock.now)
+        read.look_up_positions(clock.now)
+        read.look_up_positions(clock.now)
         clock.advance(10.0)
     assert client.reads == {parts[0]: 0, parts[2]: 4, parts[4]: 0}
     assert client.asked == 6, "not before a while is over"
     client.bounds_of |= {parts[1]: (3, 7), parts[3]: (0, 7)}
     clock.advance(30.0)
     read.all_new = True
-    read.find_again(clock.now)
+    read.look_up_positions(clock.now)
     assert (client.reads[parts[1]], client.reads[parts[3]]) == (3, 0)
     read.revoked(parts, lost=False)
     assert not client.reads
@@ -143,7 +143,7 @@ def test_what_is_given_back_before_it_began_does_not_begin() -> None:
     read.assigned([A0, A1])
     read.revoked([A1], lost=False)
     client.bounds_of[A1] = (0, 7)
-    read.find_again(lambda: 100.0)
+    read.look_up_positions(lambda: 100.0)
     assert client.reads == {A0: 0}
 
 
@@ -151,7 +151,7 @@ def test_where_no_partition_has_a_leader_that_is_an_error() -> None:
     read = reading(Client(), Kept())
     with pytest.raises(KafkaUnreachable):
         read.assigned([A0, A1])
-    read.find_again(lambda: 100.0)
+    read.look_up_positions(lambda: 100.0)
     assert not read.places
 
 
@@ -161,8 +161,8 @@ def test_a_place_that_is_not_found_stops_no_other() -> None:
     read = reading(client, Kept(p0=5, p1=5))
     read.assigned([A0, A1])
     read.sort([message(5, error=RESET), message(5, 1, error=RESET)])
-    read.find_again(lambda: 0.0)
-    read.find_again(lambda: 10.0)
+    read.look_up_positions(lambda: 0.0)
+    read.look_up_positions(lambda: 10.0)
     assert client.reads == {A0: 5, A1: 10}
 
 
@@ -174,7 +174,7 @@ def test_who_begins_later_does_not_wait_for_who_goes_on_later() -> None:
     read.sort([message(5, error=RESET)])
     client.bounds_of = {A1: (0, 7)}
     for _ in range(3):
-        read.find_again(clock.now)
+        read.look_up_positions(clock.now)
         clock.advance(30.0)
     assert client.reads == {A0: 5, A1: 0}
 
@@ -189,7 +189,7 @@ def test_of_a_topic_made_anew_that_is_read_from_its_end_the_rest_is_told(
     read = reading(client, stored, first=first)
     read.assigned([A0])
     read.sort([message(50), message(51, error=RESET)])
-    read.find_again(lambda: 0.0)
+    read.look_up_positions(lambda: 0.0)
     assert len(read.gone) == 1
     from_end = first is StartPosition.LATEST
     assert client.reads == {A0: 9 if from_end else 2}

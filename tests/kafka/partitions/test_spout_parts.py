@@ -14,14 +14,12 @@ from sunshower.kafka.options import Guarantee
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.zookeeper.group import ZooKeeperGroup
 from sunshower.state.memory_tree import MemoryForest
-from tests.kafka.fakes import EOF, FORBIDDEN, RESET, Desk, Kept, message
+from tests.kafka.fakes import EOF, FORBIDDEN, RESET, Kept, NewDesk, message
 from tests.kafka.groups import Line, Topics, raises
 
 
-def test_a_range_that_is_skipped_is_told_also_after_an_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    desk = Desk(monkeypatch, (10, 100), kept=Kept(p0=3))
+def test_a_range_that_is_skipped_is_told_also_after_an_error(new_desk: NewDesk) -> None:
+    desk = new_desk((10, 100), kept=Kept(p0=3))
     desk.open()
     desk.client.waiting = [message(3, error=RESET)]
     desk.poll()
@@ -35,29 +33,32 @@ def test_a_range_that_is_skipped_is_told_also_after_an_error(
     assert desk.spout.skipped_count == 7
 
 
-def test_a_commit_that_raises_takes_no_message_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = Desk(monkeypatch, (0, 100))
+def test_a_commit_that_raises_takes_no_message_along(
+    new_desk: NewDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = new_desk((0, 100))
     desk.open()
     desk.client.waiting = [message(0)]
     assert desk.poll() == [(0, 0)]
-    desk.spout.acked(np.array([desk.spout._reading.places[Partition("a", 0)].number(0)]))
-    begin = desk.spout._reading.committer.begin
-    monkeypatch.setattr(desk.spout._reading.committer, "begin", raises(RuntimeError("odd")))
+    desk.spout.acked(np.array([desk.spout._reader.places[Partition("a", 0)].number(0)]))
+    begin = desk.spout._reader.committer.begin
+    monkeypatch.setattr(desk.spout._reader.committer, "begin", raises(RuntimeError("odd")))
     desk.client.waiting = [message(1)]
     desk.clock.advance(2.0)
     with pytest.raises(RuntimeError, match="odd"):
         desk.spout.poll(100)
-    monkeypatch.setattr(desk.spout._reading.committer, "begin", begin)
+    monkeypatch.setattr(desk.spout._reader.committer, "begin", begin)
     assert desk.poll() == [(0, 1)]
 
 
-def test_who_cannot_have_offsets_leaves_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_cannot_have_offsets_leaves_its_group(
+    new_desk: NewDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topics, lines = Topics(a=1), [Line(MemoryForest())]
     closed: list[bool] = []
     monkeypatch.setattr(lines[0].tree, "close", lambda: closed.append(True))
     group: Any = ZooKeeperGroup(lines[0], "g", ["a"], topics, ManualClock(), Random(1))
-    desk = Desk(
-        monkeypatch,
+    desk = new_desk(
         (0, 100),
         sharing=lambda _: group,
         store=raises(KafkaUnreachable("no offsets")),
@@ -68,20 +69,20 @@ def test_who_cannot_have_offsets_leaves_its_group(monkeypatch: pytest.MonkeyPatc
     assert desk.client.closed
 
 
-def test_all_is_closed_also_if_the_last_commit_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = Desk(monkeypatch, (0, 100))
+def test_all_is_closed_also_if_the_last_commit_raises(
+    new_desk: NewDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = new_desk((0, 100))
     desk.open()
-    monkeypatch.setattr(desk.spout._reading, "commit_now", raises(RuntimeError("odd")))
+    monkeypatch.setattr(desk.spout._reader, "commit_now", raises(RuntimeError("odd")))
     with pytest.raises(RuntimeError, match="odd"):
         desk.spout.close()
     assert desk.client.closed
     assert desk.offsets.closed
 
 
-def test_at_most_once_what_cannot_be_committed_waits_and_is_not_lost(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    desk = Desk(monkeypatch, (0, 9), (0, 9), guarantee=Guarantee.AT_MOST_ONCE, commit_s=1.0)
+def test_at_most_once_what_cannot_be_committed_waits_and_is_not_lost(new_desk: NewDesk) -> None:
+    desk = new_desk((0, 9), (0, 9), guarantee=Guarantee.AT_MOST_ONCE, commit_s=1.0)
     desk.open()
     desk.offsets.away = KafkaUnreachable("no coordinator")
     desk.client.waiting = [message(0), message(2), message(0, 1), message(4, 1, error=EOF)]
@@ -97,16 +98,14 @@ def test_at_most_once_what_cannot_be_committed_waits_and_is_not_lost(
     assert desk.poll() == [(0, 3)]
 
 
-def test_at_most_once_what_waits_of_a_partition_that_goes_is_not_emitted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    desk = Desk(monkeypatch, (0, 9), (0, 9), guarantee=Guarantee.AT_MOST_ONCE, commit_s=1.0)
+def test_at_most_once_what_waits_of_a_partition_that_goes_is_not_emitted(new_desk: NewDesk) -> None:
+    desk = new_desk((0, 9), (0, 9), guarantee=Guarantee.AT_MOST_ONCE, commit_s=1.0)
     desk.open()
     desk.offsets.away = KafkaUnreachable("no coordinator")
     desk.client.waiting = [message(0), message(0, 1)]
     assert not desk.poll()
     desk.offsets.away = None
-    desk.spout._reading.revoked([Partition("a", 0)], lost=False)
+    desk.spout._reader.revoked([Partition("a", 0)], lost=False)
     assert desk.offsets.at(0) in (None, 0)
     desk.clock.advance(1.0)
     assert desk.poll() == [(1, 0)]

@@ -18,7 +18,6 @@ from sunshower.dev.kafka import Kafka
 from sunshower.dev.ports import Ports
 from sunshower.dev.zookeeper import ZooKeeper
 from sunshower.kafka.options import KafkaOptions
-from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.kafka.zookeeper.group import ZooKeeperGroup
 from sunshower.kafka.zookeeper.options import (
@@ -214,7 +213,7 @@ def test_a_consumer_that_comes_and_goes_under_load_loses_nothing(site: Site) -> 
 
 def parts(run: Run) -> int:
     """How many partitions it reads."""
-    opened = hasattr(run.spout(), "_reading")
+    opened = hasattr(run.spout(), "_reader")
     return len(run.spout().standing()) if opened else 0
 
 
@@ -247,15 +246,6 @@ def test_an_offset_that_is_none_is_told_with_its_place_in_time(site: Site) -> No
     with running(topology(site.spout())) as run:
         place = f"/storm/{site.group}/partition_0 holds no offset"
         run.until(lambda: any(place in error for error in run.errors()), BAD_INPUT_S)
-
-
-def test_partitions_of_ones_own_are_not_shared_by_a_group(site: Site) -> None:
-    settings = {"bootstrap.servers": site.kafka.bootstrap, "group.id": site.group}
-    options = KafkaOptions(sharing=ByZooKeeperGroup(site.zookeeper.connect, site.group))
-    spout = KafkaSpout(settings, partitions=[Partition(site.topic, 0)], options=options)
-    with running(topology(spout)) as run:
-        told = "a group shares whole topics"
-        run.until(lambda: any(told in error for error in run.errors()), BAD_INPUT_S)
 
 
 def test_a_zookeeper_that_is_not_there_is_told_in_time(site: Site) -> None:

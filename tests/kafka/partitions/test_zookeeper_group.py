@@ -61,12 +61,21 @@ def test_nodes_are_as_kafkas_own_consumer_writes_them() -> None:
     assert stage.in_zookeeper() == {Partition("t", 0): f"{name}-0"}
 
 
-@pytest.mark.parametrize("pattern", ["t{1,3}", "orders,words"])
-def test_a_pattern_with_a_comma_is_refused_before_anything_is_asked(pattern: str) -> None:
+@pytest.mark.parametrize(
+    ("read", "said"),
+    [
+        (TopicSubscription(pattern="t{1,3}"), r"has a comma.*write 'a\|b'"),
+        (TopicSubscription(pattern="orders,words"), r"has a comma.*write 'a\|b'"),
+        (TopicSubscription(partitions=(Partition("t", 0),)), "a group shares whole topics"),
+    ],
+)
+def test_what_a_group_cannot_share_is_refused_before_anything_is_asked(
+    read: TopicSubscription, said: str
+) -> None:
     nothing: Any = None
-    post = ReaderContext(nothing, TopicSubscription(pattern=pattern), nothing, nothing, 1.0, "d")
-    with pytest.raises(ConfigError, match=r"has a comma.*write 'a\|b'"):
-        ByZooKeeperGroup("nowhere:1", "g")(post)
+    reader = ReaderContext(nothing, read, nothing, nothing, 1.0, "d")
+    with pytest.raises(ConfigError, match=said):
+        ByZooKeeperGroup("nowhere:1", "g")(reader)
 
 
 def test_who_joins_gets_its_share_and_what_stays_is_not_stopped() -> None:
@@ -232,15 +241,20 @@ def test_a_short_silence_of_the_store_stops_nobody() -> None:
     assert member.history == ["+t[0] t[1]"]
 
 
-def test_after_a_long_silence_nothing_is_read_any_more_until_it_ends() -> None:
+@pytest.mark.parametrize("expired", [True, False])
+def test_after_a_long_silence_nothing_is_read_any_more_until_it_ends(expired: bool) -> None:
     stage = Stage(Topics(t=2))
     member = stage.join()
     stage.settle()
     member.suspend()
     stage.clock.advance(TIMEOUTS.suspended_max_s)
     member.look()
-    assert member.history[-1] == "!t[0] t[1]"
-    member.resume(expired=False)
+    assert member.history[-1] == "!t[0] t[1]", "its nodes may be somebody else's by now"
+    for _ in range(3):
+        stage.clock.advance(10.0)
+        with pytest.raises(KafkaUnreachable, match="/consumers/g"):
+            member.look()
+    member.resume(expired=expired)
     stage.settle()
     assert short(member.reads) == [0, 1]
 

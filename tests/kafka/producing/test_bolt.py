@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import pytest
 
 from sunshower import Records, Topology
-from sunshower.clock import ManualClock, SystemClock
+from sunshower.clock import ManualClock
 from sunshower.dev.kafka import Kafka
-from sunshower.dev.ports import Ports
 from sunshower.errors import (
     ConfigError,
     KafkaError,
@@ -25,8 +22,8 @@ from sunshower.kafka.producing import producer as producing
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
 from sunshower.kafka.producing.messages import Message
 from sunshower.runtime.inline import run_inline
-from sunshower.topologies.components import Context
-from tests.kafka.topics import WITHIN_S, new_topic, read_all, values_of
+from tests.kafka.producing.rig import Driven, paused
+from tests.kafka.topics import new_topic, read_all, values_of
 
 
 class Total(NamedTuple):
@@ -34,66 +31,9 @@ class Total(NamedTuple):
     count: int
 
 
-class Input:
-    """One input of a manual bolt."""
-
-    def __init__(self, record: Any) -> None:
-        self.record = record
-        self.component, self.task, self.stream = "source", 0, "default"
-
-
-class Hands:
-    """A collector that remembers."""
-
-    def __init__(self) -> None:
-        self.acked: list[Any] = []
-        self.failed: list[tuple[Any, str]] = []
-        self.renewed: list[Any] = []
-
-    def ack(self, tuple: Input) -> None:
-        self.acked.append(tuple.record)
-
-    def fail(self, tuple: Input, reason: str = "") -> None:
-        self.failed.append((tuple.record, reason))
-
-    def reset_timeout(self, tuple: Input) -> None:
-        self.renewed.append(tuple.record)
-
-
-class Driven:
-    """A bolt that is called as a worker calls it, by hand."""
-
-    def __init__(self, bolt: KafkaBolt, clock: Any = None) -> None:
-        self.bolt, self.hands = bolt, Hands()
-        bolt.prepare(Context("t", "out", 1, 0, 1, clock=clock or SystemClock()))
-
-    def take(self, *records: Any) -> None:
-        for record in records:
-            self.bolt.execute(Input(record), cast("Any", self.hands))
-        self.bolt.flush()
-
-    def until(self, true: Callable[[Hands], object]) -> None:
-        clock = SystemClock()
-        end_s = clock.now() + WITHIN_S
-        while not true(self.hands):
-            assert clock.now() < end_s, vars(self.hands)
-            clock.sleep(0.01)
-            self.bolt.tick()
-            self.bolt.flush()
-
-
 def bolt(kafka: Kafka, topic: Any, **more: Any) -> KafkaBolt:
     settings = {"bootstrap.servers": kafka.bootstrap, **more.pop("settings", {})}
     return KafkaBolt(settings, topic, **more)
-
-
-@contextmanager
-def paused(kafka: Kafka) -> Iterator[None]:
-    kafka.pause(1)
-    try:
-        yield
-    finally:
-        kafka.resume(1)
 
 
 def run(topic_bolt: KafkaBolt, records: list[Any]) -> Any:
@@ -139,16 +79,16 @@ def test_no_record_is_acked_before_the_broker_has_it(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap)
     driven = Driven(bolt(kafka, topic, value="word"), clock)
     driven.take(Total("before", 1))
-    driven.until(lambda hands: hands.acked)
+    driven.until(lambda out: out.acked)
     with paused(kafka):
         driven.take(Total("a", 1), Total("b", 2))
         driven.bolt._producer.poll(0.5)
-        assert driven.hands.acked == [Total("before", 1)]
+        assert driven.out.acked == [Total("before", 1)]
         for _ in range(2):  # those that are on their way for longer than one look are renewed
             clock.advance(2.1)
             driven.bolt.tick()
-        assert driven.hands.renewed == [Total("a", 1), Total("b", 2)]
-    driven.until(lambda hands: len(hands.acked) == 3)
+        assert driven.out.renewed == [Total("a", 1), Total("b", 2)]
+    driven.until(lambda out: len(out.acked) == 3)
     assert values_of(kafka.bootstrap, topic) == ["a", "b", "before"]
 
 
@@ -157,13 +97,13 @@ def test_what_cannot_be_delivered_in_time_fails_with_the_cause(kafka: Kafka) -> 
     driven = Driven(bolt(kafka, topic, settings={"message.timeout.ms": 1000, "linger.ms": 0}))
     with paused(kafka):
         driven.take(Total("a", 1))
-        driven.until(lambda hands: hands.failed)
-    ((record, reason),) = driven.hands.failed
+        driven.until(lambda out: out.failed)
+    ((record, reason),) = driven.out.failed
     assert record == Total("a", 1)
     assert isinstance(reason, KafkaUnreachable)
     assert topic in str(reason)
     driven.take(Total("b", 2))
-    driven.until(lambda hands: hands.acked)
+    driven.until(lambda out: out.acked)
 
 
 def test_a_full_queue_is_pressure_and_no_loss(kafka: Kafka) -> None:
@@ -180,12 +120,12 @@ def test_a_record_that_is_too_large_fails_alone(kafka: Kafka) -> None:
     topic = new_topic(kafka.bootstrap, max_message_bytes="1000")
     driven = Driven(bolt(kafka, topic, value="word", settings={"linger.ms": 0}))
     driven.take(Total("x" * 3000, 1))
-    driven.until(lambda hands: hands.failed)
-    assert "larger than" in str(driven.hands.failed[0][1])
+    driven.until(lambda out: out.failed)
+    assert "larger than" in str(driven.out.failed[0][1])
     with pytest.raises(KafkaError, match="larger than"):  # beyond what the client takes itself
         driven.take(Total("x" * 2_000_000, 1))
     driven.take(Total("small", 2))
-    driven.until(lambda hands: hands.acked)
+    driven.until(lambda out: out.acked)
 
 
 def test_closing_waits_for_what_is_on_its_way(kafka: Kafka) -> None:
@@ -196,37 +136,12 @@ def test_closing_waits_for_what_is_on_its_way(kafka: Kafka) -> None:
     assert values_of(kafka.bootstrap, topic) == ["w0", "w1", "w2", "w3", "w4"]
 
 
-def test_a_producer_that_cannot_go_on_is_replaced_and_nothing_is_forgotten(kafka: Kafka) -> None:
-    topic = new_topic(kafka.bootstrap)
-    driven = Driven(bolt(kafka, topic, value="word", settings={"linger.ms": 5000}))
-    driven.take(Total("a", 1))
-    driven.bolt._producer.fatal = KafkaError("it cannot go on")
-    driven.bolt.tick()
-    assert [record for record, _ in driven.hands.failed] == [Total("a", 1)]
-    driven.take(Total("b", 1))
-    driven.bolt.cleanup()
-    assert driven.hands.acked == [Total("b", 1)]
-
-
-def test_a_topic_that_is_not_there_is_an_error_at_the_start(kafka: Kafka) -> None:
+def test_a_topic_that_is_not_there_is_an_error_at_the_start_or_of_its_record(kafka: Kafka) -> None:
     with pytest.raises(UnknownTopic, match="no-such-topic"):
         Driven(bolt(kafka, "no-such-topic"))
-
-
-def test_a_topic_that_is_not_there_fails_the_record_that_names_it(kafka: Kafka) -> None:
     driven = Driven(bolt(kafka, lambda total: total.word))
     with pytest.raises(UnknownTopic, match="no-such-topic"):
         driven.take(Total("no-such-topic", 1))
-
-
-def test_an_address_where_nobody_listens_is_an_error_within_ten_seconds() -> None:
-    ports, clock = Ports(), SystemClock()
-    address = f"127.0.0.1:{ports.claim()}"
-    before_s = clock.now()
-    with pytest.raises(KafkaUnreachable, match=address):
-        Driven(KafkaBolt({"bootstrap.servers": address}, "words"))
-    assert clock.now() - before_s < 10
-    ports.release()
 
 
 @pytest.mark.parametrize(

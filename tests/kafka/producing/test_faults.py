@@ -7,21 +7,17 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import NewPartitions
-
 from sunshower import Retry
 from sunshower.clock import SystemClock
 from sunshower.dev.kafka import Kafka
 from sunshower.errors import KafkaError
 from sunshower.kafka.consuming.lag import total
 from sunshower.kafka.formats import Json
-from sunshower.kafka.options import KafkaOptions, by_broker_group
+from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.partitions.group_offsets import lags
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
 from sunshower.kafka.producing.messages import Message
 from sunshower.kafka.producing.producer import Producer
-from sunshower.kafka.producing.transactions import Transactions
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.topologies.streams import Stream
 from tests.kafka.stage import Run, running, topology
@@ -136,74 +132,7 @@ def test_a_leader_is_killed_and_another_one_takes_over(kafka_cluster: Kafka) -> 
 # ---- readers and partitions ---------------------------------------------------------------------
 
 
-def test_readers_join_and_leave_three_times_during_load(kafka: Kafka) -> None:
-    topic = new_topic(kafka.bootstrap, 4)
-    seen = Counter[bytes]()
-    sent = 0
-
-    def load() -> None:
-        nonlocal sent
-        send(kafka.bootstrap, topic, numbered(sent, sent + 300))
-        sent += 300
-
-    def made() -> Any:
-        return topology(reader(kafka.bootstrap, topic, sharing=by_broker_group))
-
-    load()
-    with running(made()) as stays:
-        for _ in range(3):
-            stays.until(lambda: len(stays.contiguous()) == 4)
-            with running(made()) as guest:
-
-                def shared(guest: Run = guest) -> bool:
-                    stays.go_on(0.05)
-                    return len(stays.contiguous()) == len(guest.contiguous()) == 2
-
-                guest.until(shared)
-                load()
-                guest.until(lambda guest=guest: len(values(guest)) > 20)  # type: ignore[misc]
-                seen += values(guest)
-            load()
-        stays.until(lambda: set(seen | values(stays)) == set(numbered(0, sent)))
-        settled(stays, kafka.bootstrap, topic)
-        seen += values(stays)
-    repeated = seen.total() - sent
-    assert repeated < 900, f"{repeated} came twice: only what was open may"
-
-
-def test_partitions_that_are_added_are_read_from_their_beginning(kafka: Kafka) -> None:
-    topic = new_topic(kafka.bootstrap)
-    fill(kafka.bootstrap, topic, numbered(0, 10))
-    with running(topology(reader(kafka.bootstrap, topic))) as run:
-        run.until(lambda: len(values(run)) == 10)
-        client = admin(kafka.bootstrap)
-        for done in client.create_partitions([NewPartitions(topic, 3)]).values():
-            done.result(WITHIN_S)
-        fill(kafka.bootstrap, topic, numbered(10, 20), partition=2)
-        run.until(lambda: len(values(run)) == 20)
-        settled(run, kafka.bootstrap, topic)
-        assert set(values(run)) == set(numbered(0, 20))
-
-
 # ---- what becomes of messages -------------------------------------------------------------------
-
-
-def test_what_was_removed_before_it_was_read_is_told_and_counted(kafka: Kafka) -> None:
-    topic = new_topic(kafka.bootstrap)
-    fill(kafka.bootstrap, topic, numbered(0, 10))
-    with running(topology(reader(kafka.bootstrap, topic))) as run:
-        settled(run, kafka.bootstrap, topic)
-    fill(kafka.bootstrap, topic, numbered(10, 40))
-    client = admin(kafka.bootstrap)
-    for done in client.delete_records([TopicPartition(topic, 0, 25)]).values():
-        done.result(WITHIN_S)
-    retry = Retry(dead_letters=True)
-    with running(topology(reader(kafka.bootstrap, topic), retry=retry)) as run:
-        settled(run, kafka.bootstrap, topic)
-        assert set(values(run)) == set(numbered(25, 40))
-        assert run.spout().figures()["skipped"] == 15
-        (letter,) = run.records("letters")
-        assert letter.record == {"topic": topic, "partition": 0, "from": 10, "to": 24}
 
 
 def test_a_compacted_topic_is_read_over_its_gaps(kafka: Kafka) -> None:
@@ -235,18 +164,6 @@ def test_a_compacted_topic_is_read_over_its_gaps(kafka: Kafka) -> None:
         assert run.contiguous() == {f"{topic}[0]": count}
 
 
-def test_an_aborted_transaction_is_not_seen_and_leaves_no_lag(kafka: Kafka) -> None:
-    topic = new_topic(kafka.bootstrap)
-    producer = Transactions({"bootstrap.servers": kafka.bootstrap}, topic)
-    for word, goes_well in ((b"kept", True), (b"dropped", False), (b"kept, too", True)) * 2:
-        producer.begin()
-        producer.produce(Message(topic, word))
-        (producer.commit if goes_well else producer.abort)()
-    with running(topology(reader(kafka.bootstrap, topic))) as run:
-        settled(run, kafka.bootstrap, topic)
-        assert values(run) == {b"kept": 2, b"kept, too": 2}
-
-
 class Sale(NamedTuple):
     item: str
 
@@ -263,13 +180,23 @@ def test_a_message_that_cannot_be_read_is_a_dead_letter_with_its_place_and_bytes
     with running(made) as run:
         settled(run, kafka.bootstrap, topic)
         assert run.records() == [Sale("tea"), Sale("milk")]
+        assert run.spout().result()["unreadable"] == 1
     (message,) = read_all(kafka.bootstrap, dead)
-    record = json.loads(message.value() or b"")["record"]
+    letter = json.loads(message.value() or b"")
+    record = letter["record"]
     assert (record["topic"], record["partition"], record["offset"]) == (topic, 0, 1)
     assert record["value"] == repr(b"\xff not JSON")
-    headers = dict(message.headers() or ())
-    assert headers["offset"] == b"1"
-    assert headers["topic"] == topic.encode()
+    assert dict(message.headers() or ()) == {
+        "spout": b"in",
+        "cause": b"exception",
+        "component": b"in",
+        "reason": letter["reason"].encode(),
+        "exception": b"JSONDecodeError",
+        "attempts": b"1",
+        "topic": topic.encode(),
+        "partition": b"0",
+        "offset": b"1",
+    }
 
 
 def test_nobody_stands_still_while_the_broker_is_away_and_a_commit_is_due(kafka: Kafka) -> None:

@@ -21,15 +21,12 @@ from sunshower.kafka.options import Guarantee
 from sunshower.kafka.partitions.broker_metadata import as_ours
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.producing import kafka_bolt as bolts
-from sunshower.kafka.producing import transactions
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
-from sunshower.kafka.producing.transactions import TransactionalKafkaBolt
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.outages import KAFKA_CODES, is_unavailable
 from sunshower.topologies.components import Context
-from tests.kafka.fakes import Desk, message
-from tests.kafka.groups import TIMEOUTS, Stage, Topics
-from tests.kafka.producing.test_bolt import Hands, Input
+from tests.kafka.fakes import NewDesk, message
+from tests.kafka.producing.rig import Driven
 
 CONTEXT = Context("t", "in", 0, 0, 1, clock=SystemClock())
 
@@ -128,10 +125,10 @@ def test_a_client_that_is_cut_off_is_asked_until_there_is_an_answer(
     brokers, made = Brokers(), Connection({"bootstrap.servers": "host:1"})
     monkeypatch.setattr(connection, "KafkaDirectory", brokers)
     made.check()
-    made.hear(ClientError(ClientError._TRANSPORT, "one of three"))
+    made.on_error(ClientError(ClientError._TRANSPORT, "one of three"))
     made.check()
     assert brokers.asked == 0, "the others are there"
-    made.hear(ClientError(ClientError._ALL_BROKERS_DOWN))
+    made.on_error(ClientError(ClientError._ALL_BROKERS_DOWN))
     for _ in range(2):
         with pytest.raises(KafkaUnreachable, match=r"host:1.*one of three"):
             made.check()
@@ -147,9 +144,9 @@ def test_a_client_that_is_cut_off_is_asked_until_there_is_an_answer(
 
 @pytest.mark.parametrize("guarantee", [*Guarantee])
 def test_a_spout_hands_out_what_it_has_and_raises_until_the_brokers_are_back(
-    guarantee: Guarantee, monkeypatch: pytest.MonkeyPatch
+    guarantee: Guarantee, new_desk: NewDesk
 ) -> None:
-    desk = Desk(monkeypatch, (0, 10), guarantee=guarantee)
+    desk = new_desk((0, 10), guarantee=guarantee)
     desk.open()
     desk.client.is_cut = True
     desk.client.waiting = [message(0), message(1)]
@@ -163,14 +160,12 @@ def test_a_spout_hands_out_what_it_has_and_raises_until_the_brokers_are_back(
     assert desk.poll() == [(0, 2)]
 
 
-def test_partitions_that_were_lost_are_reported_before_the_outage(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    desk = Desk(monkeypatch, (0, 10))
+def test_partitions_that_were_lost_are_reported_before_the_outage(new_desk: NewDesk) -> None:
+    desk = new_desk((0, 10))
     desk.open()
     desk.client.waiting = [message(0)]
     assert desk.poll() == [(0, 0)]
-    desk.spout._reading.revoked([Partition("a", 0)], lost=True)
+    desk.spout._reader.revoked([Partition("a", 0)], lost=True)
     desk.client.is_cut = True
     polled = desk.spout.poll(100)
     assert polled is not None
@@ -209,84 +204,20 @@ def test_a_bolt_waits_for_the_brokers_and_keeps_what_is_on_its_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(bolts, "Producer", Cut)
-    out, hands = KafkaBolt({"bootstrap.servers": "h:1"}, "a"), Hands()
-    given: Any = hands
-    out.prepare(Context("t", "out", 1, 0, 1, clock=ManualClock()))
-    first: Any = Input(Word("first"))
-    out.execute(first, given)
-    monkeypatch.setattr(Cut, "is_cut", True)
-    for _ in range(2):
-        with pytest.raises(KafkaUnreachable):
-            out.tick()
-        second: Any = Input(Word("second"))
-        with pytest.raises(KafkaUnreachable):
-            out.execute(second, given)
-        out.flush()
-    assert (hands.acked, hands.failed) == ([], [])
-    monkeypatch.setattr(Cut, "is_cut", False)
-    out.tick()
-    out.execute(second, given)
-    out.flush()
-    assert hands.acked == [Word("first"), Word("second")]
-
-
-class Transacting:
-    """A producer in transactions. `there`: whether a broker answers."""
-
-    there = True
-    fatal: KafkaError | None = None
-
-    def __init__(self, *_: Any) -> None:
-        self._answer()
-        self.sent: list[Any] = []
-
-    def check_topic(self, _: str) -> int:
-        return 1
-
-    def begin(self) -> None: ...
-    def let_go(self) -> None: ...
-    def poll(self, _: float) -> None: ...
-
-    def check(self) -> None:
-        self._answer()
-
-    def produce(self, message: Any) -> None:
-        self.sent.append(message)
-
-    def commit(self) -> None:
-        self._answer()
-
-    def abort(self) -> None:
-        raise AssertionError("the next producer of that id aborts what is open")
-
-    def _answer(self) -> None:
-        if not Transacting.there:
-            raise KafkaUnreachable("nobody answers")
-
-
-def test_a_transaction_that_nobody_answers_fails_as_an_outage_and_the_next_record_waits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(transactions, "Transactions", Transacting)
-    out = TransactionalKafkaBolt({"bootstrap.servers": "h:1"}, "a", transactional_id="t")
-    hands = Hands()
-    given: Any = hands
-    out.prepare(CONTEXT)
-    words: list[Any] = [Input(Word(text)) for text in "abc"]
-    monkeypatch.setattr(Transacting, "there", False)
-    for one in words[:2]:
-        out.execute(one, given)
-    out.flush()
-    assert [type(error) for _, error in hands.failed] == [KafkaUnreachable] * 2
-    with pytest.raises(KafkaUnreachable):
-        out.execute(words[2], given)
-    out.flush()
-    monkeypatch.setattr(Transacting, "there", True)
-    for one in words:
-        out.execute(one, given)
-    out.flush()
-    assert hands.acked == [Word("a"), Word("b"), Word("c")]
-    assert len(hands.failed) == 2
+    driven = Driven(KafkaBolt({"bootstrap.servers": "h:1"}, "a"), ManualClock())
+    driven.give(Word("first"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Cut, "is_cut", True)
+        for _ in range(2):
+            with pytest.raises(KafkaUnreachable):
+                driven.bolt.tick()
+            with pytest.raises(KafkaUnreachable):
+                driven.give(Word("second"))
+            driven.take()
+        assert (driven.out.acked, driven.out.failed) == ([], [])
+    driven.bolt.tick()
+    driven.take(Word("second"))
+    assert driven.out.acked == [Word("first"), Word("second")]
 
 
 # ---- what reading needs besides the brokers -----------------------------------------------------
@@ -301,9 +232,7 @@ def test_a_schema_registry_that_is_away_is_an_outage_and_no_fault_of_a_message()
     ports.release()
 
 
-def test_messages_that_could_not_be_translated_for_an_outage_come_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_messages_that_could_not_be_translated_for_an_outage_come_again(new_desk: NewDesk) -> None:
     away = True
 
     def translate(received: Any) -> tuple[int]:
@@ -311,7 +240,7 @@ def test_messages_that_could_not_be_translated_for_an_outage_come_again(
             raise ConnectionError("the names are in a database that fails over")
         return (received.offset,)
 
-    desk = Desk(monkeypatch, (0, 10))
+    desk = new_desk((0, 10))
     desk.spout.reads = (Bytes(), Bytes(), translate, ())
     desk.open()
     desk.client.waiting = [message(0), message(1), message(2)]
@@ -321,22 +250,3 @@ def test_messages_that_could_not_be_translated_for_an_outage_come_again(
     away = False
     assert desk.poll() == [(0,), (1,), (2,)]
     assert desk.spout.unreadable == 0
-
-
-def test_a_group_whose_zookeeper_is_away_gives_back_then_raises_and_goes_on_after_it() -> None:
-    stage = Stage(Topics(t=4))
-    member = stage.join()
-    stage.settle()
-    assert len(member.reads) == 4
-    member.suspend()
-    member.look()
-    stage.clock.advance(TIMEOUTS.suspended_max_s)
-    member.look()
-    assert not member.reads, "its nodes may be somebody else's by now"
-    for _ in range(60):
-        stage.clock.advance(10.0)
-        with pytest.raises(KafkaUnreachable, match="/consumers/g"):
-            member.look()
-    member.resume(expired=True)
-    stage.settle()
-    assert len(member.reads) == 4

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import pytest
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import Message as ClientMessage
 
 from sunshower.clock import ManualClock
 from sunshower.errors import KafkaError, KafkaUnreachable
@@ -14,62 +16,31 @@ from sunshower.kafka.producing import kafka_bolt as bolt
 from sunshower.kafka.producing import sole_writer
 from sunshower.kafka.producing.messages import Message
 from sunshower.kafka.producing.sole_writer import SoleWriterBolt
-from tests.kafka.producing.test_bolt import Driven
+from tests.kafka.fakes import EOF, message
+from tests.kafka.producing.rig import Driven
 
 
-class Error:
-    """As the client's."""
+class Consumer:
+    """Hands out what it was given, a batch at a time."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def name(self) -> str:
-        return self._name
-
-    def str(self) -> str:
-        return self._name
-
-
-class Note:
-    """What a client hands out: a message, or an event of a partition."""
-
-    def __init__(self, partition: int, value: bytes = b"", error: Error | None = None) -> None:
-        self._partition, self._value, self._error = partition, value, error
-
-    def topic(self) -> str:
-        return "words"
-
-    def partition(self) -> int:
-        return self._partition
-
-    def value(self) -> bytes:
-        return self._value
-
-    def error(self) -> Error | None:
-        return self._error
-
-
-class Told:
-    """A consumer that hands out what it was given, a batch at a time."""
-
-    def __init__(self, *batches: list[Note]) -> None:
+    def __init__(self, *batches: list[ClientMessage]) -> None:
         self._batches = list(batches)
 
     def assign(self, starts: list[Any]) -> None: ...
 
-    def consume(self, limit: int, timeout: float) -> list[Note]:
+    def consume(self, limit: int, timeout: float) -> list[ClientMessage]:
         return self._batches.pop(0)
 
 
 def test_the_end_of_one_partition_told_twice_is_not_that_of_another() -> None:
-    end = Error("_PARTITION_EOF")
-    client: Any = Told(
-        [Note(0, b"a"), Note(0, error=end)],
-        [Note(0, b"b"), Note(0, error=end)],  # more has come meanwhile
-        [Note(1, b"c"), Note(1, error=end)],
+    client: Any = Consumer(
+        [message(0), message(1, error=EOF)],
+        [message(1), message(2, error=EOF)],  # more has come meanwhile
+        [message(0, 1), message(1, 1, error=EOF)],
     )
-    both = (Partition("words", 0), Partition("words", 1))
-    assert [message.value() for message in tail._read(client, both, 10)] == [b"a", b"b", b"c"]
+    both = (Partition("a", 0), Partition("a", 1))
+    found = [(one.partition(), one.offset()) for one in tail._read(client, both, 10)]
+    assert found == [(0, 0), (0, 1), (1, 0)]
 
 
 # ---- what was not confirmed ---------------------------------------------------------------------
@@ -119,7 +90,7 @@ class Client:
     def check(self) -> None: ...
     def abandon(self) -> None: ...
 
-    def ours(self, error: Error, _: Any) -> KafkaError:
+    def ours(self, error: ClientError, _: Any) -> KafkaError:
         return KafkaError(error.name())
 
 
@@ -144,10 +115,10 @@ def ids(one: Driven) -> list[bytes]:
     return [message.headers[-1][1] for message, _ in client.sent]
 
 
-def deliver(one: Driven, number: int, error: str) -> None:
+def deliver(one: Driven, number: int, error: int) -> None:
     client: Any = one.bolt._producer
-    message, delivered = client.sent[number]
-    delivered(Error(error), message)
+    sent, delivered = client.sent[number]
+    delivered(ClientError(error), sent)
 
 
 def test_what_was_not_confirmed_in_time_and_has_arrived_is_not_sent_again(topic: Topic) -> None:
@@ -155,10 +126,10 @@ def test_what_was_not_confirmed_in_time_and_has_arrived_is_not_sent_again(topic:
     one.take(Sale(1), Sale(2))
     topic.ids = [b"1"]
     for number in (0, 1):
-        deliver(one, number, "_MSG_TIMED_OUT")
-    assert len(one.hands.failed) == 2
+        deliver(one, number, ClientError._MSG_TIMED_OUT)
+    assert len(one.out.failed) == 2
     one.take(Sale(1), Sale(2))
-    assert one.hands.acked == [Sale(1)]
+    assert one.out.acked == [Sale(1)]
     assert ids(one) == [b"1", b"2", b"2"]
     assert topic.asked == 2, "once at the beginning, and once after the errors"
 
@@ -171,16 +142,16 @@ def test_after_a_producer_that_cannot_go_on_what_has_arrived_is_not_sent_again(
     topic.ids = [b"2"]
     one.bolt._producer.fatal = KafkaError("it cannot go on")
     one.bolt.tick()
-    assert len(one.hands.failed) == 2
+    assert len(one.out.failed) == 2
     one.take(Sale(1), Sale(2))
-    assert one.hands.acked == [Sale(2)]
+    assert one.out.acked == [Sale(2)]
     assert ids(one) == [b"1"]
 
 
 def test_a_message_that_is_too_large_leaves_nothing_open(topic: Topic) -> None:
     one = driven()
     one.take(Sale(1))
-    deliver(one, 0, "MSG_SIZE_TOO_LARGE")
+    deliver(one, 0, ClientError.MSG_SIZE_TOO_LARGE)
     one.take(Sale(2))
     assert topic.asked == 1
 
@@ -189,7 +160,7 @@ def test_nothing_is_sent_while_it_is_open_what_has_arrived(topic: Topic) -> None
     clock = ManualClock()
     one = driven(clock)
     one.take(Sale(1))
-    deliver(one, 0, "_MSG_TIMED_OUT")
+    deliver(one, 0, ClientError._MSG_TIMED_OUT)
     topic.answers = False
     for _ in range(3):
         with pytest.raises(KafkaUnreachable):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
-from sunshower import Context, Records, Retry, Topology
+from sunshower import Records, Retry, Topology
 from sunshower.dev.kafka import Kafka
 from sunshower.errors import KafkaError, KafkaUnreachable, StaleGeneration
 from sunshower.kafka.producing.messages import Message
 from sunshower.kafka.producing.transactions import TransactionalKafkaBolt, Transactions
 from sunshower.runtime.inline import run_inline
+from tests.kafka.producing.rig import Driven
 from tests.kafka.topics import new_topic, values_of
 
 
@@ -72,9 +72,6 @@ def test_each_batch_is_committed_and_one_bad_record_fails_alone(kafka: Kafka) ->
     assert "too large" in dead[0].reason
 
 
-BROKER = {"bootstrap.servers": "b:1"}
-
-
 class Client:
     """In the place of Transactions: refuses a commit with one of the `bad` words."""
 
@@ -84,6 +81,7 @@ class Client:
     fatal = None
 
     def __init__(self, _settings: Any, _id: str) -> None:
+        self.check()
         assert all(former.gone for former in self.made), "one of an id at a time"
         self.made.append(self)
         self.sent: list[bytes] = []
@@ -98,61 +96,54 @@ class Client:
         self.sent.append(message.value or b"")
 
     def commit(self) -> None:
-        if self.away:
-            raise KafkaUnreachable("nobody answers")
+        self.check()
         if self.bad & {*self.sent}:
             raise KafkaError("one of them is too large")
         self.committed.append(self.sent)
 
-    def abort(self) -> None: ...
+    def abort(self) -> None:
+        assert not self.away, "the next producer of that id aborts what is open"
+
     def poll(self, _: float) -> None: ...
-    def check(self) -> None: ...
+    def check(self) -> None:
+        if Client.away:
+            raise KafkaUnreachable("nobody answers")
+
     def let_go(self) -> None:
         self.gone = True
 
 
-class Hands:
-    """A collector that remembers."""
-
-    def __init__(self) -> None:
-        self.acked: list[str] = []
-        self.failed: list[str] = []
-
-    def ack(self, tuple: Any) -> None:
-        self.acked.append(tuple.record.word)
-
-    def fail(self, tuple: Any, error: KafkaError) -> None:
-        self.failed.append(tuple.record.word)
+WORDS = [Word(str(number)) for number in range(256)]
 
 
 @pytest.fixture
-def fill(monkeypatch: pytest.MonkeyPatch) -> Any:
+def driven(monkeypatch: pytest.MonkeyPatch) -> Driven:
     monkeypatch.setattr("sunshower.kafka.producing.transactions.Transactions", Client)
     monkeypatch.setattr(Client, "made", [])
-
-    def filled(bad: set[bytes], *, away: bool = False) -> Hands:
-        monkeypatch.setattr(Client, "bad", bad)
-        monkeypatch.setattr(Client, "away", away)
-        bolt: Any = TransactionalKafkaBolt(BROKER, "t", transactional_id="id", value="word")
-        bolt.prepare(Context("t", "out", 1, 0, 1))
-        hands = Hands()
-        for number in range(256):
-            bolt.execute(SimpleNamespace(record=Word(str(number))), hands)
-        bolt.flush()
-        return hands
-
-    return filled
+    settings = {"bootstrap.servers": "b:1"}
+    return Driven(TransactionalKafkaBolt(settings, "t", transactional_id="id", value="word"))
 
 
-def test_a_bad_record_is_found_by_halves(fill: Any) -> None:
-    hands = fill({b"77"})
-    assert hands.failed == ["77"]
-    assert hands.acked == [str(number) for number in range(256) if number != 77], "in their order"
+def test_a_bad_record_is_found_by_halves(driven: Driven, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Client, "bad", {b"77"})
+    driven.take(*WORDS)
+    assert [word for word, _ in driven.out.failed] == [Word("77")]
+    assert driven.out.acked == [word for word in WORDS if word.word != "77"], "in their order"
     assert len(Client.made) == 10, "9 were refused, of 256 down to 1, and the rest has one more"
     assert sum(len(client.committed) for client in Client.made) == 8
 
 
-def test_nobody_looks_for_a_bad_record_while_the_brokers_are_away(fill: Any) -> None:
-    hands = fill(set(), away=True)
-    assert len(hands.failed) == 256
-    assert len(Client.made) == 1
+def test_while_the_brokers_are_away_a_batch_fails_as_a_whole_and_the_next_record_waits(
+    driven: Driven, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Client, "away", True)
+        driven.take(*WORDS)
+        assert [type(error) for _, error in driven.out.failed] == [KafkaUnreachable] * 256
+        assert len(Client.made) == 1, "nobody looks for a bad record"
+        with pytest.raises(KafkaUnreachable):
+            driven.give(Word("next"))
+        driven.take()
+    driven.take(*WORDS)
+    assert driven.out.acked == WORDS
+    assert len(driven.out.failed) == 256

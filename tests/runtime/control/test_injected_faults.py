@@ -19,7 +19,7 @@ from sunshower.runtime.events.injected_faults import (
     InjectedFaults,
     Link,
     Raise,
-    Slow,
+    SlowTask,
     fate,
     flipped,
 )
@@ -31,7 +31,7 @@ from tests.runtime.recorded import Alone
 
 EVERYTHING = InjectedFaults(
     raises=(Raise(component="bolt", probability=0.5, where={"n": 3}), Raise(component="numbers")),
-    slows=(Slow(component=ACKER, seconds=0.5), Slow(component="bolt", seconds=1, index=0)),
+    slows=(SlowTask(component=ACKER, seconds=0.5), SlowTask(component="bolt", seconds=1, index=0)),
     links=(Link(source="numbers", target="bolt", drop=0.1), Link(delay=1.0, delay_s=2.0)),
     expirations=2,
 )
@@ -57,7 +57,7 @@ def test_probability_is_between_0_and_1(value: float) -> None:
 @pytest.mark.parametrize("value", [-1, float("inf"), float("nan")])
 def test_duration_is_0_or_more_seconds(value: float) -> None:
     with pytest.raises(ExperimentError, match="the slowness of a task"):
-        Slow(component="split", seconds=value)
+        SlowTask(component="split", seconds=value)
     with pytest.raises(ExperimentError, match="the delay of a link"):
         Link(delay_s=value)
 
@@ -66,7 +66,7 @@ def test_duration_is_0_or_more_seconds(value: float) -> None:
     "injected",
     [
         InjectedFaults(raises=(Raise(component="spilt"),)),
-        InjectedFaults(slows=(Slow(component="spilt", seconds=1),)),
+        InjectedFaults(slows=(SlowTask(component="spilt", seconds=1),)),
         InjectedFaults(links=(Link(source="spilt"),)),
         InjectedFaults(links=(Link(target="spilt"),)),
     ],
@@ -85,7 +85,7 @@ def test_acker_cannot_raise_and_a_task_that_is_not_there_cannot_be_slow() -> Non
     with pytest.raises(ExperimentError, match="an acker runs no user code"):
         master.disturb(InjectedFaults(raises=(Raise(component=ACKER),)))
     with pytest.raises(ExperimentError, match="no task 1 of 'bolt' to disturb"):
-        master.disturb(InjectedFaults(slows=(Slow(component="bolt", seconds=1, index=1),)))
+        master.disturb(InjectedFaults(slows=(SlowTask(component="bolt", seconds=1, index=1),)))
 
 
 def test_fields_are_compared_with_plain_values() -> None:

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from sunshower import Cause
-from sunshower.runtime.events.event_log import Entry, What
-from sunshower.runtime.events.event_log_format import decode, encode
+from sunshower.runtime.events.event_log import Entry, What, decode, encode
 
 ids = arrays(np.uint64, st.integers(0, 40))
 numbers = arrays(np.int64, st.integers(0, 40))

@@ -12,7 +12,7 @@ import pytest
 from sunshower import Cause
 from sunshower.clock import ManualClock
 from sunshower.runtime.events.event_log import What
-from sunshower.runtime.events.injected_faults import InjectedFaults, Link, Raise, Slow
+from sunshower.runtime.events.injected_faults import InjectedFaults, Link, Raise, SlowTask
 from sunshower.runtime.events.task_faults import NO_FAULTS
 from sunshower.runtime.plan import ACKER, Layout, make_plan
 from tests.runtime.example import MasterState, everything, leaves
@@ -94,7 +94,7 @@ def test_bad_links_of_an_edge_fail_what_went_over_it_alone(seed: int) -> None:
 def test_components_that_raise_and_are_slow_lose_nothing(seed: int) -> None:
     net, book = network(seed, list(Layout)[seed % 2])
     raises = [Raise(component=c, probability=0.1) for c in ("split", "join", "rows", "store")]
-    slows = (Slow(component="keep", seconds=0.01), Slow(component=ACKER, seconds=0.001))
+    slows = (SlowTask(component="keep", seconds=0.01), SlowTask(component=ACKER, seconds=0.001))
     disturb(net, InjectedFaults(raises=tuple(raises), slows=slows))
     for_a_while(net, 400)
     heal(net, book)
@@ -107,7 +107,7 @@ def test_components_that_raise_and_are_slow_lose_nothing(seed: int) -> None:
 @seeds(6)
 def test_injected_is_known_to_new_lives_and_to_a_new_master(seed: int) -> None:
     net, book = network(seed)
-    injected = InjectedFaults(slows=(Slow(component="split", seconds=0.001),))
+    injected = InjectedFaults(slows=(SlowTask(component="split", seconds=0.001),))
     disturb(net, injected)
     for_a_while(net, 60)
     net.kill_master()
@@ -142,7 +142,7 @@ def test_all_spouts_time_out_what_is_pending_and_it_is_done_all_the_same(seed: i
 
 def test_injected_outlives_a_rebalance() -> None:
     net, book = network(0, Layout.PACK)
-    disturb(net, InjectedFaults(slows=(Slow(component="split", seconds=0.001),), expirations=1))
+    disturb(net, InjectedFaults(slows=(SlowTask(component="split", seconds=0.001),), expirations=1))
     for_a_while(net, 50)
     net.steer(lambda m: m.rebalance(2, None, 5.0, net.clock.now()))
     net.until(lambda: net.master.book.moves == 1 and not net.master.restless)

@@ -16,7 +16,7 @@ from sunshower.outages import is_unavailable
 from sunshower.runtime.control.flight_recorder import Recorder
 from sunshower.runtime.control.master import DesiredState
 from sunshower.runtime.events.event_log import What
-from sunshower.runtime.events.injected_faults import InjectedFaults, Raise, Slow
+from sunshower.runtime.events.injected_faults import InjectedFaults, Raise, SlowTask
 from sunshower.runtime.events.task_faults import NO_FAULTS, faults_of
 from sunshower.runtime.plan import ACKER, Layout, make_plan
 from sunshower.runtime.tasks.supervision import Standing
@@ -64,7 +64,7 @@ def raising(component: str, probability: float = 1.0, **where: Any) -> InjectedF
 
 
 def slow(component: str, seconds: float, index: int | None = None) -> InjectedFaults:
-    return InjectedFaults(slows=(Slow(component=component, seconds=seconds, index=index),))
+    return InjectedFaults(slows=(SlowTask(component=component, seconds=seconds, index=index),))
 
 
 def peace(run: Alone) -> None:

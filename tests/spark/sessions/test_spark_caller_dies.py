@@ -16,7 +16,8 @@ from sunshower.spark_integration.sessions.spark_port import (
     SparkPlace,
     SparkStep,
 )
-from tests.spark.sessions.test_spark_gateway import SALES, SOME, WITHIN_S, Total
+from tests.spark.sales import WITHIN_S
+from tests.spark.sessions.test_spark_gateway import SALES, SOME, Total
 
 SPARK = BatchInfo("1", len(SOME), topology="t", task="spark-0")
 

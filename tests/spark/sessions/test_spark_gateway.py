@@ -19,9 +19,8 @@ from sunshower.errors import ResultMismatch, SparkError, SparkLost, SparkTimeout
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, SparkStep
 from sunshower.spark_integration.steps import SqlQuery
 from sunshower.spark_integration.tables.schema import RecordColumns
-from tests.spark.everything import EVERYTHING, Colour, Everything, Inner
-
-WITHIN_S = 240.0
+from tests.spark.everything import EVERYTHING, Colour, Everything, Inner, same
+from tests.spark.sales import WITHIN_S, as_it_is, run
 
 
 class Sale(NamedTuple):
@@ -38,18 +37,8 @@ SALES = RecordColumns.of(Sale)
 SOME = [Sale("a", 1.5), Sale("b", 2.0), Sale("a", None), Sale("a", 2.5)]
 
 
-def as_it_is(df: Any, batch: BatchInfo) -> Any:
-    return df
-
-
 def totals(df: Any, batch: BatchInfo) -> Any:
     return df.groupBy("page").sum("price").withColumnRenamed("sum(price)", "total")
-
-
-def run(gateway: Gateway, step: SparkStep, *tables: pa.Table, id: str = "1") -> list[Any]:
-    rows = sum(table.num_rows for table in tables)
-    result = gateway.submit(step, tables, BatchInfo(id, rows)).result()
-    return [] if result is None else RecordColumns.of(step.out).records(result)
 
 
 def fails(gateway: Gateway, transform: Any, out: Any = Total) -> SparkError:
@@ -112,14 +101,32 @@ VALUES = [
 ]
 
 
-def test_every_value_comes_back_as_it_was(gateway: Gateway) -> None:
-    step = SparkStep(as_it_is, Everything)
-    back = run(gateway, step, EVERYTHING.table(VALUES * 3))
-    assert sorted(map(repr, back)) == sorted(map(repr, _normal(VALUES * 3)))
+def through_a_task(df: Any, batch: BatchInfo) -> Any:
+    """What an exchange writes and reads is Spark's own rows."""
+    return df.repartition(1)
 
 
-def _normal(records: list[Everything]) -> list[Everything]:
-    return EVERYTHING.records(EVERYTHING.table(records))
+NULLS = [
+    one._replace(
+        maybe_number=None,
+        maybe_share=None,
+        maybe_text=None,
+        maybe_at=None,
+        maybe_colour=None,
+        maybe_inner=None,
+        lists=None,
+    )
+    for one in VALUES
+]
+
+
+@pytest.mark.parametrize("transform", [as_it_is, through_a_task])
+@pytest.mark.parametrize("values", [VALUES, NULLS], ids=["values", "columns of nulls"])
+def test_every_value_comes_back_as_it_was(
+    gateway: Gateway, transform: Any, values: list[Everything]
+) -> None:
+    back = run(gateway, SparkStep(transform, Everything), EVERYTHING.table(values))
+    assert same(sorted(back, key=lambda one: one.number), values)
 
 
 def test_empty_batches_and_columns_of_nulls_are_batches_too(gateway: Gateway) -> None:
@@ -199,31 +206,28 @@ def refusing_in_java(df: Any, batch: BatchInfo) -> Any:
     return df.selectExpr("page", "double(raise_error('no price')) total")
 
 
-def test_what_a_transform_raises_has_its_own_traceback(gateway: Gateway) -> None:
-    error = fails(gateway, raising)
+@pytest.mark.parametrize(
+    ("transform", "line", "end"),
+    [
+        (
+            raising,
+            'df.withColumn("total", prices["no such page"])',
+            "KeyError: 'no such page'",
+        ),
+        (no_such_column, 'return df.select("page", df.colour)', ""),
+        (raising_inside, "return price / 0", "ZeroDivisionError: float division by zero"),
+        (refusing_in_java, "", "no price"),
+    ],
+    ids=["in the transform", "in Spark", "in a UDF", "in Java"],
+)
+def test_an_error_has_the_line_that_raised_it_and_its_message(
+    gateway: Gateway, transform: Any, line: str, end: str
+) -> None:
+    error = fails(gateway, transform)
     assert isinstance(error, TransformFailed)
-    assert 'df.withColumn("total", prices["no such page"])' in str(error)
-    assert str(error).endswith("KeyError: 'no such page'")
-
-
-def test_what_spark_refuses_is_told_with_the_line_that_asked(gateway: Gateway) -> None:
-    error = fails(gateway, no_such_column)
-    assert isinstance(error, TransformFailed)
-    assert 'return df.select("page", df.colour)' in str(error)
-    assert "colour" in str(error).splitlines()[-1]
-
-
-def test_what_a_udf_raises_has_its_traceback_too(gateway: Gateway) -> None:
-    error = fails(gateway, raising_inside)
-    assert isinstance(error, TransformFailed)
-    assert "return price / 0" in str(error)
-    assert str(error).endswith("ZeroDivisionError: float division by zero")
-
-
-def test_what_java_says_is_one_sentence(gateway: Gateway) -> None:
-    error = fails(gateway, refusing_in_java)
-    assert isinstance(error, TransformFailed)
-    assert str(error).endswith("no price")
+    assert line in str(error)
+    assert str(error).endswith(end)
+    assert transform is not no_such_column or "colour" in str(error).splitlines()[-1]
 
 
 def test_a_result_of_another_schema_is_told_before_it_is_computed(gateway: Gateway) -> None:

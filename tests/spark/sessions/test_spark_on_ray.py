@@ -18,6 +18,7 @@ from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, 
 from sunshower.spark_integration.tables.schema import RecordColumns
 from tests.spark.conftest import ON_RAY
 from tests.spark.javas import java_left, javas
+from tests.spark.sales import as_it_is, run
 
 WITHIN_S = 30.0
 only_there = pytest.mark.parametrize("place", ["on_ray"], indirect=True)
@@ -30,18 +31,14 @@ class Number(NamedTuple):
 SOME = RecordColumns.of(Number).table([Number(1), Number(2)])
 
 
-def as_it_is(df: Any, batch: BatchInfo) -> Any:
-    return df
-
-
 def works(gateway: Gateway) -> bool:
-    found = gateway.submit(SparkStep(as_it_is, Number), [SOME], BatchInfo("1", 2)).result()
-    return found is not None and sorted(found["number"].to_pylist()) == [1, 2]
+    found = run(gateway, SparkStep(as_it_is, Number), SOME)
+    return sorted(found) == [Number(1), Number(2)]
 
 
 def fails(gateway: Gateway, transform: Any) -> SparkError:
     with pytest.raises(SparkError) as caught:
-        gateway.submit(SparkStep(transform, Number), [SOME], BatchInfo("1", 2)).result()
+        run(gateway, SparkStep(transform, Number), SOME)
     return caught.value
 
 

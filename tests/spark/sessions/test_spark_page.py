@@ -14,9 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from sunshower import Records, Topology
-from sunshower.dev import jars
 from sunshower.runtime.inline import run_inline
-from sunshower.spark_integration.sessions import local_spark as local
 from sunshower.spark_integration.sessions.spark_port import (
     BatchInfo,
     Gateway,
@@ -25,17 +23,13 @@ from sunshower.spark_integration.sessions.spark_port import (
 )
 from sunshower.trident.declaration.declare import batches
 from sunshower.trident.spouts.fixed import FixedBatchSpout
+from tests.spark.sales import Sale
 
 pytest.importorskip("pyspark.sql.functions")  # before another thread is importing it
 REPOSITORY = Path(__file__).resolve().parents[3]
 PAGE = (REPOSITORY / "docs/SPARK.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^ *```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 FIRST, TABLES, READERS, KAFKA, SUBSCRIBED = map(dedent, BLOCK.findall(PAGE))
-
-
-class Sale(NamedTuple):
-    page: str
-    price: float
 
 
 class Total(NamedTuple):
@@ -66,9 +60,9 @@ def test_the_programs_of_the_page_do_what_it_says(
     place: SparkPlace, gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(local, "LocalSpark", lambda **_: place)  # a process has one session
-    monkeypatch.setattr("sunshower.spark_integration.steps.LocalSpark", lambda **_: place)
-    monkeypatch.setattr(jars, "spark_kafka", tuple)
+    for module in ("sunshower.spark_integration", "sunshower.spark_integration.steps"):
+        monkeypatch.setattr(f"{module}.LocalSpark", lambda **_: place)  # a process has one session
+    monkeypatch.setattr("sunshower.dev.spark_kafka", tuple)
     pyarrow.parquet.write_table(
         pa.table({"page": ["a", "b"], "title": ["A", "B"]}), "pages.parquet"
     )

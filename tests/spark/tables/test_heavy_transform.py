@@ -1,15 +1,17 @@
-"""The example of both ways on Ray and Spark, while workers are killed: a plain program's rows."""
+"""The example of both ways, while workers and processes of Spark are killed: a plain result."""
 
 from __future__ import annotations
 
 import runpy
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, cast
 
+import psutil
 import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet
@@ -18,6 +20,7 @@ import pytest
 from sunshower.errors import ClusterError
 from sunshower.experiments.evidence.facts import Facts
 from sunshower.runtime.plan import Layout
+from sunshower.spark_integration.sessions.spark_on_ray import RayDPSpark
 from sunshower.spark_integration.tables.table_folder import TableFolder, batches_in
 from sunshower.trident import SqliteState
 from tests.spark.conftest import obtain
@@ -37,6 +40,42 @@ def plain(folder: Path) -> list[tuple[int, str, float]]:
     return sorted((int(id), page, float(price)) for id, _, page, price in fields)
 
 
+Kill = Callable[[Any], bool]  # of the run; returns whether something was killed
+
+
+def kill_worker(choose: Callable[[Any], int]) -> Kill:
+    def kill(run: Any) -> bool:
+        with suppress(ClusterError):  # it has just died
+            return bool(run.kill_worker(choose(run)))
+        return False
+
+    return kill
+
+
+def rows_of_example(
+    cluster: RayCluster, kills: list[Kill], within_s: float, committed: int
+) -> list[Any]:
+    """Run the example, with a kill whenever more batches than before are `committed`. Returns its
+    table."""
+    table = Path("heavy/sales")
+    run = cluster.submit(runpy.run_path(str(EXAMPLE))["topology"].graph(), Layout.PACK)
+    try:
+        end_s = time.monotonic() + within_s
+        while time.monotonic() < end_s and not run.wait(0.05):
+            seen = len(list(table.glob("txid=*")))
+            if kills and seen > committed and kills[0](run):
+                committed = seen
+                kills.pop(0)
+        assert run.finished(), run.snapshot()
+        assert not kills
+    finally:
+        run.stop()
+    found: list[Any] = pyarrow.dataset.dataset(table, partitioning="hive").to_table().to_pylist()
+    rows = sorted((row["id"], row["page"], row["price"]) for row in found)
+    assert rows == plain(Path("heavy/input"))
+    return found
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_whoever_is_killed_the_table_has_the_rows_of_a_plain_program(
@@ -44,28 +83,52 @@ def test_whoever_is_killed_the_table_has_the_rows_of_a_plain_program(
 ) -> None:
     obtain()
     monkeypatch.chdir(tmp_path)
-    table, chance = Path("heavy/sales"), Random(8)
-    run = ray_cluster.submit(runpy.run_path(str(EXAMPLE))["topology"].graph(), Layout.PACK)
-    try:
-        killed, end_s = 0, time.monotonic() + 500
-        while time.monotonic() < end_s and not run.wait(0.1):
-            if killed < KILLS and len(list(table.glob("txid=*"))) > killed:
-                with suppress(ClusterError):  # it has just died
-                    run.kill_worker(chance.choice(run.plan.workers))
-                    killed += 1
-        assert run.finished(), run.snapshot()
-        assert killed == KILLS
-    finally:
-        run.stop()
-    found = pyarrow.dataset.dataset(table, partitioning="hive").to_table().to_pylist()
-    assert sorted((row["id"], row["page"], row["price"]) for row in found) == plain(
-        Path("heavy/input")
-    )
-    kept = batches_in(table)
+    chance = Random(8)
+    kills = [kill_worker(lambda run: chance.choice(run.plan.workers))] * KILLS
+    found = rows_of_example(ray_cluster, kills, 500, 0)
+    kept = batches_in(Path("heavy/sales"))
     assert sum(one.rows for one in kept) == len(found)
     assert all(one.jobs for one in kept)
     best = [row["page"] for row in found if row["rank"] == 1]
     assert dict(SqliteState("heavy.db").items()) == {page: best.count(page) for page in set(best)}
+
+
+def processes(command: str) -> list[psutil.Process]:
+    """The processes below this one with that in their command."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if process.name() != "raylet" and command in " ".join(process.cmdline()):
+                found.append(process)
+    return found
+
+
+def kill_all(command: str, run: Any) -> bool:
+    """Kill these processes of a session that has an executor beside who starts executors."""
+    there = processes(command) if len(processes("worker.DefaultWorker")) > 1 else []
+    for process in there:
+        with suppress(psutil.NoSuchProcess):  # it has ended with another one
+            process.kill()
+    return bool(there)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_whatever_of_spark_is_killed_the_table_has_the_rows_of_a_plain_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_cluster: RayCluster
+) -> None:
+    """The gateway's actor, its Java, who starts executors with an executor, and the worker that
+    owns the batch."""
+    obtain()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SPARK_ON", "cluster")
+    commands = ("ray::GatewayActor", "deploy.SparkSubmit", "worker.DefaultWorker")
+    owner = kill_worker(lambda run: run.plan.tasks_of("ranked")[0].worker)
+    try:
+        kills = [*(partial(kill_all, command) for command in commands), owner]
+        rows_of_example(ray_cluster, kills, 800, -1)
+    finally:
+        RayDPSpark().stop()
 
 
 @pytest.fixture

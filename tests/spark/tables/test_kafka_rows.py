@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition
 
@@ -30,6 +29,7 @@ from sunshower.spark_integration.tables.schema import RecordColumns
 from sunshower.trident import InMemory, MemoryState, batches, sum_
 from sunshower.trident.spouts.bounds import Bounds
 from tests.kafka.topics import admin, fill, new_topic, read_all
+from tests.spark.sales import run
 
 RANGES = RecordColumns.of(OffsetRange)
 
@@ -121,19 +121,19 @@ def test_a_range_that_is_gone_is_an_error_that_names_it(
     admin(kafka.bootstrap).delete_records([place])[place].result(60)
     step = SparkStep(sums, Sum, reads=KafkaRows(kafka.bootstrap))
     there = RANGES.table([OffsetRange(topic, 0, 10, 700), OffsetRange(topic, 1, 0, 1)])
-    (first, second) = _run(gateway, step, there)
+    (first, second) = sorted(run(gateway, step, there))
     assert (first.key, second.key, second.total) == ("0", "1", 1000)
     with pytest.raises(RangeGone, match=rf"Cannot fetch .*{topic}-0.*keep records until"):
-        _run(gateway, step, RANGES.table([OffsetRange(topic, 0, 5, 700)]))
+        run(gateway, step, RANGES.table([OffsetRange(topic, 0, 5, 700)]))
 
 
 def test_batches_without_a_range_and_several_ranges_of_a_partition_are_read_too(
     kafka: Kafka, topic: str, gateway: Gateway
 ) -> None:
     step = SparkStep(sums, Sum, reads=KafkaRows(kafka.bootstrap))
-    assert _run(gateway, step, RANGES.table([])) == []
+    assert sorted(run(gateway, step, RANGES.table([]))) == []
     pieces = [OffsetRange(topic, 1, first, first + 5) for first in (0, 5, 10)]
-    assert _run(gateway, step, RANGES.table(pieces)) == [Sum("1", sum(range(1000, 1015)))]
+    assert run(gateway, step, RANGES.table(pieces)) == [Sum("1", sum(range(1000, 1015)))]
 
 
 @pytest.mark.parametrize("place", ["local"], indirect=True)  # all of it is Spark's own
@@ -145,10 +145,5 @@ def test_who_subscribes_in_the_session_of_a_step_reads_all_records_too(
     for more in ([], [b"5", b"6"]):  # a static table has what is there when its batch runs
         fill(kafka.bootstrap, topic, more)
         total = sum(int(one.value() or b"") for one in read_all(kafka.bootstrap, topic))
-        found = _run(gateway, step, RANGES.table([]))
+        found = sorted(run(gateway, step, RANGES.table([])))
         assert found == [Sum("stream", total), Sum("table", total)]
-
-
-def _run(gateway: Gateway, step: SparkStep, ranges: pa.Table) -> list[Any]:
-    result = gateway.submit(step, [ranges], BatchInfo("1", ranges.num_rows)).result()
-    return sorted(RecordColumns.of(Sum).records(result))

@@ -11,27 +11,15 @@ import pytest
 
 from sunshower.errors import ResultMismatch, SparkError, WriteFailed
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, SparkStep
-from sunshower.spark_integration.tables.schema import RecordColumns
 from sunshower.spark_integration.tables.table_folder import TableFolder, batches_in
 from sunshower.spark_integration.tables.tables import Staged, Table, table
-
-
-class Sale(NamedTuple):
-    page: str
-    price: float
+from tests.spark.sales import SALES, Sale, as_it_is, run
 
 
 class Sold(NamedTuple):
     page: str
     price: float
     txid: int
-
-
-SALES = RecordColumns.of(Sale)
-
-
-def as_it_is(df: Any, batch: BatchInfo) -> Any:
-    return df
 
 
 def with_a_txid(df: Any, batch: BatchInfo) -> Any:
@@ -64,12 +52,11 @@ class Following:
         return session.read.parquet(self.into)
 
 
-def run(
+def write(
     gateway: Gateway, step: SparkStep, *sales: Sale, txid: int = 1, attempt: int = 0
 ) -> list[Sold]:
-    batch = BatchInfo(str(txid), len(sales), attempt, txid)
-    result = gateway.submit(step, [SALES.table(sales)], batch).result()
-    return [] if result is None else sorted(RecordColumns.of(Sold).records(result))
+    rows = run(gateway, step, SALES.table(sales), id=str(txid), txid=txid, attempt=attempt)
+    return sorted(rows)
 
 
 def test_readers_see_committed_batches_alone_at_once_and_as_a_stream(
@@ -80,15 +67,15 @@ def test_readers_see_committed_batches_alone_at_once_and_as_a_stream(
     writing = SparkStep(as_it_is, writers=(table(folder),))
     reading = SparkStep(Reading(str(folder)), Sold)
     following = SparkStep(Following(str(folder), str(tmp_path / "followed")), Sold)
-    run(gateway, writing, Sale("given up", 0.0))
-    run(gateway, writing, Sale("a", 1.0), Sale("b", 2.0), attempt=1)
-    run(gateway, writing, Sale("c", 3.0), txid=2)
+    write(gateway, writing, Sale("given up", 0.0))
+    write(gateway, writing, Sale("a", 1.0), Sale("b", 2.0), attempt=1)
+    write(gateway, writing, Sale("c", 3.0), txid=2)
     opened.publish(1)
     one = [Sold("a", 1.0, 1), Sold("b", 2.0, 1)]
-    assert run(gateway, reading) == run(gateway, following) == one
+    assert write(gateway, reading) == write(gateway, following) == one
     opened.publish(2)
     both = [*one, Sold("c", 3.0, 2)]
-    assert run(gateway, reading) == run(gateway, following) == both
+    assert write(gateway, reading) == write(gateway, following) == both
     found = pyarrow.dataset.dataset(folder, partitioning="hive").to_table()
     assert sorted(found["page"].to_pylist()) == ["a", "b", "c"]
     kept = batches_in(folder)
@@ -110,7 +97,7 @@ def above_average(df: Any, batch: BatchInfo) -> Any:
 
 def test_a_plan_that_adapts_is_counted_once(gateway: Gateway, tmp_path: Path) -> None:
     opened, sales = TableFolder(tmp_path, "t", "b", current=1), [Sale("a", 1.0), Sale("b", 3.0)]
-    run(gateway, SparkStep(above_average, writers=(table(tmp_path),)), *sales)
+    write(gateway, SparkStep(above_average, writers=(table(tmp_path),)), *sales)
     opened.publish(1)
     assert [(one.rows, one.files) for one in batches_in(tmp_path)] == [(1, 1)]
 
@@ -129,8 +116,8 @@ def test_a_batch_of_which_a_part_was_written_elsewhere_is_not_committed(
 ) -> None:
     opened, sales = TableFolder(tmp_path, "t", "b", current=1), [Sale("a", 1.0)] * 9
     with pytest.raises(WriteFailed, match="written 3 files of batch 1, and 2 of them are here"):
-        run(gateway, SparkStep(in_three, Sale, writers=(Losing(tmp_path),)), *sales)
-    run(gateway, SparkStep(in_three, writers=(table(tmp_path),)), *sales, attempt=1)
+        write(gateway, SparkStep(in_three, Sale, writers=(Losing(tmp_path),)), *sales)
+    write(gateway, SparkStep(in_three, writers=(table(tmp_path),)), *sales, attempt=1)
     opened.publish(1)
     assert [(one.attempt, one.rows, one.files) for one in batches_in(tmp_path)] == [(1, 9, 3)]
 
@@ -139,7 +126,7 @@ def test_a_table_that_cannot_be_written_fails_the_batch_with_its_reason(
     gateway: Gateway, tmp_path: Path
 ) -> None:
     with pytest.raises(ResultMismatch, match="a column 'TxId', and txid is the batch's number"):
-        run(gateway, SparkStep(with_a_txid, writers=(table(tmp_path),)), Sale("a", 1.0))
+        write(gateway, SparkStep(with_a_txid, writers=(table(tmp_path),)), Sale("a", 1.0))
     (tmp_path / "file").touch()
     with pytest.raises(SparkError, match="file"):
-        run(gateway, SparkStep(as_it_is, writers=(table(tmp_path / "file"),)), Sale("a", 1.0))
+        write(gateway, SparkStep(as_it_is, writers=(table(tmp_path / "file"),)), Sale("a", 1.0))

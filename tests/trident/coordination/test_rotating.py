@@ -1,4 +1,4 @@
-"""RotatingState: Storm's RotatingTransactionalState over any tree."""
+"""TransactionalLog: Storm's RotatingTransactionalState over any tree."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sunshower.errors import (
 )
 from sunshower.state.memory_tree import MemoryForest, MemoryTree
 from sunshower.state.tree import Tree
-from sunshower.trident.coordination.rotating_log import RotatingState
+from sunshower.trident.coordination.transactional_log import TransactionalLog
 
 PATH = "/transactional/words/coordinator/meta"
 
@@ -28,8 +28,8 @@ def tree() -> Tree:
     return MemoryTree(MemoryForest())
 
 
-def opened(tree: Tree, **values: Any) -> RotatingState:
-    state = RotatingState(tree, PATH)
+def opened(tree: Tree, **values: Any) -> TransactionalLog:
+    state = TransactionalLog(tree, PATH)
     for txid, value in values.items():
         state.override(int(txid[1:]), value)
     return state
@@ -37,7 +37,7 @@ def opened(tree: Tree, **values: Any) -> RotatingState:
 
 def test_what_is_kept_is_there_after_a_restart(tree: Tree) -> None:
     opened(tree, _7={"from": 1}, _8=(1, "a"))
-    again = RotatingState(tree, PATH)
+    again = TransactionalLog(tree, PATH)
     assert again.keys() == [7, 8]
     assert again.get(7) == {"from": 1}
     node = tree.get(f"{PATH}/8")
@@ -47,7 +47,7 @@ def test_what_is_kept_is_there_after_a_restart(tree: Tree) -> None:
 
 def test_a_value_is_the_same_before_and_after_a_restart(tree: Tree) -> None:
     state = opened(tree, _1=(1, 2))
-    assert state.get(1) == [1, 2] == RotatingState(tree, PATH).get(1)
+    assert state.get(1) == [1, 2] == TransactionalLog(tree, PATH).get(1)
 
 
 def test_previous_is_of_the_greatest_txid_below(tree: Tree) -> None:
@@ -56,7 +56,7 @@ def test_previous_is_of_the_greatest_txid_below(tree: Tree) -> None:
         *(None, "three", "three", "five", "ten"),
     ]
     assert state.last() == "ten"
-    assert RotatingState(tree, "/nothing").last() is None
+    assert TransactionalLog(tree, "/nothing").last() is None
 
 
 def test_cleanup_leaves_the_txid_itself_for_the_next_one(tree: Tree) -> None:
@@ -75,7 +75,7 @@ def test_what_somebody_else_has_removed_is_no_error(tree: Tree) -> None:
     state.cleanup_before(2)
     tree.delete(f"{PATH}/2")
     state.override(2, "again")
-    assert RotatingState(tree, PATH).get(2) == "again"
+    assert TransactionalLog(tree, PATH).get(2) == "again"
 
 
 class Unsteady(MemoryTree):
@@ -134,7 +134,7 @@ def test_a_write_that_comes_late_changes_nothing(before: dict[str, Any]) -> None
         state.override(7, "of attempt 0")
     state.override(7, "of attempt 1")
     tree.come()
-    assert state.get(7) == RotatingState(tree, PATH).get(7) == "of attempt 1"
+    assert state.get(7) == TransactionalLog(tree, PATH).get(7) == "of attempt 1"
 
 
 @pytest.mark.parametrize("before", [{}, {"_7": "old"}])
@@ -166,13 +166,13 @@ def test_what_is_there_already_is_not_written_again(tree: Tree) -> None:
 def test_foreign_nodes_are_named(tree: Tree) -> None:
     tree.create(f"{PATH}/seven", b"1")
     with pytest.raises(StateMismatch, match=f"{PATH}/seven.*another id"):
-        RotatingState(tree, PATH)
+        TransactionalLog(tree, PATH)
 
 
 def test_corrupt_nodes_are_named_with_what_stands_there(tree: Tree) -> None:
     tree.create(f"{PATH}/7", b"\xff{")
     with pytest.raises(StateMismatch, match=rf"{PATH}/7 holds .*xff.*not JSON"):
-        RotatingState(tree, PATH)
+        TransactionalLog(tree, PATH)
 
 
 @pytest.mark.parametrize("value", [object(), float("nan"), {1, 2}])

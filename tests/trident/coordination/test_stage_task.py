@@ -11,10 +11,10 @@ from sunshower import Context
 from sunshower.errors import BatchError
 from sunshower.trident.coordination.attempts import COMMIT, Attempt, Count, Part, Word
 from sunshower.trident.coordination.phases import phases
-from sunshower.trident.stages.plan import Feed, Input, Node, Output, Stage
+from sunshower.trident.stages.plan import Feed, Stage, StageInput, StageNode, StageOutput
 from sunshower.trident.stages.port import Emit
-from sunshower.trident.tasks.batch_bolt import BatchBolt
-from sunshower.trident.tasks.counting import Counting
+from sunshower.trident.tasks.part_counter import PartCounter
+from sunshower.trident.tasks.stage_bolt import StageBolt
 from tests.trident.rigs.group_rig import ROW, Mod, Row
 
 FEEDERS, TASK, READERS = (1, 2), 5, (7, 8)
@@ -81,14 +81,14 @@ class Task:
         stage = Stage(
             "mine",
             1,
-            (Node(self.operator),),
-            inputs=(Input("before", "rows", ROW, (Feed(0, 0),)),),
-            outputs=(Output(0, "made", "after", ROW, Mod()),),
+            (StageNode(self.operator),),
+            inputs=(StageInput("before", "rows", ROW, (Feed(0, 0),)),),
+            outputs=(StageOutput(0, "made", "after", ROW, Mod()),),
         )
-        before = Stage("before", 2, outputs=(Output(None, "rows", "mine", ROW, Mod()),))
-        after = Stage("after", 2, inputs=(Input("mine", "made", ROW, ()),))
+        before = Stage("before", 2, outputs=(StageOutput(None, "rows", "mine", ROW, Mod()),))
+        after = Stage("after", 2, inputs=(StageInput("mine", "made", ROW, ()),))
         found = phases([before, stage, after])
-        self.bolt = BatchBolt("g", stage, found["mine"], max_batches)
+        self.bolt = StageBolt("g", stage, found["mine"], max_batches)
         tasks = {"before": FEEDERS, "mine": (TASK,), "after": READERS}
         self.bolt.prepare(Context("t", "mine", TASK, 0, 1, tasks))
         self.hands = Hands()
@@ -226,7 +226,7 @@ def test_large_shares_are_cut_into_parts() -> None:
 
 
 def test_parts_that_are_one_too_many_and_second_counts_are_refused() -> None:
-    books = Counting({1: False})
+    books = PartCounter({1: False})
     books.part(1)
     with pytest.raises(BatchError, match="has sent 0 parts of one attempt, and 1 have come"):
         books.count(1, 0)
@@ -237,12 +237,12 @@ def test_parts_that_are_one_too_many_and_second_counts_are_refused() -> None:
 def mixed_task() -> Task:
     """It is fed by a stage that sends some rows early and some late."""
     task = Task()
-    feeds = (Node(Doing()), Node(Doing(commits=True)))
-    outputs = tuple(Output(i, f"rows{i}", "mine", ROW, Mod()) for i in range(2))
+    feeds = (StageNode(Doing()), StageNode(Doing(commits=True)))
+    outputs = tuple(StageOutput(i, f"rows{i}", "mine", ROW, Mod()) for i in range(2))
     before = Stage("before", 2, feeds, outputs=outputs)
-    inputs = tuple(Input("before", f"rows{i}", ROW, (Feed(0, 0),)) for i in range(2))
-    mine = Stage("mine", 1, (Node(task.operator),), inputs=inputs)
-    task.bolt = BatchBolt("g", mine, phases([before, mine])["mine"], 3)
+    inputs = tuple(StageInput("before", f"rows{i}", ROW, (Feed(0, 0),)) for i in range(2))
+    mine = Stage("mine", 1, (StageNode(task.operator),), inputs=inputs)
+    task.bolt = StageBolt("g", mine, phases([before, mine])["mine"], 3)
     task.bolt.prepare(Context("t", "mine", TASK, 0, 1, {"before": FEEDERS, "mine": (TASK,)}))
     return task
 

@@ -1,4 +1,4 @@
-"""CoordinatorMemory: Storm's nodes, fenced against former lives, and a store that falls silent."""
+"""StoredProgress: Storm's nodes, fenced against former lives, and a store that falls silent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sunshower.errors import StaleAttempt, StateMismatch, StoreUnreachable
 from sunshower.failures import Cause, Failure
 from sunshower.state.memory_tree import MemoryForest, MemoryTree
 from sunshower.state.tree import Tree
-from sunshower.trident.coordination.stored_progress import CoordinatorMemory
+from sunshower.trident.coordination.stored_progress import StoredProgress
 from sunshower.trident.tasks.batch_letters import packed
 
 ROOT = "/transactional"
@@ -24,10 +24,10 @@ def forest() -> MemoryForest:
     return MemoryForest()
 
 
-def opened(tree: Tree | MemoryForest, *spouts: str) -> CoordinatorMemory:
+def opened(tree: Tree | MemoryForest, *spouts: str) -> StoredProgress:
     if isinstance(tree, MemoryForest):
         tree = MemoryTree(tree)
-    return CoordinatorMemory(tree, ROOT, spouts or ("a",), "words")
+    return StoredProgress(tree, ROOT, spouts or ("a",), "words")
 
 
 def values(forest: MemoryForest, folder: str = A) -> list[bytes]:
@@ -128,7 +128,7 @@ def test_the_store_of_another_topology_is_refused(forest: MemoryForest) -> None:
     tree = MemoryTree(forest)
     memory = opened(forest)
     with pytest.raises(StateMismatch, match=r"a/coordinator is of topology 'words'.*'others'.*id"):
-        CoordinatorMemory(tree, ROOT, ["b", "a"], "others")
+        StoredProgress(tree, ROOT, ["b", "a"], "others")
     memory.begin({1: 0})
     assert tree.get(f"{B}/currtx") is None, "nothing was written"
     tree.set(f"{A}/topology", b"[7]")

@@ -26,7 +26,7 @@ from sunshower.trident.declaration.aggregators import (
     min_,
     sum_,
 )
-from sunshower.trident.stages.steps import Step
+from sunshower.trident.stages.steps import BaseOperator
 from tests.trident.rigs.one_process import Runner, given, plans, seen
 
 
@@ -320,7 +320,7 @@ def test_an_assembly_is_a_piece_of_a_program() -> None:
     assert made == [Word("long"), Word("line")]
 
 
-class Together(Step):
+class Together(BaseOperator):
     """All rows of a batch, by input."""
 
     def start(self, attempt: Attempt) -> Any:

@@ -17,9 +17,9 @@ from sunshower.simulation.cluster import SimCluster
 from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, batches, count
 from sunshower.trident.coordination.attempts import Attempt
 from sunshower.trident.coordination.phases import phases
-from sunshower.trident.stages.plan import Feed, Input, Node, Output, Stage
+from sunshower.trident.stages.plan import Feed, Stage, StageInput, StageNode, StageOutput
 from sunshower.trident.stages.port import Emit, Waiting
-from sunshower.trident.tasks.waiting_bolt import WaitingBatchBolt
+from sunshower.trident.tasks.waiting_stage_bolt import WaitingStageBolt
 from tests.trident.coordination.test_stage_task import FEEDERS, READERS, TASK, Hands, Task, Told
 from tests.trident.rigs.group_rig import ROW, Mod, Row, Shared
 
@@ -105,12 +105,12 @@ class WaitingTask(Task):
         self.clock, self.office = ManualClock(), Office()
         self.slow = Slow(self.office, 10.0, commits=commits)
         assert isinstance(self.slow, Waiting)
-        inputs = (Input("before", "rows", ROW, (Feed(0, 0),)),)
-        outputs = (Output(0, "made", "after", ROW, Mod()),)
-        stage = Stage("mine", 1, (Node(self.slow),), inputs=inputs, outputs=outputs)
-        before = Stage("before", 2, outputs=(Output(None, "rows", "mine", ROW, Mod()),))
-        after = Stage("after", 2, inputs=(Input("mine", "made", ROW, ()),))
-        self.bolt = WaitingBatchBolt("g", stage, phases([before, stage, after])["mine"], 3)
+        inputs = (StageInput("before", "rows", ROW, (Feed(0, 0),)),)
+        outputs = (StageOutput(0, "made", "after", ROW, Mod()),)
+        stage = Stage("mine", 1, (StageNode(self.slow),), inputs=inputs, outputs=outputs)
+        before = Stage("before", 2, outputs=(StageOutput(None, "rows", "mine", ROW, Mod()),))
+        after = Stage("after", 2, inputs=(StageInput("mine", "made", ROW, ()),))
+        self.bolt = WaitingStageBolt("g", stage, phases([before, stage, after])["mine"], 3)
         tasks = {"before": FEEDERS, "mine": (TASK,), "after": READERS}
         self.bolt.prepare(Context("t", "mine", TASK, 0, 1, tasks, clock=self.clock))
         self.hands = PatientHands()

@@ -28,7 +28,7 @@ from sunshower.trident import (
     tumbling,
 )
 from sunshower.trident.declaration.store_places import InMemory
-from sunshower.trident.stages.persisting import Persist, Slot
+from sunshower.trident.stages.persisting import Persist, StateSlot
 from tests.trident.rigs.one_process import Given, Kept, given, plans
 
 
@@ -249,9 +249,9 @@ def test_a_pair_that_is_not_exactly_once_must_be_accepted(write: Any) -> None:
 def test_an_operator_that_commits_is_a_state_too() -> None:
     plain = batches(Topology("t"), "lines", Given(Word, SpoutKind.NON_TRANSACTIONAL))
     with pytest.raises(TopologyError, match=r"operate.*do not count exactly once"):
-        plain.operate(Persist(Slot(Kept(), "own")), fields=())
+        plain.operate(Persist(StateSlot(Kept(), "own")), fields=())
     with pytest.warns(UserWarning, match="do not count exactly once"):
-        plain.operate(Persist(Slot(Kept(), "own")), fields=(), not_exactly_once=True)
+        plain.operate(Persist(StateSlot(Kept(), "own")), fields=(), not_exactly_once=True)
 
 
 def test_a_spout_whose_kind_is_none() -> None:

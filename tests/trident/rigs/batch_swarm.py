@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from sunshower.errors import ClusterError, LifecycleError, StoreUnreachable
-from sunshower.runtime.events.injected_faults import InjectedFaults, Raise, Slow
+from sunshower.runtime.events.injected_faults import InjectedFaults, Raise, SlowTask
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.run import SimRun
@@ -89,7 +89,7 @@ def errors(run: SimRun, draw: Random) -> None:
 
 def slowness(run: SimRun, draw: Random) -> None:
     component = draw.choice(("numbers", "middle", "counts"))
-    run.disturb(InjectedFaults(slows=(Slow(component=component, seconds=draw.random() / 20),)))
+    run.disturb(InjectedFaults(slows=(SlowTask(component=component, seconds=draw.random() / 20),)))
 
 
 FAULTS: dict[str, Callable[[SimRun, Random], object]] = {

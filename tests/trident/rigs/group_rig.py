@@ -18,19 +18,19 @@ from sunshower.errors import StaleAttempt
 from sunshower.records import Schema
 from sunshower.state.tree import Tree
 from sunshower.trident.coordination.attempts import Attempt
-from sunshower.trident.coordination.rotating_log import RotatingState
+from sunshower.trident.coordination.transactional_log import TransactionalLog
 from sunshower.trident.declaration.assemble import assemble
 from sunshower.trident.declaration.store_places import InMemory
 from sunshower.trident.spouts.port import Rows, SpoutKind
 from sunshower.trident.stages.plan import (
     Feed,
     Group,
-    Input,
-    Node,
-    Output,
     Skip,
     Source,
     Stage,
+    StageInput,
+    StageNode,
+    StageOutput,
 )
 from sunshower.trident.stages.port import Emit
 
@@ -151,7 +151,7 @@ class OpaqueCoordinator(NumbersCoordinator):
 
     def is_last(self, metadata: Any) -> bool:
         names = self.tree.children(self.user)
-        ends = [RotatingState(self.tree, f"{self.user}/{name}").last() for name in names]
+        ends = [TransactionalLog(self.tree, f"{self.user}/{name}").last() for name in names]
         return bool(ends) and all(end is not None and end >= self.spout.total for end in ends)
 
 
@@ -160,7 +160,7 @@ class OpaqueEmitter(NumbersEmitter):
 
     def __init__(self, spout: Numbers, tree: Tree, path: str, context: Context) -> None:
         super().__init__(spout, tree, path, context)
-        self.state = RotatingState(tree, f"{path}/{context.index}")
+        self.state = TransactionalLog(tree, f"{path}/{context.index}")
         self.cached: dict[int, int] = {}
 
     def emit_batch(self, attempt: Attempt, metadata: Any, rows: Rows) -> None:
@@ -352,29 +352,29 @@ class Rig:
         yield Stage(
             "numbers",
             self.emitters,
-            (Node(Pass(self.hook, "at the emitter")),),
+            (StageNode(Pass(self.hook, "at the emitter")),),
             Source("numbers", self.spout, ROW, (Feed(0, 0),)),
-            outputs=(Output(0, "rows", "middle", ROW, Mod()),),
+            outputs=(StageOutput(0, "rows", "middle", ROW, Mod()),),
         )
         yield Stage(
             "middle",
             2,
-            (Node(Pass(self.hook)),),
-            inputs=(Input("numbers", "rows", ROW, (Feed(0, 0),)),),
-            outputs=(Output(0, "rows", "counts", ROW, Mod()),),
+            (StageNode(Pass(self.hook)),),
+            inputs=(StageInput("numbers", "rows", ROW, (Feed(0, 0),)),),
+            outputs=(StageOutput(0, "rows", "counts", ROW, Mod()),),
         )
         yield Stage(
             "counts",
             self.writers,
-            (Node(Write(self.hook, self.database)),),
-            inputs=(Input("middle", "rows", ROW, (Feed(0, 0),)),),
-            outputs=(Output(0, "written", "after", ROW, Mod()),),
+            (StageNode(Write(self.hook, self.database)),),
+            inputs=(StageInput("middle", "rows", ROW, (Feed(0, 0),)),),
+            outputs=(StageOutput(0, "written", "after", ROW, Mod()),),
         )
         yield Stage(
             "after",
             1,
-            (Node(Sum(self.hook, self.tally)),),
-            inputs=(Input("counts", "written", ROW, (Feed(0, 0),)),),
+            (StageNode(Sum(self.hook, self.tally)),),
+            inputs=(StageInput("counts", "written", ROW, (Feed(0, 0),)),),
         )
 
     def check(self) -> None:

@@ -17,7 +17,7 @@ from sunshower.trident.declaration.stage_builder import StreamProgram
 from sunshower.trident.declaration.store_places import InMemory
 from sunshower.trident.declaration.streams import BatchStream
 from sunshower.trident.spouts.port import SpoutKind
-from sunshower.trident.stages.plan import Feed, Group, Input, Output, Stage
+from sunshower.trident.stages.plan import Feed, Group, Stage, StageInput, StageOutput
 from sunshower.trident.stages.port import Waiting
 from sunshower.trident.states.port import Place, StateKind
 
@@ -113,7 +113,9 @@ class Task:
         for output in self.stage.outputs:
             output.sharing.prepare(runner.stages[output.target].parallelism, index)
 
-    def run(self, attempt: Attempt, incoming: Sequence[tuple[Input | None, list[Any]]]) -> None:
+    def run(
+        self, attempt: Attempt, incoming: Sequence[tuple[StageInput | None, list[Any]]]
+    ) -> None:
         self.attempt = attempt
         self.batches = [node.operator.start(attempt) for node in self.stage.nodes]
         for read, rows in incoming:
@@ -172,7 +174,7 @@ class Runner:
         self.attempt += 1
         self._run(rows, of_spouts)
 
-    def send(self, stage: Stage, output: Output, index: int, rows: Sequence[Any]) -> None:
+    def send(self, stage: Stage, output: StageOutput, index: int, rows: Sequence[Any]) -> None:
         self.arrived[output.target][index].append((stage.id, output.stream, wired(output, rows)))
 
     def _run(self, rows: Sequence[Any], of_spouts: Mapping[str, Sequence[Any]]) -> None:
@@ -193,12 +195,12 @@ class Runner:
                 task.run(attempt, parts)
 
 
-def wired(output: Output, rows: Sequence[Any]) -> list[list[Any]]:
+def wired(output: StageOutput, rows: Sequence[Any]) -> list[list[Any]]:
     """Rows as MessagePack brings them: lists."""
     return [list(row) for row in output.schema.rows(rows)]
 
 
-def built(read: Input, rows: list[list[Any]]) -> list[Any]:
+def built(read: StageInput, rows: list[list[Any]]) -> list[Any]:
     return read.schema.build(rows)
 
 

@@ -13,10 +13,15 @@ from hypothesis import strategies as st
 from sunshower.errors import FailedBatch, StaleAttempt, StateMismatch
 from sunshower.state.memory_tree import MemoryForest, MemoryTree
 from sunshower.trident.coordination.attempts import Attempt
-from sunshower.trident.spouts.opaque import OpaqueEmitter
-from sunshower.trident.spouts.ownership import places
-from sunshower.trident.spouts.settled import Settled
-from sunshower.trident.spouts.shelf import NOTHING, Shelf
+from sunshower.trident.coordination.transactional_log import JsonNode
+from sunshower.trident.spouts.partition_coordinator import places
+from sunshower.trident.spouts.partition_emitters import OpaqueEmitter
+from sunshower.trident.spouts.partition_log import (
+    NOTHING,
+    CommittedBatches,
+    PartitionLog,
+    _entry,
+)
 from tests.trident.rigs.emitting import Drive, Taken
 from tests.trident.rigs.numbers import OpaqueRowBatches, RowBatches, items
 from tests.trident.rigs.partitioned_group import (
@@ -55,28 +60,25 @@ def commits_what_it_does_not_know(self: OpaqueEmitter, attempt: Attempt) -> None
         self._look(name).keep(attempt, metadata)
 
 
-def keeps_whatever_comes(self: Shelf, attempt: Attempt, metadata: Any) -> None:
-    self._entries.pop(attempt.txid, None)
-    path, written = self._encoded(attempt, metadata)
-    if self._tree.get(path):
-        self._tree.delete(path)
-    self._tree.create(path, written)
-    self._look(attempt.txid)
+def keeps_whatever_comes(self: PartitionLog, attempt: Attempt, metadata: Any) -> None:
+    self._nodes()[attempt.txid] = node = JsonNode(self._tree, self._path_of(attempt.txid))
+    node.read()
+    node.write(_entry(attempt, metadata))
 
 
 RULES: dict[str, tuple[type[Any], Any, str, Any]] = {
     "a new owner goes on from what is committed": (
-        *(Opaque, Settled, "up_to"),
+        *(Opaque, CommittedBatches, "includes"),
         lambda *_: True,
     ),
-    "the same, transactional": (Transactional, Settled, "up_to", lambda *_: True),
+    "the same, transactional": (Transactional, CommittedBatches, "includes", lambda *_: True),
     "a commit of what is not known": (
         *(Opaque, OpaqueEmitter, "commit"),
         commits_what_it_does_not_know,
     ),
-    "an old attempt writes over a new one": (Opaque, Shelf, "keep", keeps_whatever_comes),
+    "an old attempt writes over a new one": (Opaque, PartitionLog, "keep", keeps_whatever_comes),
     "a second life writes over the first": (
-        *(Transactional, Shelf, "keep_first"),
+        *(Transactional, PartitionLog, "keep_first"),
         keeps_whatever_comes,
     ),
 }
@@ -206,21 +208,21 @@ def test_what_an_earlier_attempt_wrote_of_a_partition_that_vanished_does_not_sta
 
 def test_a_former_life_writes_nothing_over_a_later_one() -> None:
     tree = MemoryTree(MemoryForest())
-    former, later = Shelf(tree, "/s/user", "a/b"), Shelf(tree, "/s/user", "a/b")
+    former, later = PartitionLog(tree, "/s/user", "a/b"), PartitionLog(tree, "/s/user", "a/b")
     later.keep(Attempt(3, 1, 1), {"end": 9})
     with pytest.raises(StaleAttempt, match="%2Fb/3 was written in attempt 1 of coordinator 1"):
         former.keep(Attempt(3, 0, 1), {"end": 5})
     former.keep(Attempt(3, 0, 2), {"end": 7})
     with pytest.raises(FailedBatch, match="by another life"):
         later.keep_first(Attempt(3, 9, 9), {"end": 1})
-    assert Shelf(tree, "/s/user", "a/b")[3] == {"end": 7}
+    assert PartitionLog(tree, "/s/user", "a/b")[3] == {"end": 7}
 
 
 def test_what_storm_has_kept_is_read_and_written_over() -> None:
     tree = MemoryTree(MemoryForest())
     tree.create("/s/user/topic@0/7", b'{"firstOffset": 5, "lastOffset": 9}')
     tree.create("/s/user/topic@0/8", b"null")
-    shelf = Shelf(tree, "/s/user", "topic@0")
+    shelf = PartitionLog(tree, "/s/user", "topic@0")
     assert shelf[8] is NOTHING
     assert shelf.before(9) == {"firstOffset": 5, "lastOffset": 9}
     shelf.keep(Attempt(8, 0, 1), {"firstOffset": 10, "lastOffset": 11})

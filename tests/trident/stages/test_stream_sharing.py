@@ -14,7 +14,14 @@ from sunshower.errors import BadEmit
 from sunshower.records import Schema
 from sunshower.runtime.transport.hashing import stable_hash
 from sunshower.trident.stages.plan import Sharing
-from sunshower.trident.stages.sharing import ByBatch, ByFields, Chosen, Even, ToAll, ToFirst
+from sunshower.trident.stages.sharing import (
+    ByBatch,
+    ByFields,
+    ByGrouping,
+    RoundRobin,
+    ToAll,
+    ToFirst,
+)
 
 WORDS = Schema(("word", "count"))
 
@@ -32,7 +39,7 @@ def shared(sharing: Sharing, rows: Sequence[Any], targets: int = 3, txid: int = 
 
 @given(st.lists(st.integers(0, 20), max_size=20), st.integers(1, 5), st.integers(0, 7))
 def test_even_is_never_more_than_one_row_apart(sizes: list[int], targets: int, index: int) -> None:
-    sharing, got = Even(), [0] * targets
+    sharing, got = RoundRobin(), [0] * targets
     sharing.prepare(targets, index)
     for size in sizes:
         rows = list(range(size))
@@ -64,7 +71,7 @@ def test_objects_are_shared_by_their_attributes() -> None:
 def test_one_task_and_no_rows_cost_nothing() -> None:
     rows = [("a", 1)]
     assert shared(ByFields(WORDS, ("word",)), rows, targets=1) == {0: rows}
-    for sharing in (ByFields(WORDS, ("word",)), Even(), ToAll(), ToFirst(), ByBatch()):
+    for sharing in (ByFields(WORDS, ("word",)), RoundRobin(), ToAll(), ToFirst(), ByBatch()):
         assert shared(sharing, []) == {}
 
 
@@ -87,7 +94,7 @@ def test_a_grouping_that_names_no_task_of_ours_is_told() -> None:
             return [3]
 
     with pytest.raises(BadEmit, match=r"task 3; the tasks are 0 … 2"):
-        shared(Chosen(Wrong()), [("a", 1)])
+        shared(ByGrouping(Wrong()), [("a", 1)])
 
 
 def test_a_key_without_a_hash_is_told() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sunshower.state.memory_tree import MemoryForest, MemoryTree
-from sunshower.trident.tasks.idle_backoff import EMPTY_TIMES, IdleNote, Rest, idle_path
+from sunshower.trident.tasks.idle_backoff import EMPTY_TIMES, IdleBackoff, IdleNote, idle_path
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def empty(note: IdleNote, times: int = EMPTY_TIMES) -> None:
 
 def test_the_master_rests_longer_each_time_while_no_task_has_anything(tree: MemoryTree) -> None:
     first, second = notes(tree)
-    rest = Rest(tree, "/t", {"words": 2})
+    rest = IdleBackoff(tree, "/t", {"words": 2})
     empty(first)
     empty(second, EMPTY_TIMES - 1)
     assert rest.seconds() == 0.0
@@ -38,7 +38,7 @@ def test_the_master_rests_longer_each_time_while_no_task_has_anything(tree: Memo
 def test_of_several_spouts_one_that_has_rows_keeps_it_awake(tree: MemoryTree) -> None:
     for note in notes(tree):
         empty(note)
-    assert Rest(tree, "/t", {"words": 2, "others": 1}).seconds() == 0.0
+    assert IdleBackoff(tree, "/t", {"words": 2, "others": 1}).seconds() == 0.0
 
 
 def test_a_note_of_a_former_life_goes_with_the_first_batch(tree: MemoryTree) -> None:

@@ -17,7 +17,7 @@ from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.events.metrics import Counts, TaskStats
-from sunshower.runtime.plan import Stream
+from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tasks.bolts.return_values import check_returned
 from sunshower.runtime.tasks.input_errors import InputErrors
 from sunshower.runtime.tasks.supervision import Supervised, Supervision
@@ -64,7 +64,7 @@ class BoltTask(Supervised):
         output_streams: OutputStreams,
         reports: Reports,
         service: ServiceTime,
-        streams: Sequence[Stream],
+        streams: Sequence[PlannedStream],
     ) -> None:
         super().__init__(supervision, instrument)
         self.bolt: Any = None  # None until it is prepared

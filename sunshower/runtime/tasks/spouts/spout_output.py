@@ -13,9 +13,9 @@ from sunshower.records import Schema
 from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.user_code import no_way
+from sunshower.runtime.tracking.congestion_control import PendingLimit
 from sunshower.runtime.tracking.ids import I64, U64
 from sunshower.runtime.tracking.pending import Pending
-from sunshower.runtime.tracking.pending_limit import PendingLimit
 from sunshower.runtime.tracking.reports import Reports
 from sunshower.runtime.transport.batch import Anchors
 from sunshower.runtime.transport.output_streams import NotSent, OutputStreams

@@ -30,10 +30,10 @@ from sunshower.runtime.tasks.spouts.source import Source
 from sunshower.runtime.tasks.spouts.spout_output import SpoutOutput
 from sunshower.runtime.tasks.supervision import Supervised, Supervision
 from sunshower.runtime.tasks.user_code import RAISED, TaskError, blame, guard
+from sunshower.runtime.tracking.congestion_control import PendingLimit
 from sunshower.runtime.tracking.deadlines import Deadlines
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.tracking.pending import F64, Pending, Released
-from sunshower.runtime.tracking.pending_limit import PendingLimit
 from sunshower.runtime.tracking.reports import Reports
 from sunshower.runtime.transport.credits import ServiceTime
 from sunshower.runtime.transport.output_streams import OutputStreams

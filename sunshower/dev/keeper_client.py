@@ -17,7 +17,7 @@ from sunshower.errors import ServerError
 _SCRIPT = Path(__file__).with_name("keeper.py")
 
 
-class Keeping:
+class KeeperClient:
     """Starts a keeper in a session of its own, so that Ctrl-C reaches only the owner.
 
     With `remove`, servers are killed, and the folder is removed after the last one has ended;
@@ -53,19 +53,19 @@ class Keeping:
         """Start a server; returns its pid. Raises ServerError when it cannot be executed."""
         self._pids.pop(name, None)
         self._ended.pop(name, None)
-        self._order(start=name, command=command, log=str(log))
+        self._send(start=name, command=command, log=str(log))
         while name not in self._pids:
-            self._hear(None)
+            self._receive(None)
         return self._pids[name]
 
     def status(self, name: str) -> int | None:
         """The exit status of a server; None while it runs."""
-        self._hear(0)
+        self._receive(0)
         return self._ended.get(name)
 
     def signal(self, name: str, number: int) -> None:
         """Send a signal to a running server."""
-        self._order(signal=name, number=number)
+        self._send(signal=name, number=number)
 
     def wait(self, name: str, within_s: float) -> int:
         """Wait until a server has ended; returns its status. Raises ServerError."""
@@ -73,18 +73,18 @@ class Keeping:
         while (status := self.status(name)) is None:
             if (left_s := end_s - time.monotonic()) <= 0:
                 raise ServerError(f"{name} was asked to end {within_s:g} s ago, and still runs")
-            self._hear(left_s)
+            self._receive(left_s)
         return status
 
     def stay(self) -> None:
         """Let the servers outlive this process; then only SIGTERM to the keeper ends them."""
-        self._order(stay=True)
+        self._send(stay=True)
         self._close()
 
     def end(self) -> None:
         """End all servers and the keeper, and wait for it."""
         with contextlib.suppress(ServerError):
-            self._order(finish=True)
+            self._send(finish=True)
         self._close()
         self._process.wait()
 
@@ -94,28 +94,28 @@ class Keeping:
             with contextlib.suppress(OSError):
                 pipe.close()
 
-    def _order(self, **order: object) -> None:
+    def _send(self, **request: object) -> None:
         assert self._process.stdin
         try:
-            self._process.stdin.write(json.dumps(order).encode() + b"\n")
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
         except (OSError, ValueError) as error:
             raise ServerError("the keeper of the servers is gone, and so are they") from error
 
-    def _hear(self, within_s: float | None) -> None:
+    def _receive(self, within_s: float | None) -> None:
         """Process messages of the keeper, waiting for them up to `within_s`; None: no limit."""
         assert self._process.stdout
         file = self._process.stdout.fileno()
         if not select.select([file], [], [], within_s)[0]:
             return
-        said = os.read(file, 1 << 16)
-        if not said:
+        data = os.read(file, 1 << 16)
+        if not data:
             raise ServerError("the keeper of the servers is gone, and so are they")
-        *lines, self._unread = (self._unread + said).split(b"\n")
+        *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
-            self._take(json.loads(line))
+            self._apply(json.loads(line))
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def _apply(self, message: dict[str, Any]) -> None:
         if "started" in message:
             self._pids[message["started"]] = message["pid"]
         elif "ended" in message:

@@ -19,10 +19,10 @@ from typing import Any
 from sunshower.errors import TopologyError
 from sunshower.state.tree import Tree, parent
 from sunshower.topologies.components import Context
-from sunshower.trident.coordination.txid_nodes import mismatch
+from sunshower.trident.coordination.transactional_log import mismatch
+from sunshower.trident.spouts.partition_log import NOTHING, PartitionLog
 from sunshower.trident.spouts.partitioned import Partitioned
 from sunshower.trident.spouts.port import BaseCoordinator, SpoutKind
-from sunshower.trident.spouts.shelf import NOTHING, Shelf
 
 
 def places(before: Sequence[str | None], there: Collection[str]) -> list[str | None]:
@@ -53,9 +53,9 @@ def at_end(spout: Partitioned, name: str, metadata: Any) -> bool:
     return known and spout.is_end(name, metadata)
 
 
-def tell(spout: Partitioned, metadata: Any) -> None:
-    """Set what a spout needs to know of a batch before it emits it."""
-    spout.run, spout.added = metadata.get("run", ""), metadata.get("added", ())
+def begin_batch(spout: Partitioned, metadata: Any) -> None:
+    """Call the spout's `begin_batch` for the batch with these metadata."""
+    spout.begin_batch(metadata.get("run", ""), metadata.get("added", ()))
 
 
 class PartitionsCoordinator(BaseCoordinator):
@@ -114,15 +114,15 @@ class PartitionsCoordinator(BaseCoordinator):
 
     def is_last(self, metadata: Any) -> bool:
         names = [name for name in metadata["partitions"] if name is not None]
-        tell(self._spout, metadata)
-        run = self._spout.run
+        begin_batch(self._spout, metadata)
+        run = metadata.get("run", "")
         if not self._ends or not names or (self._spout.declared and not self._is_of_ours(run)):
             return False
         return all(self._at_end(name, run, metadata["txid"]) for name in names)
 
     def _at_end(self, name: str, run: str, txid: int) -> bool:
         if (run, name) not in self._ended:
-            found = Shelf(self._tree, self._emitters, name).before(txid + 1)
+            found = PartitionLog(self._tree, self._emitters, name).before(txid + 1)
             if at_end(self._spout, name, found):
                 self._ended.add((run, name))
         return (run, name) in self._ended

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from sunshower.errors import BatchError
 
 
-class Counting:
+class PartCounter:
     """The counts of one attempt in one task. `senders`: task → whether it is late; `mixed`: late
     senders that also send early parts."""
 

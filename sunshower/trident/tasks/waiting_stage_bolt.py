@@ -14,23 +14,23 @@ from typing import Any
 from sunshower.errors import Unavailable
 from sunshower.runtime.tasks.user_code import RAISED
 from sunshower.topologies.components import Collector, Context, Tuple
-from sunshower.trident.tasks.batch_bolt import Batch, BatchBolt
+from sunshower.trident.tasks.stage_bolt import StageBolt, TaskBatch
 
 _RENEW_S = 0.3  # interval between resets of the timeouts
 
 
-class WaitingBatchBolt(BatchBolt):
-    """A BatchBolt that polls its waiting operators in `tick`."""
+class WaitingStageBolt(StageBolt):
+    """A StageBolt that polls its waiting operators in `tick`."""
 
     tick_s = 0.05
 
     def prepare(self, context: Context) -> None:
         super().prepare(context)
-        self._hands: Collector[Any]  # `execute` gets the same collector in each call
+        self._out: Collector[Any]  # `execute` gets the same collector in each call
         self._renew_at_s = context.clock.now() + _RENEW_S
 
     def execute(self, tuple: Tuple[Any], out: Collector[Any]) -> None:
-        self._hands = out
+        self._out = out
         super().execute(tuple, out)
 
     def tick(self) -> None:
@@ -38,25 +38,24 @@ class WaitingBatchBolt(BatchBolt):
         it, since nothing else reports the outage while the batch is retried."""
         waiting = [batch for batch in self._batches.values() if batch.waits]
         for batch in waiting:
-            self._go_on(batch, self._hands)
+            self._go_on(batch, self._out)
         now = self._context.clock.now()
         if now >= self._renew_at_s:
             for batch in waiting:
                 if batch.waits:
-                    self._hands.reset_timeout(batch.held[0])
+                    self._out.reset_timeout(batch.held[0])
             self._renew_at_s = now + _RENEW_S
 
     def result(self) -> list[Any]:
         """The results of the operators that have one."""
         return self._operators.results()
 
-    def _go_on(self, batch: Batch, out: Collector[Any]) -> None:
+    def _go_on(self, batch: TaskBatch, out: Collector[Any]) -> None:
         try:
-            self._operators.use(batch.states)
-            if self._finish_phases(batch, batch.held[0], out):
-                self._let_go(batch, out)
+            self._operators.use(batch.operators)
+            self._advance(batch, batch.held[0], out)
         except RAISED as error:
-            self._outgoing.discard()
+            self._sender.discard()
             for tuple in batch.held:
                 out.fail(tuple, error)
             self._end(batch, f"it has failed in this task ({type(error).__name__}: {error})")

@@ -19,12 +19,17 @@ from sunshower import Records, Topology
 from sunshower.clock import SystemClock
 from sunshower.dev.certificates import issue
 from sunshower.errors import KafkaError, KafkaUnreachable, NotAuthorised
+from sunshower.kafka.options import KafkaOptions
 from sunshower.kafka.partitions.broker_metadata import KafkaDirectory
 from sunshower.kafka.producing.kafka_bolt import KafkaBolt
+from sunshower.kafka.spout import KafkaSpout
 from sunshower.runtime.inline import run_inline
 from sunshower.topologies.components import Context
-from tests.kafka.topics import admin, new_topic, read_all
+from tests.kafka.stage import running, topology
+from tests.kafka.topics import admin, fill, new_topic, read_all
 from tests.servers import SecuredKafka
+
+HERE = Context("t", "here", 1, 0, 1)
 
 
 class Word(NamedTuple):
@@ -58,26 +63,49 @@ def by_password(secured: SecuredKafka, user: str = "alice", password: str | None
     return {**where, **secured.security.by_password(user, password)}
 
 
-@pytest.mark.parametrize("client", [by_certificate, by_password])
+either_client = pytest.mark.parametrize("client", [by_certificate, by_password])
+
+
+@either_client
 def test_a_bolt_sends_with_a_certificate_and_with_a_password(
     kafka_secured: SecuredKafka, topic: str, client: Client
 ) -> None:
     settings = client(kafka_secured)
-    topology = Topology("t")
-    words = topology.spout("words", Records([Word("a"), Word("b")], type=Word))
+    made = Topology("t")
+    words = made.spout("words", Records([Word("a"), Word("b")], type=Word))
     words.shuffle().bolt("out", KafkaBolt(settings, topic, value="word"))
-    assert run_inline(topology.graph()).snapshot.component("words").acked == 2
+    assert run_inline(made.graph()).snapshot.component("words").acked == 2
     found = read_all(settings["bootstrap.servers"], topic, **settings)
     assert [message.value() for message in found] == [b"a", b"b"]
 
 
-def prepare(settings: dict[str, Any], topic: str) -> None:
-    KafkaBolt(settings, topic).prepare(Context("t", "out", 1, 0, 1))
+@either_client
+def test_a_spout_reads_with_a_certificate_and_with_a_password(
+    kafka_secured: SecuredKafka, topic: str, client: Client
+) -> None:
+    fill(kafka_secured.kafka.bootstrap, topic, [b"a", b"b"])
+    settings = client(kafka_secured) | {"group.id": "carol"}
+    spout = KafkaSpout(settings, topics=[topic], options=KafkaOptions(commit_s=0.1))
+    with running(topology(spout)) as run:
+        run.until(lambda: run.contiguous() == {f"{topic}[0]": 2})
+        run.until(lambda: run.spout().result()["commits"])
+        assert [record.value for record in run.records()] == [b"a", b"b"]
 
 
-def test_a_wrong_password_is_an_error(kafka_secured: SecuredKafka, topic: str, soon: None) -> None:
+def prepare_bolt(settings: dict[str, Any], topic: str) -> None:
+    KafkaBolt(settings, topic).prepare(HERE)
+
+
+def open_spout(settings: dict[str, Any], topic: str) -> None:
+    KafkaSpout({"group.id": topic} | settings, topics=[topic]).open(HERE)
+
+
+@pytest.mark.parametrize("begin", [prepare_bolt, open_spout])
+def test_a_wrong_password_is_an_error(
+    kafka_secured: SecuredKafka, topic: str, soon: None, begin: Callable[..., None]
+) -> None:
     with pytest.raises(NotAuthorised, match="credential"):
-        prepare(by_password(kafka_secured, "alice", "guessed"), topic)
+        begin(by_password(kafka_secured, "alice", "guessed"), topic)
 
 
 def test_a_certificate_of_others_is_an_error(
@@ -86,31 +114,37 @@ def test_a_certificate_of_others_is_an_error(
     issue(tmp_path, "client")
     settings = by_certificate(kafka_secured) | kafka_secured.security.by_certificate(tmp_path)
     with pytest.raises(KafkaError, match=r"answer|credential"):  # it just hangs up
-        prepare(settings, topic)
+        prepare_bolt(settings, topic)
 
 
 def test_a_client_that_shows_nothing_is_told_that_nobody_answers(
     kafka_secured: SecuredKafka, topic: str, soon: None
 ) -> None:
     with pytest.raises(KafkaUnreachable, match="answer"):
-        prepare({"bootstrap.servers": kafka_secured.kafka.addresses("SASL")}, topic)
+        prepare_bolt({"bootstrap.servers": kafka_secured.kafka.addresses("SASL")}, topic)
+
+
+def deny(secured: SecuredKafka, kind: ResourceType, name: str) -> dict[str, Any]:
+    """Refuse this to Bob. Returns his settings."""
+    place = (kind, name, ResourcePatternType.LITERAL, "User:bob", "*")
+    refused = AclBinding(*place, AclOperation.ALL, AclPermissionType.DENY)
+    for done in admin(secured.kafka.bootstrap).create_acls([refused]).values():
+        done.result(60)
+    return by_password(secured, "bob")  # type: ignore[no-any-return]
 
 
 def test_a_topic_that_a_user_may_not_have_is_an_error(
     kafka_secured: SecuredKafka, topic: str, soon: None
 ) -> None:
-    refused = AclBinding(
-        ResourceType.TOPIC,
-        topic,
-        ResourcePatternType.LITERAL,
-        "User:bob",
-        "*",
-        AclOperation.ALL,
-        AclPermissionType.DENY,
-    )
-    prepare(by_password(kafka_secured, "bob"), topic)
-    client = admin(kafka_secured.kafka.bootstrap)
-    for done in client.create_acls([refused]).values():
-        done.result(60)
+    prepare_bolt(by_password(kafka_secured, "bob"), topic)
+    settings = deny(kafka_secured, ResourceType.TOPIC, topic)
     with pytest.raises(NotAuthorised, match=topic):
-        KafkaDirectory(by_password(kafka_secured, "bob")).partitions(topic)
+        KafkaDirectory(settings).partitions(topic)
+
+
+def test_a_group_that_a_user_may_not_have_is_an_error(
+    kafka_secured: SecuredKafka, topic: str, soon: None
+) -> None:
+    settings = deny(kafka_secured, ResourceType.GROUP, topic)
+    with pytest.raises(NotAuthorised, match=f"offsets of group '{topic}'"):
+        open_spout(settings, topic)

@@ -7,18 +7,18 @@ from typing import Any
 
 from sunshower.topologies.components import Collector, Context, Tuple
 from sunshower.trident.coordination.attempts import Attempt, Count, Part, counts_stream
-from sunshower.trident.stages.plan import Output, Stage
+from sunshower.trident.stages.plan import Stage, StageOutput
 
 _ROWS_MAX = 4096  # in one part
 
 
-class Outgoing:
+class PartSender:
     """Rows are buffered until `flush`; `targets` are the stages that get the number of parts."""
 
     def __init__(self, group: str, stage: Stage, context: Context) -> None:
         self._counts = counts_stream(group)
         self._tasks = {one.target: context.tasks[one.target] for one in stage.outputs}
-        self._outputs: list[tuple[Output, list[Any]]] = [(one, []) for one in stage.outputs]
+        self._outputs: list[tuple[StageOutput, list[Any]]] = [(one, []) for one in stage.outputs]
         self.targets = [*dict.fromkeys(one.target for one in stage.outputs if one.counted)]
         for output in stage.outputs:
             output.sharing.prepare(len(self._tasks[output.target]), context.index)

@@ -1,6 +1,6 @@
 """Takes rows out of their batches: an ordinary bolt whose stream any bolt may read.
 
-    stage ──parts──▶ Leaving ──a tuple for each row──▶ ordinary bolts
+    stage ──parts──▶ RecordsBolt ──a tuple for each row──▶ ordinary bolts
 
 Each row is anchored to its part, so the batch waits until all rows are acked. There are no Counts,
 because nothing finishes batches there. Storm:
@@ -17,7 +17,7 @@ from sunshower.topologies.components import Bolt
 from sunshower.trident.coordination.attempts import Part
 
 
-class Leaving(Bolt[Part, Any]):
+class RecordsBolt(Bolt[Part, Any]):
     """Emits the rows of parts."""
 
     def __init__(self, schema: Schema) -> None:

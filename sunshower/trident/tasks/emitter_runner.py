@@ -34,7 +34,7 @@ class _Rows:
                 take(rows)
 
 
-class Emitting:
+class EmitterRunner:
     """The emitter of one task."""
 
     def __init__(self, source: Source, store: Callable[[], Tree], root: str) -> None:

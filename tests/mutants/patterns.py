@@ -1,0 +1,162 @@
+"""Finds a piece of code in the syntax tree of a function, and puts another one in its place.
+
+A pattern is a piece of Python: an expression or a statement. Its local variables and its private
+attributes match any others, the same one everywhere; all other names must be the same. `...`
+matches any expression, or all further arguments. A header (`if a > b:`) matches the statement and
+keeps its body. So neither a renamed variable nor another layout of the lines breaks a pattern.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import textwrap
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import Any
+
+Bindings = dict[str, Any]  # a name in the pattern → that in the code; "..." → what stands there
+Place = tuple[ast.AST, str, int | None]  # a node, one of its fields, and the index in a list
+_BODY = "..."
+
+
+def local_names(function: ast.AST) -> set[str]:
+    """The parameters of a function, and all names that it assigns."""
+    nodes = list(ast.walk(function))
+    stored = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    caught = {n.name for n in nodes if isinstance(n, ast.ExceptHandler) and n.name}
+    return (stored | caught | {n.arg for n in nodes if isinstance(n, ast.arg)}) - {"self"}
+
+
+def rewrite(
+    function: ast.FunctionDef, edits: Sequence[tuple[str, str]], fixed: Container[str]
+) -> ast.FunctionDef:
+    """A copy of `function` with each pattern replaced; `fixed`: names that are no variables.
+
+    Raises LookupError for a pattern that is not there, or there twice.
+    """
+    function = copy.deepcopy(function)
+    matcher = _Matcher(local_names(function), fixed)
+    bound: Bindings = {}
+    for pattern, _ in edits:  # before any edit, so that all are found in the code as it is
+        bound = _place_of(matcher, pattern, function, bound)[1]
+        bound.pop(_BODY, None)
+    for pattern, replacement in edits:
+        (node, field, index), binding = _place_of(matcher, pattern, function, bound)
+        new = [_filled(one, binding) for one in _parsed(replacement)]
+        value: Any = getattr(node, field)
+        if index is not None and isinstance(value[index], ast.stmt):
+            value[index : index + 1] = new
+        else:
+            (expression,) = new
+            assert isinstance(expression, ast.Expr), f"{replacement!r} must be an expression"
+            if index is None:
+                setattr(node, field, expression.value)
+            else:
+                value[index] = expression.value
+    return ast.fix_missing_locations(function)
+
+
+def _parsed(piece: str) -> list[ast.stmt]:
+    piece = textwrap.dedent(piece)
+    return ast.parse(f"{piece} ..." if piece.endswith(":") else piece).body
+
+
+def _place_of(
+    matcher: _Matcher, pattern: str, function: ast.FunctionDef, bound: Bindings
+) -> tuple[Place, Bindings]:
+    (wanted,) = _parsed(pattern)
+    found: list[tuple[Place, Bindings]] = []
+    for place, node in _places(function):
+        goals: list[ast.AST] = [wanted]
+        if isinstance(wanted, ast.Expr) and not isinstance(node, ast.stmt):
+            goals = [wanted.value]
+        for goal in goals:
+            binding = dict(bound)
+            if matcher.fits(goal, node, binding):
+                found.append((place, binding))
+    found = [f for f in found if not isinstance(f[0][0], ast.Expr)] or found  # the whole statement
+    same = [f for f in found if all(name == to for name, to in f[1].items() if name != _BODY)]
+    found = same or found
+    if len(found) != 1:
+        raise LookupError(f"{function.name} has {len(found)} places like {pattern!r}")
+    return found[0]
+
+
+def _places(function: ast.FunctionDef) -> Iterator[tuple[Place, ast.AST]]:
+    for node in ast.walk(function):
+        for field, value in ast.iter_fields(node):
+            if isinstance(value, ast.AST):
+                yield (node, field, None), value
+            elif isinstance(value, list):
+                for index, one in enumerate(value):
+                    if isinstance(one, ast.AST):
+                        yield (node, field, index), one
+
+
+class _Matcher:
+    def __init__(self, variables: Container[str], fixed: Container[str]) -> None:
+        self._variables, self._fixed = variables, fixed
+
+    def fits(self, wanted: Any, there: Any, bound: Bindings) -> bool:
+        """Whether the code `there` is of the shape `wanted`; fills in `bound`."""
+        if _is_any(wanted) and isinstance(there, ast.expr):
+            return bool(bound.setdefault(_BODY, there) is there)
+        if type(wanted) is not type(there):
+            return False
+        match wanted:
+            case list():
+                if wanted and (_is_any(wanted[-1]) or _is_body(wanted[-1])):
+                    wanted, bound[_BODY] = wanted[:-1], there[len(wanted) - 1 :]
+                    there = there[: len(wanted)]
+                return len(wanted) == len(there) and all(
+                    self.fits(one, other, bound) for one, other in zip(wanted, there, strict=True)
+                )
+            case ast.Name() if there.id in self._variables and wanted.id not in self._fixed:
+                return bool(bound.setdefault(wanted.id, there.id) == there.id)
+            case ast.Call(func=ast.Attribute(attr=called)) if (
+                not isinstance(there.func, ast.Attribute) or there.func.attr != called
+            ):
+                return False
+            case ast.Attribute() if wanted.attr[0] == there.attr[0] == "_":
+                same = bound.setdefault(wanted.attr, there.attr) == there.attr
+                return same and self.fits(wanted.value, there.value, bound)
+            case ast.AST():
+                return all(
+                    self.fits(value, getattr(there, field, None), bound)
+                    for field, value in ast.iter_fields(wanted)
+                    if field not in ("ctx", "type_comment")
+                )
+        return bool(wanted == there)
+
+
+def _is_any(node: Any) -> bool:
+    return isinstance(node, ast.Constant) and node.value is ...
+
+
+def _is_body(node: Any) -> bool:
+    return isinstance(node, ast.Expr) and _is_any(node.value)
+
+
+class _Fill(ast.NodeTransformer):
+    def __init__(self, bound: Mapping[str, Any]) -> None:
+        self._bound = bound
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        node.id = self._bound.get(node.id, node.id)
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        node.attr = self._bound.get(node.attr, node.attr) if node.attr[0] == "_" else node.attr
+        return self.generic_visit(node)
+
+    def visit_Expr(self, node: ast.Expr) -> Any:
+        body = self._bound[_BODY] if _is_body(node) else None
+        return body if isinstance(body, list) else self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        return self._bound[_BODY] if _is_any(node) else node
+
+
+def _filled(replacement: ast.stmt, bound: Bindings) -> ast.stmt:
+    filled: ast.stmt = _Fill(bound).visit(replacement)
+    return filled

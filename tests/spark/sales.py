@@ -1,0 +1,50 @@
+"""Sales for the tests of Spark, and a batch of rows that is run through a gateway."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from sunshower import Bolt
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, Gateway, SparkStep
+from sunshower.spark_integration.tables.schema import RecordColumns
+
+WITHIN_S = 240.0
+
+
+class Sale(NamedTuple):
+    page: str
+    price: float
+
+
+class Page(NamedTuple):
+    page: str
+    title: str
+
+
+SALES = RecordColumns.of(Sale)
+
+
+class Keep(Bolt[Any, None]):
+    """Keeps all records as its result."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def process(self, record: Any) -> None:
+        self.seen.append(record)
+
+    def result(self) -> list[Any]:
+        return self.seen
+
+
+def as_it_is(df: Any, batch: BatchInfo) -> Any:
+    return df
+
+
+def run(gateway: Gateway, step: SparkStep, *tables: pa.Table, id: str = "1", **info: Any) -> Any:
+    """The records that come back from a batch."""
+    batch = BatchInfo(id, sum(table.num_rows for table in tables), **info)
+    result = gateway.submit(step, tables, batch).result()
+    return [] if result is None else RecordColumns.of(step.out).records(result)
