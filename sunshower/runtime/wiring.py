@@ -22,7 +22,7 @@ from sunshower.runtime.tasks.spouts.log_source import LogSource
 from sunshower.runtime.tasks.spouts.next_tuple_source import NextTupleSource
 from sunshower.runtime.tasks.spouts.records_source import RecordsSource
 from sunshower.runtime.tasks.spouts.retry_queue import RetryQueue
-from sunshower.runtime.tasks.spouts.source import Source
+from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.spouts.tables_source import TablesSource
 from sunshower.runtime.tasks.supervision import Supervision
@@ -40,7 +40,7 @@ from sunshower.topologies.components import Context
 from sunshower.topologies.graph import Level, Subscription
 from sunshower.topologies.retry import Retry
 
-_SOURCES: dict[Level, Callable[[SpoutTask], Source]] = {
+_SOURCES: dict[Level, Callable[[SpoutTask], SpoutSource]] = {
     Level.RECORDS: RecordsSource,
     Level.TABLES: TablesSource,
     Level.LOG: LogSource,

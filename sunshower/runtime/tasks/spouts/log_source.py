@@ -22,7 +22,7 @@ from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.bolts.dead_letters import told
 from sunshower.runtime.tasks.spouts.retry_queue import ABSENT, Replay
-from sunshower.runtime.tasks.spouts.source import Drawn, Source, apart, by_stream
+from sunshower.runtime.tasks.spouts.source import Drawn, SpoutSource, apart, by_stream
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.user_code import RAISED, Raised, blame, guard
 from sunshower.runtime.tracking.ids import I64
@@ -40,7 +40,7 @@ _GONE = "its part of the log has changed hands"
 _NOTHING: Polled[Any] = Polled(np.zeros(0, np.int64), ())
 
 
-class LogSource(Source):
+class LogSource(SpoutSource):
     """Polls the user's spout; `message_id` of that spout maps numbers to message ids."""
 
     def __init__(self, task: SpoutTask) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.bolts.anchoring import Anchor, AnchoredSender
 from sunshower.runtime.tasks.spouts.retry_queue import Replay
-from sunshower.runtime.tasks.spouts.source import Drawn, Source
+from sunshower.runtime.tasks.spouts.source import Drawn, SpoutSource
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.user_code import RAISED, blame, guard, no_way
 from sunshower.runtime.tracking.pending import Released
@@ -31,7 +31,7 @@ class Emission(NamedTuple):
     number: int = 0  # emits of the task before this one
 
 
-class NextTupleSource(Source):
+class NextTupleSource(SpoutSource):
     """Calls next_tuple until it emits nothing or the limit is reached.
 
     Emits of one call that exceed the limit wait here for the next `draw` (Storm checks

@@ -13,14 +13,14 @@ from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.tasks.spouts.emit_reservation import EmitReservation
 from sunshower.runtime.tasks.spouts.position import SKIP_RECORDS, Position, skip
 from sunshower.runtime.tasks.spouts.retry_queue import Replay
-from sunshower.runtime.tasks.spouts.source import Drawn, Source, apart, by_stream
+from sunshower.runtime.tasks.spouts.source import Drawn, SpoutSource, apart, by_stream
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.user_code import RAISED, blame, guard
 from sunshower.runtime.tracking.pending import Released
 from sunshower.topologies.components import DEFAULT
 
 
-class RecordsSource(Source):
+class RecordsSource(SpoutSource):
     """Numbers the records of an iterator, and notes how far it has drawn them."""
 
     reopens = True  # an iterator that raised has ended

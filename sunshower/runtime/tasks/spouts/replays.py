@@ -21,7 +21,7 @@ from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.bolts.dead_letters import dead_letter, in_a_line, told
 from sunshower.runtime.tasks.spouts.replay_budget import ReplayBudget
 from sunshower.runtime.tasks.spouts.retry_queue import Blame, Replay, RetryQueue
-from sunshower.runtime.tasks.spouts.source import Source
+from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tracking.ids import I64, U64
 from sunshower.runtime.tracking.pending import Released
 from sunshower.runtime.tracking.recent_failures import RecentFailures
@@ -35,7 +35,7 @@ class Replays:
         task: Task,
         retries: RetryQueue,
         share: float,
-        source: Source,
+        source: SpoutSource,
         instrument: Instrument,
     ) -> None:
         self.keeps = True  # whether the framework replays; else only the spout's `fail` is called

@@ -62,7 +62,7 @@ def by_stream(replays: Iterable[Replay]) -> dict[str, list[Replay]]:
     return found
 
 
-class Source:
+class SpoutSource:
     """The source of one spout task."""
 
     repeats_numbers = True  # a new life gives each record the number that it had before

@@ -21,7 +21,7 @@ from sunshower.runtime.transport.batch import Anchors
 from sunshower.runtime.transport.output_streams import NotSent, OutputStreams
 
 
-class Owner(Protocol):
+class _Owner(Protocol):
     """The spout task."""
 
     task: Task
@@ -36,7 +36,7 @@ class Owner(Protocol):
 class SpoutOutput:
     """Sends for a source: by `send`, or the source sends by itself between `take` and `start`."""
 
-    def __init__(self, owner: Owner, pending: Pending, reports: Reports, config: Config) -> None:
+    def __init__(self, owner: _Owner, pending: Pending, reports: Reports, config: Config) -> None:
         self._owner = owner
         self._streams = owner.output_streams
         self._pending = pending

@@ -26,7 +26,7 @@ from sunshower.runtime.events.metrics import Counts, Latencies, TaskStats
 from sunshower.runtime.tasks.spouts.poll_backoff import PollBackoff
 from sunshower.runtime.tasks.spouts.replays import Replays
 from sunshower.runtime.tasks.spouts.retry_queue import RetryQueue
-from sunshower.runtime.tasks.spouts.source import Source
+from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tasks.spouts.spout_output import SpoutOutput
 from sunshower.runtime.tasks.supervision import Supervised, Supervision
 from sunshower.runtime.tasks.user_code import RAISED, TaskError, blame, guard
@@ -50,7 +50,7 @@ class SpoutTask(Supervised):
         supervision: Supervision,
         instrument: Instrument,
         make: Callable[[], Spout[Any]],
-        make_source: Callable[[SpoutTask], Source],
+        make_source: Callable[[SpoutTask], SpoutSource],
         pending: Pending,
         output_streams: OutputStreams,
         reports: Reports,
