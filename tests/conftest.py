@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -66,3 +68,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next(filter(item.get_closest_marker, kinds), "")
 
     items.sort(key=lambda item: ("", *kinds).index(kind_of(item)))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--by-folder", action="store_true", help="how long each folder took")
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """With `--by-folder`: the rows of the table in docs/DEVELOPMENT.md, without collecting."""
+    seconds: Counter[str] = Counter()
+    if config.getoption("--by-folder"):
+        for report in chain.from_iterable(terminalreporter.stats.values()):
+            if isinstance(report, pytest.TestReport):
+                seconds["/".join(report.nodeid.split("/")[:2])] += report.duration
+    for folder, took in sorted(seconds.items()):
+        terminalreporter.write_line(f"| `{folder}` | {took:.0f} s |")

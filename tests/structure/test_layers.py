@@ -275,8 +275,8 @@ def test_no_module_imports_itself_by_a_detour() -> None:
 
 
 SHARED_NAMES = """  to be renamed:
-Batch BatchBolt Conditions Facts Level Machines Nemesis Node Packet Plan Process Rows Session
-Snapshot State Step Verdict Word
+Conditions Facts Level Machines Nemesis Packet Plan Process Rows Session Snapshot State Verdict
+Word
 """
 
 

@@ -127,18 +127,15 @@ class PendingLimit:
         self._pending = pending
         self._moved_s = 0.0  # when a tree was last opened or completed
         self._congestion: CongestionControl | None = None
-        if config.spout_pending == "auto":
+        self.adapts = config.spout_pending == "auto"  # whether congestion control sets the limit
+        if self.adapts:
             self._congestion = CongestionControl(config, config.spout_slots)
             pending.limit = self._congestion.limit
 
-    @property
-    def adapts(self) -> bool:
-        """Whether congestion control sets the limit."""
-        return self._congestion is not None
-
     def lift(self) -> None:
         """Remove the limit: the spout decides by itself how many trees are open."""
-        self._congestion, self._pending.limit = None, self._config.spout_slots
+        self._congestion, self.adapts = None, False
+        self._pending.limit = self._config.spout_slots
 
     def opened(self, now: float) -> None:
         """Trees were opened."""

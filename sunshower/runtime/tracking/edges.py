@@ -30,10 +30,8 @@ def segment_xor(values: U64, ends: I64) -> U64:
 
 def runs(roots: U64) -> tuple[U64, NDArray[np.uint32] | None]:
     """Run-length encode `roots`: (roots, run lengths), or (roots, None) if that is no shorter."""
-    if not _has_runs(roots):
-        return roots, None
     first = _run_starts(roots)
-    if 3 * len(first) > 2 * len(roots):  # 12 bytes for each run, 8 for each root
+    if first is None or 3 * len(first) > 2 * len(roots):  # 12 bytes for each run, 8 for each root
         return roots, None
     return roots[first], np.diff(first, append=len(roots)).astype(np.uint32)
 
@@ -44,19 +42,16 @@ def fold(roots: U64, xors: U64) -> tuple[U64, U64]:
     Only adjacent entries: children of one parent are adjacent, and sorting would cost more than the
     ledger saves.
     """
-    if not _has_runs(roots):
-        return roots, xors
     first = _run_starts(roots)
+    if first is None:
+        return roots, xors
     return roots[first], np.bitwise_xor.reduceat(xors, first)
 
 
-def _has_runs(roots: U64) -> bool:
-    """Whether any two adjacent roots are equal."""
-    return bool(np.count_nonzero(roots[1:] == roots[:-1]))
-
-
-def _run_starts(roots: U64) -> I64:
-    """The positions where a root differs from the one before it."""
+def _run_starts(roots: U64) -> I64 | None:
+    """The positions where a root differs from the one before it; None if all do."""
+    if not np.count_nonzero(roots[1:] == roots[:-1]):
+        return None
     starts = np.ones(len(roots), np.bool_)
     np.not_equal(roots[1:], roots[:-1], out=starts[1:])
     return starts.nonzero()[0]

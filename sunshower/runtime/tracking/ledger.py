@@ -185,7 +185,8 @@ class _Table:
         failed = (tags & FAILED).nonzero()[0]
         zero = (self.xor.take(slots) == 0).nonzero()[0]
         gone = self._close(roots, slots, tags, failed, once=True)
-        return SettledTrees(self._close_waiting(roots, slots, tags, zero, once=True), gone)
+        done = self._close(roots, slots, tags, zero, once=True, waiting=True)
+        return SettledTrees(done, gone)
 
     def ack(self, roots: U64, xors: U64) -> SettledTrees:
         slots, tags = self._find(roots)
@@ -205,8 +206,9 @@ class _Table:
             values = self.xor.take(slots)
         if np.count_nonzero(values) == len(values):
             return NOTHING
-        zero = (values == 0).nonzero()[0]  # a closed tree may reach zero again: see _close_waiting
-        return SettledTrees(self._close_waiting(roots, slots, tags, zero, once=once), NO_IDS)
+        zero = (values == 0).nonzero()[0]  # a closed tree may reach zero again: `waiting`
+        done = self._close(roots, slots, tags, zero, once=once, waiting=True)
+        return SettledTrees(done, NO_IDS)
 
     def fail(self, roots: U64, xors: U64) -> SettledTrees:
         slots, _ = self._find(roots)
@@ -254,23 +256,26 @@ class _Table:
             return roots, xors, slots, tags
         return roots[keep], xors[keep], slots[keep], tags[keep]
 
-    def _close_waiting(
-        self, roots: U64, slots: I64, tags: NDArray[np.uint32], which: I64, *, once: bool
-    ) -> U64:
-        """Close those trees at positions `which` that are started, open and not failed."""
-        if not len(which):
-            return NO_IDS
-        waiting = tags.take(which) & _FLAGS == _WAITING
-        if np.count_nonzero(waiting) < len(which):
-            which = which[waiting]
-        return self._close(roots, slots, tags, which, once=once)
-
     def _close(
-        self, roots: U64, slots: I64, tags: NDArray[np.uint32], which: I64, *, once: bool
+        self,
+        roots: U64,
+        slots: I64,
+        tags: NDArray[np.uint32],
+        which: I64,
+        *,
+        once: bool,
+        waiting: bool = False,
     ) -> U64:
-        """Close the trees at positions `which`, and return their roots, each once."""
+        """Close the trees at positions `which`, and return their roots, each once.
+
+        `once`: no slot is there twice. `waiting`: only those that are started, open and not failed.
+        """
         if not len(which):
             return NO_IDS
+        if waiting:
+            are_waiting = tags.take(which) & _FLAGS == _WAITING
+            if np.count_nonzero(are_waiting) < len(which):
+                which = which[are_waiting]
         closing = slots.take(which)
         if not once:
             first = first_of_each(closing, self._seen)

@@ -33,7 +33,9 @@ class ReportRouter:
         self._peer_links = peer_links
         self._call = call
         self._clock = clock
-        self._place = {task.id: task.worker for task in plan.tasks}
+        self._link_to = {
+            task.id: peer_links[task.worker] for task in plan.tasks if task.worker in peer_links
+        }
 
     def dispatch(self) -> None:
         """Send what the tasks of this worker have reported since the last call."""
@@ -45,7 +47,7 @@ class ReportRouter:
             if task in self._wired.ackers:
                 self.report(task, report)
             else:
-                waiting = self._peer_link_to(task).content.reports.setdefault(task, ShardReport())
+                waiting = self._link_to[task].content.reports.setdefault(task, ShardReport())
                 waiting.starts += report.starts
                 waiting.acks += report.acks
                 waiting.fails += report.fails
@@ -61,7 +63,7 @@ class ReportRouter:
             if owner in self._wired.spouts:
                 self.verdicts(owner, verdicts)
             else:
-                waiting = self._peer_link_to(owner).content.verdicts.setdefault(owner, Verdicts())
+                waiting = self._link_to[owner].content.verdicts.setdefault(owner, Verdicts())
                 waiting.complete += verdicts.complete
                 waiting.failed += verdicts.failed
                 waiting.ages += verdicts.ages
@@ -88,7 +90,7 @@ class ReportRouter:
             if owner in self._wired.spouts:
                 self._wired.spouts[owner].postpone(mine, self._clock.now())
             else:
-                self._peer_link_to(owner).content.postponed += mine.tolist()
+                self._link_to[owner].content.postponed += mine.tolist()
 
     def _tell_failed(self, roots: U64) -> None:
         """Announce failed trees to all workers, which drop their tuples from queues."""
@@ -96,6 +98,3 @@ class ReportRouter:
         self._wired.failed_trees.note(roots)
         for peer_link in self._peer_links.values():
             peer_link.content.failed.append(roots)
-
-    def _peer_link_to(self, task: int) -> PeerLink:
-        return self._peer_links[self._place[task]]

@@ -226,7 +226,8 @@ class Inflow:
         self.next_window = window
         if seq is not None:
             self.seq = seq
-            self._pass_unreadable()
+            if self.unreadable:
+                self._pass_unreadable()
 
     def put_aside(self, seq: int) -> None:
         """Frame `seq` cannot be processed. It is granted after the frames before it in the inbox:

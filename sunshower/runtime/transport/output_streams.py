@@ -84,6 +84,7 @@ class OutputStreams:
         seldom = output_streams[DEAD_LETTERS].routes if DEAD_LETTERS in output_streams else ()
         self._metered = self._channels - {c for route in seldom for c in route.channels}
         self._widest = max((len(route.channels) for route in routes), default=1)
+        self.none = not output_streams  # whether the task has no output stream
         self.emitted = 0  # emit calls, as Storm counts them
         self.transferred = 0  # records sent, one per target task
 
@@ -92,11 +93,6 @@ class OutputStreams:
         for output_stream in self._output_streams.values():
             for route in output_stream.routes:
                 prepare(route.router)
-
-    @property
-    def none(self) -> bool:
-        """Whether the task has no output stream."""
-        return not self._output_streams
 
     @property
     def default_schema(self) -> Schema | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypedDict, Unpack, overload
 
-from sunshower.arguments import COUNT, SECONDS_FROM_0, Instance, Rule
+from sunshower.arguments import COUNT, Instance, Rule, Values
 from sunshower.errors import ConfigError, DuplicateComponent, TopologyError
 from sunshower.state.tree import Tree
 from sunshower.topologies.components import Out, Spout
@@ -30,6 +30,12 @@ BatchSource: TypeAlias = TridentSpout | BatchSpout | PartitionedSpout | OpaquePa
 
 
 _TOPOLOGY = Instance((Topology,), 'the Topology that they are of: batches(topology, "lines", …)')
+_OPTIONS: dict[str, Rule] = {  # of a group
+    "store": Instance((Callable,), 'a place such as InSqlite("batches.db")'),
+    "max_batches": COUNT,
+    "interval_s": Values(float, "a number of seconds", least=0),
+    "skip": Instance((Skip,), 'Skip(dead_letters="dead.jsonl"), or Skip(attempts=10)'),
+}
 
 
 class Options(TypedDict, total=False):
@@ -114,30 +120,15 @@ def batches(
 
 def _set_options(group: GroupBuilder, where: str, **given: Any) -> None:
     """Set the options of a group. Raises ConfigError for invalid or contradictory values."""
-    _check_options(where, **given)
     for name, value in given.items():
         if value is None:
             continue
+        _OPTIONS[name].check(f"{where}: {name}", value)
+        if isinstance(value, Skip):
+            COUNT.check(f"{where}: skip: attempts", value.attempts)
         known = getattr(group, name)
         if known is not None and known != value:
             raise ConfigError(
                 f"{where}: group {group.id!r} has {name}={known!r} already; say it once"
             )
         setattr(group, name, value)
-
-
-def _check_options(where: str, store: Any, max_batches: Any, interval_s: Any, skip: Any) -> None:
-    given = {"store": store, "max_batches": max_batches, "interval_s": interval_s, "skip": skip}
-    for name, value in given.items():
-        if value is not None:
-            _OPTIONS[name].check(f"{where}: {name}", value)
-    if skip is not None:
-        COUNT.check(f"{where}: skip: attempts", skip.attempts)
-
-
-_OPTIONS: dict[str, Rule] = {
-    "store": Instance((Callable,), 'a place such as InSqlite("batches.db")'),
-    "max_batches": COUNT,
-    "interval_s": SECONDS_FROM_0,
-    "skip": Instance((Skip,), 'Skip(dead_letters="dead.jsonl"), or Skip(attempts=10)'),
-}
