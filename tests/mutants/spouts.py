@@ -125,7 +125,7 @@ SPOUTS = [
         "After a rebalance the source goes on where it was, and what was pending is not in line.",
         slip(
             "SpoutTask.unpack",
-            "self.replays.line.adopt(transfer.waiting, transfer.blames)",
+            "self.replays.line.adopt(transfer.waiting, transfer.charges)",
             "pass",
         ),
         on="moves",

@@ -195,7 +195,7 @@ def test_who_is_due_without_a_record_is_in_line_and_not_to_be_taken() -> None:
     line.found(7, "of nobody")
     assert line.take(line.due(2.0)) == [Replay(9, "record", 2)]
     other = Line()
-    other.adopt(line.waiting, line.blames)
+    other.adopt(line.waiting, line.charges)
     assert [*other.absent] == [5]
     other.forget(5, 6)
     assert not len(other)

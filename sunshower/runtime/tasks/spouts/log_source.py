@@ -20,7 +20,7 @@ import numpy as np
 from sunshower.errors import BadEmit, ProtocolError
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
-from sunshower.runtime.tasks.bolts.dead_letters import told
+from sunshower.runtime.tasks.bolts.dead_letters import safe_repr
 from sunshower.runtime.tasks.spouts.retry_queue import ABSENT, Replay
 from sunshower.runtime.tasks.spouts.source import Drawn, SpoutSource, apart, by_stream
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
@@ -169,10 +169,10 @@ class LogSource(SpoutSource):
 
     def _with_failure(self, one: Unreadable) -> Unreadable:
         """`one` with the failure it was to be replayed for, if that was charged."""
-        blame_ = self._host.replays.line.blame_of(one.number)
-        if blame_ is None:
+        charges = self._host.replays.line.charges_of(one.number)
+        if charges is None:
             return one
-        return one._replace(reason=f"{one.reason}; before that it failed: {blame_.failure}")
+        return one._replace(reason=f"{one.reason}; before that it failed: {charges.failure}")
 
     def _stop_at_end(self) -> None:
         self._host.exhausted |= self._has_ended and not len(self._ahead.numbers)
@@ -202,7 +202,7 @@ class LogSource(SpoutSource):
             *polled.unreadable,
             *(
                 Unreadable(
-                    int(numbers[index]), {"record": told(records[index])}, str(why), "BadEmit"
+                    int(numbers[index]), {"record": safe_repr(records[index])}, str(why), "BadEmit"
                 )
                 for index, why in bad.items()
             ),
@@ -252,7 +252,9 @@ class LogSource(SpoutSource):
                 continue
             passed_over.append(one.number)
             if self._host.replays.notices.admits(self._task.component, now):
-                who = f"message {told(self._name(one.number))} of spout {self._task.component!r}"
+                who = (
+                    f"message {safe_repr(self._name(one.number))} of spout {self._task.component!r}"
+                )
                 self._host.replays.notices.say(f"{who} is passed over: {one.reason}")
         if passed_over:
             self._host.replays.settle(passed_over)

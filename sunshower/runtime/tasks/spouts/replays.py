@@ -18,9 +18,9 @@ from sunshower.failures import Cause, Failure
 from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.events.log_limit import RateLimitedLog
 from sunshower.runtime.plan import Task
-from sunshower.runtime.tasks.bolts.dead_letters import dead_letter, in_a_line, told
+from sunshower.runtime.tasks.bolts.dead_letters import dead_letter, in_a_line, safe_repr
 from sunshower.runtime.tasks.spouts.replay_budget import ReplayBudget
-from sunshower.runtime.tasks.spouts.retry_queue import Blame, Replay, RetryQueue
+from sunshower.runtime.tasks.spouts.retry_queue import Charges, Replay, RetryQueue
 from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tracking.ids import I64, U64
 from sunshower.runtime.tracking.pending import Released
@@ -46,7 +46,7 @@ class Replays:
         self._task = task
         self._budget = ReplayBudget(share)
         self._source = source
-        self._lately = RecentFailures()
+        self._recent = RecentFailures()
         self._instrument = instrument
         self._former: dict[int, int] = {}  # message not drawn yet → its attempts in former lives
 
@@ -80,26 +80,26 @@ class Replays:
                 self.notices.say(self._notice(number, message_id, failure))
         if self.keeps and not all(counted):
             innocent = ~np.array(counted)
-            self._lately.note(released.roots[innocent], released.numbers[innocent], now)
+            self._recent.note(released.roots[innocent], released.numbers[innocent], now)
 
     def accuse(self, roots: U64, failure: Failure) -> None:
         """Charge an attempt to those of these messages that the runtime failed a moment ago."""
-        for number in self._lately.take(roots):
-            if self.line.failed_by_machinery(number):
-                self.line.blame(number, failure)
+        for number in self._recent.take(roots):
+            if self.line.failed_by_runtime(number):
+                self.line.charge(number, failure)
 
     def remember(self, times: Mapping[int, int], failure: Failure) -> None:
         """Charge messages for attempts in former lives: message number → failed attempts."""
         for number, count in times.items():
-            blame = self.line.blame(number, failure)
-            blame.times = count
+            charged = self.line.charge(number, failure)
+            charged.times = count
             self._former[number] = count
 
-    def inherit(self, blames: Mapping[int, Blame]) -> None:
+    def inherit(self, charges: Mapping[int, Charges]) -> None:
         """Take over the failures that a former life counted for messages that are drawn again."""
-        for number, blame in blames.items():
-            times = self.line.retry.attempts if blame.dead else blame.times
-            self.remember({number: times}, blame.failure)
+        for number, charged in charges.items():
+            times = self.line.retry.attempts if charged.dead else charged.times
+            self.remember({number: times}, charged.failure)
 
     @property
     def remembers_attempts(self) -> bool:
@@ -117,8 +117,8 @@ class Replays:
         for index in np.flatnonzero(np.isin(numbers, list(self._former))).tolist():
             number = int(numbers[index])
             attempts[index] += self._former.pop(number)
-            blame = self.line.blame_of(number)
-            if blame is not None and self.line.exhausted(blame):
+            charged = self.line.charges_of(number)
+            if charged is not None and self.line.exhausted(charged):
                 emit[index] = False
                 self.line.put_last(Replay(number, payloads[index], int(attempts[index])))
         return emit, attempts
@@ -152,45 +152,45 @@ class Replays:
         self._budget.spend(len(replays), fresh)
         self.replayed += len(replays)
         for index, replay in enumerate(replays):
-            blame = self.line.blame_of(replay.number)
-            if blame is not None and self.line.exhausted(blame):
-                replays[index] = self._bury(replay, blame)
+            charged = self.line.charges_of(replay.number)
+            if charged is not None and self.line.exhausted(charged):
+                replays[index] = self._bury(replay, charged)
         return replays
 
-    def _bury(self, replay: Replay, blame: Blame) -> Replay:
+    def _bury(self, replay: Replay, charged: Charges) -> Replay:
         """Turn a message that has used up its attempts into its dead letter, or halt."""
         message_id = self._source.message_id(replay)
-        spout, failure, times = self._task.component, blame.failure, blame.times
-        if blame.dead or not self.line.retry.has_dead_letters:
+        spout, failure, times = self._task.component, charged.failure, charged.times
+        if charged.dead or not self.line.retry.has_dead_letters:
             tail = f"\n{failure.traceback.rstrip()}" if failure.traceback else ""
             advice = (
                 "Mend the bolt that reads the dead letters"
-                if blame.dead
+                if charged.dead
                 else "Mend the bolt or the record, allow more attempts, or put such records aside: "
                 'retry=Retry(dead_letters="dead.jsonl")'
             )
             often = f" {times} times, the last time" if times > 1 else ":"
-            raise TopologyFailed(
-                f"{_what(blame)} {told(message_id)} of spout {spout!r} failed{often} {failure}. "
-                f"{advice}.{tail}"
-            )
+            who = f"{_what(charged)} {safe_repr(message_id)} of spout {spout!r}"
+            raise TopologyFailed(f"{who} failed{often} {failure}. {advice}.{tail}")
         record = self._source.values(replay)
         letter = dead_letter(spout, message_id, record, failure, times)
-        blame.dead, blame.hopeless, blame.times = True, False, 0
+        charged.dead, charged.hopeless, charged.times = True, False, 0
         self._instrument.buried(replay.number)
         return replay._replace(payload=self._source.letter_payload(replay, letter))
 
     def _notice(self, number: int, message_id: Any, failure: Failure) -> str:
         """One line for the log; the traceback is in the dead letter, or in the error of the run."""
-        blame = self.line.blame_of(number)
+        charged = self.line.charges_of(number)
         outcome = ""
-        if blame is not None and blame.failure is failure:
-            outcome = f", attempt {blame.times} of {self.line.retry.attempts}"
+        if charged is not None and charged.failure is failure:
+            outcome = f", attempt {charged.times} of {self.line.retry.attempts}"
         elif self.keeps:
             outcome = ", and is emitted again"
-        who = f"{_what(blame)} {in_a_line(told(message_id))} of spout {self._task.component!r}"
+        who = (
+            f"{_what(charged)} {in_a_line(safe_repr(message_id))} of spout {self._task.component!r}"
+        )
         return f"{who} failed{outcome}: {in_a_line(str(failure))}"
 
 
-def _what(blame: Blame | None) -> str:
-    return "the dead letter of message" if blame is not None and blame.dead else "message"
+def _what(charged: Charges | None) -> str:
+    return "the dead letter of message" if charged is not None and charged.dead else "message"

@@ -119,7 +119,7 @@ class SpoutTask(Supervised):
         self.failed(self.pending.all_roots(), Failure(Cause.REBALANCED, reason=reason), now)
         stays = stays and self.source.may_stay
         line, drawn = self.replays.line, self.source.drawn
-        transfer = TaskTransfer(self.committed, drawn, blames=line.blames)
+        transfer = TaskTransfer(self.committed, drawn, charges=line.charges)
         if stays or not self.source.repeats_numbers:  # else these are read again
             transfer.waiting, transfer.exhausted = line.waiting, self.exhausted
         if stays:
@@ -134,14 +134,14 @@ class SpoutTask(Supervised):
             self._adopt(transfer.instance)
         elif self.source.repeats_numbers:
             self.source.begin_after(transfer)
-            self.replays.inherit(transfer.blames)
+            self.replays.inherit(transfer.charges)
             self.open(context)
             return
         else:
             self.open(context)
         self.source.unpack(transfer)
         self.exhausted |= transfer.exhausted
-        self.replays.line.adopt(transfer.waiting, transfer.blames)
+        self.replays.line.adopt(transfer.waiting, transfer.charges)
 
     def activate(self) -> None:
         """Emit from now on. Storm: ISpout.activate."""
