@@ -14,10 +14,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from math import inf
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from sunshower.runtime.control.task_transfer import TaskTransfer
@@ -25,7 +27,6 @@ from sunshower.runtime.tasks.spouts.retry_queue import Replay
 from sunshower.runtime.tasks.user_code import Raised
 from sunshower.runtime.tracking.ids import I64
 from sunshower.runtime.tracking.pending import Released
-from sunshower.runtime.transport.routing import pick
 from sunshower.topologies.components import DEFAULT, OnStream, Spout
 from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter
 
@@ -42,9 +43,10 @@ class Drawn:
 
     def only(self, which: NDArray[np.bool_]) -> Drawn:
         """Those records for which `which` is True."""
-        at = np.flatnonzero(which)
-        records, payloads = pick(self.records, at), pick(self.payloads, at)
-        return Drawn(self.numbers[at], records, payloads, self.count, self.has_more)
+        is_table = isinstance(self.records, pa.Table)
+        payloads = list(compress(self.payloads, which))
+        records = self.records.filter(which) if is_table else list(compress(self.records, which))
+        return Drawn(self.numbers[which], records, payloads, self.count, self.has_more)
 
 
 def apart(payload: Any) -> tuple[str, Any]:
