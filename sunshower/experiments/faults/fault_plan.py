@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, count, cycle, takewhile
+from itertools import count, cycle, takewhile
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -91,9 +91,10 @@ def until(end_s: float, plan: Iterable[Step]) -> Iterator[Step]:
 def phases(*plans: Phase) -> Iterator[Step]:
     """One plan after the other; each has its own time, which begins at 0."""
     starts = np.cumsum([0.0, *(seconds for seconds, _ in plans)]).tolist()
-    parts = zip(starts, plans, strict=False)
-    return chain.from_iterable(
-        _later(start, until(length, plan)) for start, (length, plan) in parts
+    return (
+        replace(step, at_s=start + step.at_s)
+        for start, (length, plan) in zip(starts, plans, strict=False)
+        for step in until(length, plan)
     )
 
 
@@ -128,7 +129,3 @@ def settle(plan: Iterable[Step], seconds_max: float, hurt_s: float | None = None
             )
         steps.append(replace(step, stream=len(steps)))
     return steps
-
-
-def _later(start_s: float, plan: Iterable[Step]) -> Iterator[Step]:
-    return (replace(step, at_s=start_s + step.at_s) for step in plan)

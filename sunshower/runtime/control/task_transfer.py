@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.spouts.position import Position
 from sunshower.runtime.tasks.spouts.retry_queue import Charges, Replay
 from sunshower.runtime.tasks.user_code import Raised, TaskError
-
-if TYPE_CHECKING:  # import cycle: user_code_calls.py → bolt tasks → this file
-    from sunshower.runtime.tasks.user_code_calls import UserCodeCalls
 
 
 @dataclass(slots=True)
@@ -48,9 +45,10 @@ class Packer(Protocol):
 
 
 def pack_all(
-    tasks: Iterable[Packer], leaving: Container[int], now: float, call: UserCodeCalls
+    tasks: Iterable[Packer], leaving: Container[int], now: float, call: Callable[..., Any]
 ) -> dict[int, TaskTransfer]:
-    """Pack all tasks: task id → TaskTransfer. Closes tasks whose object does not move on.
+    """Pack all tasks: task id → TaskTransfer. Closes tasks whose object does not move on. `call`:
+    see UserCodeCalls.
 
     Raises TopologyFailed if snapshot() raises.
     """
