@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Never, TypeAlias, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Never,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from sunshower.errors import RecordMismatch, TopologyError, UnknownStream
 from sunshower.topologies import groupings
 from sunshower.topologies.components import DEFAULT, BatchFunction, In, Out, R
-from sunshower.topologies.graph import StreamSpec
+from sunshower.topologies.graph import Component, StreamSpec
 from sunshower.topologies.outputs import Declared, Outputs, Streams
 from sunshower.topologies.signatures import BoltCode, name_of
 
-if TYPE_CHECKING:
-    from sunshower.topologies.topology import Topology
-
 R_co = TypeVar("R_co", covariant=True)
+
+
+class Declarations(Protocol):
+    """What a stream needs of its topology."""
+
+    id: str
+
+    @property
+    def bolt(self) -> Callable[..., Stream[Any]]: ...
+    def component(self, id: str) -> Component: ...
+    def add_input(self, bolt: str, grouped: Grouped[Any]) -> None: ...
 
 
 class Stream(Generic[R_co]):
@@ -26,7 +44,7 @@ class Stream(Generic[R_co]):
     its records do not have, and TopologyError for a direct stream without `direct`, or the reverse.
     """
 
-    def __init__(self, topology: Topology, component: str, id: str = DEFAULT) -> None:
+    def __init__(self, topology: Declarations, component: str, id: str = DEFAULT) -> None:
         self.topology, self.component, self.id = topology, component, id
 
     @overload

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from sunshower import Bolt, Cause, Number, Retry, Spout, Topology
+from sunshower import Bolt, Cause, Retry, Spout, Topology
 from sunshower.errors import TopologyFailed
-from sunshower.runtime.plan import Layout
-from tests.guarantee.stage import Journal, Letters, Numbers, Stage, Work
+from tests.guarantee.stage import Journal, Letters, Stage, Work
 from tests.runtime.harness import Killed
 
 SEEDS = pytest.mark.parametrize("seed", range(10))
@@ -93,41 +92,3 @@ def test_record_whose_rebuilding_kills_the_process_ends_the_topology_without_dea
     with pytest.raises(TopologyFailed, match=f"message {POISON} of spout 'numbers' failed 2 times"):
         stage.run()
     assert rebuilt[POISON] == 2
-
-
-class Twins(Bolt[Number, Number]):
-    def process(self, record: Number) -> Iterator[Number]:
-        yield record
-        yield record
-
-
-class Cycle(Stage):
-    """It makes more than it takes in."""
-
-    def declare(self, topology: Topology, work: Work, spout: dict[str, Any]) -> None:
-        numbers = topology.spout("numbers", Numbers(self.journal, self.total), **spout)
-        twins = numbers.shuffle().bolt("work", Twins)
-        twins.shuffle().into("work")
-        if "retry" in spout:
-            letters = numbers.stream("dead_letters").shuffle()
-            letters.bolt("letters", Letters(self.journal))
-
-
-CYCLE = {"layout": Layout.PACK, "window_records_max": 100, "frame_records_max": 50}
-
-
-@SEEDS
-def test_cycle_that_makes_more_than_it_takes_in_ends_after_its_attempts(seed: int) -> None:
-    stage = Cycle(seed=seed, total=3, **CYCLE)
-    with pytest.raises(TopologyFailed, match=r"failed 5 times.*overload.*window_records_max"):
-        stage.run()
-
-
-@SEEDS
-def test_input_of_such_a_cycle_is_a_dead_letter_after_its_attempts(seed: int) -> None:
-    stage = Cycle(
-        seed=seed, total=3, spout={"retry": Retry(attempts=3, dead_letters=True)}, **CYCLE
-    )
-    letters = stage.run().letters
-    assert sorted(letter.message_id for letter in letters) == [0, 1, 2]
-    assert {(letter.cause, letter.attempts) for letter in letters} == {(Cause.OVERLOAD, 3)}

@@ -313,16 +313,29 @@ class Cycle(Stage):
         numbers = topology.spout("numbers", Numbers(self.journal, self.total), **spout)
         twins = numbers.shuffle().bolt("work", Twins)
         twins.shuffle().into("work")
+        if spout:
+            letters = numbers.stream("dead_letters").shuffle()
+            letters.bolt("letters", Letters(self.journal))
+
+
+CYCLE = {"layout": Layout.PACK, "total": 3, "window_records_max": 100, "frame_records_max": 50}
 
 
 @SEEDS
 def test_cycle_that_has_no_room_left(seed: int) -> None:
-    limits = {"window_records_max": 100, "frame_records_max": 50}
-    stage = Cycle(seed=seed, layout=Layout.PACK, total=5, **limits)
-    stage.net.until(lambda: len(stage.journal.heard) >= 5)
-    assert {heard.failure.cause for heard in stage.journal.heard} == {Cause.OVERLOAD}
-    assert stage.journal.told_of(0).component == "work"
-    assert "window_records_max" in stage.journal.told_of(0).reason
+    stage = Cycle(seed=seed, spout={"retry": PATIENT}, **CYCLE)
+    journal = stage.run()
+    assert sorted(letter.message_id for letter in journal.letters) == [0, 1, 2]
+    assert {(letter.cause, letter.attempts) for letter in journal.letters} == {(Cause.OVERLOAD, 3)}
+    assert {heard.failure.cause for heard in journal.heard} == {Cause.OVERLOAD}
+    assert journal.told_of(0).component == "work"
+    assert "window_records_max" in journal.told_of(0).reason
+
+
+@SEEDS
+def test_cycle_that_has_no_room_left_without_dead_letters(seed: int) -> None:
+    with pytest.raises(TopologyFailed, match=r"failed 5 times.*overload.*window_records_max"):
+        Cycle(seed=seed, **CYCLE).run()
 
 
 class Foreign(Bolt[Number, tuple[Any, ...]]):

@@ -129,7 +129,7 @@ BOLTS = [
         "A manual bolt that acks and then raises has acked.",
         slip(
             "ManualBoltTask._fail_unfinished",
-            "if tuple.state is State.ACKED:",
+            "if tuple.state is InputState.ACKED:",
             "if False:",
         ),
         on="hands",

@@ -251,20 +251,11 @@ def test_guests_can_be_deleted() -> None:
     ]
 
 
-CIRCLES = {  # (module, imported for types) → to be removed
-    ("sunshower.topologies.streams", "sunshower.topologies.topology"),
-    ("sunshower.runtime.control.task_transfer", "sunshower.runtime.tasks.user_code_calls"),
-}
-
-
 def test_no_module_imports_itself_by_a_detour() -> None:
     """Not even for types: two files that need each other are read as one."""
     graph = {
         module_name(path): {
-            found.module
-            for found in all_imports(path)
-            if found.module != module_name(path)
-            and (module_name(path), found.module) not in CIRCLES
+            found.module for found in all_imports(path) if found.module != module_name(path)
         }
         for path in HOUSE
     }

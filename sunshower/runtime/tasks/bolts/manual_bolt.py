@@ -23,7 +23,7 @@ from sunshower.runtime.transport.batch import Batch
 from sunshower.topologies.components import DEFAULT, Context, Tuple
 
 
-class State(Enum):
+class InputState(Enum):
     """Whether an input is open, acked or failed."""
 
     OPEN = "open"
@@ -51,14 +51,14 @@ class InputTuple(Anchor):
         self.task = task
         self.stream = stream
         self.edges = edges
-        self.state = State.OPEN
+        self.state = InputState.OPEN
         self.given_up = False  # its trees failed while it was open: its ack is not reported
 
     def __repr__(self) -> str:
         return f"Tuple({self.record!r} from {self.component}.{self.stream}, task {self.task})"
 
 
-class Hands:
+class CollectorHandle:
     """The Collector passed to a bolt: one object for as long as the bolt object lives."""
 
     def __init__(self, task: ManualBoltTask) -> None:
@@ -75,7 +75,7 @@ class ManualBoltTask(BoltTask):
         super().__init__(*args)
         self._sender = AnchoredSender(self.output_streams)
         self._emits_left = self._emits_max = self.service.records_max
-        self._hands = Hands(self)
+        self._collector = CollectorHandle(self)
         self._settled: list[InputTuple] = []
         self._failures: list[tuple[InputTuple, Failure]] = []
         self.postponed: list[int] = []  # roots whose timeout is to be reset
@@ -96,7 +96,7 @@ class ManualBoltTask(BoltTask):
                 self.note(batch.roots[at])
             self._emits_left = self._emits_max
             try:
-                execute(tuple, self._hands)
+                execute(tuple, self._collector)
             except RAISED as error:
                 self._fail_unfinished(tuple, self._judge(index, error, batch.records))
             if self.errors.stops or len(self._sender) >= most:
@@ -120,10 +120,10 @@ class ManualBoltTask(BoltTask):
 
     def _fail_unfinished(self, tuple: InputTuple, failure: Failure) -> None:
         """Fail an input whose `execute` raised, even if it acked the input before."""
-        if tuple.state is State.ACKED:
+        if tuple.state is InputState.ACKED:
             self._settled.remove(tuple)
             self._acked -= 1
-        if tuple.state is not State.FAILED:
+        if tuple.state is not InputState.FAILED:
             self._fail(tuple, failure)
 
     def _carry_out(self, batch: Batch | None) -> None:
@@ -164,7 +164,7 @@ class ManualBoltTask(BoltTask):
             if not anchors:
                 self.note_untracked(failure)
             for tuple in (one for one in anchors if isinstance(one, InputTuple)):
-                if tuple.state is State.OPEN:
+                if tuple.state is InputState.OPEN:
                     self._give_up(tuple, failure)
 
     def _give_up(self, tuple: InputTuple, failure: Failure) -> None:
@@ -187,7 +187,7 @@ class ManualBoltTask(BoltTask):
             if not one.anchors:
                 self.note_untracked(failure)
             for tuple in (anchor for anchor in one.anchors if isinstance(anchor, InputTuple)):
-                if tuple.state is State.OPEN:
+                if tuple.state is InputState.OPEN:
                     self._give_up(tuple, failure)
                 else:
                     self._fail_unfinished(tuple, failure)
@@ -195,14 +195,14 @@ class ManualBoltTask(BoltTask):
     def pack(self, *, stays: bool, now: float) -> TaskTransfer:
         transfer = super().pack(stays=stays, now=now)
         if stays:
-            transfer.hands = self._hands
+            transfer.collector = self._collector
         return transfer
 
     def unpack(self, transfer: TaskTransfer, context: Context) -> None:
         super().unpack(transfer, context)
-        if transfer.hands is not None:  # the bolt may have kept its collector
-            self._hands = transfer.hands
-            self._hands.task = self
+        if transfer.collector is not None:  # the bolt may have kept its collector
+            self._collector = transfer.collector
+            self._collector.task = self
 
     # The Collector interface of topologies/components.py, called by user code.
 
@@ -227,7 +227,7 @@ class ManualBoltTask(BoltTask):
 
     def ack(self, tuple: InputTuple) -> None:
         self._must_be_open(tuple, "acked")
-        tuple.state = State.ACKED
+        tuple.state = InputState.ACKED
         self._acked += 1
         self._settled.append(tuple)
 
@@ -244,7 +244,7 @@ class ManualBoltTask(BoltTask):
         self.postponed += tuple.roots
 
     def _fail(self, tuple: InputTuple, failure: Failure) -> None:
-        tuple.state = State.FAILED
+        tuple.state = InputState.FAILED
         self._failed += 1
         self._failures.append((tuple, failure))
 
@@ -265,7 +265,7 @@ class ManualBoltTask(BoltTask):
         return found
 
     def _must_be_open(self, tuple: InputTuple, what: str) -> None:
-        if tuple.state is not State.OPEN:
+        if tuple.state is not InputState.OPEN:
             raise AlreadySettled(
                 f"{tuple!r} cannot be {what} in {self.task.component}[{self.task.index}]: it was "
                 f"{tuple.state.value} before. Ack or fail each input once, after its last emit"
