@@ -9,13 +9,14 @@ from math import inf, log
 from random import Random
 from typing import Any
 
-from sunshower.errors import ConfigError
+from sunshower.arguments import COUNT, SECONDS, Values, check_all
 
 _OFFSET_MAX_S = 10_000.0  # of a clock
 _LATENCIES_S = (0.000_1, 0.01)  # from one rack to one continent
 _CALLS_S = (0.000_01, 0.003)
 _NODES_MAX = 3
 _DRIFTS = (0.000_1, 0.03)
+_DRIFT = Values(float, least=0, most=0.99)
 
 
 class World:
@@ -127,13 +128,8 @@ class SimConditions:
     notice_s: tuple[float, float] = (0.0, 0.7)  # until a caller learns that its call has failed
 
     def __post_init__(self) -> None:
-        if self.nodes < 1:
-            raise ConfigError(f"nodes is {self.nodes}; a simulated cluster needs at least 1")
-        if not 0 <= self.drift < 1:
-            raise ConfigError(f"drift is {self.drift}; it must be 0 or more, and below 1")
-        for name in ("latency_s", "call_s"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be above 0 seconds")
+        rules = {"nodes": COUNT, "drift": _DRIFT, "latency_s": SECONDS, "call_s": SECONDS}
+        check_all(self, rules)
 
 
 def drawn(
