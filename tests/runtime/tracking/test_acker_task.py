@@ -35,21 +35,6 @@ def test_verdict_goes_to_the_spout_whose_incarnation_the_root_has(acker: AckerTa
     assert told == {0: [root(2), root(2, 1)], 1: [root(3)]}
 
 
-def test_nothing_is_said_of_a_tree_that_is_open(acker: AckerTask) -> None:
-    assert acker.hear(ShardReport(starts=pair([root(2)], [A])), 0.0) == {}
-
-
-def test_failure_carries_its_reason_to_the_spout(acker: AckerTask) -> None:
-    acker.hear(ShardReport(starts=pair([root(3)], [A])), 0.0)
-    verdicts = acker.hear(ShardReport(fails=[(root(3), WHY)]), 0.0)
-    assert verdicts[1].failed == [(root(3), WHY)]
-
-
-def test_reason_that_overtakes_the_start_is_kept(acker: AckerTask) -> None:
-    assert acker.hear(ShardReport(fails=[(root(2), WHY)]), 0.0) == {}
-    assert acker.hear(ShardReport(starts=pair([root(2)], [A])), 0.0)[0].failed == [(root(2), WHY)]
-
-
 def test_first_reason_counts(acker: AckerTask) -> None:
     later = Failure(Cause.BAD_FRAME)
     report = ShardReport(pair([root(2)], [A]), fails=[(root(2), WHY), (root(2), later)])
