@@ -2,6 +2,7 @@
 
 --seeds 10000 runs seeds 0 … 9,999 on two processes and ends with status 1 if any of them breaks a
 promise; each broken one is printed, with what it takes to run it alone: --first SEED --seeds 1.
+Seeds that keep every promise, but have less than 0.9 of the speed, are printed as slow.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
-def try_seed(what: str, records: int, away_s: float, seed: int) -> tuple[int, list[str]]:
-    """What does not hold in one seed, and what it had: no lines if all holds."""
+def try_seed(what: str, records: int, away_s: float, seed: int) -> tuple[int, list[str], float]:
+    """The seed; what does not hold, and what it had: no lines if all holds; its speed."""
     from benchmarks.simulated.outages import run_day
     from benchmarks.simulated.overload import run_overload
 
@@ -42,11 +43,12 @@ def try_seed(what: str, records: int, away_s: float, seed: int) -> tuple[int, li
             run = run_overload(seed, records)
             shape = run.shape
             about = f"{shape.family}, {shape.layout}, {dict(shape.settings)}"
-            return seed, [*run.complaints, about] if run.complaints else []
+            lines = [*run.complaints, about] if run.complaints else []
+            return seed, lines, run.speed if run.is_slow else 1.0
         day = run_day(seed, away_s)
-        return seed, [*day.complaints, *day.steps] if day.complaints else []
+        return seed, [*day.complaints, *day.steps] if day.complaints else [], 1.0
     except Exception as error:  # a defect of the runtime, or of the seed's own code
-        return seed, [f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])]
+        return seed, [f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])], 1.0
 
 
 def main() -> int:
@@ -55,7 +57,12 @@ def main() -> int:
     attempt = partial(try_seed, options.what, options.records, options.away)
     begun_s = told_s = time.monotonic()
     broken: list[int] = []
-    for done, (seed, lines) in enumerate(_results(attempt, seeds, options.processes), start=1):
+    slow: dict[int, float] = {}
+    for done, (seed, lines, speed) in enumerate(
+        _results(attempt, seeds, options.processes), start=1
+    ):
+        if speed < 1:
+            slow[seed] = speed
         if lines:
             broken.append(seed)
             if len(broken) <= _SHOWN:
@@ -65,6 +72,8 @@ def main() -> int:
             told_s = now_s
             print(f"{done:,} of {len(seeds):,} seeds in {now_s - begun_s:,.0f} s: "
                   f"{len(broken):,} BROKEN", flush=True)  # fmt: skip
+    if slow:
+        print("Slow seeds:", *(f"{seed} ({speed:.2f})" for seed, speed in sorted(slow.items())))
     if broken:
         command = f"python -m benchmarks.overload {options.what} --seeds 1 --first {min(broken)}"
         print("All broken seeds:", *sorted(broken))
@@ -72,7 +81,9 @@ def main() -> int:
     return int(bool(broken))
 
 
-def _results(attempt: partial[tuple[int, list[str]]], seeds: range, processes: int) -> Iterator:
+def _results(
+    attempt: partial[tuple[int, list[str], float]], seeds: range, processes: int
+) -> Iterator:
     if processes == 1:
         yield from map(attempt, seeds)
         return

@@ -36,6 +36,11 @@ class Run:
     error: str = ""
 
     @property
+    def is_slow(self) -> bool:
+        """Whether it kept its promises, but not the speed."""
+        return not self.error and self.speed < SPEED_MIN
+
+    @property
     def complaints(self) -> list[str]:
         """What did not hold, one sentence each."""
         if self.error:
@@ -43,11 +48,8 @@ class Run:
         found = []
         if self.failed:
             found.append(f"{self.failed:,} failures: {self.causes}")
-        if self.speed < SPEED_MIN:
-            found.append(f"{self.speed:.2f} of the speed of the slowest worker alone")
-        adapts = (
-            self.shape.settings.get("spout_pending", "auto") == "auto"
-        )  # a number is the user's word
+        # A number is the user's own choice.
+        adapts = self.shape.settings.get("spout_pending", "auto") == "auto"
         limit_s = (LATENCY_MAX if adapts else 1.0) * self.shape.timeout_s
         if not self.latency_s <= limit_s:
             found.append(f"p99 latency {self.latency_s:.1f} s, and {limit_s:.1f} s are allowed")

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
+from sunshower.cli.formatting import print_lines
 from sunshower.errors import ClusterError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from sunshower.actors.cluster import RayCluster
     from sunshower.runtime.events.metrics import Snapshot
 
@@ -66,9 +66,8 @@ def progress(console: Console, doing: str) -> Callable[[Snapshot], None]:
         if now >= due_s:
             due_s = now + _LINE_EVERY_S
             unsettled = sum(task.unsettled for task in snapshot.tasks())
-            console.print(f"{doing}: {unsettled:,} pending …", style="dim", highlight=False)
-            for line in wait_lines(snapshot.waiting()):
-                console.print(f"  {line}", style="red", highlight=False, markup=False)
+            print_lines(console, [f"{doing}: {unsettled:,} pending …"], "dim")
+            print_lines(console, (f"  {one}" for one in wait_lines(snapshot.waiting())), "red")
 
     return look
 

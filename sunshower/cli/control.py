@@ -6,13 +6,13 @@ import time
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from rich.console import Console
 
 from sunshower.cli.cluster_options import Address, Name, Wait, connect, progress
+from sunshower.cli.formatting import duration, print_lines
 from sunshower.cli.run import LayoutName, Settings, Target, Workers, load_graph
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from sunshower.actors.run import RayRun
     from sunshower.runtime.control.lifecycle import KillReport
 
@@ -51,8 +51,6 @@ def submit(
     or failed. A topology whose dependency is unavailable tries again: `sunshower status NAME` says
     what it waits for.
     """
-    from rich.console import Console
-
     graph, modules = load_graph(target, settings, workers)
     from sunshower.actors.shipping import ship
     from sunshower.runtime.plan import Layout
@@ -62,18 +60,14 @@ def submit(
         run = cluster.submit(graph, Layout(layout), active=not inactive)
         count = len(run.plan.workers)
         waits = _first_waits(run)
-        console = Console()
-        console.print(
+        typer.echo(
             f"{graph.id} is {'inactive' if inactive else 'active'} on {count} "
             f"worker{'s'[: count != 1]}. `sunshower status {graph.id}` shows it, "
-            f"`sunshower kill {graph.id}` ends it.",
-            highlight=False,
-            soft_wrap=True,
+            f"`sunshower kill {graph.id}` ends it."
         )
-        for line in waits:
-            console.print(line, style="red", highlight=False, markup=False, soft_wrap=True)
+        print_lines(Console(), waits, "red")
         if waits:
-            console.print(f"{graph.id} keeps trying.", highlight=False, soft_wrap=True)
+            typer.echo(f"{graph.id} keeps trying.")
 
 
 def activate(name: Name, address: Address = "auto") -> None:
@@ -102,15 +96,12 @@ def rebalance(
     The spouts do not emit meanwhile. What is still pending after the wait is emitted again. The
     number of tasks does not change; state in memory moves only with snapshot() and restore().
     """
-    from rich.console import Console
-
     from sunshower.runtime.plan import Layout
 
-    console = Console(stderr=True)
     with connect(address) as cluster:
         run = cluster.find(name)
         before = run.plan
-        look = progress(console, f"Rebalancing {name}")
+        look = progress(Console(stderr=True), f"Rebalancing {name}")
         run.rebalance(workers, Layout(layout) if layout else None, wait_s, look=look)
         after = run.plan
     moved = sum(
@@ -131,8 +122,6 @@ def kill(name: Name, wait_s: Wait = None, now: Now = False, address: Address = "
         raise typer.BadParameter(
             "--now does not wait: leave one of the two away", param_hint="--wait"
         )
-    from rich.console import Console
-
     from sunshower.actors.stopping import kill as end
 
     with connect(address) as cluster:
@@ -143,29 +132,21 @@ def kill(name: Name, wait_s: Wait = None, now: Now = False, address: Address = "
             typer.echo(f"{name} is gone; nothing was finished.")
             return
         report = run.kill(wait_s, look=progress(Console(stderr=True), f"Draining {name}"))
-    _print_report(Console(), name, report)
+    _print_report(name, report)
 
 
-def _print_report(console: Console, name: str, report: KillReport) -> None:
-    from sunshower.cli.formatting import duration
-
+def _print_report(name: str, report: KillReport) -> None:
     for spout, counts in report.spouts.items():
-        console.print(
+        typer.echo(
             f"{spout}: {counts.emitted:,} emitted, {counts.acked:,} acked, "
-            f"{counts.failed:,} failed, {counts.replayed:,} replayed",
-            highlight=False,
-            soft_wrap=True,
+            f"{counts.failed:,} failed, {counts.replayed:,} replayed"
         )
     pending = (
         f"{report.unsettled:,} records were still pending: only their source can give them again"
         if report.unsettled
         else "nothing was pending any more"
     )
-    console.print(
-        f"{name} is gone after {duration(report.seconds)}; {pending}.",
-        highlight=False,
-        soft_wrap=True,
-    )
+    typer.echo(f"{name} is gone after {duration(report.seconds)}; {pending}.")
 
 
 def _first_waits(run: RayRun) -> list[str]:

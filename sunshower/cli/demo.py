@@ -7,13 +7,15 @@ from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
 
+from sunshower.cli.formatting import duration, new_table
 from sunshower.cli.run import INTERRUPTED
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
     from sunshower.experiments.demo.verdict import Report
     from sunshower.experiments.evidence.outcome import Finding
 
@@ -40,14 +42,11 @@ def demo(files: Files = None, fault: Fault = True, as_json: AsJson = False) -> N
     counts are compared with those of a plain loop. The exit status is 0 only when the verdict is
     HOLDS: no line missing, and no word over-counted beyond its occurrences in replayed attempts.
     """
-    from rich.console import Console
-    from rich.markup import escape
-
     from sunshower.cli.display import taken_in
     from sunshower.cli.screen import Screen
-    from sunshower.cli.session import Session
+    from sunshower.cli.session import TopologySession
     from sunshower.experiments.demo.corpus import Corpus, standard_library
-    from sunshower.experiments.demo.nemesis import Nemesis
+    from sunshower.experiments.demo.nemesis import DemoNemesis
     from sunshower.experiments.demo.topology import make_topology
     from sunshower.experiments.demo.verdict import TaskResults, make_report
     from sunshower.experiments.evidence.outcome import Verdict
@@ -64,10 +63,10 @@ def demo(files: Files = None, fault: Fault = True, as_json: AsJson = False) -> N
     for path, reason in corpus.skipped.items():
         screen.say(escape(f"Left out, because it cannot be decoded: {path} ({reason})"))
 
-    nemesis, results = Nemesis(corpus.lines, screen.say), TaskResults()
+    nemesis, results = DemoNemesis(corpus.lines, screen.say), TaskResults()
     graph = make_topology(corpus.files, corpus.lines).graph()
     look = nemesis.look if fault else None
-    run = Session(screen).run(graph, Layout.ISOLATE, look=look, ended=results.collect)
+    run = TopologySession(screen).run(graph, Layout.ISOLATE, look=look, ended=results.collect)
     if run.drained:
         screen.say("Interrupted: there is no verdict about lines that were not read.")
         raise typer.Exit(INTERRUPTED)
@@ -87,10 +86,6 @@ def render(
     report: Report, finding: Finding, counted: Counter[str], expected: Counter[str], taken: int
 ) -> RenderableType:
     """Return the closing page. `taken`: how many lines the spouts have taken in."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
     from sunshower.cli.experiment_tables import VERDICT_STYLES
 
     sides = Table.grid(padding=(0, 4))
@@ -102,28 +97,14 @@ def render(
 
 
 def _top_words(counted: Counter[str], expected: Counter[str]) -> Table:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("top words", no_wrap=True)
-    table.add_column("counted", justify="right")
-    table.add_column("in files", justify="right")
+    table = new_table("top words", numbers=("counted", "in files"))
     for word, times in counted.most_common(_TOP_WORDS):
         table.add_row(Text(word), f"{times:,}", f"{expected[word]:,}")
     return table
 
 
 def _figures(report: Report, taken: int) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    from sunshower.cli.formatting import duration
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("lines", no_wrap=True)
-    table.add_column("", justify="right")
+    table = new_table("lines", numbers=("",))
     table.add_row("in the files", f"{report.lines:,}")
     table.add_row("taken in", f"{taken:,}")
     table.add_row("acked", f"{report.acked:,}")
@@ -133,10 +114,8 @@ def _figures(report: Report, taken: int) -> Table:
     if report.killed_pid is not None:
         table.add_row("killed process", str(report.killed_pid))
         replay_s = report.seconds_to_replay
-        table.add_row(
-            "first replay done after", "never" if replay_s is None else duration(replay_s)
-        )
+        after = "never" if replay_s is None else duration(replay_s)
+        table.add_row("first replay done after", after)
     table.add_row("time", duration(report.seconds))
-    rate = report.lines / max(report.seconds, 1e-9)
-    table.add_row("lines a second", f"{rate:,.0f}")
+    table.add_row("lines a second", f"{report.lines / max(report.seconds, 1e-9):,.0f}")
     return table

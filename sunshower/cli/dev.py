@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from rich.console import Console
 
 from sunshower.cli.run import AsJson
 from sunshower.errors import ServerError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from sunshower.dev.jars import Look
     from sunshower.dev.servers import Servers
     from sunshower.dev.units import Unit
@@ -91,8 +90,6 @@ def up(
         raise typer.BadParameter("ZooKeeper has no brokers: these options are for Kafka")
     if what == "all" and port:
         raise typer.BadParameter("of which of the two? Start them one by one", param_hint="--port")
-    from rich.console import Console
-
     from sunshower.dev import units
 
     options = UpOptions(brokers, folder, port)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from rich.console import Console
 
 from sunshower.cli.run import Address
 
@@ -51,7 +52,7 @@ Settings = Annotated[
         help="Overrides a parameter of the experiment; may be repeated.",
     ),
 ]
-GracePeriods = Annotated[
+Sweeps = Annotated[
     list[str] | None,
     typer.Option(
         "--sweep",
@@ -90,7 +91,7 @@ def run(
     seed: Seed = 0,
     settings: Settings = None,
     repeat: Repeat = 1,
-    sweeps: GracePeriods = None,
+    sweeps: Sweeps = None,
     as_json: AsJson = False,
     folder: Root = ROOT,
     address: Address = None,
@@ -140,8 +141,6 @@ def run(
 @app.command("list")
 def list_(folder: Root = ROOT) -> None:
     """List all runs, the newest first."""
-    from rich.console import Console
-
     from sunshower.cli.experiment_tables import runs_table
     from sunshower.experiments.runner.run_folders import all_runs
 
@@ -178,8 +177,6 @@ def compare(one: One, other: Other, folder: Root = ROOT) -> None:
 
     The figures of a sweep or a repetition are medians.
     """
-    from rich.console import Console
-
     from sunshower.cli.experiment_tables import comparison_table
     from sunshower.experiments.runner.run_folders import find_both
 
@@ -188,8 +185,6 @@ def compare(one: One, other: Other, folder: Root = ROOT) -> None:
 
 def _print(found: RunFolder, outcome: Outcome | None = None) -> None:
     """Print the outcome of a run or a group, and the path of the report."""
-    from rich.console import Console
-
     from sunshower.cli.experiment_tables import group_table, outcome_table
     from sunshower.experiments.runner.run_folders import REPORT
 

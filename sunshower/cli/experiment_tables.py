@@ -13,7 +13,7 @@ from sunshower.cli.formatting import new_table
 from sunshower.experiments.evidence.outcome import Outcome, Verdict
 from sunshower.experiments.report.page import SIGNS, counted, summary
 from sunshower.experiments.report.phrases import figure, moment, span
-from sunshower.experiments.report.recovery_chart import longest, seconds_of
+from sunshower.experiments.report.recovery_chart import longest
 from sunshower.experiments.runner.run_folders import RunFolder
 from sunshower.experiments.runner.run_reports import figures_of_all, points_of
 
@@ -125,8 +125,7 @@ def _compared(one: float | None, other: float | None) -> Iterator[str]:
 
 
 def _figures(outcome: Outcome) -> Table:
-    table = new_table("figure", "")
-    table.columns[1].justify = "right"
+    table = new_table("figure", numbers=("",))
     for name, value in outcome.figures.items():
         table.add_row(name, figure(value))
     table.add_row("seconds", figure(round(outcome.seconds, 3)))
@@ -137,10 +136,9 @@ def _recoveries(outcome: Outcome) -> Table:
     shown = longest(outcome.recoveries, _RECOVERIES_MAX)
     more = len(outcome.recoveries) - len(shown)
     table = new_table(
-        f"fault (the {len(shown)} worst)" if more else "fault", "at", "whole again after"
+        f"fault (the {len(shown)} worst)" if more else "fault", "at", "recovered after"
     )
     for recovery in shown:
-        seconds = seconds_of(recovery)
-        after = "never" if seconds is None else span(seconds)
+        after = "never" if recovery.seconds is None else span(recovery.seconds)
         table.add_row(recovery.fault, moment(recovery.begun_s), after)
     return table

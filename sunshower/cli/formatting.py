@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from sunshower.errors import SunshowerError
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
 _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line \d+, in .*$')
@@ -63,10 +64,6 @@ def elapsed(seconds: float) -> str:
 
 def new_table(*headings: str, numbers: Sequence[str] = (), title: str | None = None) -> Table:
     """Return an empty table: columns with folded text, then columns of right-aligned numbers."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(
         box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_style="bold", title_justify="left"
     )
@@ -75,3 +72,9 @@ def new_table(*headings: str, numbers: Sequence[str] = (), title: str | None = N
     for heading in numbers:
         table.add_column(heading, justify="right", no_wrap=True)
     return table
+
+
+def print_lines(console: Console, lines: Iterable[str], style: str | None = None) -> None:
+    """Print lines without markup, highlighting or wrapping."""
+    for line in lines:
+        console.print(line, style=style, highlight=False, markup=False, soft_wrap=True)

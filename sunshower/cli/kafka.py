@@ -7,14 +7,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
 from sunshower.cli.formatting import new_table
 from sunshower.cli.run import AsJson
 from sunshower.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from sunshower.kafka.consuming.lag import Lag
 
 kafka = typer.Typer(
@@ -73,8 +73,6 @@ def lag(
         rows = [_row(one) for one in found]
         typer.echo(json.dumps({"group": group, "lag": total(found), "partitions": rows}))
         return
-    from rich.console import Console
-
     Console().print(_table(group, found))
 
 

@@ -84,11 +84,11 @@ def run(
     graph, modules = load_graph(target, settings, workers)
     from sunshower.cli.display import summary
     from sunshower.cli.screen import Screen
-    from sunshower.cli.session import Session
+    from sunshower.cli.session import TopologySession
     from sunshower.runtime.plan import Layout
 
     screen = Screen()
-    result = Session(screen, address).run(graph, Layout(layout), modules)
+    result = TopologySession(screen, address).run(graph, Layout(layout), modules)
     screen.console.print(summary(graph, result))
     if result.snapshot.untracked:
         raise TopologyFailed(result.snapshot.untracked)

@@ -27,7 +27,7 @@ from sunshower.topologies.graph import Graph
 _LOOK_EVERY_S = 0.1
 
 
-class Session:
+class TopologySession:
     """Runs a topology on Ray and shows it on `screen`."""
 
     def __init__(self, screen: Screen, address: str | None = None) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from sunshower.cli.run import INTERRUPTED, Target
 
@@ -55,8 +56,6 @@ def simulate(
     shrunk, and the shortest run that still fails is shown. What user code prints is not shown. The
     exit status is 0 when no seed is BROKEN and at least one HOLDS.
     """
-    from rich.console import Console
-
     from sunshower.experiments.runner.job_pool import cores
     from sunshower.experiments.runner.seed_runs import SwarmTask
     from sunshower.experiments.runner.seed_search import simulate_seeds
@@ -83,10 +82,10 @@ def _shrunk_lines(shrunk: ShrunkSeed, task: SwarmTask) -> Iterator[str]:
     """Describe the shortest failing run."""
     command = ["sunshower", "simulate", task.target, "--seed", str(shrunk.seed)]
     yield ""
-    yield f"Seed {shrunk.seed} is BROKEN. It is the same each time:"
+    yield f"Seed {shrunk.seed} is BROKEN. Repeat it with:"
     yield f"    {shlex.join([*command, '--messages', str(task.messages)])}"
     yield (
-        f"The least that still fails ({shrunk.tries} runs): about {shrunk.messages} messages and "
+        f"The shortest failing run ({shrunk.tries} tries): about {shrunk.messages} messages and "
         f"{len(shrunk.steps)} of {shrunk.steps_before} faults"
     )
     yield from (f"    {step}" for step in shrunk.steps)

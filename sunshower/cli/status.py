@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
 from sunshower.cli.cluster_options import Address, Name, connect
-from sunshower.cli.formatting import format_error, new_table
+from sunshower.cli.formatting import elapsed, format_error, new_table, print_lines
 from sunshower.cli.run import AsJson
 from sunshower.errors import ClusterError, TopologyFailed
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
     from sunshower.runtime.control.overview import Overview
     from sunshower.runtime.events.metrics import Snapshot
 
@@ -28,8 +27,6 @@ def list_(address: Address = "auto") -> None:
 
     A topology is kept, with its counters and results, until `sunshower kill NAME` removes it.
     """
-    from rich.console import Console
-
     from sunshower.cli.health import wait_lines
 
     table = new_table("topology", "state", "up", "workers", "tasks", "acked", "failed", "restarts")
@@ -46,17 +43,14 @@ def list_(address: Address = "auto") -> None:
     if names:
         console = Console()
         console.print(table)
-        _print_lines(console, waits, "red")
+        print_lines(console, waits, "red")
     else:
         typer.echo("There is no topology. Start one with: sunshower submit FILE.py")
 
 
 def status(name: Name, as_json: AsJson = False, address: Address = "auto") -> None:
     """Show a topology: its state, counters by component, what it waits for, and what runs where."""
-    from rich.console import Console
-
     from sunshower.cli.display import Display
-    from sunshower.cli.formatting import elapsed
     from sunshower.cli.health import dead_letter_lines, expired_lines, problems
 
     with connect(address) as cluster:
@@ -70,23 +64,15 @@ def status(name: Name, as_json: AsJson = False, address: Address = "auto") -> No
     display = Display(found.plan.graph)
     console.print(display.table(snapshot, title, average_s=up_s))
     graph = found.plan.graph
-    _print_lines(console, display.figures(snapshot))
-    _print_lines(console, (*dead_letter_lines(graph, snapshot), *expired_lines(graph, snapshot)))
+    print_lines(console, display.figures(snapshot))
+    print_lines(console, (*dead_letter_lines(graph, snapshot), *expired_lines(graph, snapshot)))
     console.print(_workers(found))
-    _print_lines(console, problems(snapshot), "red")
+    print_lines(console, problems(snapshot), "red")
     for error in filter(None, (found.error, snapshot.untracked)):
-        _print_lines(console, [format_error(TopologyFailed(error))], "bold red")
-
-
-def _print_lines(console: Console, lines: Iterable[str], style: str | None = None) -> None:
-    """Print lines without markup, highlighting or wrapping."""
-    for line in lines:
-        console.print(line, style=style, highlight=False, markup=False, soft_wrap=True)
+        print_lines(console, [format_error(TopologyFailed(error))], "bold red")
 
 
 def _row(name: str, found: Overview) -> list[str]:
-    from sunshower.cli.formatting import elapsed
-
     snapshot = found.snapshot
     spouts = [snapshot.component(spout.id) for spout in found.plan.graph.spouts]
     numbers = (

@@ -1,12 +1,16 @@
 """Experiments: inject faults into a running topology, and check guarantees in its history."""
 
 from sunshower.experiments.checkers.checker import CheckResult
-from sunshower.experiments.checkers.delivery import AtLeastOnce, AtMostOnce, Duplicates, ExactlyOnce
-from sunshower.experiments.checkers.edge_checks import EachEdgeOnce, NoPrematureAck
-from sunshower.experiments.checkers.order import PerKeyOrder
-from sunshower.experiments.checkers.outages import NothingCharged
-from sunshower.experiments.checkers.pressure import BoundedPending
-from sunshower.experiments.checkers.recovery import Liveness, NoneTimedOut, Recovers
+from sunshower.experiments.checkers.delivery import (
+    AtLeastOnce,
+    AtMostOnce,
+    Duplicates,
+    ExactlyOnce,
+    PerKeyOrder,
+)
+from sunshower.experiments.checkers.failures import NoneTimedOut, NothingCharged
+from sunshower.experiments.checkers.recovery import Liveness, Recovers
+from sunshower.experiments.checkers.tracking import BoundedPending, EachEdgeOnce, NoPrematureAck
 from sunshower.experiments.evidence.event_history import History
 from sunshower.experiments.evidence.facts import Ending, Facts
 from sunshower.experiments.evidence.outcome import Finding, Outcome, Recovery, Verdict

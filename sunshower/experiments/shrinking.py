@@ -63,7 +63,7 @@ class _Search:
         while self.steps:
             size = max(1, -(-len(self.steps) // parts))
             starts = range(0, len(self.steps), size)
-            if any(self._try(_without(self.steps, start, size)) for start in starts):
+            if any(self._try(self.steps[:at] + self.steps[at + size :]) for at in starts):
                 parts = max(2, parts - 1)
             elif size == 1:
                 return
@@ -90,10 +90,6 @@ class _Search:
             return False
         self.steps, self.messages = steps, messages
         return True
-
-
-def _without(steps: Steps, start: int, size: int) -> Steps:
-    return steps[:start] + steps[start + size :]
 
 
 def _shortened(steps: Steps, place: int) -> Steps | None:

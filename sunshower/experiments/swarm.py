@@ -19,9 +19,9 @@ import numpy as np
 from sunshower.config import Config
 from sunshower.experiments.checkers.checker import Checker
 from sunshower.experiments.checkers.delivery import AtLeastOnce, Duplicates
-from sunshower.experiments.checkers.edge_checks import EachEdgeOnce, NoPrematureAck
-from sunshower.experiments.checkers.pressure import BoundedPending
-from sunshower.experiments.checkers.recovery import Liveness, NoneTimedOut
+from sunshower.experiments.checkers.failures import NoneTimedOut
+from sunshower.experiments.checkers.recovery import Liveness
+from sunshower.experiments.checkers.tracking import BoundedPending, EachEdgeOnce, NoPrematureAck
 from sunshower.experiments.experiment import Experiment
 from sunshower.experiments.faults.commands import drain, rebalance
 from sunshower.experiments.faults.fault_kinds import (

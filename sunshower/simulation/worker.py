@@ -239,9 +239,10 @@ class SimWorker(Process):
             if self._greeting:
                 return None
         core, wait_s = self._core, None
+        slice_s = core.plan.graph.config.slice_s
         for _ in range(_STEPS_MAX):
             wait_s = core.step()
-            if wait_s != 0 or self._world.draw() > _GO_ON:
+            if wait_s != 0 or self.clock.ahead_s >= slice_s or self._world.draw() > _GO_ON:
                 break
         self.clock.ahead_s += self._world.about(0.1 * self._site.conditions.call_s)
         self._send()

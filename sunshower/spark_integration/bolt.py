@@ -23,7 +23,7 @@ from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport
 from sunshower.spark_integration.steps import Spark
 from sunshower.spark_integration.submissions import Submission, Submissions
 from sunshower.spark_integration.tables.schema import RecordColumns
-from sunshower.spark_integration.tables.tables import Tables
+from sunshower.spark_integration.tables.tables import tables_in
 from sunshower.topologies.components import Bolt, Collector, Context, Tuple
 
 _TIMEOUT_RESET_S = (
@@ -75,7 +75,7 @@ class SparkBatchBolt(Bolt[Any, Any]):
         batches_max: int = 2,
         edges_max: int = 1_000_000,
     ) -> None:
-        if tables := Tables(step.step.writers).tables:
+        if tables := tables_in(step.step):
             raise ConfigError(
                 f"SparkBatchBolt: {tables[0]} needs batches that have txids; use it in a program "
                 "of batches, batches(…).apply(spark(…)), or take parquet(…)"

@@ -17,8 +17,8 @@ from sunshower.errors import (
 )
 from sunshower.outages import is_unavailable
 
-_OURS = str(Path(__file__).parent)
-_THEIRS = re.compile(r"[/\\](pyspark|py4j|raydp)[/\\]")
+_OUR_FOLDER = str(Path(__file__).parent)
+_LIBRARIES = re.compile(r"[/\\](pyspark|py4j|raydp)[/\\]")
 _PYTHON = re.compile(
     r"Traceback \(most recent call last\):\n.*?(?=\n\s*at [\w$.]+\(|\n\n|\Z)", re.DOTALL
 )
@@ -30,7 +30,7 @@ _CAUSE = re.compile(r"Caused by: [\w.$]+: (.*)|\(executor [^)]*\): ([\w.$]+: .*)
 _GONE = re.compile(r"Cannot fetch (?:offset|records in)[^\n]*(?=\n[^\n]*data may have been lost)")
 _FULL_DISK = re.compile("No space left on device|Disk quota exceeded")
 # Errors of files, file systems and disks; not of Spark or of what it computes.
-_FILES = re.compile(
+_FILE_ERROR = re.compile(
     r"(?:java\.io|java\.nio\.file|org\.apache\.hadoop\.(?:fs|security))\.([\w.$]+: .*)"
 )
 
@@ -43,14 +43,14 @@ def error_text(error: BaseException) -> str:
         return "its Java is gone"
 
 
-def not_written(error: BaseException) -> str:
+def write_failure(error: BaseException) -> str:
     """Why a writer could not write a file; empty if its exception has another cause."""
     text = error_text(error)
     if isinstance(error, SparkError) or _PYTHON.search(text):
         return ""
     if isinstance(error, OSError) and not isinstance(error, ConnectionError):
         return f"{type(error).__name__}: {text}"
-    causes = _FILES.findall(text)
+    causes = _FILE_ERROR.findall(text)
     return str(causes[-1]).strip() if causes else ""
 
 
@@ -65,7 +65,9 @@ def spark_error(error: BaseException, what: str, alive: bool) -> SparkError:
     if isinstance(error, SparkError) and (alive or not isinstance(error, WriteFailed)):
         return error
     if not alive:
-        return SparkLost(f"Spark died while it ran {what} ({_first(error)}); a new one is started")
+        return SparkLost(
+            f"Spark died while it ran {what} ({_first_line(error)}); a new one is started"
+        )
     if is_outage(error):
         why = _without_java(error_text(error))
         return SparkUnavailable(f"{what} waits: {type(error).__name__}: {why}")
@@ -85,7 +87,7 @@ def _lines(error: BaseException, text: str) -> Iterator[str]:
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if not _THEIRS.search(frame.filename) and not frame.filename.startswith(_OURS)
+        if not _LIBRARIES.search(frame.filename) and not frame.filename.startswith(_OUR_FOLDER)
     ]
     if frames:
         yield "Traceback (most recent call last):\n"
@@ -101,6 +103,6 @@ def _without_java(text: str) -> str:
     return (causes[-1] if causes else _STACK.split(text, maxsplit=1)[0]).strip()
 
 
-def _first(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     lines = error_text(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}"

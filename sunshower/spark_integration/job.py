@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from sunshower.errors import ResultMismatch, SparkError, SparkUnavailable, WriteFailed
-from sunshower.spark_integration.error_report import is_outage, not_written
+from sunshower.spark_integration.error_report import is_outage, write_failure
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep, Static, Writer
 from sunshower.spark_integration.tables.arrow_types import normalise
 from sunshower.spark_integration.tables.schema import RecordColumns, arrow_schema, spark_schema
@@ -34,10 +34,10 @@ def hand_over(session: SparkSession, table: pa.Table) -> DataFrame:
             stream.write_table(table, max_chunksize=_CHUNK_ROWS)
         file.flush()
         arrow = session._jvm.PythonSQLUtils.readArrowStreamFromFile(file.name)  # in memory now
-    made = session._jvm.PythonSQLUtils.toDataFrame(
+    frame = session._jvm.PythonSQLUtils.toDataFrame(
         arrow, spark_schema(table.schema).json(), session._jsparkSession
     )
-    return DataFrame(made, session)
+    return DataFrame(frame, session)
 
 
 def collect(result: DataFrame) -> pa.Table:
@@ -106,10 +106,10 @@ class Runner:
         self.hand_over_s = time.perf_counter() - began_s
         batch = replace(batch, tables=self._tables(step))
         self._is_over = is_over
-        self._go_on(step, batch)
+        self._check_not_over(step, batch)
         return self._finish(step, step.transform(*frames, batch), batch)
 
-    def _go_on(self, step: SparkStep, batch: BatchInfo) -> None:
+    def _check_not_over(self, step: SparkStep, batch: BatchInfo) -> None:
         if self._is_over():
             raise SparkError(f"{step}: batch {batch.id} was given up")
 
@@ -139,18 +139,18 @@ class Runner:
                 self._write(step, writer, result, batch)
             if columns is None:
                 return None
-            self._go_on(step, batch)
+            self._check_not_over(step, batch)
             return columns.conform(collect(result))
         finally:
             if wanted > 1:
                 result.unpersist()
 
     def _write(self, step: SparkStep, writer: Writer, result: DataFrame, batch: BatchInfo) -> None:
-        self._go_on(step, batch)
+        self._check_not_over(step, batch)
         try:
             writer(result, batch)
         except Exception as error:
-            why = not_written(error)
+            why = write_failure(error)
             if not why:
                 raise
             name = getattr(writer, "__name__", None) or str(writer)
@@ -170,13 +170,13 @@ class Runner:
             return {}
         kept = self._static.pop(id(step), None)
         if kept is None:
-            kept = step, {name: self._made(table) for name, table in step.tables.items()}
+            kept = step, {name: self._static_frame(table) for name, table in step.tables.items()}
         self._static[id(step)] = kept
         if len(self._static) > _STEPS_MAX:
             del self._static[next(iter(self._static))]
         return {**kept[1]}
 
-    def _made(self, table: Static) -> Any:
+    def _static_frame(self, table: Static) -> Any:
         if isinstance(table, (str, PurePath)):
             return self._session.read.parquet(str(table))
         if isinstance(table, pa.Table):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,8 @@ from sunshower.spark_integration.sessions.spark_port import (
 )
 from sunshower.spark_integration.submissions import Submission, Submissions
 from sunshower.spark_integration.tables.schema import RecordColumns
-from sunshower.spark_integration.tables.tables import Tables
+from sunshower.spark_integration.tables.table_folder import TableFolder
+from sunshower.spark_integration.tables.tables import tables_in
 from sunshower.topologies.components import Context
 from sunshower.trident.coordination.attempts import Attempt
 from sunshower.trident.stages.port import Emit, Rows
@@ -44,15 +46,20 @@ class SparkOperator:
     def __init__(self, step: SparkStep, place: SparkPlace, inputs: Sequence[RecordColumns]) -> None:
         self._step, self._place, self._columns = step, place, inputs
         self._out = None if step.out is None else RecordColumns.of(step.out)
-        self._tables = Tables(step.writers)
-        self.publishes = bool(self._tables.tables)
-        self.commits = len(self._tables.tables) < len(step.writers)
+        self._tables = tables_in(step)
+        self.publishes = bool(self._tables)
+        self.commits = len(self._tables) < len(step.writers)
         self.counted: CountedIn | None = None
 
     def prepare(self, context: Context) -> None:
-        """Open a gateway to Spark; the session starts in the background."""
+        """Publish what was committed while no task ran, and open a gateway to Spark. Raises like
+        TableFolder."""
         self._publish_error: SunshowerError | None = None
-        self._tables.open(context.topology, self.counted)
+        self._folders: list[TableFolder] = []
+        if self._tables:
+            assert self.counted is not None, "a table is part of a program of batches"
+            about = context.topology, self.counted.incarnation(), self.counted.current()
+            self._folders = [TableFolder(table.folder, *about) for table in self._tables]
         self._submissions = Submissions(self._step, self._place, context)
 
     def start(self, attempt: Attempt) -> BatchRows:
@@ -103,7 +110,7 @@ class SparkOperator:
         """Publish the batches up to `txid`. After an outage a later call publishes them; any other
         error is raised by the next `start`."""
         try:
-            self._tables.publish(txid)
+            self._publish(txid)
         except Unavailable as error:  # the next call publishes this batch too
             _LOG.warning("batch %d is shown later: %s", txid, error)
         except SunshowerError as error:
@@ -112,4 +119,10 @@ class SparkOperator:
     def cleanup(self) -> None:
         """Close the gateway and the tables."""
         self._submissions.close()
-        self._tables.close()
+        if self.counted is not None and self._folders:
+            with suppress(Unavailable):  # the next start publishes the last batch
+                self._publish(self.counted.current() - 1)
+
+    def _publish(self, txid: int) -> None:
+        for folder in self._folders:
+            folder.publish(txid)

@@ -22,9 +22,9 @@ class SqlQuery:
     text: str
     inputs: tuple[str, ...] = (INPUT,)
 
-    def __call__(self, *given: Any) -> DataFrame:
+    def __call__(self, *arguments: Any) -> DataFrame:
         """Return the result. Spark resolves names here, so the views can be dropped."""
-        *frames, batch = given
+        *frames, batch = arguments
         named = [*zip(self.inputs, frames, strict=True), *batch.tables.items()]
         with _views(frames[0].sparkSession, named) as session:
             return session.sql(self.text)
@@ -33,20 +33,20 @@ class SqlQuery:
 def check_names(inputs: Sequence[str], tables: Sequence[str]) -> None:
     """Raise TopologyError for a name that cannot be a view, or that is used twice (Spark ignores
     case)."""
-    there: dict[str, str] = {}
+    used: dict[str, str] = {}
     for kind, name in (*(("input", one) for one in inputs), *(("table", one) for one in tables)):
         if not (name.isidentifier() and name.isascii()):
             raise TopologyError(
                 f"spark_sql: the {kind} {name!r} is to be a view, and that is no name for one: "
                 "take letters, digits and _"
             )
-        if other := there.get(name.casefold()):
+        if other := used.get(name.casefold()):
             raise TopologyError(
                 f"spark_sql: the {kind} {name!r} has the name of the {other}: give one of them "
                 "another (the inputs are the names of their record types, a single one is "
                 f"{INPUT!r})"
             )
-        there[name.casefold()] = f"{kind} {name!r}"
+        used[name.casefold()] = f"{kind} {name!r}"
 
 
 @contextmanager

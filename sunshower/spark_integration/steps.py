@@ -28,7 +28,7 @@ from sunshower.spark_integration.sessions.spark_port import (
 )
 from sunshower.spark_integration.tables.arrow_types import normalise
 from sunshower.spark_integration.tables.schema import RecordColumns
-from sunshower.spark_integration.tables.tables import Tables
+from sunshower.spark_integration.tables.tables import tables_in
 from sunshower.trident.declaration.streams import BatchStream
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Spark:
         RecordMismatch."""
         operator = self.operator([one.schema for one in (stream, *others)])
         stage = stream.stage
-        for one in Tables(self.step.writers).tables:
+        for one in tables_in(self.step):
             stage.group.program.keep_folder(str(one.folder), stage.where(f"spark({self.step})"))
         whole = stream if others else stream.global_()
         return whole.operate(operator, *others, fields=() if self.out is None else self.out)
@@ -130,7 +130,7 @@ def spark(
     if not callable(transform):
         raise TopologyError(f"spark({transform!r}): give a function of (df, batch)")
     SECONDS.check(f"spark({transform!r}): timeout_s", timeout_s, TopologyError)
-    static = {name: _checked(one, name) for name, one in (tables or {}).items()}
+    static = {name: _static_table(one, name) for name, one in (tables or {}).items()}
     step = SparkStep(transform, out, static, timeout_s=timeout_s, reads=reads)
     if out is not None:
         RecordColumns.of(out, f"spark({step}), out")
@@ -145,10 +145,10 @@ def spark_sql(query: str, **more: Any) -> Spark:
     return found
 
 
-def _checked(table: Static, name: str) -> Static:
+def _static_table(table: Static, name: str) -> Static:
     """A static table, normalised. Raises TopologyError for one that Spark cannot represent."""
     if isinstance(table, (str, PurePath)):
-        return _located(table)
+        return _absolute(table)
     try:
         if isinstance(table, pa.Table):
             return normalise(table)
@@ -162,7 +162,7 @@ def _checked(table: Static, name: str) -> Static:
     )
 
 
-def _located(path: str | PurePath) -> str:
+def _absolute(path: str | PurePath) -> str:
     """The absolute path: workers and the JVM have other working directories."""
     found = str(path)
     return found if _SCHEME.match(found) else str(Path(found).absolute())
@@ -170,16 +170,16 @@ def _located(path: str | PurePath) -> str:
 
 def parquet(folder: str | PurePath) -> Writer:
     """Write each batch as Parquet files to `folder`/batch=`id`; the same id replaces its files."""
-    return Saved("parquet", {}, _located(folder))
+    return FormatWriter("parquet", {}, _absolute(folder))
 
 
 def saved_as(format: str, **options: str) -> Writer:  # noqa: A002
     """Append each batch in Spark's `format` ("jdbc", "kafka", …) with its options."""
-    return Saved(format, options)
+    return FormatWriter(format, options)
 
 
 @dataclass(frozen=True)
-class Saved:
+class FormatWriter:
     """A writer for one of Spark's formats."""
 
     format: str

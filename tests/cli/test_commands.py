@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Write
+from tests.cli.conftest import PrintedBy, Write
 from tests.conftest import Sunshower
 
 Capture = pytest.CaptureFixture[str]
@@ -23,32 +23,24 @@ WORDS = """
 """
 
 
-def test_version(sunshower: Sunshower, capsys: Capture) -> None:
-    assert sunshower("--version") == 0
-    assert capsys.readouterr().out == "sunshower 0.1.0\n"
+def test_version(printed_by: PrintedBy) -> None:
+    assert printed_by("--version").out == "sunshower 0.1.0\n"
 
 
-def test_help_lists_the_commands(sunshower: Sunshower, capsys: Capture) -> None:
-    assert sunshower("--help") == 0
-    text = capsys.readouterr().out
+def test_help_lists_the_commands(printed_by: PrintedBy) -> None:
+    text = printed_by("--help").out
     for command in COMMANDS:
         assert f" {command} " in text
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_each_command_explains_itself(command: str, sunshower: Sunshower, capsys: Capture) -> None:
-    assert sunshower(command, "-h") == 0
-    assert "Usage:" in capsys.readouterr().out
+def test_each_command_explains_itself(command: str, printed_by: PrintedBy) -> None:
+    assert "Usage:" in printed_by(command, "-h").out
 
 
-def test_describe_prints_text(write: Write, sunshower: Sunshower, capsys: Capture) -> None:
-    assert sunshower("describe", write(WORDS)) == 0
-    assert "← numbers shuffle" in capsys.readouterr().out
-
-
-def test_describe_prints_mermaid(write: Write, sunshower: Sunshower, capsys: Capture) -> None:
-    assert sunshower("describe", write(WORDS), "--mermaid") == 0
-    assert capsys.readouterr().out.startswith("flowchart LR")
+def test_describe_prints_text_or_mermaid(write: Write, printed_by: PrintedBy) -> None:
+    assert "← numbers shuffle" in printed_by("describe", write(WORDS)).out
+    assert printed_by("describe", write(WORDS), "--mermaid").out.startswith("flowchart LR")
 
 
 @pytest.mark.parametrize(
@@ -61,11 +53,8 @@ def test_describe_prints_mermaid(write: Write, sunshower: Sunshower, capsys: Cap
         ("describe", "file.py", "more"),
     ],
 )
-def test_wrong_usage_is_status_2(
-    arguments: tuple[str, ...], sunshower: Sunshower, capsys: Capture
-) -> None:
-    assert sunshower(*arguments) == 2
-    assert "Usage:" in capsys.readouterr().err
+def test_wrong_usage_is_status_2(arguments: tuple[str, ...], printed_by: PrintedBy) -> None:
+    assert "Usage:" in printed_by(*arguments, status=2).err
 
 
 # ---- bad input that is found before Ray is started ----------------------------------------------
@@ -88,31 +77,26 @@ def test_a_missing_file(
     assert "nowhere.py does not exist" in complaint(capsys)
 
 
-def test_a_file_that_does_not_import(write: Write, sunshower: Sunshower, capsys: Capture) -> None:
-    assert sunshower("run", write("import nowhere_to_be_found")) == 1
-    assert "line 6: ModuleNotFoundError" in complaint(capsys)
-
-
-def test_an_empty_glob(write: Write, sunshower: Sunshower, capsys: Capture) -> None:
-    assert sunshower("run", write('Topology("t").spout("lines", TextFiles("none/*.txt"))')) == 1
-    assert "no file matches 'none/*.txt'" in complaint(capsys)
-
-
-def test_a_topology_without_a_spout(write: Write, sunshower: Sunshower, capsys: Capture) -> None:
-    assert sunshower("run", write('topology = Topology("empty")')) == 1
-    assert "has no spout" in complaint(capsys)
-
-
-def test_a_setting_that_contradicts_another(
-    write: Write, sunshower: Sunshower, capsys: Capture
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import nowhere_to_be_found", "line 6: ModuleNotFoundError"),
+        ('Topology("t").spout("lines", TextFiles("none/*.txt"))', "no file matches 'none/*.txt'"),
+        ('topology = Topology("empty")', "has no spout"),
+    ],
+)
+def test_a_wrong_file(
+    code: str, said: str, write: Write, sunshower: Sunshower, capsys: Capture
 ) -> None:
+    assert sunshower("run", write(code)) == 1
+    assert said in complaint(capsys)
+
+
+def test_a_setting_that_contradicts_another(write: Write, printed_by: PrintedBy) -> None:
     settings = ("--set", "window_records_max=10")
-    assert sunshower("run", write(WORDS), *settings) == 2
-    assert "window_records_max" in capsys.readouterr().err
+    assert "window_records_max" in printed_by("run", write(WORDS), *settings, status=2).err
 
 
-def test_an_address_where_nobody_listens(
-    write: Write, sunshower: Sunshower, capsys: Capture
-) -> None:
-    assert sunshower("run", write(WORDS), "--address", "127.0.0.1:1") == 1
-    assert "no Ray answers at 127.0.0.1:1" in capsys.readouterr().err
+def test_an_address_where_nobody_listens(write: Write, printed_by: PrintedBy) -> None:
+    printed = printed_by("run", write(WORDS), "--address", "127.0.0.1:1", status=1)
+    assert "no Ray answers at 127.0.0.1:1" in printed.err

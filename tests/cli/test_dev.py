@@ -22,6 +22,8 @@ from tests.conftest import Sunshower
 from tests.dev.test_keeper import gone
 from tests.leftovers import left_behind, marked
 
+Capture = pytest.CaptureFixture[str]
+
 
 @pytest.fixture(autouse=True)
 def _nothing_stays_up(
@@ -32,7 +34,7 @@ def _nothing_stays_up(
     assert sunshower("dev", "down") == 0
 
 
-def up(sunshower: Sunshower, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+def up(sunshower: Sunshower, capsys: Capture) -> dict[str, Any]:
     """What `status` says, as JSON."""
     capsys.readouterr()
     assert sunshower("dev", "status", "--json") == 0
@@ -40,16 +42,14 @@ def up(sunshower: Sunshower, capsys: pytest.CaptureFixture[str]) -> dict[str, An
     return found
 
 
-def refused(
-    sunshower: Sunshower, capsys: pytest.CaptureFixture[str], *arguments: object, status: int
-) -> str:
+def refused(sunshower: Sunshower, capsys: Capture, *arguments: object, status: int) -> str:
     """What a command that fails prints, in one line."""
     assert sunshower("dev", *arguments) == status
     return " ".join(capsys.readouterr().err.replace("│", " ").split())
 
 
 def test_a_zookeeper_comes_up_keeps_its_data_and_goes_down(
-    sunshower: Sunshower, capsys: pytest.CaptureFixture[str], tmp_path: Path, releases: None
+    sunshower: Sunshower, capsys: Capture, tmp_path: Path, releases: None
 ) -> None:
     command = ("dev", "up", "zookeeper", "--port", 0, "--folder", tmp_path / "data")
     for value in (None, b"kept"):
@@ -74,7 +74,7 @@ def test_a_zookeeper_comes_up_keeps_its_data_and_goes_down(
 
 
 def test_a_kafka_comes_up_once_and_leaves_nothing(
-    sunshower: Sunshower, capsys: pytest.CaptureFixture[str], releases: None
+    sunshower: Sunshower, capsys: Capture, releases: None
 ) -> None:
     assert sunshower("dev", "up", "kafka", "--port", 0) == 0
     said = capsys.readouterr()
@@ -96,7 +96,7 @@ def test_a_kafka_comes_up_once_and_leaves_nothing(
 
 
 def test_a_server_that_dies_is_seen_in_the_status(
-    sunshower: Sunshower, capsys: pytest.CaptureFixture[str], releases: None
+    sunshower: Sunshower, capsys: Capture, releases: None
 ) -> None:
     assert sunshower("dev", "up", "zookeeper", "--port", 0) == 0
     unit = up(sunshower, capsys)["zookeeper"]
@@ -130,7 +130,7 @@ def test_an_up_that_is_ended_on_the_way_leaves_nothing(number: int, releases: No
 
 
 def test_a_port_that_is_taken_is_named_with_the_way_out(
-    sunshower: Sunshower, capsys: pytest.CaptureFixture[str], releases: None
+    sunshower: Sunshower, capsys: Capture, releases: None
 ) -> None:
     with socket.create_server((HOST, 0)) as server:
         port = server.getsockname()[1]
@@ -141,7 +141,7 @@ def test_a_port_that_is_taken_is_named_with_the_way_out(
 
 
 def test_a_folder_that_cannot_be_made_is_named(
-    sunshower: Sunshower, capsys: pytest.CaptureFixture[str], tmp_path: Path, releases: None
+    sunshower: Sunshower, capsys: Capture, tmp_path: Path, releases: None
 ) -> None:
     (tmp_path / "file").touch()
     command = ("up", "zookeeper", "--port", 0, "--folder", tmp_path / "file" / "data")
@@ -151,7 +151,7 @@ def test_a_folder_that_cannot_be_made_is_named(
 
 
 def test_without_java_nothing_starts(
-    sunshower: Sunshower, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    sunshower: Sunshower, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", "nowhere")
     said = refused(sunshower, capsys, "up", "kafka", status=1)
@@ -160,7 +160,7 @@ def test_without_java_nothing_starts(
 
 def test_a_server_that_fails_shows_the_end_of_its_log(
     sunshower: Sunshower,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capture,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     releases: None,
@@ -189,20 +189,18 @@ def test_a_server_that_fails_shows_the_end_of_its_log(
     ],
 )
 def test_wrong_usage_is_reported(
-    sunshower: Sunshower, capsys: pytest.CaptureFixture[str], arguments: list[object], why: str
+    sunshower: Sunshower, capsys: Capture, arguments: list[object], why: str
 ) -> None:
     assert why in refused(sunshower, capsys, *arguments, status=2)
 
 
-def test_with_nothing_up_the_commands_say_so(
-    sunshower: Sunshower, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_with_nothing_up_the_commands_say_so(sunshower: Sunshower, capsys: Capture) -> None:
     assert sunshower("dev", "status") == 0
     assert "Nothing is up. Start it with: sunshower dev up kafka" in capsys.readouterr().out
     assert sunshower("dev", "down", "kafka") == 0
     assert "kafka is not up." in capsys.readouterr().out
 
 
-def test_help_has_an_example(sunshower: Sunshower, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_has_an_example(sunshower: Sunshower, capsys: Capture) -> None:
     assert sunshower("dev", "up", "--help") == 0
     assert "sunshower dev up kafka --brokers 3" in capsys.readouterr().out

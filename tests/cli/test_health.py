@@ -34,6 +34,7 @@ from sunshower.topologies.retry import Retry
 from sunshower.topologies.sources import Counter, Number
 from sunshower.topologies.topology import Topology
 from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, Skip, batches, count
+from tests.cli.test_display import printed
 
 REFUSED = "ConnectionRefusedError: no database answers at db:5432"
 TRACEBACK = """Traceback (most recent call last):
@@ -156,10 +157,7 @@ def test_the_display_on_a_terminal_shows_what_is_waited_for(
         drawn: list[object] = []
         monkeypatch.setattr(screen, "_draw", drawn.append)
         screen.show(Display(graph()), snapshot(wait(1)), "outages")
-    plain = Console(width=120)
-    with plain.capture() as capture:
-        plain.print(drawn[0])
-    assert "store[1] waits for a dependency: 2 min 10 s, 14 tries" in capture.get()
+    assert "store[1] waits for a dependency: 2 min 10 s, 14 tries" in printed(drawn[0], width=120)
 
 
 def test_json_has_each_waiting_task_and_what_was_expired() -> None:
@@ -245,12 +243,9 @@ def test_a_dependency_that_was_never_reached_ends_a_run_after_ten_seconds() -> N
     assert why.endswith(f"\n{TRACEBACK}")
 
 
-def test_an_outage_of_a_dependency_that_was_reached_never_ends_a_run() -> None:
-    assert unreached(snapshot(wait(0, 86_400, reached=True))) is None
-
-
-def test_doubt_is_left_to_the_runtime() -> None:
-    assert unreached(snapshot(wait(0, 60, kind=WaitKind.DOUBT, reached=False))) is None
+@pytest.mark.parametrize("task", [wait(0, 86_400), wait(0, 60, kind=WaitKind.DOUBT, reached=False)])
+def test_neither_an_outage_of_what_was_reached_nor_doubt_ends_a_run_here(task: TaskStats) -> None:
+    assert unreached(snapshot(task)) is None
 
 
 def test_submit_looks_until_every_task_was_opened_or_waits() -> None:
@@ -270,10 +265,7 @@ def test_submit_looks_until_every_task_was_opened_or_waits() -> None:
 def aside(retry: Retry) -> str:
     declared = graph(retry)
     found = snapshot(TaskStats(1, "numbers", Counts(emitted=9, acked=9, dead=2)))
-    console = Console(width=300)
-    with console.capture() as capture:
-        console.print(summary(declared, RunResult(found, 1.0, drained=False)))
-    return capture.get()
+    return printed(summary(declared, RunResult(found, 1.0, drained=False)), width=300)
 
 
 def test_the_summary_says_how_many_dead_letters_there_are_and_in_which_file(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from sunshower.cli.formatting import format_error
 from sunshower.cli.screen import Screen
-from sunshower.cli.session import Session
+from sunshower.cli.session import TopologySession
 from sunshower.errors import TopologyFailed
 from sunshower.experiments.runner.loading import load
 from sunshower.runtime.plan import Layout
@@ -187,7 +187,7 @@ def test_a_bug_ends_the_run_with_its_line_within_seconds_of_the_first_record(
     called, screen = tmp_path / "called", TimedScreen()
     loaded = load(str(write(dedent(NOTE.format(path=str(called))) + dedent(BUGS[place]))))
     with pytest.raises(TopologyFailed) as failed:
-        Session(screen).run(loaded.topology.graph(), Layout.PACK, loaded.modules)
+        TopologySession(screen).run(loaded.topology.graph(), Layout.PACK, loaded.modules)
     text = format_error(failed.value)
     assert "TypeError: unsupported operand type(s) for +: 'int' and 'str'" in text
     assert '+ "one"' in text

@@ -9,15 +9,15 @@ from rich.console import Console
 
 from sunshower.cli.screen import Screen
 
+Capture = pytest.CaptureFixture[str]
+
 
 def no_terminal() -> tuple[Screen, io.StringIO]:
     errors = io.StringIO()
     return Screen(console=Console(file=errors, width=80)), errors
 
 
-def test_lines_of_sinks_go_to_standard_output_as_they_are(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_lines_of_sinks_go_to_standard_output_as_they_are(capsys: Capture) -> None:
     screen, errors = no_terminal()
     with screen:
         screen.print_output(7, False, ["[bold]one[/]", "", "  three"])
@@ -25,9 +25,7 @@ def test_lines_of_sinks_go_to_standard_output_as_they_are(
     assert errors.getvalue() == ""
 
 
-def test_standard_error_of_a_worker_is_marked_with_its_process(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_standard_error_of_a_worker_is_marked_with_its_process(capsys: Capture) -> None:
     screen, errors = no_terminal()
     with screen:
         screen.print_output(7, True, ["[warning] about something"])

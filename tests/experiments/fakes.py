@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from sunshower.errors import ClusterError, LifecycleError
 from sunshower.experiments.workload import relayed
-from sunshower.runtime.control.lifecycle import KillReport
 from sunshower.runtime.control.placement import placed, replan
 from sunshower.runtime.events.event_log import Entry
 from sunshower.runtime.events.injected_faults import InjectedFaults
@@ -78,9 +76,6 @@ class FakeRun:
         spout = TaskStats(1, "numbers", Counts(emitted=self.emitted))
         return Snapshot("fake", {0: WorkerStats(0, 1, (spout,))})
 
-    def results(self, component: str) -> list[Any]:
-        raise NotImplementedError(component)
-
     def kill_worker(self, worker: int) -> int:
         self.note(f"kill worker {worker}")
         return 1
@@ -118,9 +113,6 @@ class FakeRun:
     def activate(self) -> None:
         self.done.append((self.seconds, "activate"))
 
-    def deactivate(self) -> None:
-        raise NotImplementedError
-
     def drain(self) -> None:
         self.note("drain")
 
@@ -137,9 +129,6 @@ class FakeRun:
             raise LifecycleError("it is rebalancing")
         self.note(f"rebalance to {workers} workers")
         self.plan = placed(self.plan, replan(self.plan, workers, layout or Layout.PACK))
-
-    def kill(self, wait_s: float | None = None) -> KillReport:
-        raise NotImplementedError
 
     def stop(self) -> None:
         self.stopped = True

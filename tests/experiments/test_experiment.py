@@ -14,8 +14,8 @@ from sunshower import Topology
 from sunshower.errors import ClusterError, ExperimentError, TopologyFailed
 from sunshower.experiments.checkers.checker import Checker
 from sunshower.experiments.checkers.delivery import AtLeastOnce, Duplicates
-from sunshower.experiments.checkers.pressure import BoundedPending
 from sunshower.experiments.checkers.recovery import Liveness, Recovers
+from sunshower.experiments.checkers.tracking import BoundedPending
 from sunshower.experiments.evidence.outcome import Verdict
 from sunshower.experiments.experiment import Experiment, combinations, prepare
 from sunshower.experiments.experiment_run import run_experiment
@@ -114,7 +114,7 @@ def test_wrong_experiments_are_refused_before_the_run() -> None:
     refused("its topology wants 'timeout_s', which is no parameter", topology=wanting)
     refused("it must return a Topology", topology=lambda: 1)
     refused(r"no component 'rely'; there are: numbers", plan=lambda: at(1, kill(task("rely", 0))))
-    refused("never heals", plan=lambda: every(2, kill(worker(0))))
+    refused("never end", plan=lambda: every(2, kill(worker(0))))
     refused("there is no worker 7", plan=lambda: at(1, kill(worker(7))))
     refused("seconds_max is 0", seconds_max=0)
     refused("the topology needs time to recover", hurt_s=120.0)

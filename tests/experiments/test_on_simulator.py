@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from sunshower.experiments.checkers.delivery import AtLeastOnce, Duplicates
-from sunshower.experiments.checkers.edge_checks import EachEdgeOnce, NoPrematureAck
-from sunshower.experiments.checkers.pressure import BoundedPending
 from sunshower.experiments.checkers.recovery import Liveness, Recovers
+from sunshower.experiments.checkers.tracking import BoundedPending, EachEdgeOnce, NoPrematureAck
 from sunshower.experiments.evidence.event_history import History
 from sunshower.experiments.evidence.history_lines import from_lines, to_lines
 from sunshower.experiments.evidence.outcome import Outcome, Verdict

@@ -15,7 +15,7 @@ from sunshower.kafka.consuming.partition_reader import PartitionReader
 from sunshower.kafka.consuming.start_position import StartPosition
 from sunshower.kafka.exactly_once.batch_spouts import BatchOptions
 from sunshower.kafka.options import KafkaOptions
-from sunshower.kafka.partitions.ports import Committed, Partition
+from sunshower.kafka.partitions.ports import Committed, Offsets, Partition
 from sunshower.kafka.spout import KafkaSpout
 from sunshower.topologies.components import Context
 from sunshower.trident.spouts.bounds import Bounds, Room
@@ -122,11 +122,10 @@ class LogClient(Client):
         return found + events
 
 
-class Kept:
+class Kept(Offsets):
     """Offsets that are kept here. `away`: what a write raises."""
 
-    def __init__(self, *, keeps_writer: bool = True, **offsets: int) -> None:
-        self.keeps_writer = keeps_writer
+    def __init__(self, **offsets: int) -> None:
         self.kept = {Partition("a", int(n[1:])): Committed(at) for n, at in offsets.items()}
         self.away: Exception | None = None
         self.closed = False
@@ -138,9 +137,6 @@ class Kept:
         if self.away is not None:
             raise self.away
         self.kept |= offsets
-
-    def write_soon(self, offsets: Mapping[Partition, Committed]) -> None:
-        return None
 
     def at(self, partition: int = 0) -> int | None:
         found = self.kept.get(Partition("a", partition))

@@ -12,9 +12,9 @@ from numpy.random import Generator
 
 from sunshower.experiments.checkers.checker import Checker
 from sunshower.experiments.checkers.delivery import AtLeastOnce
-from sunshower.experiments.checkers.edge_checks import EachEdgeOnce, NoPrematureAck
-from sunshower.experiments.checkers.pressure import BoundedPending
-from sunshower.experiments.checkers.recovery import Liveness, NoneTimedOut
+from sunshower.experiments.checkers.failures import NoneTimedOut
+from sunshower.experiments.checkers.recovery import Liveness
+from sunshower.experiments.checkers.tracking import BoundedPending, EachEdgeOnce, NoPrematureAck
 from sunshower.experiments.evidence.event_history import History
 from sunshower.experiments.evidence.outcome import Outcome, Verdict
 from sunshower.experiments.experiment import Experiment

@@ -10,15 +10,14 @@ from benchmarks.simulated.overload import Run, run_overload
 from benchmarks.simulated.shapes import FAMILIES, SERVICE_S, draw_shape
 from sunshower.runtime.plan import ACKER
 
-# 22 reaches 0.88: `fields` deals unevenly to two tasks of 0.1 s a record; docs/RELIABILITY.md.
-SEEDS = [seed for seed in range(25) if seed != 22]
 RECORDS = 10_000
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", range(25))
 def test_overload_costs_no_speed_and_no_tuple(seed: int) -> None:
     run = run_overload(seed, RECORDS)
     assert not run.complaints, (run.shape, run.busy)
+    assert not run.is_slow, (run.shape, run.busy)
 
 
 def test_the_same_seed_is_the_same_topology_and_all_kinds_are_drawn() -> None:
@@ -48,10 +47,11 @@ def test_a_run_says_what_it_did_not_keep() -> None:
     shape = draw_shape(0)
     good = Run(shape, 300.0, {"n": 100}, speed=0.95, latency_s=1.0, queued=[10] * 21)
     assert not good.complaints
+    assert not good.is_slow
     assert replace(good, failed=2, causes={"timeout": 2}).complaints == [
         "2 failures: {'timeout': 2}"
     ]
-    assert replace(good, speed=0.5).complaints == ["0.50 of the speed of the slowest worker alone"]
+    assert replace(good, speed=0.5).is_slow
     assert "p99 latency" in replace(good, latency_s=2 * shape.timeout_s).complaints[0]
     assert "the queues grew" in replace(good, queued=[10] * 10 + [5_000] * 11).complaints[0]
     assert "the topology ended" in replace(good, error="it gave up").complaints[0]

@@ -75,8 +75,8 @@ class Untellable:
 
 def test_a_table_that_cannot_show_a_batch_is_told_by_the_next_one_unless_it_passes() -> None:
     operator, _ = begun(Scripted(ready=False))
-    tables: Any = Untellable(StoreUnreachable("away"), StateMismatch("a hole"))
-    operator._tables = tables
+    folder: Any = Untellable(StoreUnreachable("away"), StateMismatch("a hole"))
+    operator._folders = [folder]
     operator.succeeded(1)
     operator.start(ATTEMPT)
     operator.succeeded(2)

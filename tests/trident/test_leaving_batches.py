@@ -10,21 +10,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from sunshower import Bolt, Collector, Records, Topology, Tuple
-from sunshower.clock import ManualClock
 from sunshower.errors import ClusterError, DuplicateComponent, TopologyError, TopologyFailed
-from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.trident import BatchStream, FixedBatchSpout, InMemory, MemoryState, batches, count
+from tests.trident.rigs.programs import SETTINGS, run
 
 POEM = "the sun was shining on the sea shining with all his might and this was odd"
 WORDS = POEM.split()
-SETTINGS = {
-    "sweep_grace_s": 0.2,
-    "peer_link_retry_s": 0.1,
-    "restart_backoff_s": 0.05,
-    "deaths_max": 99,
-}
 
 
 class Word(NamedTuple):
@@ -34,10 +27,6 @@ class Word(NamedTuple):
 def words_of(topology: Topology, **options: Any) -> BatchStream[Any]:
     spout = FixedBatchSpout([Word(word) for word in WORDS], 4, type=Word)
     return batches(topology, "words", spout, store=InMemory(), **options)
-
-
-def run(topology: Topology) -> None:
-    run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
 
 
 def watching(seen: list[Any]) -> Callable[[Any], None]:

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from sunshower import Line, Topology
-from sunshower.clock import ManualClock
 from sunshower.errors import ClusterError, FailedBatch
-from sunshower.runtime.inline import run_inline
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.trident import (
@@ -24,6 +22,7 @@ from sunshower.trident import (
     batches,
     count,
 )
+from tests.trident.rigs.programs import SETTINGS, run
 
 
 def test_a_batch_that_is_incomplete_is_put_aside_and_the_next_ones_count(tmp_path: Path) -> None:
@@ -44,7 +43,7 @@ def test_a_batch_that_is_incomplete_is_put_aside_and_the_next_ones_count(tmp_pat
     more = {"store": InMemory(), "skip": skip, "max_batches": 1}
     lines = batches(topology, "lines", spout, **more)
     lines.map(lose).group_by("text").persistent_aggregate(state, count())
-    run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
+    run(topology)
     assert dict(state.items()) == {"c": 1}
     written = [path.read_text() for path in (tmp_path / "dead").iterdir()]
     letters = [json.loads(line) for text in written for line in text.splitlines()]
@@ -64,23 +63,23 @@ def test_attempts_count_over_the_lives_of_the_coordinator(seed: int, tmp_path: P
             raise FailedBatch("it is bad")
         return line
 
-    topology = Topology("lines", sweep_grace_s=0.2, restart_backoff_s=0.05, deaths_max=99)
+    topology = Topology("lines", **SETTINGS)
     state, skip = MemoryState(), Skip(attempts=4, dead_letters=tmp_path / "letters.jsonl")
     spout = FixedBatchSpout([Line("good"), Line("bad"), Line("good")], 1, type=Line)
     lines = batches(topology, "lines", spout, store=InMemory(), skip=skip)
     lines.map(fail).group_by("text").persistent_aggregate(state, count())
-    run = SimCluster(seed, check=True).submit(topology.graph(), Layout.ISOLATE)
-    (master,) = run.plan.tasks_of("$mastercoord-lines")
+    sim = SimCluster(seed, check=True).submit(topology.graph(), Layout.ISOLATE)
+    (master,) = sim.plan.tasks_of("$mastercoord-lines")
     killed = 0
     while killed < 3:
-        run.wait(0.05)
+        sim.wait(0.05)
         if len(tries) > killed:
-            run.wait(0.2)  # the coordinator hears of it
+            sim.wait(0.2)  # the coordinator hears of it
             killed = len(tries)
             with suppress(ClusterError):
-                run.kill_worker(master.worker)
-    assert run.wait(300.0)
-    run.stop()
+                sim.kill_worker(master.worker)
+    assert sim.wait(300.0)
+    sim.stop()
     assert dict(state.items()) == {"good": 2}
     assert len(tries) == 4
     letters = map(json.loads, (tmp_path / "letters.jsonl").read_text().splitlines())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,9 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from sunshower import Line, Topology
-from sunshower.clock import ManualClock
-from sunshower.errors import ClusterError, TopologyError, TopologyFailed
-from sunshower.runtime.inline import run_inline
+from sunshower.errors import TopologyError, TopologyFailed
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.trident import (
@@ -32,6 +29,7 @@ from sunshower.trident import (
     sum_,
     tumbling,
 )
+from tests.trident.rigs.programs import SETTINGS, kill_three, run
 
 POEM = """
 The sun was shining on the sea
@@ -43,12 +41,6 @@ The middle of the night
 """
 LINES = [Line(text) for text in POEM.lower().strip().splitlines()] * 3
 WORDS = Counter(word for line in LINES for word in line.text.split())
-SETTINGS = {
-    "sweep_grace_s": 0.2,
-    "peer_link_retry_s": 0.1,
-    "restart_backoff_s": 0.05,
-    "deaths_max": 99,
-}
 
 
 class Word(NamedTuple):
@@ -81,7 +73,7 @@ def test_a_word_count_in_one_process(max_batches: int) -> None:
     word_count(topology, state, max_batches=max_batches)
     graph = topology.graph()
     assert {"poem", "poem-2", "poem-3"} <= graph.components.keys()
-    run_inline(graph, clock=ManualClock(), steps_max=50_000)
+    run(topology)
     assert dict(state.items()) == WORDS
 
 
@@ -90,7 +82,7 @@ def test_a_later_run_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
     for _ in range(2):
         topology = Topology("words")
         word_count(topology, state, store=store)
-        run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
+        run(topology)
         assert dict(SqliteState(tmp_path / "counts.db").items()) == WORDS
 
 
@@ -101,19 +93,19 @@ def test_batches_that_are_counted_anew_are_not_taken_for_repeats(
     """One batch each: batch 1 of the second run has the very number of that of the first."""
     state, file = SqliteState(tmp_path / "counts.db"), tmp_path / "batches.db"
 
-    def run(id: str, *lines: str) -> None:
+    def run_lines(id: str, *lines: str) -> None:
         topology = Topology("words")
         spout = FixedBatchSpout([Line(line) for line in lines], 4, type=Line)
         words = batches(topology, id, spout, store=InSqlite(file)).each(split)
         words.group_by("word").persistent_aggregate(state, count())
-        run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
+        run(topology)
 
-    run("poem", "storm ray")
+    run_lines("poem", "storm ray")
     if change == "store":
         for part in tmp_path.glob("batches.db*"):
             part.unlink()
     with pytest.raises(TopologyFailed, match="batches are counted elsewhere"):
-        run("poem" if change == "store" else "other", "sun")
+        run_lines("poem" if change == "store" else "other", "sun")
     assert dict(state.items()) == {"storm": 1, "ray": 1}
 
 
@@ -129,7 +121,7 @@ def windowed(topology: Topology, state: MemoryState, fired: MemoryState, **optio
 def fired_undisturbed() -> dict[Any, Any]:
     topology, fired = Topology("words"), MemoryState()
     windowed(topology, MemoryState(), fired)
-    run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
+    run(topology)
     return dict(fired.items())
 
 
@@ -138,14 +130,10 @@ def test_whoever_is_killed_each_word_and_each_window_counts_once(seed: int) -> N
     layout = (Layout.ISOLATE, Layout.PACK)[seed % 2]
     topology, state, fired = Topology("words", **SETTINGS), MemoryState(), MemoryState()
     windowed(topology, state, fired, max_batches=1 + seed % 3, interval_s=0.5)
-    run = SimCluster(seed, check=True, nodes=1 + seed % 2).submit(topology.graph(), layout)
-    for killed in range(3):
-        run.wait(0.4 + 0.13 * ((seed + killed) % 7))
-        workers = sorted(run.snapshot().workers)
-        with suppress(ClusterError):  # it has just died
-            run.kill_worker(workers[(seed * 5 + killed) % len(workers)])
-    assert run.wait(600.0)
-    assert run.snapshot().restarts
+    sim = SimCluster(seed, check=True, nodes=1 + seed % 2).submit(topology.graph(), layout)
+    kill_three(sim, seed, lambda number: 0.4 + 0.13 * (number % 7))
+    assert sim.wait(600.0)
+    assert sim.snapshot().restarts
     assert dict(state.items()) == WORDS
     assert dict(fired.items()) == fired_undisturbed()
 
@@ -160,7 +148,7 @@ def test_the_parts_of_a_program_meet_in_one_batch() -> None:
     joined.group_by("word").persistent_aggregate(pairs, sum_("times"))
     again = lines.shuffle(parallelism=2).each(split).merge(words)
     again.persistent_aggregate(totals, count())
-    run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
+    run(topology)
     expected: Counter[str] = Counter()
     for start in range(0, len(LINES), 4):
         batch = Counter(word for line in LINES[start : start + 4] for word in line.text.split())
@@ -186,7 +174,7 @@ def test_an_aggregator_that_raises_halts_the_program_and_writes_nothing_of_its_b
     topology, state = Topology("words"), MemoryState()
     poem(topology).each(split).group_by("word").persistent_aggregate(state, Touchy())
     with pytest.raises(TopologyFailed, match="that is odd"):
-        run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
+        run(topology)
     first = Counter(word for line in LINES[:4] for word in line.text.split())
     assert dict(state.items()) == first
 
@@ -196,7 +184,7 @@ def test_a_batch_that_keeps_failing_leaves_and_the_others_count(tmp_path: Path) 
     skip = Skip(attempts=2, dead_letters=tmp_path / "dead.jsonl")
     words = poem(topology, skip=skip).each(split)
     words.group_by("word").persistent_aggregate(state, Touchy())
-    run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
+    run(topology)
     batches_of_words = [
         [word for line in LINES[start : start + 4] for word in line.text.split()]
         for start in range(0, len(LINES), 4)

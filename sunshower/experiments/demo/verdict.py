@@ -10,14 +10,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from sunshower.experiments.checkers.checker import CheckResult
 from sunshower.experiments.demo.corpus import Corpus, pick
-from sunshower.experiments.demo.nemesis import Nemesis
+from sunshower.experiments.demo.nemesis import DemoNemesis
 from sunshower.experiments.demo.topology import LineResults
 from sunshower.experiments.evidence.outcome import Finding, Verdict
 from sunshower.runtime.cluster import Run
 from sunshower.runtime.events.metrics import Snapshot
-
-_CHECKER = "at-least-once"
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ def make_report(
     results: TaskResults,
     snapshot: Snapshot,
     seconds: float,
-    nemesis: Nemesis,
+    nemesis: DemoNemesis,
     *,
     fault_wanted: bool,
 ) -> tuple[Report, Finding]:
@@ -156,8 +155,8 @@ def judge(
     fault_wanted: bool,
     killed: bool,
 ) -> Finding:
-    """Return the verdict with its reasons: BROKEN before UNKNOWN before HOLDS."""
-    broken = []
+    """Return the verdict with its reasons."""
+    broken, unknown = [], []
     if lost:
         broken.append(f"{lost:,} lines were never acked")
     if in_excess:
@@ -169,17 +168,12 @@ def judge(
             f"{len(unexplained):,} words are counted more often than replays explain, "
             f"such as {_example(unexplained)}"
         )
-    if broken:
-        return Finding(_CHECKER, Verdict.BROKEN, tuple(broken))
     if fault_wanted and not killed:
-        doubt = "all was done before anything could be killed: give it more text"
-        return Finding(_CHECKER, Verdict.UNKNOWN, (doubt,))
-    if fault_wanted and not replayed:
-        return Finding(
-            _CHECKER, Verdict.UNKNOWN, ("the kill had no effect: no line had to be replayed",)
-        )
-    reason = "every line was processed, and no word is counted beyond what replays explain"
-    return Finding(_CHECKER, Verdict.HOLDS, (reason,))
+        unknown.append("all was done before anything could be killed: give it more text")
+    elif fault_wanted and not replayed:
+        unknown.append("the kill had no effect: no line had to be replayed")
+    holds = "every line was processed, and no word is counted beyond what replays explain"
+    return CheckResult(holds, broken, unknown).finding("at-least-once")
 
 
 def _example(words: Mapping[str, int]) -> str:

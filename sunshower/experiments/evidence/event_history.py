@@ -31,7 +31,7 @@ _ROOTS, _VALUES, _ATTEMPTS = attrgetter("roots"), attrgetter("values"), attrgett
 
 
 @dataclass(frozen=True)
-class Rows:
+class EventRows:
     """The events of one kind, one row for each tuple, in the order of the history.
 
     `at_s`, `order` and `tasks` have shape (n,); so do the other columns if the kind has them (see
@@ -119,7 +119,7 @@ class History:
         self.tasks = tasks
         self.begun_s = begun_s
         self.cut = cut
-        self._rows: dict[What, Rows] = {}
+        self._rows: dict[What, EventRows] = {}
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -129,7 +129,7 @@ class History:
         """The time of the last event, from the start of the run."""
         return self.entries[-1].at_s - self.begun_s if self.entries else 0.0
 
-    def rows(self, what: What) -> Rows:
+    def rows(self, what: What) -> EventRows:
         """Return the events of one kind."""
         if what not in self._rows:
             self._rows[what] = self._gather(what)
@@ -171,7 +171,7 @@ class History:
             places.append(place)
         return found
 
-    def _gather(self, what: What) -> Rows:
+    def _gather(self, what: What) -> EventRows:
         entries, places = self._by_what[what]
         count = len(entries)
         values = list(map(_VALUES, entries))
@@ -180,7 +180,7 @@ class History:
         at_s = np.fromiter(map(_AT, entries), np.float64, count)
         at_s -= self.begun_s
         rooted, numbered = what in _ROOTED, what in _COUNTED
-        return Rows(
+        return EventRows(
             entries,
             counts,
             np.repeat(at_s, counts),

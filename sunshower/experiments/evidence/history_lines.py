@@ -58,15 +58,8 @@ _NEEDED: dict[What, tuple[str, ...]] = {
 }
 _KINDS: dict[str, tuple[type, ...]] = {
     "t": (int, float),
-    "message": (int,),
-    "attempt": (int,),
-    "worker": (int,),
-    "life": (int,),
-    "task": (str,),
-    "target": (str,),
-    "fault": (str,),
-    "cause": (str,),
-    "event": (str,),
+    **dict.fromkeys(("message", "attempt", "worker", "life"), (int,)),
+    **dict.fromkeys(("task", "target", "fault", "cause", "event"), (str,)),
     "facts": (dict,),
 }
 

@@ -44,6 +44,11 @@ class Recovery:
     ended_s: float  # of a kill the same as begun_s
     recovered_s: float | None  # None: never
 
+    @property
+    def seconds(self) -> float | None:
+        """The time from the end of the fault to the recovery; None: it never recovered."""
+        return None if self.recovered_s is None else max(0.0, self.recovered_s - self.ended_s)
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -69,3 +74,22 @@ class Outcome:
     def to_fields(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
         return {**asdict(self), "verdict": self.verdict}
+
+    @staticmethod
+    def from_fields(found: Mapping[str, Any]) -> Outcome:
+        """Build the outcome from the result of `to_fields`. Raises KeyError, TypeError or
+        ValueError for any other value."""
+        fields = {name: value for name, value in found.items() if name != "verdict"}
+        fields["findings"] = tuple(
+            Finding(
+                one["checker"],
+                Verdict(one["verdict"]),
+                tuple(one["reasons"]),
+                tuple(one["evidence"]),
+                one["figures"],
+            )
+            for one in found["findings"]
+        )
+        fields["recoveries"] = tuple(Recovery(**one) for one in found["recoveries"])
+        fields["undone"] = tuple(found["undone"])
+        return Outcome(**fields)

@@ -39,7 +39,7 @@ from sunshower.runtime.plan import ACKER, Plan
 _RATES = ("drop", "forget", "repeat", "corrupt", "delay")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ActiveFault:
     """A fault that has begun: how to describe and how to end it."""
 
@@ -47,9 +47,10 @@ class ActiveFault:
     end: Callable[[Run], None] | None = None  # ends it
     # Combined with those of the other active faults.
     injected: InjectedFaults = field(default_factory=InjectedFaults)
-    deaf: bool = False  # while it is active, the master answers no call
-    holds: str = ""  # the paused process; resumed when its last pause ends
+    pauses_master: bool = False  # while it is active, the master answers no call
+    paused: str = ""  # the paused process; resumed when its last pause ends
     ask: Callable[[Run], None] | None = None  # a request to the master, once it answers
+    end_s: float = math.inf  # when it ends; set by the nemesis
 
 
 class Fault(Protocol):
@@ -134,10 +135,10 @@ class Pause:
         if worker is None:
             run.pause_master()
             return ActiveFault(
-                words, lambda run: run.resume_master(), deaf=True, holds="the master"
+                words, lambda run: run.resume_master(), pauses_master=True, paused="the master"
             )
         run.pause_worker(worker)
-        return ActiveFault(words, lambda run: run.resume_worker(worker), holds=f"worker {worker}")
+        return ActiveFault(words, lambda run: run.resume_worker(worker), paused=f"worker {worker}")
 
     def __str__(self) -> str:
         return f"pause {self.target}{lasting(self.for_s)}"
@@ -357,8 +358,8 @@ def check_for_s(fault: Fault) -> None:
     """Raise ExperimentError for a fault that never ends."""
     if not 0 < fault.for_s < math.inf:
         raise ExperimentError(
-            f"{fault}: for_s is {fault.for_s}, but it is a number of seconds above 0; what never "
-            "heals proves nothing"
+            f"{fault}: for_s is {fault.for_s}, but it must be a number of seconds above 0: a fault "
+            "that never ends proves nothing"
         )
 
 

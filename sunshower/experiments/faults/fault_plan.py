@@ -125,7 +125,7 @@ def settle(plan: Iterable[Step], seconds_max: float, hurt_s: float | None = None
         over_s = step.at_s + step.fault.for_s
         if min(over_s, hurt_s or over_s) >= seconds_max or len(steps) >= STEPS_MAX:
             raise ExperimentError(
-                f"a plan that never heals: after {len(steps)} steps there still is {step}, and the "
+                f"the faults never end: after {len(steps)} steps there still is {step}, and the "
                 f"run may take {seconds_max:g} s. Bound it with until(end_s, plan), or with hurt_s "
                 "of the experiment, or give the run more time with seconds_max"
             )

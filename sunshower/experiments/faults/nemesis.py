@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -27,14 +27,6 @@ _RETRIES_S = 20.0  # for a target that is just starting
 _RETRY_S = 0.05
 _MOMENT_S = 1e-6  # shorter waits are rounding errors and might never end
 _LOOK_S = 0.1  # between two looks at the run
-
-
-@dataclass(eq=False)
-class _Timed:
-    """An active fault and its end."""
-
-    fault: ActiveFault
-    end_s: float
 
 
 class Nemesis:
@@ -63,7 +55,7 @@ class Nemesis:
         self._seed = seed
         self._emits_max = emits_max
         self._look = look
-        self._on: list[_Timed] = []
+        self._on: list[ActiveFault] = []
         self._expirations = 0
         self._unsure = False  # whether the run received the last injected faults
         self._asked = False  # the master for a command that may move tasks
@@ -96,7 +88,7 @@ class Nemesis:
                 else:
                     self._begin(waiting.popleft(), hurt_s)
         finally:
-            self._heal()
+            self._end_all()
         return False
 
     def wait(self, until_s: float) -> bool:
@@ -114,18 +106,19 @@ class Nemesis:
         return self._run.now() - self.begun_s
 
     def _begin(self, step: Step, hurt_s: float) -> None:
-        begun = self._retry(partial(self._strike, step), str(step))
+        begun = self._retry(partial(self._start, step), str(step))
         if begun is None:
             return
         at_s, fault = begun
         self.done.append(step)
         self.entries.append(Entry(at_s, What.BEGUN, detail=fault.words))
         if step.fault.for_s:
-            self._on.append(_Timed(fault, min(self._now() + step.fault.for_s, hurt_s)))
+            end_s = min(self._now() + step.fault.for_s, hurt_s)
+            self._on.append(replace(fault, end_s=end_s))
         else:
             self._over(fault)
 
-    def _strike(self, step: Step) -> tuple[float, ActiveFault]:
+    def _start(self, step: Step) -> tuple[float, ActiveFault]:
         """Begin a step; each retry has the same generator, and so the same target."""
         at_s = self._run.now()
         generator = np.random.default_rng([self._seed, step.stream])
@@ -139,27 +132,27 @@ class Nemesis:
             fault.ask(self._run)
             self._asked = True
         if fault.injected or fault.injected.expirations:
-            self._disturb(fault.injected)
+            self._inject(fault.injected)
         self._expirations += fault.injected.expirations
         return at_s, fault
 
-    def _end(self, on: _Timed) -> None:
+    def _end(self, on: ActiveFault) -> None:
         self._on.remove(on)
         try:
-            ended = self._retry(partial(self._take_back, on.fault), f"the end of {on.fault.words}")
-        except BaseException:  # a user's function may raise anything; _heal ends it
+            ended = self._retry(partial(self._stop, on), f"the end of {on.words}")
+        except BaseException:  # a user's function may raise anything; _end_all ends it
             self._on.append(on)
             raise
         if ended:
-            self._over(on.fault)
+            self._over(on)
 
-    def _take_back(self, fault: ActiveFault) -> bool:
-        held = fault.holds and any(on.fault.holds == fault.holds for on in self._on)
+    def _stop(self, fault: ActiveFault) -> bool:
+        held = fault.paused and any(on.paused == fault.paused for on in self._on)
         if fault.end is not None and not held:
             fault.end(self._run)
         if fault.injected:
             self._wait_for_master()
-            self._disturb()
+            self._inject()
         return True
 
     def _wait_for_master(self) -> None:
@@ -169,10 +162,10 @@ class Nemesis:
             self._end(pauses[0])
 
     @property
-    def _master_pauses(self) -> list[_Timed]:
-        return [on for on in self._on if on.fault.deaf]
+    def _master_pauses(self) -> list[ActiveFault]:
+        return [on for on in self._on if on.pauses_master]
 
-    def _heal(self) -> None:
+    def _end_all(self) -> None:
         """End all faults, even if one raises; then raise the first error of user functions."""
         raised: Exception | None = None
         while self._on:
@@ -181,19 +174,19 @@ class Nemesis:
                 self._end(on)
             except Exception as error:  # the others must be ended, too
                 self._on.remove(on)
-                self.undone.append(f"the end of {on.fault.words}: {error}")
+                self.undone.append(f"the end of {on.words}: {error}")
                 raised = raised or (None if isinstance(error, SunshowerError) else error)
         if self._unsure:  # the run may receive it after the last retry
             try:
-                self._retry(self._disturb, "the end of what may still be on")
+                self._retry(self._inject, "the end of what may still be on")
             except SunshowerError as error:
                 self.undone.append(f"the end of what may still be on: {error}")
         if raised is not None:
             raise raised
 
-    def _disturb(self, *more: InjectedFaults) -> None:
+    def _inject(self, *more: InjectedFaults) -> None:
         """Send the injected faults of all active faults and `more`."""
-        injected_list = [*(on.fault.injected for on in self._on), *more]
+        injected_list = [*(on.injected for on in self._on), *more]
         self._unsure = True
         self._run.disturb(
             InjectedFaults(

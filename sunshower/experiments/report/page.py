@@ -10,7 +10,6 @@ from typing import Any
 from sunshower.experiments.evidence.outcome import Outcome, Verdict, gravest
 from sunshower.experiments.report.drawing import Chart, check_installed
 from sunshower.experiments.report.phrases import figure, moment, span
-from sunshower.experiments.report.recovery_chart import seconds_of
 from sunshower.experiments.report.sweep import Point
 
 SIGNS = {Verdict.HOLDS: "✔", Verdict.BROKEN: "✘", Verdict.UNKNOWN: "?"}
@@ -31,7 +30,6 @@ class Background:
 
 def run_page(outcome: Outcome, background: Background, charts: Sequence[Chart]) -> str:
     """Return the page of one run. Raises ExperimentError without the extra."""
-    recoveries = [(recovery, seconds_of(recovery)) for recovery in outcome.recoveries]
     return _render(
         "run.html",
         title=outcome.experiment,
@@ -40,7 +38,6 @@ def run_page(outcome: Outcome, background: Background, charts: Sequence[Chart]) 
         about=background.about,
         outcome=outcome,
         tiles=_tiles(outcome),
-        recoveries=recoveries,
         facts={
             "cluster": outcome.cluster,
             "seed": outcome.seed,
@@ -102,7 +99,7 @@ def _tiles(outcome: Outcome) -> dict[str, str]:
     found = {name: figure(outcome.figures[name]) for name in _TILES if name in outcome.figures}
     if "throughput" in found:
         found["throughput"] = f"{figure(round(outcome.figures['throughput']))}/s"
-    seconds = [seconds_of(recovery) for recovery in outcome.recoveries]
+    seconds = [recovery.seconds for recovery in outcome.recoveries]
     if seconds:
         longest = [one for one in seconds if one is not None]
         found["longest recovery"] = "never" if None in seconds else span(max(longest))

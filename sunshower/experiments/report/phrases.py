@@ -29,11 +29,6 @@ def moment(seconds: float) -> str:
     return f"{seconds:,.2f} s"
 
 
-def shortened(words: str, letters_max: int = 34) -> str:
-    """Return a label, cut to `letters_max`."""
-    return words if len(words) <= letters_max else f"{words[: letters_max - 1]}…"
-
-
 def wrapped(words: str, letters_max: int = 34) -> str:
     """Return a label on at most two lines, cut to their length."""
     return "\n".join(textwrap.wrap(words, letters_max, max_lines=2, placeholder=" …"))

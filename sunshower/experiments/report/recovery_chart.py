@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -27,19 +28,11 @@ _BAR_IN = 0.26
 _TWO_LINES_IN = 0.36
 
 
-def seconds_of(recovery: Recovery) -> float | None:
-    """Return the time from the end of a fault to the recovery; None: it never recovered."""
-    if recovery.recovered_s is None:
-        return None
-    return max(0.0, recovery.recovered_s - recovery.ended_s)
-
-
 def longest(recoveries: Sequence[Recovery], count: int = _BARS_MAX) -> list[Recovery]:
     """Return the worst `count` recoveries, sorted by begin. One that never ends is worst."""
 
     def duration(recovery: Recovery) -> float:
-        seconds = seconds_of(recovery)
-        return float("inf") if seconds is None else seconds
+        return math.inf if recovery.seconds is None else recovery.seconds
 
     worst = sorted(recoveries, key=duration, reverse=True)[:count]
     return sorted(worst, key=lambda recovery: recovery.begun_s)
@@ -48,7 +41,7 @@ def longest(recoveries: Sequence[Recovery], count: int = _BARS_MAX) -> list[Reco
 def recovery_chart(recoveries: Sequence[Recovery]) -> Chart:
     """Return the chart of recoveries. Raises ExperimentError without the extra."""
     shown = longest(recoveries)
-    caption = "From the end of each fault until all that it touched was settled."
+    caption = "From the end of each fault until all messages that it affected were completed."
     if len(shown) < len(recoveries):
         caption += f" The {len(shown)} longest of {len(recoveries):,}."
     return draw("recovery", caption, lambda: _paint(shown))
@@ -60,7 +53,7 @@ def _paint(recoveries: Sequence[Recovery]) -> Figure:
     height_in = 0.75 + each_in * len(recoveries)
     page = new_figure(10.0, height_in)
     ax = page.subplots()
-    durations = [seconds_of(recovery) for recovery in recoveries]
+    durations = [recovery.seconds for recovery in recoveries]
     most_s = max((d for d in durations if d is not None), default=0.0) or 1.0
     for row, seconds in enumerate(durations):
         if seconds is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sunshower.experiments.evidence.batch_evidence import batches_of
-from sunshower.experiments.evidence.event_history import F64, Band, History, Rows, lookup
+from sunshower.experiments.evidence.event_history import F64, Band, EventRows, History, lookup
 from sunshower.runtime.events.event_log import What
 from sunshower.runtime.tracking.ids import I64, incarnations_of
 
@@ -83,7 +83,7 @@ def _counts(edges_s: F64, at_s: F64) -> I64:
     return np.bincount(_bin_of(edges_s, at_s), minlength=len(edges_s) - 1)
 
 
-def _ends(emitted: Rows, settled: Sequence[Rows]) -> F64:
+def _ends(emitted: EventRows, settled: Sequence[EventRows]) -> F64:
     """Return when each emission ceased to be pending; infinite if it did not.
 
     It completed or failed, or its spout task was restarted.

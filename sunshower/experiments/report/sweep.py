@@ -23,8 +23,7 @@ from sunshower.experiments.report.drawing import (
     new_figure,
     no_values,
 )
-from sunshower.experiments.report.phrases import figure, shortened
-from sunshower.experiments.report.recovery_chart import seconds_of
+from sunshower.experiments.report.phrases import figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,7 +49,7 @@ class Point:
 
 def point(outcome: Outcome, swept: Sequence[str]) -> Point:
     """Return what tables and charts show of one run."""
-    found = [seconds_of(recovery) for recovery in outcome.recoveries]
+    found = [recovery.seconds for recovery in outcome.recoveries]
     known = [seconds for seconds in found if seconds is not None]
     return Point(
         {**{name: outcome.parameters.get(name) for name in swept}, "seed": outcome.seed},
@@ -113,7 +112,7 @@ def _paint(points: Sequence[Point], name: str) -> Figure:
     _measure(axes[2], "throughput (messages a second)", groups, _THROUGHPUT)
     _measure(axes[3], "replays and duplicates (messages)", groups, _REPLAYS, _DUPLICATES)
     every = -(-len(by_value) // _LABELS_MAX)
-    labels = [shortened(value, 16) for value in by_value]
+    labels = [value if len(value) <= 16 else f"{value[:15]}…" for value in by_value]
     turned = max(map(len, labels)) * len(labels[::every]) > 110
     axes[3].set_xticks(range(0, len(by_value), every), labels[::every])
     axes[3].tick_params(axis="x", rotation=45 if turned else 0)

@@ -153,6 +153,8 @@ def _faults(ax: Axes, rows: Mapping[str, Sequence[Band]], end_s: float) -> None:
             hatch=HATCHES[style],
         )
         moments = [band.begun_s for band in bands if is_moment(band, end_s)]
+        if not moments:
+            continue  # a line without points and without clipping would spoil the layout
         ax.plot(
             moments, [row + 0.5] * len(moments), linestyle="none", marker="v", markersize=6,
             markerfacecolor=FILLS[style], markeredgecolor=INK, markeredgewidth=0.6, clip_on=False,

@@ -101,7 +101,7 @@ class ExperimentRunner:
                 else:
                     self._run_all(folder, command)
             except KeyboardInterrupt:
-                self._display.say(f"Interrupted. What there is: {escape(str(folder.path))}")
+                self._display.say(f"Interrupted. The files so far: {escape(str(folder.path))}")
                 raise
         return folder
 

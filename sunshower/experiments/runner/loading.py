@@ -9,19 +9,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from sunshower.errors import LoadError, SunshowerError
+from sunshower.experiments.experiment import Experiment
 from sunshower.topologies.topology import Topology
-
-if TYPE_CHECKING:
-    from sunshower.experiments.experiment import Experiment
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Kind(Generic[T]):
+class LoadKind(Generic[T]):
     """The type of object to find in a file, and its words for error messages."""
 
     type: type[T]
@@ -46,20 +44,18 @@ def load(target: str, command: str = "run word_count.py") -> Loaded:
     the SunshowerErrors of the declaration.
     """
     example = 'topology = Topology("…")'
-    kind = Kind(Topology, "topology", "topologies", command, example)
+    kind = LoadKind(Topology, "topology", "topologies", command, example)
     return Loaded(*_load(target, kind))
 
 
 def load_experiment(target: str) -> tuple[Experiment, tuple[ModuleType, ...]]:
     """Import the file that `target` names, and find the experiment in it."""
-    from sunshower.experiments.experiment import Experiment
-
     example = "experiment = Experiment(name=…, topology=…, plan=…, checkers=…)"
     command = "experiment run kill_a_bolt.py"
-    return _load(target, Kind(Experiment, "experiment", "experiments", command, example))
+    return _load(target, LoadKind(Experiment, "experiment", "experiments", command, example))
 
 
-def _load(target: str, kind: Kind[T]) -> tuple[T, tuple[ModuleType, ...]]:
+def _load(target: str, kind: LoadKind[T]) -> tuple[T, tuple[ModuleType, ...]]:
     path, name = _split(target)
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
@@ -111,7 +107,7 @@ def _place(error: BaseException, path: Path) -> str:
     return f"line {lines[-1]}: " if lines else ""
 
 
-def _find(module: ModuleType, path: Path, name: str | None, kind: Kind[T]) -> T:
+def _find(module: ModuleType, path: Path, name: str | None, kind: LoadKind[T]) -> T:
     there = {key: value for key, value in vars(module).items() if isinstance(value, kind.type)}
     if name is None and len(there) == 1:
         return next(iter(there.values()))
@@ -139,7 +135,7 @@ def _find(module: ModuleType, path: Path, name: str | None, kind: Kind[T]) -> T:
         and str(getattr(value, "__module__", "")).startswith("sunshower.")
         and not isinstance(value, type | FunctionType)
     ]
-    has = f" What it has is: {', '.join(others)}." if others else ""
+    has = f" It has: {', '.join(others)}." if others else ""
     raise LoadError(f"{problem}; make one at its top level: {kind.example}.{has}")
 
 

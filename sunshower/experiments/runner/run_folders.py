@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from sunshower.errors import ExperimentError
-from sunshower.experiments.evidence.outcome import Finding, Outcome, Recovery, Verdict, gravest
+from sunshower.experiments.evidence.outcome import Outcome, Verdict, gravest
 
 PLAN, HISTORY, RESULTS = "plan.json", "history.jsonl", "results.json"
 SUMMARY, REPORT, LATEST = "summary.json", "report.html", "latest"
@@ -80,11 +80,15 @@ class RunFolder:
         """The outcome of a single run. Raises ExperimentError if it did not finish."""
         if not (self.path / RESULTS).is_file():
             raise ExperimentError(
-                f"the run {self.path} did not come to its end: it has no {RESULTS}. What there is "
-                f"of its history: sunshower experiment show {self.path} --report. Run it again: "
-                f"{self.plan['command']}"
+                f"the run {self.path} did not come to its end: it has no {RESULTS}. Report "
+                f"on its history so far: sunshower experiment show {self.path} --report. Run it "
+                f"again: {self.plan['command']}"
             )
-        return _outcome(_read(self.path / RESULTS), self.path / RESULTS)
+        path = self.path / RESULTS
+        try:
+            return Outcome.from_fields(_read(path))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ExperimentError(f"{path} is not what a run writes: {error!r}") from None
 
     @property
     def results(self) -> dict[str, Any]:
@@ -179,33 +183,6 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ExperimentError(f"{path} is not what a run writes: it holds no object")
     return found
-
-
-def _outcome(found: dict[str, Any], path: Path) -> Outcome:
-    """Return the Outcome whose `to_fields` wrote `found`."""
-    try:
-        fields = {name: value for name, value in found.items() if name != "verdict"}
-        return Outcome(
-            **{
-                **fields,
-                "findings": tuple(_findings(found["findings"])),
-                "recoveries": tuple(Recovery(**one) for one in found["recoveries"]),
-                "undone": tuple(found["undone"]),
-            }
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ExperimentError(f"{path} is not what a run writes: {error!r}") from None
-
-
-def _findings(found: list[dict[str, Any]]) -> Iterator[Finding]:
-    for one in found:
-        yield Finding(
-            one["checker"],
-            Verdict(one["verdict"]),
-            tuple(one["reasons"]),
-            tuple(one["evidence"]),
-            one["figures"],
-        )
 
 
 def _file_name(experiment: str) -> str:

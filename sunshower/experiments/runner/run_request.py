@@ -57,19 +57,12 @@ def run_plan(request: RunRequest, prepared: Prepared, variant: Variant) -> dict[
     """Return the plan.json of one run."""
     experiment = prepared.experiment
     return {
-        "experiment": experiment.name,
-        "about": experiment.about,
-        "cluster": request.cluster,
+        **_plan(request, experiment, request.command(experiment, variant)),
         "seed": variant.seed,
         "parameters": dict(prepared.parameters),
-        "layout": str(experiment.layout),
         "topology": prepared.plan.graph.id,
         "tasks": {str(id): name for id, name in task_names(prepared.plan).items()},
         "steps": [step.to_fields() for step in prepared.steps],
-        "versions": versions(request.cluster),
-        "command": request.command(experiment, variant),
-        "begun": now(),
-        "ended": None,
     }
 
 
@@ -95,15 +88,22 @@ def group_plan(
     first, last = variants[0], variants[-1]
     same = {n: v for n, v in first.parameters.items() if n not in request.swept}
     return {
-        "experiment": experiment.name,
-        "about": experiment.about,
-        "cluster": request.cluster,
+        **_plan(request, experiment, command),
         "seed": first.seed if first.seed == last.seed else f"{first.seed}–{last.seed}",
         "swept": {
             name: list(dict.fromkeys(one.parameters[name] for one in variants))
             for name in request.swept
         },
         "parameters": same,
+    }
+
+
+def _plan(request: RunRequest, experiment: Experiment, command: str) -> dict[str, Any]:
+    """Return what the plans of one run and of several have in common."""
+    return {
+        "experiment": experiment.name,
+        "about": experiment.about,
+        "cluster": request.cluster,
         "layout": str(experiment.layout),
         "versions": versions(request.cluster),
         "command": command,

@@ -110,7 +110,9 @@ def simulate_seeds(
                     progress.say(f"Seed {result.seed} is BROKEN: {result.reason}")
                 progress.see(tally)
             if tally.failing:
-                progress.say(f"Seed {tally.failing[0]} fails. Looking for the least that does …")
+                progress.say(
+                    f"Seed {tally.failing[0]} fails. Looking for the shortest failing run …"
+                )
                 job = partial(shrink_seed, task)
                 shrunk = next(pool.each(job, tally.failing[:1], progress.search, _QUIET_S))
         except KeyboardInterrupt:
@@ -158,7 +160,7 @@ class _Progress:
 
     def search(self, seeds: Sequence[int]) -> None:
         """Print that the shrinking goes on."""
-        self.say(f"Still looking for the least that fails of {_named(seeds)} …")
+        self.say(f"Still looking for the shortest failing run of {_named(seeds)} …")
 
     def say(self, line: str) -> None:
         """Print a line that stays."""

@@ -71,10 +71,6 @@ class ReadPartitions(Mapping[Partition, ReadPartition]):
         del self._by_slot[place.slot]
         return place
 
-    def restart(self, place: ReadPartition, offset: int) -> None:
-        """Discard all progress and continue at `offset`."""
-        place.progress = Progress(offset)
-
     def acked(self, numbers: I64) -> None:
         """Mark messages as settled; ids of partitions that are not read here are ignored."""
         for place, offsets in self.each(numbers):

@@ -15,7 +15,7 @@ from sunshower.kafka.consuming.background_commits import Committer
 from sunshower.kafka.consuming.consumer import Consumer
 from sunshower.kafka.consuming.cursor import Fetched, partition_of_message
 from sunshower.kafka.consuming.message_ids import ReadPartition, ReadPartitions
-from sunshower.kafka.consuming.partition_progress import I64
+from sunshower.kafka.consuming.partition_progress import I64, Progress
 from sunshower.kafka.consuming.record_batch import MessageBatch
 from sunshower.kafka.consuming.start_position import (
     Start,
@@ -286,7 +286,7 @@ class PartitionReader:
                 *(place.partition, latest, wanted, start.offset),
             )
             self.skipped = [one for one in self.skipped if one[0] is not place]
-            self.places.restart(place, start.skipped[0] if start.skipped else start.offset)
+            place.progress = Progress(start.skipped[0] if start.skipped else start.offset)
             self.gone.append(place.numbers)
             self._skip(
                 place, start.offset, "the topic was cut or made anew, and is read from its end"

@@ -130,8 +130,8 @@ class ResultsBolt(OnceBolt):
         self._results.close()
 
 
-class _ResultOffsets:
-    """Implements the port Offsets: the spout commits `settled`, the bolt writes the rest."""
+class _ResultOffsets(Offsets):
+    """The spout commits `settled`, the bolt writes the rest."""
 
     keeps_writer = False
 
@@ -160,9 +160,6 @@ class _ResultOffsets:
             self._results.settle(
                 {partition: committed.offset for partition, committed in offsets.items()}
             )
-
-    def write_soon(self, offsets: Mapping[Partition, Committed]) -> None:
-        return None
 
     def close(self) -> None:
         with self._lock:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sunshower.errors import KafkaError, StaleGeneration
 from sunshower.kafka.consuming.consumer import ANSWER_S, Consumer, targets
 from sunshower.kafka.partitions.broker_metadata import as_ours
-from sunshower.kafka.partitions.ports import Committed, Partition
+from sunshower.kafka.partitions.ports import Committed, Offsets, Partition
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer as Client
@@ -21,10 +21,8 @@ _STALE = {
 }
 
 
-class KafkaOffsets:
-    """Implements the port `Offsets` for the consumer's group."""
-
-    keeps_writer = True
+class KafkaOffsets(Offsets):
+    """The offsets of the consumer's group. The consumer belongs to the caller."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
@@ -101,9 +99,6 @@ class KafkaOffsets:
                     "nothing is committed"
                 )
             raise as_ours(refusal, self._what, self._consumer.address)
-
-    def close(self) -> None:
-        """Do nothing: the consumer belongs to the caller."""
 
 
 def read_committed(

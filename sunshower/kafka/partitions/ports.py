@@ -7,6 +7,7 @@ Offsets     the committed offset of each      in Kafka, in ZooKeeper in Storm's 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from typing import NamedTuple, Protocol
@@ -90,16 +91,17 @@ class PartitionSharing(Protocol):
         """Give up all partitions: revoke them from `owner`, then release them to others."""
 
 
-class Offsets(Protocol):
+class Offsets(ABC):
     """Stores the committed offsets of a group."""
 
-    @property
-    def keeps_writer(self) -> bool:
-        """Whether metadata are stored. If not, stored offsets count as written by the reader."""
+    # Whether metadata are stored. If not, stored offsets count as written by the reader.
+    keeps_writer: bool = True
 
+    @abstractmethod
     def read(self, partitions: Collection[Partition]) -> dict[Partition, Committed]:
         """The stored offsets; partitions without one are missing. Raises BadOffset."""
 
+    @abstractmethod
     def write(self, offsets: Mapping[Partition, Committed]) -> None:
         """Store all of these; they are stored when this returns.
 
@@ -108,6 +110,7 @@ class Offsets(Protocol):
 
     def write_soon(self, offsets: Mapping[Partition, Committed]) -> Future[None] | None:
         """Start a write without waiting for it; None if this store has only `write`."""
+        return None
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Close connections."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from sunshower.errors import BadOffset, NoNode, StaleGeneration
-from sunshower.kafka.partitions.ports import Committed, Partition
+from sunshower.kafka.partitions.ports import Committed, Offsets, Partition
 from sunshower.kafka.partitions.store_errors import using
 from sunshower.state.tree import Tree
 
@@ -106,8 +106,8 @@ class StormLayout:
         return Committed(offset, json.dumps({"topologyId": writer}) if writer else "")
 
 
-class StoredOffsets:
-    """Implements the port `Offsets`. It owns the tree: closing this closes that.
+class StoredOffsets(Offsets):
+    """Offsets in a tree. It owns the tree: closing this closes that.
 
     `owns` returns whether this reader still owns a partition (`ZooKeeperGroup.owns`); offsets of
     others are not written. `member` returns the path of the reader's membership node if that is in
@@ -155,9 +155,6 @@ class StoredOffsets:
                 except NoNode as error:
                     text = f"{partition} is not committed: {member} is gone"
                     raise StaleGeneration(text) from error
-
-    def write_soon(self, offsets: Mapping[Partition, Committed]) -> None:
-        return None
 
     def close(self) -> None:
         self._tree.close()

@@ -27,6 +27,7 @@ class Conditions:
     proven: frozenset[str] = frozenset()  # have succeeded, in any task and life
     waiting: frozenset[str] = frozenset()  # a task of it waits for a dependency, or is in doubt
     succeeding: frozenset[str] = frozenset()  # a task of it is in doubt, and another one succeeds
+    in_doubt: frozenset[str] = frozenset()  # a task of it is in doubt, and no other one succeeds
     slowest: tuple[str, float] = ("", 0.0)  # where tuples wait longest, and for about how long
 
 
@@ -46,10 +47,13 @@ class ConditionTracker:
         tasks = [task for worker in stats.values() for task in worker.tasks]
         self._book.proven.update(task.component for task in tasks if self._has_succeeded(task))
         waiting = {task.component for task in tasks if task.health.wait is not None}
+        doubted = {t.component for t in tasks if t.health.wait and t.health.wait.kind is _DOUBT}
+        succeeding = self._find_succeeding(tasks, doubted)
         self.now = Conditions(
             frozenset(self._book.proven),
             frozenset(waiting),
-            frozenset(self._find_succeeding(tasks)),
+            frozenset(succeeding),
+            frozenset(doubted - succeeding),
             self._find_slowest(tasks),
         )
 
@@ -57,8 +61,7 @@ class ConditionTracker:
         is_spout = task.component in self._spouts
         return bool(task.counts.emitted if is_spout else task.counts.acked)
 
-    def _find_succeeding(self, tasks: Iterable[TaskStats]) -> set[str]:
-        doubted = {t.component for t in tasks if t.health.wait and t.health.wait.kind is _DOUBT}
+    def _find_succeeding(self, tasks: Iterable[TaskStats], doubted: set[str]) -> set[str]:
         found: set[str] = set()
         for component in doubted:
             others = [t for t in tasks if t.component == component and not t.health.wait]
@@ -96,6 +99,7 @@ def apply(
     for care in supervisions:
         care.proven |= care.task.component in conditions.proven
         care.others_succeed = care.task.component in conditions.succeeding
+        care.others_doubt = care.task.component in conditions.in_doubt
     component, wait_s = conditions.slowest
     slowest = (
         f"tuples wait longest before {component!r}, about {wait_s:.0f} s: give it more tasks, "

@@ -5,8 +5,9 @@
              that the topology fails fast or writes dead letters
     poison   other inputs of the component succeed: an attempt is charged; likewise for an error
              that sunshower itself raises for an input, because waiting does not help
-    doubt    the component has succeeded before, and ten different inputs in a row have failed: the
-             task pauses, charging nothing; after ten minutes the topology ends (supervision.py)
+    doubt    the component has succeeded before, and ten different inputs in a row have failed, or
+             another of its tasks is in doubt (its pause may keep further inputs from this one):
+             the task pauses, charging nothing; after ten minutes the topology ends (supervision.py)
 
 A paused task tries one input at a time. The first success ends the pause.
 """
@@ -50,7 +51,8 @@ class InputErrors:
         if isinstance(error, SunshowerError) or not care.proven or care.others_succeed:
             return failure
         self._note_different(record)
-        if care.wait is None and len(self._different) < _DOUBT_INPUTS:
+        needed = 1 if care.others_doubt else _DOUBT_INPUTS
+        if care.wait is None and len(self._different) < needed:
             return failure
         self._pause(WaitKind.DOUBT, failure)
         return replace(failure, in_doubt=True)

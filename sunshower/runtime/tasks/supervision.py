@@ -102,6 +102,7 @@ class Supervision:
         self.unavailable = unavailable
         self.proven = False  # its component has succeeded, in any task and life
         self.others_succeed = False  # another task of the component has, since this one is in doubt
+        self.others_doubt = False  # another task of the component is in doubt, and none succeeds
         self.wait: WaitKind | None = None  # why it is paused, or cannot be opened
         self.resumes_s = -inf  # when a paused task tries one input
         self._wait_error: TaskError | None = None

@@ -31,7 +31,7 @@ _CHUNK_ROWS = 131_072  # rows of a table per Spark task
 _MASTER = "spark.ray.raydp_spark_master.actor.resource"
 _JAVA_MASTER = "RAY_APP_MASTER"
 _NAMESPACE = "spark.sunshower.namespace"  # our own setting
-_LOOK_S = 5.0  # interval of the checks in `_watch`
+_CHECK_S = 5.0  # interval of the checks in `_watch`
 _MISSED_MAX = 2  # failed checks in a row
 
 
@@ -101,7 +101,7 @@ class RayDPSession(DriverSession):
         configs = {**SETTINGS, **ours, **with_jars(place.jars), **place.settings}
         self._name, self._master = name, f"{name}{RAYDP_SPARK_MASTER_SUFFIX}"
         self._ended = threading.Event()
-        _let_masters_live_apart()
+        _give_masters_namespaces()
         self.open(
             lambda: raydp.init_spark(
                 name, place.executors, place.cores, place.memory, configs=configs
@@ -151,33 +151,33 @@ class RayDPSession(DriverSession):
     def _watch(self, place: RayDPSettings) -> None:
         """Kill the JVM when the session's masters or nodes are gone: its jobs would hang."""
         missed = 0
-        while missed < _MISSED_MAX and not self._ended.wait(_LOOK_S):
-            missed = 0 if self._stands(replace(place, executors=1)) else missed + 1
+        while missed < _MISSED_MAX and not self._ended.wait(_CHECK_S):
+            missed = 0 if self._is_intact(replace(place, executors=1)) else missed + 1
         if not self._ended.is_set():
             self._java.kill()
 
-    def _stands(self, least: RayDPSettings) -> bool:
+    def _is_intact(self, least: RayDPSettings) -> bool:
         """Whether both RayDP masters exist and the cluster has the resources of `least`."""
         try:
             check_room(least, total := ray.cluster_resources(), total)
-            there = ray.util.list_named_actors(all_namespaces=True)
+            actors = ray.util.list_named_actors(all_namespaces=True)
         except Exception:  # Ray's head may be unreachable for a moment
             return False
         java = {"name": _JAVA_MASTER, "namespace": self._name}
-        return java in there and self._master in (one["name"] for one in there)
+        return java in actors and self._master in (one["name"] for one in actors)
 
 
-def _let_masters_live_apart() -> None:
+def _give_masters_namespaces() -> None:
     """Run each RayDP master in its own namespace, so that a cluster can have several sessions. The
     master starts a Java actor under a fixed name, which would collide in one namespace."""
     from raydp.spark import ray_cluster
 
-    theirs: Any = ray_cluster.RayDPSparkMaster.__ray_actor_class__
-    if hasattr(theirs, "apart"):
+    base: Any = ray_cluster.RayDPSparkMaster.__ray_actor_class__
+    if hasattr(base, "has_namespace"):
         return
 
-    class Master(theirs):  # type: ignore[misc]
-        apart = True
+    class Master(base):  # type: ignore[misc]
+        has_namespace = True
 
         def _generate_ray_configs(self) -> str:
             configs = json.loads(super()._generate_ray_configs())

@@ -116,13 +116,13 @@ class RayGateway:
             self._steps[id(step)] = step, packed
         rows = [to_bytes(table) for table in tables]
         # A call fails while the actor restarts. `run` depends on this one, which Ray retries.
-        there = self._actor.there.options(max_task_retries=-1).remote()
+        alive = self._actor.ping.options(max_task_retries=-1).remote()
         number = uuid.uuid4().hex
         request = JobRequest(number, self._life, self._place, self._steps[id(step)][1], rows, batch)
-        job = self._actor.run.options(concurrency_group="jobs").remote(request, there)
-        return RayTicket(job, partial(self._actor.cancel.remote, number), self._find)
+        job = self._actor.run.options(concurrency_group="jobs").remote(request, alive)
+        return RayTicket(job, partial(self._actor.cancel.remote, number), self._reconnect)
 
-    def _find(self) -> None:
+    def _reconnect(self) -> None:
         """Look the actor up again: a dead one may have been stopped and replaced."""
         if self._place.name is not None:
             self._actor = self._make()
@@ -223,7 +223,7 @@ class GatewayActor:
         """Open the session in the background, if it is not open."""
         self._host.start()
 
-    def there(self) -> None:
+    def ping(self) -> None:
         """Return when the actor is alive."""
 
     def cancel(self, number: str) -> None:

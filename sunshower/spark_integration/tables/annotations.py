@@ -15,15 +15,15 @@ import pyarrow as pa
 from sunshower.errors import RecordMismatch
 from sunshower.records import Schema
 from sunshower.spark_integration.tables.field_kinds import (
-    MOMENT,
     PLAIN,
+    TIMESTAMP,
     Decimals,
     Dictionaries,
+    EnumMembers,
     FieldKind,
     Lists,
-    Members,
-    Moments,
     NestedRecords,
+    Timestamps,
 )
 
 _ALL = (
@@ -55,7 +55,7 @@ def kind_of(annotation: Any, path: str, within: tuple[Any, ...] = ()) -> FieldKi
     if annotation in PLAIN:
         return FieldKind(path, PLAIN[annotation][0], False, *PLAIN[annotation][1:])
     if annotation is datetime:
-        return Moments(path, MOMENT, False, (datetime,))
+        return Timestamps(path, TIMESTAMP, False, (datetime,))
     if annotation is Decimal:
         return _decimals(path, digits)
     if origin is list or (origin is tuple and len(args) == 2 and args[1] is ...):
@@ -130,4 +130,4 @@ def _members(path: str, members: type[Enum]) -> FieldKind:
         )
     plain = kind_of(kinds.pop(), path)
     inner = FieldKind(path, plain.type, True, plain.takes, plain.refuses)
-    return Members(path, plain.type, False, (members,), members=members, inner=inner)
+    return EnumMembers(path, plain.type, False, (members,), members=members, inner=inner)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from sunshower.errors import ResultMismatch, Unserialisable
 from sunshower.records import Schema
 
-MOMENT = pa.timestamp("us", tz="UTC")
+TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ PLAIN: dict[Any, tuple[pa.DataType, tuple[Any, ...], tuple[Any, ...]]] = {
 
 
 @dataclass(frozen=True)
-class Moments(FieldKind):
+class Timestamps(FieldKind):
     """Timestamps of any time zone; they come back in UTC."""
 
     def encode(self, values: Sequence[Any]) -> pa.Array:
@@ -105,7 +105,7 @@ class Decimals(FieldKind):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Members(FieldKind):
+class EnumMembers(FieldKind):
     """Members of an Enum, stored as their values."""
 
     members: type[Enum]
@@ -136,7 +136,7 @@ class Lists(FieldKind):
         return pa.ListArray.from_arrays(offsets, elements, self.type, mask=missing)
 
     def decode(self, array: pa.Array) -> list[Any]:
-        first, count, places = _places(array)
+        first, count, places = _slices_of(array)
         elements, make = self.element.values(array.values.slice(first, count)), self.takes[0]
         return [None if place is None else make(elements[place]) for place in places]
 
@@ -156,7 +156,7 @@ class Dictionaries(FieldKind):
         return pa.MapArray.from_arrays(offsets, keys, items, self.type, mask=missing)
 
     def decode(self, array: pa.Array) -> list[Any]:
-        first, count, places = _places(array)
+        first, count, places = _slices_of(array)
         keys = self.key.values(array.keys.slice(first, count))
         items = self.value.values(array.items.slice(first, count))
         pairs = list(zip(keys, items, strict=True))
@@ -202,7 +202,7 @@ def _offsets(values: Sequence[Any]) -> tuple[pa.Array, pa.Array]:
     return pa.array(list(accumulate(lengths, initial=0)), pa.int32()), missing
 
 
-def _places(array: pa.Array) -> tuple[int, int, list[slice | None]]:
+def _slices_of(array: pa.Array) -> tuple[int, int, list[slice | None]]:
     """Offset of the first element, number of elements, and the slice of each list among them. A
     null list has no slice, though Arrow may store elements for it."""
     if not len(array):

@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _RANGE = pa.schema({"topic": "string", "partition": "int64", "first": "int64", "end": "int64"})
-_OURS = {  # the ranges define these; other values would lose records without an error
+_RESERVED = {  # the ranges define these; other values would lose records without an error
     *("subscribe", "subscribepattern", "assign", "startingoffsets", "endingoffsets"),
     *("startingtimestamp", "endingtimestamp", "startingoffsetsbytimestamp"),
     *("endingoffsetsbytimestamp", "failondataloss", "kafka.bootstrap.servers"),
 }
-_CLIENT = {
+_CLIENT_OPTIONS = {
     "kafka.isolation.level": "read_committed",
     # After each poll Spark asks for the bounds of the partition, which discards what was
     # prefetched. So one poll returns a whole fetch, and a fetch is large.
     "kafka.max.poll.records": "200000",
     "kafka.max.partition.fetch.bytes": str(16 << 20),
 }
-_NONE = (  # the columns of Spark's Kafka source, for a batch without ranges
+_NO_RECORDS = (  # the columns of Spark's Kafka source, for a batch without ranges
     "cast(null as binary) key, cast(null as binary) value, '' topic, 0 partition, 0L offset, "
     "timestamp'1970-01-01' timestamp, 0 timestampType"
 )
@@ -56,7 +56,7 @@ class KafkaRows:
 
     def __post_init__(self) -> None:
         for name in self.options:
-            if name.lower() in _OURS:
+            if name.lower() in _RESERVED:
                 raise ConfigError(
                     f"KafkaRows: {name} is not to be set, the ranges say what is read, and all of "
                     "it must be there"
@@ -89,16 +89,16 @@ class KafkaRows:
                 "sunshower.dev.jars, or the setting spark.jars.packages="
                 "org.apache.spark:spark-sql-kafka-0-10_2.12:<the version of pyspark>"
             ) from error
-        return reduce(DataFrame.unionAll, frames) if frames else self._none(session)
+        return reduce(DataFrame.unionAll, frames) if frames else self._no_records(session)
 
     def _read(self, session: SparkSession, ranges: Mapping[str, str]) -> DataFrame:
         ours = {"kafka.bootstrap.servers": self.servers, "failOnDataLoss": "true"}
-        options = {**_CLIENT, **self.options, **ours, **ranges}
+        options = {**_CLIENT_OPTIONS, **self.options, **ours, **ranges}
         return session.read.format("kafka").options(**options).load()
 
-    def _none(self, session: SparkSession) -> DataFrame:
+    def _no_records(self, session: SparkSession) -> DataFrame:
         with_headers = str(self.options.get("includeHeaders", "")).lower() == "true"
-        columns = _NONE + _HEADERS if with_headers else _NONE
+        columns = _NO_RECORDS + _HEADERS if with_headers else _NO_RECORDS
         return session.sql(f"select {columns} where false")
 
 

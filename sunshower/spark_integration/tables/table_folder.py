@@ -29,11 +29,11 @@ from typing import Any
 from sunshower.errors import StateMismatch, StoreUnreachable, WriteFailed
 
 # Errors that waiting does not resolve.
-_FOR_GOOD = {
+_PERMANENT = {
     *(errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.EROFS, errno.ENAMETOOLONG),
     errno.ELOOP,
 }
-_OURS, _RECORD, _NAME = "_sunshower", "_batch.json", "txid="
+_PRIVATE, _RECORD, _NAME = "_sunshower", "_batch.json", "txid="
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,14 @@ class TableBatch:
 def batches_in(folder: str | Path) -> list[TableBatch]:
     """The committed batches of a table, by txid. Raises StateMismatch, StoreUnreachable,
     WriteFailed."""
-    with _told(Path(folder)):
-        found = [_record(_shown(Path(folder), txid)) for txid in _txids(Path(folder), _NAME)]
+    with _convert_errors(Path(folder)):
+        found = [_record(_published(Path(folder), txid)) for txid in _txids(Path(folder), _NAME)]
     return [one for one in found if one is not None]
 
 
 def staging(folder: Path, txid: int, attempt: int, run: int = 0) -> Path:
     """A new folder to write a run of an attempt to."""
-    return folder / _OURS / "staged" / str(txid) / f"{attempt}.{run}-{uuid.uuid4().hex[:8]}"
+    return folder / _PRIVATE / "staged" / str(txid) / f"{attempt}.{run}-{uuid.uuid4().hex[:8]}"
 
 
 def stage(where: Path, written: TableBatch) -> None:
@@ -80,7 +80,7 @@ class TableFolder:
 
     def __init__(self, folder: Path, topology: str, batches: str, current: int) -> None:
         self._folder = folder
-        with _told(folder):
+        with _convert_errors(folder):
             first = self._claim({"topology": topology, "batches": batches}, current)
             shown = _txids(folder, _NAME)
         if shown and shown[-1] >= current:
@@ -97,18 +97,18 @@ class TableFolder:
         is not here, StoreUnreachable, WriteFailed."""
         if last < self._next:
             return
-        with _told(self._folder):
+        with _convert_errors(self._folder):
             while self._next <= last:
-                self._show(self._next)
+                self._publish_one(self._next)
                 self._next += 1
             _sync(self._folder)
-            staged = self._folder / _OURS / "staged"
+            staged = self._folder / _PRIVATE / "staged"
             for txid in _txids(staged):
                 if txid <= last:  # also late files of a task that was thought dead
                     shutil.rmtree(staged / str(txid), ignore_errors=True)
 
-    def _show(self, txid: int) -> None:
-        target, staged = _shown(self._folder, txid), self._staged(txid)
+    def _publish_one(self, txid: int) -> None:
+        target, staged = _published(self._folder, txid), self._staged(txid)
         if target.exists():
             return
         if staged is None:
@@ -125,13 +125,13 @@ class TableFolder:
 
     def _staged(self, txid: int) -> Path | None:
         """The highest complete attempt at a batch, and of its runs the last."""
-        above = self._folder / _OURS / "staged" / str(txid)
+        above = self._folder / _PRIVATE / "staged" / str(txid)
         whole = [path.parent for path in above.glob(f"*/{_RECORD}")]
-        return max(whole, key=_place, default=None)
+        return max(whole, key=_attempt_and_run, default=None)
 
     def _claim(self, owner: dict[str, Any], current: int) -> int:
         """Create the owner's record, or check it. Returns the table's first batch."""
-        path = self._folder / _OURS / "table.json"
+        path = self._folder / _PRIVATE / "table.json"
         if not path.exists():
             self._check_empty()
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -148,19 +148,19 @@ class TableFolder:
 
     def _check_empty(self) -> None:
         there = sorted(self._folder.iterdir()) if self._folder.exists() else []
-        if foreign := [one.name for one in there if not one.name.startswith((".", _OURS))]:
+        if foreign := [one.name for one in there if not one.name.startswith((".", _PRIVATE))]:
             raise StateMismatch(
                 f"{self._folder} has {foreign[0]!r} in it, and is no table of batches: give the "
                 "table a folder of its own"
             )
 
 
-def _place(staged: Path) -> list[int]:
-    """The attempt and the run."""
+def _attempt_and_run(staged: Path) -> list[int]:
+    """The numbers in the name of a staged folder."""
     return [int(number) for number in staged.name.partition("-")[0].split(".")]
 
 
-def _shown(folder: Path, txid: int) -> Path:
+def _published(folder: Path, txid: int) -> Path:
     return folder / f"{_NAME}{txid}"
 
 
@@ -213,12 +213,12 @@ def _sync(path: Path) -> None:
 
 
 @contextmanager
-def _told(folder: Path) -> Iterator[None]:
+def _convert_errors(folder: Path) -> Iterator[None]:
     """Convert OSError to WriteFailed or StoreUnreachable."""
     try:
         yield
     except OSError as error:
-        kind = WriteFailed if error.errno in _FOR_GOOD else StoreUnreachable
+        kind = WriteFailed if error.errno in _PERMANENT else StoreUnreachable
         raise kind(
             f"the table in {folder}: {error.strerror or error} ({error.filename}). All processes "
             "of the topology and of Spark must be able to write there"

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from pyarrow import parquet
 
-from sunshower.errors import ConfigError, ResultMismatch, Unavailable, WriteFailed
+from sunshower.errors import ConfigError, ResultMismatch, WriteFailed
 from sunshower.spark_integration.job_reports import files_written
-from sunshower.spark_integration.sessions.spark_port import BatchInfo, Writer
-from sunshower.spark_integration.tables.table_folder import TableBatch, TableFolder, stage, staging
-from sunshower.trident.states.counted import CountedIn
+from sunshower.spark_integration.sessions.spark_port import BatchInfo, SparkStep
+from sunshower.spark_integration.tables.table_folder import TableBatch, stage, staging
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,7 +48,7 @@ class Staged:
 
 @dataclass(frozen=True)
 class Table:
-    """A writer that stages attempts; Tables publishes the committed ones."""
+    """A writer that stages attempts; SparkOperator publishes the committed ones."""
 
     folder: Path
 
@@ -106,29 +103,6 @@ def _jobs(context: Any) -> set[int]:
     return set(context.statusTracker().getJobIdsForGroup(group)) if group else set()
 
 
-class Tables:
-    """The tables of an operator, in its task."""
-
-    def __init__(self, writers: Sequence[Writer]) -> None:
-        self.tables = [one for one in writers if isinstance(one, Table)]
-        self._counted: CountedIn | None = None
-        self._folders: list[TableFolder] = []
-
-    def open(self, topology: str, counted: CountedIn | None) -> None:
-        """Publish what was committed while no task ran. Raises like TableFolder."""
-        if not self.tables:
-            return
-        assert counted is not None, "a table is part of a program of batches"
-        self._counted, about = counted, (topology, counted.incarnation(), counted.current())
-        self._folders = [TableFolder(one.folder, *about) for one in self.tables]
-
-    def publish(self, txid: int) -> None:
-        """Publish the batches up to `txid`. Raises like TableFolder.publish."""
-        for folder in self._folders:
-            folder.publish(txid)
-
-    def close(self) -> None:
-        """Publish the last batch: no later `$success` announces it."""
-        if self._counted is not None:
-            with suppress(Unavailable):  # the next start publishes it
-                self.publish(self._counted.current() - 1)
+def tables_in(step: SparkStep) -> list[Table]:
+    """The tables among the writers of a step."""
+    return [one for one in step.writers if isinstance(one, Table)]

@@ -21,6 +21,7 @@ from sunshower.trident.coordination.attempts import Attempt
 In = TypeVar("In")
 V = TypeVar("V")
 Table = dict[Any, Any]  # group → its value so far
+Rows = Sequence[Any]
 
 
 class AnyAggregator(ABC):
@@ -43,10 +44,8 @@ class AnyAggregator(ABC):
         return {}
 
     @abstractmethod
-    def gather(
-        self, table: Table, keys: Iterable[Any], records: Sequence[Any], attempt: Attempt
-    ) -> None:
-        """Add `records`; `keys` are their groups."""
+    def gather(self, table: Table, keys: Iterable[Any], rows: Rows, attempt: Attempt) -> None:
+        """Add rows; `keys` are their groups."""
 
     @abstractmethod
     def fresh(self, attempt: Attempt) -> Any:
@@ -77,10 +76,8 @@ class CombinerAggregator(AnyAggregator, Generic[In, V]):
         """The emitted value; the state stores `value` itself."""
         return value
 
-    def gather(
-        self, table: Table, keys: Iterable[Any], records: Sequence[Any], attempt: Attempt
-    ) -> None:
-        for key, value in zip(keys, map(self.init, records), strict=False):
+    def gather(self, table: Table, keys: Iterable[Any], rows: Rows, attempt: Attempt) -> None:
+        for key, value in zip(keys, map(self.init, rows), strict=False):
             table[key] = self.combine(table[key], value) if key in table else value
 
     def fresh(self, attempt: Attempt) -> V:
@@ -101,10 +98,8 @@ class ReducerAggregator(AnyAggregator, Generic[In, V]):
     def reduce(self, value: V, record: In) -> V:
         """The value with one more row; must not change `value`."""
 
-    def gather(
-        self, table: Table, keys: Iterable[Any], records: Sequence[Any], attempt: Attempt
-    ) -> None:
-        for key, record in zip(keys, records, strict=False):
+    def gather(self, table: Table, keys: Iterable[Any], rows: Rows, attempt: Attempt) -> None:
+        for key, record in zip(keys, rows, strict=False):
             table[key] = self.reduce(table[key] if key in table else self.init(), record)
 
     def fresh(self, attempt: Attempt) -> V:
@@ -129,10 +124,8 @@ class Aggregator(AnyAggregator, Generic[In, V]):
     def complete(self, state: V) -> Iterable[tuple[Any, ...]]:
         """The rows of a state, each a tuple of `fields`."""
 
-    def gather(
-        self, table: Table, keys: Iterable[Any], records: Sequence[Any], attempt: Attempt
-    ) -> None:
-        for key, record in zip(keys, records, strict=False):
+    def gather(self, table: Table, keys: Iterable[Any], rows: Rows, attempt: Attempt) -> None:
+        for key, record in zip(keys, rows, strict=False):
             if key not in table:
                 table[key] = self.init(attempt)
             self.aggregate(table[key], record)
@@ -162,9 +155,7 @@ class count(CombinerAggregator[Any, int]):  # noqa: N801
     def table(self) -> Table:
         return Counter()
 
-    def gather(
-        self, table: Table, keys: Iterable[Any], records: Sequence[Any], attempt: Attempt
-    ) -> None:
+    def gather(self, table: Table, keys: Iterable[Any], rows: Rows, attempt: Attempt) -> None:
         table.update(keys)  # Counter.update: 40 ns per row
 
 
@@ -196,36 +187,34 @@ class sum_(_OfField):  # noqa: N801
     def zero(self) -> Any:
         return 0
 
-    def gather(
-        self, table: Table, keys: Iterable[Any], records: Sequence[Any], attempt: Attempt
-    ) -> None:
+    def gather(self, table: Table, keys: Iterable[Any], rows: Rows, attempt: Attempt) -> None:
         get = table.get
-        for key, value in zip(keys, map(self._get, records), strict=False):
+        for key, value in zip(keys, map(self._get, rows), strict=False):
             table[key] = get(key, 0) + value
 
 
-class min_(_OfField):  # noqa: N801
+class _Extreme(_OfField):
+    _choose: Callable[[Any, Any], Any]
+
+    def combine(self, first: Any, second: Any) -> Any:
+        if first is None or second is None:
+            return first if second is None else second
+        return self._choose(first, second)
+
+    def zero(self) -> Any:
+        return None
+
+
+class min_(_Extreme):  # noqa: N801
     """The least value of a field; None of no rows."""
 
-    def combine(self, first: Any, second: Any) -> Any:
-        if first is None or second is None:
-            return first if second is None else second
-        return min(first, second)
-
-    def zero(self) -> Any:
-        return None
+    _choose = staticmethod(min)
 
 
-class max_(_OfField):  # noqa: N801
+class max_(_Extreme):  # noqa: N801
     """The greatest value of a field; None of no rows."""
 
-    def combine(self, first: Any, second: Any) -> Any:
-        if first is None or second is None:
-            return first if second is None else second
-        return max(first, second)
-
-    def zero(self) -> Any:
-        return None
+    _choose = staticmethod(max)
 
 
 class average(_OfField):  # noqa: N801
@@ -256,8 +245,6 @@ class collect(_OfField):  # noqa: N801
     def zero(self) -> list[Any]:
         return []
 
-    def gather(
-        self, table: Table, keys: Iterable[Any], records: Sequence[Any], attempt: Attempt
-    ) -> None:
-        for key, value in zip(keys, map(self._get, records), strict=False):
+    def gather(self, table: Table, keys: Iterable[Any], rows: Rows, attempt: Attempt) -> None:
+        for key, value in zip(keys, map(self._get, rows), strict=False):
             table.setdefault(key, []).append(value)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
 from typing import Any, TypeAlias, TypedDict, Unpack, overload
 
-from sunshower.arguments import COUNT, Instance
+from sunshower.arguments import COUNT, Instance, Rule, Values
 from sunshower.errors import ConfigError, DuplicateComponent, TopologyError
 from sunshower.state.tree import Tree
 from sunshower.topologies.components import Out, Spout
@@ -31,6 +30,12 @@ BatchSource: TypeAlias = TridentSpout | BatchSpout | PartitionedSpout | OpaquePa
 
 
 _TOPOLOGY = Instance((Topology,), 'the Topology that they are of: batches(topology, "lines", …)')
+_OPTIONS: dict[str, Rule] = {  # of a group
+    "store": Instance((Callable,), 'a place such as InSqlite("batches.db")'),
+    "max_batches": COUNT,
+    "interval_s": Values(float, "a number of seconds", least=0),
+    "skip": Instance((Skip,), 'Skip(dead_letters="dead.jsonl"), or Skip(attempts=10)'),
+}
 
 
 class Options(TypedDict, total=False):
@@ -115,35 +120,15 @@ def batches(
 
 def _set_options(group: GroupBuilder, where: str, **given: Any) -> None:
     """Set the options of a group. Raises ConfigError for invalid or contradictory values."""
-    _check_options(where, **given)
     for name, value in given.items():
         if value is None:
             continue
+        _OPTIONS[name].check(f"{where}: {name}", value)
+        if isinstance(value, Skip):
+            COUNT.check(f"{where}: skip: attempts", value.attempts)
         known = getattr(group, name)
         if known is not None and known != value:
             raise ConfigError(
                 f"{where}: group {group.id!r} has {name}={known!r} already; say it once"
             )
         setattr(group, name, value)
-
-
-def _check_options(where: str, store: Any, max_batches: Any, interval_s: Any, skip: Any) -> None:
-    said = ""
-    if store is not None and not callable(store):
-        said = f'store is {store!r}; give a place such as InSqlite("batches.db")'
-    elif max_batches is not None and not _is_positive(max_batches):
-        said = f"max_batches is {max_batches!r}; it must be a whole number of at least 1"
-    elif interval_s is not None and not (
-        isinstance(interval_s, (int, float)) and 0 <= interval_s < inf
-    ):
-        said = f"interval_s is {interval_s!r}; it must be a number of seconds of at least 0"
-    elif skip is not None and not isinstance(skip, Skip):
-        said = f'skip is {skip!r}; give Skip(dead_letters="dead.jsonl"), or Skip(attempts=10)'
-    elif skip is not None and not _is_positive(skip.attempts):
-        said = f"skip: attempts is {skip.attempts!r}; it must be a whole number of at least 1"
-    if said:
-        raise ConfigError(f"{where}: {said}")
-
-
-def _is_positive(value: Any) -> bool:
-    return type(value) is int and value >= 1

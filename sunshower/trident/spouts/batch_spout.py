@@ -58,10 +58,10 @@ class AdaptedBatchSpout:
         self.emits, self.kind = spout.emits, spout.kind
         self.parallelism_max = spout.parallelism_max
 
-    def coordinator(self, tree: Tree, path: str, context: Context) -> Coordinator:
+    def coordinator(self, store: Tree, path: str, context: Context) -> Coordinator:
         return _Coordinator(deepcopy(self._spout))
 
-    def emitter(self, tree: Tree, path: str, context: Context) -> Emitter:
+    def emitter(self, store: Tree, path: str, context: Context) -> Emitter:
         return _Emitter(deepcopy(self._spout), context)
 
 

@@ -68,10 +68,10 @@ class FeederBatchSpout:
         """The txids whose success was reported, in that order."""
         return [*self._feed.committed]
 
-    def coordinator(self, tree: Tree, path: str, context: Context) -> Coordinator:
+    def coordinator(self, store: Tree, path: str, context: Context) -> Coordinator:
         return _Coordinator(self._feed)
 
-    def emitter(self, tree: Tree, path: str, context: Context) -> Emitter:
+    def emitter(self, store: Tree, path: str, context: Context) -> Emitter:
         return _Emitter(self._feed)
 
 

@@ -55,10 +55,10 @@ class FixedBatchSpout:
         self.cycle = cycle
         self.emits = type or fields
 
-    def coordinator(self, tree: Tree, path: str, context: Context) -> Coordinator:
+    def coordinator(self, store: Tree, path: str, context: Context) -> Coordinator:
         return _Coordinator(self)
 
-    def emitter(self, tree: Tree, path: str, context: Context) -> Emitter:
+    def emitter(self, store: Tree, path: str, context: Context) -> Emitter:
         return _Emitter(self)
 
 

@@ -211,11 +211,11 @@ class PolledSpout:
         self.emits = _emits(spout, Level.NEXT_TUPLE, refusal)
         self._spout, self._bounds = spout, bounds or Bounds()
 
-    def coordinator(self, tree: Tree, path: str, context: Context) -> _Coordinator:
-        return _Coordinator(JsonNode(tree, f"{parent(path)}/user/ended"))
+    def coordinator(self, store: Tree, path: str, context: Context) -> _Coordinator:
+        return _Coordinator(JsonNode(store, f"{parent(path)}/user/ended"))
 
-    def emitter(self, tree: Tree, path: str, context: Context) -> _Emitter:
-        ended = JsonNode(tree, f"{path}/ended")
+    def emitter(self, store: Tree, path: str, context: Context) -> _Emitter:
+        ended = JsonNode(store, f"{path}/ended")
         return _Emitter(deepcopy(self._spout), self._bounds, ended, context)
 
 

@@ -218,8 +218,8 @@ class AdaptedPartitionedSpout:
         self.emits, self.kind = spout.emits, spout.kind
         self.commits, self.parallelism_max = emitter.commits, spout.parallelism_max
 
-    def coordinator(self, tree: Tree, path: str, context: Context) -> Coordinator:
-        return PartitionsCoordinator(self._spout, tree, path, context)
+    def coordinator(self, store: Tree, path: str, context: Context) -> Coordinator:
+        return PartitionsCoordinator(self._spout, store, path, context)
 
-    def emitter(self, tree: Tree, path: str, context: Context) -> Emitter:
-        return self._emitter(self._spout, tree, path, context)
+    def emitter(self, store: Tree, path: str, context: Context) -> Emitter:
+        return self._emitter(self._spout, store, path, context)

@@ -90,10 +90,10 @@ class TridentSpout(Protocol):
     def parallelism_max(self) -> int | None:
         """The largest number of emitter tasks; None: any."""
 
-    def coordinator(self, tree: Tree, path: str, context: Context) -> Coordinator:
+    def coordinator(self, store: Tree, path: str, context: Context) -> Coordinator:
         """A coordinator; it may store its own nodes below `path` (…/coordinator)."""
 
-    def emitter(self, tree: Tree, path: str, context: Context) -> Emitter:
+    def emitter(self, store: Tree, path: str, context: Context) -> Emitter:
         """An emitter; it stores its nodes below `path` (…/user/<partition>/<txid>)."""
 
 

@@ -65,12 +65,8 @@ class Each(FunctionOperator):
             emit(made)
 
 
-class Map(FunctionOperator):
+class Map(Each):
     """Emits what a function returns for each row."""
-
-    def __init__(self, function: Callable[..., Any], schema: Schema) -> None:
-        super().__init__(function)
-        self.schema = schema
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
         made = list(map(self.function, rows))

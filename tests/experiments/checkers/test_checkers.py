@@ -8,11 +8,16 @@ import numpy as np
 import pytest
 
 from sunshower.experiments.checkers.checker import Checker, CheckResult, judge
-from sunshower.experiments.checkers.delivery import AtLeastOnce, AtMostOnce, Duplicates, ExactlyOnce
-from sunshower.experiments.checkers.edge_checks import EachEdgeOnce, NoPrematureAck
-from sunshower.experiments.checkers.order import PerKeyOrder
-from sunshower.experiments.checkers.pressure import BoundedPending
-from sunshower.experiments.checkers.recovery import Liveness, NoneTimedOut, Recovers, recoveries
+from sunshower.experiments.checkers.delivery import (
+    AtLeastOnce,
+    AtMostOnce,
+    Duplicates,
+    ExactlyOnce,
+    PerKeyOrder,
+)
+from sunshower.experiments.checkers.failures import NoneTimedOut
+from sunshower.experiments.checkers.recovery import Liveness, Recovers, recoveries
+from sunshower.experiments.checkers.tracking import BoundedPending, EachEdgeOnce, NoPrematureAck
 from sunshower.experiments.evidence.event_history import History
 from sunshower.experiments.evidence.facts import Ending, Facts, Model
 from sunshower.experiments.evidence.outcome import Finding, Verdict

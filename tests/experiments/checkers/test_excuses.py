@@ -1,4 +1,4 @@
-"""Tests of excused messages: restarted spouts, drains, repeated ids."""
+"""Tests of excused messages (restarted spouts, drains, repeated ids) and of free outages."""
 
 from __future__ import annotations
 
@@ -6,25 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from sunshower.experiments.checkers.checker import Checker, judge
+from sunshower.experiments.checkers.checker import Checker
 from sunshower.experiments.checkers.delivery import AtLeastOnce, AtMostOnce, ExactlyOnce
-from sunshower.experiments.checkers.edge_checks import NoPrematureAck
-from sunshower.experiments.checkers.recovery import NoneTimedOut, Recovers
-from sunshower.experiments.evidence.facts import Facts, Model
-from sunshower.experiments.evidence.outcome import Finding, Verdict
+from sunshower.experiments.checkers.failures import NoneTimedOut, NothingCharged
+from sunshower.experiments.checkers.recovery import Recovers
+from sunshower.experiments.checkers.tracking import NoPrematureAck
+from sunshower.experiments.evidence.facts import Model
 from sunshower.runtime.events.event_log import What
+from tests.experiments.checkers.test_checkers import BROKEN, HALTED, HOLDS, UNKNOWN, ask, hurt
 from tests.experiments.scripts import FACTS, SPOUT, TASKS, Script, root
-
-HOLDS, BROKEN, UNKNOWN = Verdict.HOLDS, Verdict.BROKEN, Verdict.UNKNOWN
-
-
-def ask(checker: Checker, script: Script, facts: Facts = FACTS) -> Finding:
-    (finding,) = judge([checker], script.history(), facts)
-    return finding
-
-
-def hurt() -> Script:
-    return Script().whole(0).hurt()
 
 
 def test_what_a_next_tuple_spout_had_open_when_it_died_is_excused() -> None:
@@ -114,3 +104,17 @@ def test_a_message_id_that_a_spout_emits_anew_was_emitted_twice() -> None:
     script.add(What.EMITTED, SPOUT, [8], [6], [1], detail=[("a", 1)])
     finding = ask(AtMostOnce(), script)
     assert finding.reasons == ("2 messages were emitted more than once",)
+
+
+def test_outages_charge_nothing() -> None:
+    script = hurt().emitted(1).failed(1, cause="unavailable").emitted(1, 2)
+    script.failed(1, cause="actor died").whole(1, 3)
+    assert ask(NothingCharged(), script).verdict is HOLDS
+    script.emitted(2).failed(2, cause="exception").whole(2, 2)
+    finding = ask(NothingCharged(), script)
+    assert finding.verdict is BROKEN
+    assert finding.reasons == ("1 failures with the cause 'exception'",)
+    assert finding.evidence[0] == "numbers[0], message 2"
+    assert ask(NothingCharged(poison=frozenset({2})), script).verdict is HOLDS
+    assert ask(NothingCharged(), script, HALTED).verdict is BROKEN
+    assert ask(NothingCharged(), script.hurt("errors in relay for 1 s")).verdict is UNKNOWN

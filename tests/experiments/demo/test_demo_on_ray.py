@@ -14,12 +14,13 @@ from tests.conftest import Sunshower
 if TYPE_CHECKING:
     from sunshower.actors.cluster import RayCluster
 
+Capture = pytest.CaptureFixture[str]
 LIBRARY = Path(sysconfig.get_path("stdlib"))
 SOME = ["--files", f"{LIBRARY}/[a-t]*.py", "--files", f"{LIBRARY}/email/*.py"]
 
 
 def test_a_killed_actor_costs_no_line(
-    ray_cluster: RayCluster, sunshower: Sunshower, capsys: pytest.CaptureFixture[str]
+    ray_cluster: RayCluster, sunshower: Sunshower, capsys: Capture
 ) -> None:
     assert sunshower("demo", "--json", *SOME) == 0
     said = capsys.readouterr()
@@ -33,7 +34,7 @@ def test_a_killed_actor_costs_no_line(
 
 
 def test_without_a_fault_every_count_is_exact(
-    ray_cluster: RayCluster, sunshower: Sunshower, capsys: pytest.CaptureFixture[str]
+    ray_cluster: RayCluster, sunshower: Sunshower, capsys: Capture
 ) -> None:
     assert sunshower("demo", "--no-fault", "--files", f"{LIBRARY}/email/*.py") == 0
     page = capsys.readouterr().out
@@ -42,10 +43,7 @@ def test_without_a_fault_every_count_is_exact(
 
 
 def test_too_little_text_for_a_kill_is_no_success(
-    ray_cluster: RayCluster,
-    sunshower: Sunshower,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    ray_cluster: RayCluster, sunshower: Sunshower, tmp_path: Path, capsys: Capture
 ) -> None:
     (tmp_path / "short.txt").write_text("to be\n")
     assert sunshower("demo", "--files", tmp_path / "short.txt") == 1

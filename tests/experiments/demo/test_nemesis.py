@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 
-from sunshower.experiments.demo.nemesis import Nemesis
+from sunshower.experiments.demo.nemesis import DemoNemesis
 from sunshower.experiments.demo.topology import make_topology
 from sunshower.runtime.events.metrics import Counts, Snapshot, TaskStats, WorkerStats
 from sunshower.runtime.plan import Layout, Plan, make_plan
@@ -32,39 +33,32 @@ def at(acked: int, first_replay_s: float | None = None) -> Snapshot:
     return Snapshot("demo", {0: WorkerStats(0, 1, (task,))})
 
 
+def looked(*acked: int, say: Callable[[str], None] = print) -> tuple[ScriptedRun, DemoNemesis]:
+    """A run of 300 lines, and the nemesis that has seen so many of them acked."""
+    run, nemesis = ScriptedRun(), DemoNemesis(300, say)
+    for count in acked:
+        nemesis.look(run, at(count))  # type: ignore[arg-type]
+    return run, nemesis
+
+
 def test_it_kills_once_at_a_third_of_the_lines() -> None:
-    run, told = ScriptedRun(), list[str]()
-    nemesis = Nemesis(300, told.append)
-    for acked in (0, 99, 100, 200):
-        nemesis.look(run, at(acked))  # type: ignore[arg-type]
-    assert run.killed == [run.plan.tasks_of("split")[0].worker]
+    told: list[str] = []
+    run, nemesis = looked(0, 99, 100, 200, say=told.append)
+    target = run.plan.tasks_of("split")[0]
+    assert run.killed == [target.worker]
+    assert run.plan.tasks_on(target.worker) == [target]  # alone, so that nothing else is killed
     assert nemesis.killed_pid == PID
     assert "100 lines" in told[0]
 
 
-def test_the_target_is_a_split_task_alone_on_its_worker() -> None:
-    run = ScriptedRun()
-    Nemesis(300, print).look(run, at(100))  # type: ignore[arg-type]
-    assert [task.component for task in run.plan.tasks_on(run.killed[0])] == ["split"]
-
-
 def test_a_finished_run_is_not_killed() -> None:
-    run = ScriptedRun()
-    Nemesis(300, print).look(run, at(300))  # type: ignore[arg-type]
+    run, _ = looked(300)
     assert run.killed == []
 
 
 def test_the_time_to_a_replay_is_measured_from_the_kill() -> None:
-    nemesis = Nemesis(300, print)
-    nemesis.look(ScriptedRun(), at(100))  # type: ignore[arg-type]
+    _, nemesis = looked(100)
     seconds = nemesis.seconds_to_replay(at(200, first_replay_s=time.monotonic() + 2))
     assert seconds == pytest.approx(2, abs=0.5)
-
-
-@pytest.mark.parametrize("first_replay_s", [None, 0.5])
-def test_without_a_replay_after_the_kill_there_is_no_time(
-    first_replay_s: float | None,
-) -> None:
-    nemesis = Nemesis(300, print)
-    nemesis.look(ScriptedRun(), at(100))  # type: ignore[arg-type]
-    assert nemesis.seconds_to_replay(at(200, first_replay_s)) is None
+    for earlier_s in (None, 0.5):  # no replay after the kill
+        assert nemesis.seconds_to_replay(at(200, earlier_s)) is None

@@ -17,6 +17,7 @@ from sunshower.experiments.faults.fault_kinds import (
     expire,
     kill,
     lossy,
+    outage,
     pause,
     slow,
 )
@@ -92,18 +93,13 @@ def test_other_tasks_of_the_process_are_named() -> None:
 
 
 def test_the_same_seed_draws_the_same_target() -> None:
-    drawn = {
-        words_with(np.random.default_rng([3, lot]))
-        for lot in range(20)
-        for _ in range(3)
-    }  # fmt: skip
-    assert len(drawn) > 1
-    assert words_with(np.random.default_rng([3, 1])) == words_with(np.random.default_rng([3, 1]))
+    def drawn() -> list[str]:
+        run = FakeRun()
+        dice = map(np.random.default_rng, range(20))
+        return [kill(anybody()).begin(run, run.plan, one).words for one in dice]
 
-
-def words_with(generator: np.random.Generator) -> str:
-    run = FakeRun()
-    return kill(anybody()).begin(run, run.plan, generator).words
+    assert drawn() == drawn()
+    assert len(set(drawn())) > 1
 
 
 def test_a_pause_ends() -> None:
@@ -120,7 +116,7 @@ def test_a_pause_ends() -> None:
     ]
 
 
-def test_faults_inside_workers_are_a_injected() -> None:
+def test_faults_inside_workers_are_injected() -> None:
     run = FakeRun()
     faults: list[tuple[Fault, InjectedFaults]] = [
         (
@@ -229,6 +225,8 @@ def test_wrong_arguments_are_refused() -> None:
         pause(node(), 1)
     with pytest.raises(ExperimentError, match="slow is a task"):
         slow(master(), 1, 1)
+    with pytest.raises(ExperimentError, match="brings it back"):
+        outage("broker 1", print, None, for_s=1)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("for_s", [0, -1, math.inf, math.nan])
@@ -238,8 +236,9 @@ def test_a_fault_without_end_is_refused(for_s: float) -> None:
         lambda: slow(task("relay", 0), 0.1, for_s),
         lambda: errors("relay", for_s=for_s),
         lambda: cut("relay", "sink", for_s),
+        lambda: outage("broker 1", print, print, for_s=for_s),
     ):
-        with pytest.raises(ExperimentError, match="never heals proves nothing"):
+        with pytest.raises(ExperimentError, match="never ends proves nothing"):
             make()
 
 

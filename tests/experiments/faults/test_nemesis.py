@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from sunshower.experiments.faults.fault_kinds import (
     errors,
     expire,
     kill,
+    outage,
     pause,
     slow,
     throttle,
@@ -30,6 +33,14 @@ def told(nemesis: Nemesis) -> list[tuple[float, str, str]]:
     return [
         (round(e.at_s - nemesis.begun_s, 6), e.what.name.lower(), e.detail) for e in nemesis.entries
     ]
+
+
+def carried_out(*steps: Step, **how: Any) -> tuple[FakeRun, Nemesis]:
+    """A fake run, made as `how` says, and the nemesis that carried out these steps on it."""
+    run = FakeRun(**how)
+    nemesis = Nemesis(run, 1)
+    nemesis.carry_out(steps)
+    return run, nemesis
 
 
 def test_steps_are_done_at_their_times() -> None:
@@ -65,9 +76,7 @@ def test_only_throttles_begin_before_the_source_is_activated() -> None:
 
 
 def test_a_fault_with_a_duration_ends_in_time_and_the_plan_waits_for_it() -> None:
-    run = FakeRun()
-    nemesis = Nemesis(run, 1)
-    nemesis.carry_out([Step(1, pause(RELAY, 3)), Step(2, pause(master(), 1))])
+    run, nemesis = carried_out(Step(1, pause(RELAY, 3)), Step(2, pause(master(), 1)))
     assert run.done == [
         (1, "pause worker 2"),
         (2, "pause the master"),
@@ -79,25 +88,22 @@ def test_a_fault_with_a_duration_ends_in_time_and_the_plan_waits_for_it() -> Non
 
 @pytest.mark.parametrize("who", [RELAY, master()])
 def test_a_process_paused_twice_is_resumed_when_both_pauses_are_over(who: Target) -> None:
-    run = FakeRun()
-    nemesis = Nemesis(run, 1)
-    nemesis.carry_out([Step(1, pause(who, 3)), Step(2, pause(who, 1)), Step(3.5, pause(who, 2))])
+    run, nemesis = carried_out(
+        Step(1, pause(who, 3)), Step(2, pause(who, 1)), Step(3.5, pause(who, 2))
+    )
     assert [(at_s, words.split()[0]) for at_s, words in run.done] == [
         *((1, "pause"), (2, "pause"), (3.5, "pause"), (5.5, "resume"))
     ]
     assert [at_s for at_s, what, _ in told(nemesis) if what == "ended"] == [3, 4, 5.5]
 
 
-def test_active_faults_are_combined_into_one_injected() -> None:
-    run = FakeRun()
-    Nemesis(run, 1).carry_out(
-        [
-            Step(1, slow(RELAY, 0.01, 3)),
-            Step(2, errors("sink", for_s=1)),
-            Step(2.5, expire()),
-            Step(5, cut("relay", "sink", 1)),
-            Step(5.5, expire()),
-        ]
+def test_active_faults_are_combined() -> None:
+    run, _ = carried_out(
+        Step(1, slow(RELAY, 0.01, 3)),
+        Step(2, errors("sink", for_s=1)),
+        Step(2.5, expire()),
+        Step(5, cut("relay", "sink", 1)),
+        Step(5.5, expire()),
     )
     on = [(len(h.slows), len(h.raises), len(h.links), h.expirations) for h in run.injected_list]
     assert on == [
@@ -113,11 +119,9 @@ def test_active_faults_are_combined_into_one_injected() -> None:
     assert not run.injected_list[-1]
 
 
-def test_injected_waits_while_the_master_is_paused() -> None:
-    run = FakeRun()
-    nemesis = Nemesis(run, 1)
+def test_injected_faults_wait_while_the_master_is_paused() -> None:
     steps = [Step(1, slow(RELAY, 0.01, 2)), Step(2, pause(master(), 3)), Step(2.5, kill(RELAY))]
-    nemesis.carry_out([*steps, Step(4, expire())])
+    run, nemesis = carried_out(*steps, Step(4, expire()))
     assert run.done == [
         (1, "disturb"),
         (2, "pause the master"),
@@ -140,17 +144,13 @@ def test_the_end_of_the_experiment_ends_everything() -> None:
 
 
 def test_a_target_that_is_starting_is_tried_again() -> None:
-    run = FakeRun(away=3)
-    nemesis = Nemesis(run, 1)
-    nemesis.carry_out([Step(1, kill(anybody()))])
+    run, nemesis = carried_out(Step(1, kill(anybody())), away=3)
     assert [round(at_s, 6) for at_s, _ in run.done] == [1.15]
     assert told(nemesis)[0][:2] == (1.15, "begun")
 
 
 def test_a_target_that_never_starts_is_reported_and_the_plan_continues() -> None:
-    run = FakeRun(away=403)
-    nemesis = Nemesis(run, 1)
-    nemesis.carry_out([Step(1, kill(RELAY)), Step(2, pause(RELAY, 1))])
+    run, nemesis = carried_out(Step(1, kill(RELAY)), Step(2, pause(RELAY, 1)), away=403)
     assert nemesis.undone == ["1.000 s: kill relay[0]: nobody is there"]
     assert [words for _, words in run.done] == ["pause worker 2", "resume worker 2"]
     assert [words for _, _, words in told(nemesis)] == ["pause relay[0] for 1 s"] * 2
@@ -199,10 +199,14 @@ def test_a_source_without_end_is_stopped_when_it_has_emitted_enough() -> None:
     assert nemesis.drained
 
 
+def test_somebody_may_look_on_while_the_nemesis_waits() -> None:
+    seen: list[float] = []
+    Nemesis(FakeRun(), 1, look=seen.append).wait(0.3)
+    assert seen == pytest.approx([0.1, 0.2, 0.3])
+
+
 def test_the_nemesis_does_not_wait_for_a_rebalance_while_a_worker_is_paused() -> None:
-    run = FakeRun()
-    nemesis = Nemesis(run, 1)
-    nemesis.carry_out([Step(1, pause(RELAY, 3)), Step(2, rebalance(3)), Step(2.5, drain())])
+    run, nemesis = carried_out(Step(1, pause(RELAY, 3)), Step(2, rebalance(3)), Step(2.5, drain()))
     assert run.done == [
         (1, "pause worker 2"),
         (2, "rebalance to 3 workers"),
@@ -213,8 +217,7 @@ def test_the_nemesis_does_not_wait_for_a_rebalance_while_a_worker_is_paused() ->
 
 
 def test_a_rebalance_waits_until_the_master_is_not_paused() -> None:
-    run = FakeRun()
-    Nemesis(run, 1).carry_out([Step(1, pause(master(), 3)), Step(2, rebalance(3))])
+    run, _ = carried_out(Step(1, pause(master(), 3)), Step(2, rebalance(3)))
     assert run.done[1:] == [(4, "resume the master"), (4, "rebalance to 3 workers")]
 
 
@@ -262,9 +265,56 @@ def test_a_fault_whose_end_meets_the_end_of_the_run_is_tried_once_more() -> None
     assert run.done[-1][1] == "resume worker 2"
 
 
-def test_a_injected_without_an_answer_is_withdrawn() -> None:
-    run = FakeRun(away=401)
-    nemesis = Nemesis(run, 1)
-    nemesis.carry_out([Step(1, errors("sink", for_s=1))])
+def test_injected_faults_without_an_answer_are_withdrawn() -> None:
+    run, nemesis = carried_out(Step(1, errors("sink", for_s=1)), away=401)
     assert nemesis.undone[0].endswith("nobody is there")
     assert [words for _, words in run.done] == ["heal"]
+
+
+# ---- outages of what is outside of the topology --------------------------------------------------
+
+
+def noted(run: FakeRun, words: str) -> Callable[[], None]:
+    return lambda: run.note(words)
+
+
+def test_a_broker_is_taken_down_and_comes_back_in_time() -> None:
+    run = FakeRun()
+    nemesis = Nemesis(run, 1)
+    fault = outage("broker 1", noted(run, "kill"), noted(run, "restart"), for_s=3)
+    nemesis.carry_out([Step(1, fault)])
+    assert run.done == [(1, "kill"), (4, "restart")]
+    words = "outage of broker 1 for 3 s"
+    assert told(nemesis) == [(1, "begun", words), (4, "ended", words)]
+
+
+def test_an_error_of_up_is_raised_after_all_faults_have_ended() -> None:
+    run = FakeRun()
+    tried: list[float] = []
+
+    def broken() -> None:
+        tried.append(run.seconds)
+        raise OSError("no such broker")
+
+    nemesis = Nemesis(run, 1)
+    steps = [
+        Step(1, outage("broker 1", noted(run, "kill 1"), broken, for_s=2)),
+        Step(1.5, outage("broker 2", noted(run, "kill 2"), noted(run, "restart 2"), for_s=30)),
+    ]
+    with pytest.raises(OSError, match="no such broker"):
+        nemesis.carry_out([*steps, Step(2, pause(master(), 30))])
+    assert tried == [3, 3]
+    assert sorted(words for _, words in run.done[-2:]) == ["restart 2", "resume the master"]
+    assert nemesis.undone == ["the end of outage of broker 1 for 2 s: no such broker"]
+
+
+def test_up_is_called_when_down_raises() -> None:
+    run = FakeRun()
+
+    def half() -> None:
+        run.note("kill one of two")
+        raise OSError("the other one is not there")
+
+    with pytest.raises(OSError, match="the other one"):
+        Nemesis(run, 1).carry_out([Step(1, outage("both", half, noted(run, "up"), for_s=3))])
+    assert run.done == [(1, "kill one of two"), (1, "up")]

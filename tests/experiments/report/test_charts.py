@@ -14,7 +14,7 @@ from PIL import Image
 from sunshower.experiments.evidence.event_history import Band, History
 from sunshower.experiments.evidence.outcome import Recovery, Verdict
 from sunshower.experiments.report.drawing import FILLS, HATCHES, MARKS, TONES, Chart
-from sunshower.experiments.report.recovery_chart import longest, recovery_chart, seconds_of
+from sunshower.experiments.report.recovery_chart import longest, recovery_chart
 from sunshower.experiments.report.series import make_series
 from sunshower.experiments.report.sweep import Point, point, sweep_chart
 from sunshower.experiments.report.timeline import covered, fault_rows, height_of, timeline
@@ -44,6 +44,7 @@ def three_events() -> History:
     [
         pytest.param(History((), {}), id="nothing"),
         pytest.param(three_events(), id="3 events"),
+        pytest.param(Script().whole(1).hurt("pause b", for_s=2).history(), id="a long fault"),
         pytest.param(history(), id="2,000 events"),
         pytest.param(history(faults=300), id="300 faults"),
         pytest.param(history(batches=1_000, batch=500), id="1,000,000 events"),
@@ -131,8 +132,8 @@ def test_an_axis_shows_all_unless_a_few_peaks_dwarf_the_rest() -> None:
 
 
 def test_recovery_counts_from_the_end_of_a_fault() -> None:
-    assert seconds_of(Recovery("pause", 1.0, 3.0, 3.5)) == 0.5
-    assert seconds_of(Recovery("pause", 1.0, 3.0, None)) is None
+    assert Recovery("pause", 1.0, 3.0, 3.5).seconds == 0.5
+    assert Recovery("pause", 1.0, 3.0, None).seconds is None
 
 
 def test_the_worst_recoveries_are_shown_in_the_order_of_time() -> None:

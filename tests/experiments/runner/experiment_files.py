@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 HEAD = """
+    from sunshower.errors import ServerError
     from sunshower.experiments import *
     from sunshower.experiments.checkers.checker import CheckResult
 
@@ -27,6 +28,19 @@ HEAD = """
 
         def check(self, history, facts):
             return CheckResult("fine", **self.said)
+
+    class Fails:
+        '''A fault that cannot begin.'''
+
+        for_s = 0.0
+
+        def __init__(self, error):
+            self.error = error
+
+        def check(self, plan): ...
+
+        def begin(self, *_):
+            raise self.error
 """
 HOLDING = (
     HEAD
@@ -61,44 +75,23 @@ PEACEFUL = (
     )
 """
 )
-INTERRUPTED = (
+FAILING = (
     HEAD
     + """
-    class Interrupt:
-        for_s = 0.0
-        def check(self, plan): ...
-        def begin(self, *_):
-            raise KeyboardInterrupt
-
     experiment = Experiment(
-        name="interrupted",
+        name="failing",
         topology=lambda: small(200),
-        plan=lambda: at(0.5, Interrupt()),
+        plan=lambda other: PLAN,
         checkers=(AtLeastOnce(),),
         parameters={"other": 1},
     )
 """
 )
-TROUBLED = (
-    HEAD
-    + """
-    from sunshower.errors import ServerError
 
-    class Trouble:
-        for_s = 0.0
-        def check(self, plan): ...
-        def begin(self, *_):
-            raise {error}
 
-    experiment = Experiment(
-        name="troubled",
-        topology=lambda: small(100),
-        plan=lambda other: at(0.2, Trouble() if other == 2 else kill(component("relay"))),
-        checkers=(AtLeastOnce(),),
-        parameters={"other": 1},
-    )
-"""
-)
+def failing(plan: str) -> str:
+    """The experiment `failing` with this plan, in which `other` is a parameter."""
+    return FAILING.replace("PLAN", plan)
 
 
 def latest(root: Path, name: str) -> Path:

@@ -1,4 +1,4 @@
-"""Tests of `sunshower experiment` on the simulator: its folders, reports and tables."""
+"""Tests of `sunshower experiment`: its folders, reports and tables; interrupts, hashes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from sunshower.experiments import Experiment, relayed
 from sunshower.experiments.runner.run_request import RunRequest, Variant
-from tests.cli.conftest import Write
+from tests.cli.conftest import PrintedBy, Start, Write, read_until, signal_like_a_terminal
 from tests.conftest import Sunshower
 from tests.experiments.runner.experiment_files import BROKEN, HOLDING, PEACEFUL, latest, read
 
@@ -27,10 +27,9 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_run_leaves_a_folder_with_everything(
-    write: Write, sunshower: Sunshower, capsys: Capture, tmp_path: Path
+    write: Write, printed_by: PrintedBy, tmp_path: Path
 ) -> None:
-    assert sunshower("experiment", "run", write(HOLDING), "--seed", 3) == 0
-    out = capsys.readouterr().out
+    out = printed_by("experiment", "run", write(HOLDING), "--seed", 3).out
     folder = latest(tmp_path, "kill-a-relay")
     assert {path.name for path in folder.iterdir()} == {
         *("plan.json", "history.jsonl", "results.json", "report.html"),
@@ -63,27 +62,20 @@ def test_the_report_of_a_run_loads_nothing(
 
 
 def test_a_broken_promise_is_an_exit_status_and_its_evidence_is_text(
-    write: Write, sunshower: Sunshower, capsys: Capture, tmp_path: Path
+    write: Write, printed_by: PrintedBy, tmp_path: Path
 ) -> None:
-    assert sunshower("experiment", "run", write(BROKEN)) == 1
-    assert "<b>lost</b>" in capsys.readouterr().out
+    assert "<b>lost</b>" in printed_by("experiment", "run", write(BROKEN), status=1).out
     text = (latest(tmp_path, "broken") / "report.html").read_text()
     assert "<b>lost" not in text
     assert "relay[0] &lt;i&gt;had it last" in text
 
 
-def test_a_run_without_faults_proves_nothing(
-    write: Write, sunshower: Sunshower, capsys: Capture
-) -> None:
-    assert sunshower("experiment", "run", write(PEACEFUL)) == 1
-    assert "? UNKNOWN" in capsys.readouterr().out
+def test_a_run_without_faults_proves_nothing(write: Write, printed_by: PrintedBy) -> None:
+    assert "? UNKNOWN" in printed_by("experiment", "run", write(PEACEFUL), status=1).out
 
 
-def test_json_is_all_that_is_on_the_standard_output(
-    write: Write, sunshower: Sunshower, capsys: Capture
-) -> None:
-    assert sunshower("experiment", "run", write(HOLDING), "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+def test_json_is_all_that_is_on_the_standard_output(write: Write, printed_by: PrintedBy) -> None:
+    found = json.loads(printed_by("experiment", "run", write(HOLDING), "--json").out)
     assert found["verdict"] == "HOLDS"
     assert found["findings"][0]["checker"] == "at-least-once"
     assert Path(found["folder"], "report.html").is_file()
@@ -111,12 +103,11 @@ def test_the_command_names_the_ray_that_was_used() -> None:
 
 
 def test_a_sweep_has_a_folder_for_each_run_and_a_report_of_all(
-    write: Write, sunshower: Sunshower, capsys: Capture, tmp_path: Path
+    write: Write, printed_by: PrintedBy, tmp_path: Path
 ) -> None:
     file = write(HOLDING)
     arguments = ("--sweep", "kill_every_s=0.2,0.4", "--set", "total=100", "--repeat", 2)
-    assert sunshower("experiment", "run", file, *arguments) == 0
-    out = capsys.readouterr().out
+    out = printed_by("experiment", "run", file, *arguments).out
     group = latest(tmp_path, "kill-a-relay")
     assert sorted(path.name for path in group.iterdir() if path.is_dir()) == [
         *("001", "002", "003", "004")
@@ -135,47 +126,42 @@ def test_a_sweep_has_a_folder_for_each_run_and_a_report_of_all(
 
 
 def test_an_experiment_goes_through_its_own_sweep_unless_told_otherwise(
-    write: Write, sunshower: Sunshower, capsys: Capture
+    write: Write, printed_by: PrintedBy
 ) -> None:
     file = write(HOLDING.replace("checkers=(At", 'sweep={"total": [40, 80]}, checkers=(At'))
-    sunshower("experiment", "run", file, "--json")
-    assert len(json.loads(capsys.readouterr().out)["runs"]) == 2
-    sunshower("experiment", "run", file, "--set", "total=40", "--json")
-    assert json.loads(capsys.readouterr().out)["parameters"]["total"] == 40
+    command = ("experiment", "run", file, "--json")  # the runs are over before the first kill
+    assert len(json.loads(printed_by(*command, status=1).out)["runs"]) == 2
+    one = json.loads(printed_by(*command, "--set", "total=40", status=1).out)
+    assert one["parameters"]["total"] == 40
 
 
 def test_a_table_of_runs_with_one_seed_fits_into_80_columns(
-    write: Write, sunshower: Sunshower, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    write: Write, printed_by: PrintedBy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     file = write(HOLDING)
-    sunshower("experiment", "run", file, "--sweep", "timeout_s=4,5", "--set", "total=100")
-    out = capsys.readouterr().out
+    arguments = ("--sweep", "timeout_s=4,5", "--set", "total=100")
+    out = printed_by("experiment", "run", file, *arguments).out
     assert "kill a relay  ·  sim  ·  seed 0" in out
     (heading,) = (line.split() for line in out.splitlines() if "timeout_s" in line)
     assert heading == ["run", "timeout_s", "verdict", *MEASURED]
 
 
 def test_runs_are_listed_shown_and_compared(
-    write: Write, sunshower: Sunshower, capsys: Capture, tmp_path: Path
+    write: Write, printed_by: PrintedBy, tmp_path: Path
 ) -> None:
-    sunshower("experiment", "run", write(HOLDING), "--set", "total=100")
-    sunshower("experiment", "run", write(BROKEN))
-    capsys.readouterr()
+    printed_by("experiment", "run", write(HOLDING), "--set", "total=100")
+    printed_by("experiment", "run", write(BROKEN), status=1)
 
-    assert sunshower("experiment", "list") == 0
-    out = capsys.readouterr().out
+    out = printed_by("experiment", "list").out
     assert out.index("broken") < out.index("kill a relay")
     assert "✘ BROKEN" in out
 
-    assert sunshower("experiment", "show") == 0
-    assert "broken  ·  sim  ·  seed 0" in capsys.readouterr().out
+    assert "broken  ·  sim  ·  seed 0" in printed_by("experiment", "show").out
     for name in ("kill a relay", "kill-a-relay", latest(tmp_path, "kill-a-relay")):
-        assert sunshower("experiment", "show", name) == 0
-        assert "kill a relay  ·  sim  ·  seed 0" in capsys.readouterr().out
+        assert "kill a relay  ·  sim  ·  seed 0" in printed_by("experiment", "show", name).out
 
-    assert sunshower("experiment", "compare", "kill-a-relay", "broken") == 0
-    out = capsys.readouterr().out
+    out = printed_by("experiment", "compare", "kill-a-relay", "broken").out
     assert re.search(r"verdict +✔ HOLDS +✘ BROKEN", out)
     assert re.search(r"total +100 +–", out)
     assert re.search(r"completed +100 +50 +0\.50×", out)
@@ -195,9 +181,8 @@ def test_a_report_is_made_again_from_the_files(
     assert len(after) == pytest.approx(len(before), rel=0.02)
 
 
-def test_nothing_is_there_yet(sunshower: Sunshower, capsys: Capture) -> None:
-    assert sunshower("experiment", "list") == 0
-    assert "has no run yet" in capsys.readouterr().out
+def test_nothing_is_there_yet(printed_by: PrintedBy) -> None:
+    assert "has no run yet" in printed_by("experiment", "list").out
 
 
 @pytest.mark.ray
@@ -215,3 +200,41 @@ def test_an_experiment_on_ray(
     assert read(folder, "plan.json")["cluster"] == "ray"
     assert "ray" in read(folder, "results.json")["versions"]
     assert "kill relay[0]" in (folder / "report.html").read_text()
+
+
+# ---- as a process -------------------------------------------------------------------------------
+
+
+@pytest.mark.ray
+def test_ctrl_c_ends_all_processes_and_keeps_the_history(
+    write: Write, start: Start, tmp_path: Path
+) -> None:
+    options = ("--cluster", "ray", "--set", "total=100000")
+    process = start("experiment", "run", write(HOLDING), *options)
+    read_until(process.stderr, "acked")
+    signal_like_a_terminal(process)
+    _, error = process.communicate(timeout=100)
+    assert process.returncode == 130, error
+    assert "Interrupted. The files so far: experiments/kill-a-relay/" in error
+    folder = latest(tmp_path, "kill-a-relay")
+    assert read(folder, "plan.json")["stopped"] == "interrupted"
+    assert not (folder / "results.json").exists()
+    assert '"what": "emitted"' in (folder / "history.jsonl").read_text()
+
+
+@pytest.mark.ray
+def test_hashes_are_the_same_in_every_run_unless_somebody_chose_others(
+    write: Write, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that an experiment iterates over sets in the same order in each run."""
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    file = write('import sys\nprint(hash("a word"), file=sys.stderr)')
+
+    def hash_in(**environment: str) -> str:
+        _, error = start("experiment", "run", file, **environment).communicate(timeout=60)
+        assert "has no experiment" in error  # so it ends soon
+        return error.splitlines()[0]
+
+    first = hash_in()
+    assert hash_in() == first
+    assert hash_in(PYTHONHASHSEED="3") != first

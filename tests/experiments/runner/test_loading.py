@@ -74,38 +74,31 @@ def refusal(target: object) -> str:
     return str(raised.value)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    text = refusal(tmp_path / "nowhere.py")
-    assert "nowhere.py does not exist" in text
-
-
-def test_a_folder_is_not_a_topology(tmp_path: Path) -> None:
-    assert "is a folder" in refusal(tmp_path)
-
-
-def test_a_file_that_is_not_python_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("hello")
-    assert "must end in .py" in refusal(tmp_path / "notes.txt")
-
-
-def test_an_import_that_fails_names_file_line_and_exception(write: Write) -> None:
-    path = write("import no_such_module_anywhere")
-    text = refusal(path)
-    assert str(path) in text
-    assert "line 6: ModuleNotFoundError: No module named 'no_such_module_anywhere'" in text
-
-
-def test_a_syntax_error_names_its_line(write: Write) -> None:
-    assert "line 6: SyntaxError" in refusal(write("topology = = 3"))
-
-
-def test_a_syntax_error_next_door_names_that_file(write: Write, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import no_such_module_anywhere", "line 6: ModuleNotFoundError: No module named 'no_such"),
+        ("topology = = 3", "line 6: SyntaxError"),
+        ("import broken_neighbour", "broken_neighbour.py, line 1: SyntaxError"),
+        ("raise SystemExit(3)", "SystemExit"),
+        ("number = 3", 'topology = Topology("…")'),
+    ],
+)
+def test_a_file_that_cannot_be_imported_or_has_no_topology(
+    code: str, said: str, write: Write, tmp_path: Path
+) -> None:
     (tmp_path / "broken_neighbour.py").write_text("def (:\n")
-    assert "broken_neighbour.py, line 1: SyntaxError" in refusal(write("import broken_neighbour"))
+    path = write(code)
+    text = refusal(path)
+    assert said in text
+    assert str(path) in text
 
 
-def test_a_file_that_exits_is_refused(write: Write) -> None:
-    assert "SystemExit" in refusal(write("raise SystemExit(3)"))
+def test_what_is_no_python_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello")
+    assert "nowhere.py does not exist" in refusal(tmp_path / "nowhere.py")
+    assert "is a folder" in refusal(tmp_path)
+    assert "must end in .py" in refusal(tmp_path / "notes.txt")
 
 
 def test_a_file_that_failed_can_be_mended_and_loaded_again(write: Write) -> None:
@@ -135,23 +128,18 @@ def test_a_wrong_declaration_in_a_function_names_the_innermost_line_of_the_file(
     assert str(raised.value).startswith(f"{path}, line 9: ")
 
 
-def test_a_name_that_is_not_there_lists_the_topologies(write: Write) -> None:
-    text = refusal(f"{write(TWO)}:third")
-    assert "has no 'third'" in text
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        (":third", "has no 'third'"),
+        (":number", "is a int, not a Topology"),
+        ("", "several topologies"),
+    ],
+)
+def test_an_unknown_name_or_none_lists_the_topologies(
+    name: str, problem: str, write: Write
+) -> None:
+    text = refusal(f"{write(TWO)}{name}")
+    assert problem in text
     assert "first, second" in text
-
-
-def test_something_else_of_that_name_is_not_a_topology(write: Write) -> None:
-    text = refusal(f"{write(TWO)}:number")
-    assert "is a int, not a Topology" in text
-    assert "first, second" in text
-
-
-def test_several_topologies_without_a_name_are_listed(write: Write) -> None:
-    text = refusal(write(TWO))
-    assert "several topologies" in text
     assert "some_topology.py:first" in text
-
-
-def test_a_file_without_topologies_is_told_how_to_make_one(write: Write) -> None:
-    assert 'topology = Topology("…")' in refusal(write("number = 3"))

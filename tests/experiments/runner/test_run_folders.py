@@ -22,12 +22,10 @@ from sunshower.experiments.runner.run_folders import (
     new_folder,
 )
 from sunshower.experiments.runner.run_reports import figures_of_all, remake, write_group_report
-from tests.cli.conftest import Write
-from tests.conftest import Sunshower
+from tests.cli.conftest import PrintedBy, Write
 from tests.experiments.report.samples import history, outcome
-from tests.experiments.runner.experiment_files import INTERRUPTED, TROUBLED, latest, read
+from tests.experiments.runner.experiment_files import failing, latest, read
 
-Capture = pytest.CaptureFixture[str]
 NOON = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
 PLAN = {
     "experiment": "kill & <recover>", "cluster": "sim", "seed": 7, "parameters": {"timeout_s": 5.0},
@@ -136,22 +134,19 @@ def test_results_that_are_none_are_refused(text: str, make: Make) -> None:
 # ---- runs that did not come to their end --------------------------------------------------------
 
 
-def test_a_run_that_did_not_end_says_so(make: Make, sunshower: Sunshower, capsys: Capture) -> None:
+def test_a_run_that_did_not_end_says_so(make: Make, printed_by: PrintedBy) -> None:
     make(stopped="interrupted")
-    assert sunshower("experiment", "list") == 0
-    assert "did not end (interrupted)" in capsys.readouterr().out
-    assert sunshower("experiment", "show") == 1
-    error = capsys.readouterr().err
+    assert "did not end (interrupted)" in printed_by("experiment", "list").out
+    error = printed_by("experiment", "show", status=1).err
     assert "did not come to its end" in error
     assert PLAN["command"] in error
 
 
 def test_there_is_no_report_of_a_run_without_results_and_history(
-    make: Make, sunshower: Sunshower, capsys: Capture
+    make: Make, printed_by: PrintedBy
 ) -> None:
     make()
-    assert sunshower("experiment", "show", "--report") == 1
-    assert "nothing to report on" in capsys.readouterr().err
+    assert "nothing to report on" in printed_by("experiment", "show", "--report", status=1).err
 
 
 @pytest.mark.slow
@@ -196,65 +191,55 @@ def test_a_line_of_history_that_is_no_event_is_named(make: Make) -> None:
 
 @pytest.mark.slow
 def test_an_interrupt_keeps_what_there_is(
-    write: Write, sunshower: Sunshower, capsys: Capture, make: Make, tmp_path: Path
+    write: Write, printed_by: PrintedBy, make: Make, tmp_path: Path
 ) -> None:
-    plan = "lambda: [*at(0.2, kill(task('relay', 0))), *at(0.5, Interrupt())]"
-    code = INTERRUPTED.replace("lambda: at(0.5, Interrupt())", plan)
-    assert sunshower("experiment", "run", write(code)) == 130
-    folder = latest(tmp_path, "interrupted")
-    assert f"Interrupted. What there is: experiments/interrupted/{folder.name}" in (
-        capsys.readouterr().err
-    )
+    plan = "[*at(0.2, kill(task('relay', 0))), *at(0.5, Fails(KeyboardInterrupt()))]"
+    printed = printed_by("experiment", "run", write(failing(plan)), status=130)
+    folder = latest(tmp_path, "failing")
+    assert f"Interrupted. The files so far: experiments/failing/{folder.name}" in printed.err
     assert read(folder, "plan.json")["stopped"] == "interrupted"
     assert read(folder, "plan.json")["ended"] is None
     assert not (folder / "results.json").exists()
     told = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
     faults = [(line["what"], line["fault"]) for line in told if "fault" in line]
     assert faults == [("begun", "kill relay[0]"), ("ended", "kill relay[0]")]
-    assert sunshower("experiment", "show", "--report") == 0
-    out = capsys.readouterr().out
+    out = printed_by("experiment", "show", "--report").out
     assert "? UNKNOWN" in out
     assert "breaks off" in out
 
 
 @pytest.mark.slow
 def test_an_interrupted_sweep_reports_on_what_was_done(
-    write: Write, sunshower: Sunshower, capsys: Capture, make: Make, tmp_path: Path
+    write: Write, printed_by: PrintedBy, make: Make, tmp_path: Path
 ) -> None:
-    code = INTERRUPTED.replace("lambda: at(0.5, Interrupt())", "second").replace(
-        "experiment = ",
-        """def second(other):
-        return at(0.05, kill(component("relay")) if other == 1 else Interrupt())
-
-    experiment = """,
-    )
-    assert sunshower("experiment", "run", write(code), "--sweep", "other=1,2,3") == 130
-    group = latest(tmp_path, "interrupted")
+    second = "kill(component('relay')) if other == 1 else Fails(KeyboardInterrupt())"
+    file = write(failing(f"at(0.05, {second})"))
+    printed_by("experiment", "run", file, "--sweep", "other=1,2,3", status=130)
+    group = latest(tmp_path, "failing")
     assert read(group, "plan.json")["stopped"] == "interrupted"
     assert not (group / "summary.json").exists()
     assert (group / "001" / "report.html").is_file()
     assert "001/report.html" in (group / "report.html").read_text()
     assert "002/report.html" not in (group / "report.html").read_text()
-    capsys.readouterr()
-    assert sunshower("experiment", "show") == 0
-    assert "did not end" in capsys.readouterr().out
+    assert "did not end" in printed_by("experiment", "show").out
 
 
 # ---- several runs -------------------------------------------------------------------------------
 
+SECOND = "at(0.2, Fails({error}) if other == 2 else kill(component('relay')))"
+
 
 @pytest.mark.slow
 def test_a_run_of_several_that_ends_with_an_error_is_unknown_and_the_others_go_on(
-    write: Write, sunshower: Sunshower, capsys: Capture, make: Make, tmp_path: Path
+    write: Write, printed_by: PrintedBy, make: Make, tmp_path: Path
 ) -> None:
-    code = TROUBLED.replace("{error}", "ServerError('no broker')")
-    assert sunshower("experiment", "run", write(code), "--sweep", "other=1,2,3") == 1
-    printed = capsys.readouterr()
+    file = write(failing(SECOND.format(error="ServerError('no broker')")))
+    printed = printed_by("experiment", "run", file, "--sweep", "other=1,2,3", status=1)
     assert "run 2 of 3: other=2, seed 0: ServerError: no broker" in printed.err
     assert "Traceback" not in printed.err
     assert "002: no broker" in printed.out
     assert "Of 3 runs: 2 HOLDS, 1 UNKNOWN." in printed.out
-    group = latest(tmp_path, "troubled")
+    group = latest(tmp_path, "failing")
     assert [run["error"] for run in read(group, "summary.json")["runs"]] == [
         None,
         "no broker",
@@ -267,11 +252,10 @@ def test_a_run_of_several_that_ends_with_an_error_is_unknown_and_the_others_go_o
 
 @pytest.mark.slow
 def test_an_error_that_nobody_foresaw_is_told_with_its_traceback(
-    write: Write, sunshower: Sunshower, capsys: Capture, make: Make, tmp_path: Path
+    write: Write, printed_by: PrintedBy, make: Make, tmp_path: Path
 ) -> None:
-    code = TROUBLED.replace("{error}", "OSError('gone')")
-    assert sunshower("experiment", "run", write(code), "--sweep", "other=2,3") == 1
-    printed = capsys.readouterr()
+    file = write(failing(SECOND.format(error="OSError('gone')")))
+    printed = printed_by("experiment", "run", file, "--sweep", "other=2,3", status=1)
     assert "in begin" in printed.err
     assert "001: OSError: gone" in printed.out
     assert "Of 2 runs: 1 HOLDS, 1 UNKNOWN." in printed.out
@@ -279,7 +263,7 @@ def test_an_error_that_nobody_foresaw_is_told_with_its_traceback(
 
 @pytest.mark.slow
 def test_the_figures_of_a_group_are_medians_and_its_verdict_the_gravest(
-    make: Make, capsys: Capture, sunshower: Sunshower
+    make: Make, printed_by: PrintedBy
 ) -> None:
     group = make("many", swept={}, parameters={})
     for number, completed in enumerate((10, 30, 50), start=1):
@@ -293,8 +277,7 @@ def test_the_figures_of_a_group_are_medians_and_its_verdict_the_gravest(
     assert group.verdict is Verdict.BROKEN
     assert read(group.path, "summary.json")["verdict"] == "BROKEN"
     assert (group.path / "by-seed.svg").is_file()
-    assert sunshower("experiment", "list") == 0
-    assert "(3 runs)" in capsys.readouterr().out
+    assert "(3 runs)" in printed_by("experiment", "list").out
     assert len(all_runs(Path("experiments"))) == 1
 
 

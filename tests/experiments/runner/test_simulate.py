@@ -33,9 +33,8 @@ from sunshower.experiments.runner.seed_runs import (
 from sunshower.experiments.runner.seed_search import Tally, simulate_seeds
 from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.run import SimRun
-from tests.cli.conftest import Write
+from tests.cli.conftest import Start, Write, read_until, signal_like_a_terminal
 from tests.conftest import Sunshower
-from tests.leftovers import left_behind, marked
 from tests.structure.reading import ROOT
 
 Capture = pytest.CaptureFixture[str]
@@ -122,8 +121,8 @@ def test_long_work_is_reported_and_the_first_broken_seed_at_once(
     assert lines == [
         "Still simulating: seeds 5, 6 …",
         "Seed 6 is BROKEN: why BROKEN",
-        "Seed 6 fails. Looking for the least that does …",
-        "Still looking for the least that fails of seed 6 …",
+        "Seed 6 fails. Looking for the shortest failing run …",
+        "Still looking for the shortest failing run of seed 6 …",
     ]
 
 
@@ -334,26 +333,17 @@ def test_wrong_options_are_refused(
 
 
 @pytest.fixture
-def endless(write: Write) -> Iterator[subprocess.Popen[str]]:
-    """A command with many seeds that has just told of the first; nothing of it may be left."""
-    environment = {**marked(), "PYTHONPATH": str(ROOT)}
-    options = ("--seeds", "100000", "--jobs", "2", "--messages", "20")
-    command = [sys.executable, "-m", "sunshower", "simulate", str(write(NUMBERS)), *options]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env=environment, start_new_session=True,
-    )  # fmt: skip
-    assert process.stderr is not None
-    assert "seeds in" in process.stderr.readline()
-    yield process
-    process.kill()
-    process.communicate(timeout=60)
-    assert left_behind(environment) == []
+def endless(start: Start, write: Write) -> subprocess.Popen[str]:
+    """A command with many seeds that has just told of the first."""
+    options = ("--seeds", 100_000, "--jobs", 2, "--messages", 20)
+    process = start("simulate", write(NUMBERS), *options)
+    read_until(process.stderr, "seeds in")
+    return process
 
 
 @pytest.mark.slow
 def test_ctrl_c_prints_the_verdicts_so_far(endless: subprocess.Popen[str]) -> None:
-    os.killpg(endless.pid, signal.SIGINT)
+    signal_like_a_terminal(endless)
     out, error = endless.communicate(timeout=60)
     assert endless.returncode == 130, error
     assert "seeds in" in out

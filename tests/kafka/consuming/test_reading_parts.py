@@ -19,7 +19,7 @@ from sunshower.kafka.consuming.start_position import Start, StartPosition, Start
 from sunshower.kafka.consuming.subscription import TopicSubscription
 from sunshower.kafka.formats import Bytes, Json, MessagePack, Text
 from sunshower.kafka.partitions.cached_directory import RefreshedDirectory
-from sunshower.kafka.partitions.ports import Committed, Partition
+from sunshower.kafka.partitions.ports import Committed, Offsets, Partition
 from sunshower.kafka.partitions.task_index_assignment import ByIndex
 from tests.kafka.groups import Topics
 
@@ -193,7 +193,7 @@ def test_an_index_beyond_the_tasks_is_refused() -> None:
         ByIndex(TopicSubscription(topics=("a",)), Topics(a=1), ManualClock(), 3, 3, refresh_s=1.0)
 
 
-class Slow:
+class Slow(Offsets):
     """Offsets whose writes hang until they are let go, and then end as `outcomes` say."""
 
     def __init__(self, *outcomes: Exception | None) -> None:
@@ -210,11 +210,6 @@ class Slow:
         if outcome is not None:
             raise outcome
         self.written.append(dict(offsets))
-
-    def write_soon(self, offsets: Mapping[Partition, Committed]) -> None:
-        return None
-
-    def close(self) -> None: ...
 
 
 HERE = Partition("a", 0)

@@ -182,6 +182,7 @@ def test_a_message_that_cannot_be_read_is_a_dead_letter_with_its_place_and_bytes
         assert run.records() == [Sale("tea"), Sale("milk")]
         assert run.spout().result()["unreadable"] == 1
     (message,) = read_all(kafka.bootstrap, dead)
+    assert json.loads(message.key() or b"") == [topic, 0, 1]
     letter = json.loads(message.value() or b"")
     record = letter["record"]
     assert (record["topic"], record["partition"], record["offset"]) == (topic, 0, 1)
@@ -191,7 +192,7 @@ def test_a_message_that_cannot_be_read_is_a_dead_letter_with_its_place_and_bytes
         "cause": b"exception",
         "component": b"in",
         "reason": letter["reason"].encode(),
-        "exception": b"JSONDecodeError",
+        "exception": b"UnicodeDecodeError",
         "attempts": b"1",
         "topic": topic.encode(),
         "partition": b"0",

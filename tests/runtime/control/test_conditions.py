@@ -68,8 +68,10 @@ def test_component_succeeds_where_another_task_acks_while_one_is_in_doubt() -> N
     here, doubting = tracker(), work(1, health=waits(WaitKind.DOUBT))
     look(here, doubting, work(2, acked=5))
     assert here.now.succeeding == frozenset(), "what it had acked before the doubt says nothing"
+    assert here.now.in_doubt == {"work"}
     look(here, doubting, work(2, acked=6))
     assert here.now.succeeding == {"work"}
+    assert here.now.in_doubt == frozenset()
     look(here, work(1), work(2, acked=6))
     assert here.now.succeeding == frozenset()
 

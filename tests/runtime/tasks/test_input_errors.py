@@ -153,6 +153,13 @@ def test_while_other_tasks_of_the_component_succeed_an_error_is_charged() -> Non
     assert care.wait is None
 
 
+def test_one_error_is_enough_while_another_task_of_the_component_is_in_doubt() -> None:
+    found, care = errors(proven=True)
+    care.others_doubt = True  # its pause may keep further inputs from this task
+    assert not judge(found, BROKEN, 0).is_charged
+    assert care.wait is WaitKind.DOUBT
+
+
 def test_doubt_ends_the_topology_after_ten_minutes_with_the_last_error() -> None:
     found, care = errors(proven=True)
     for number in range(10):

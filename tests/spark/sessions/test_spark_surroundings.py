@@ -18,7 +18,7 @@ from sunshower.errors import (
     Unavailable,
     WriteFailed,
 )
-from sunshower.spark_integration.error_report import is_outage, not_written, spark_error
+from sunshower.spark_integration.error_report import is_outage, spark_error, write_failure
 from sunshower.spark_integration.job import from_bytes, to_bytes
 from sunshower.spark_integration.sessions import environment
 from sunshower.spark_integration.sessions.environment import java_home, memory_bytes, prepare
@@ -211,7 +211,7 @@ DISK = JAVA.replace("java.lang.RuntimeException: no price", "java.io.IOException
 
 
 def test_a_file_that_cannot_be_written_is_told_from_a_job_that_went_wrong() -> None:
-    assert not_written(RuntimeError(DISK)) == "IOException: No space left"
-    assert not_written(PermissionError(13, "denied")) == "PermissionError: [Errno 13] denied"
+    assert write_failure(RuntimeError(DISK)) == "IOException: No space left"
+    assert write_failure(PermissionError(13, "denied")) == "PermissionError: [Errno 13] denied"
     others = (RuntimeError(JAVA), RuntimeError(PYTHON), ConnectionResetError(), ValueError("x"))
-    assert [not_written(one) for one in others] == ["", "", "", ""]
+    assert [write_failure(one) for one in others] == ["", "", "", ""]

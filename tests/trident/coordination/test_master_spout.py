@@ -277,7 +277,7 @@ def test_a_batch_that_was_put_aside_stays_so_whoever_coordinates(tmp_path: Path)
 class Quiet(Numbers):
     """There is nothing between the first ten numbers and the others, for long."""
 
-    def coordinator(self, tree: Tree, path: str, context: Context) -> NumbersCoordinator:
+    def coordinator(self, store: Tree, path: str, context: Context) -> NumbersCoordinator:
         return QuietCoordinator(self, context)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sunshower import Context
+from sunshower.clock import Clock, ManualClock
 from sunshower.errors import BatchError
 from sunshower.trident.coordination.attempts import COMMIT, Attempt, Count, Part, Word
 from sunshower.trident.coordination.phases import phases
@@ -76,21 +77,24 @@ class Doing:
 class Task:
     """A stage between two others, in one task."""
 
-    def __init__(self, *, commits: bool = False, max_batches: int = 3) -> None:
-        self.operator = Doing(commits=commits)
-        stage = Stage(
-            "mine",
-            1,
-            (StageNode(self.operator),),
-            inputs=(StageInput("before", "rows", ROW, (Feed(0, 0),)),),
-            outputs=(StageOutput(0, "made", "after", ROW, Mod()),),
-        )
+    def __init__(
+        self,
+        *,
+        commits: bool = False,
+        max_batches: int = 3,
+        operator: Any = None,
+        kind: type[StageBolt] = StageBolt,
+        clock: Clock | None = None,
+    ) -> None:
+        self.operator: Any = operator or Doing(commits=commits)
+        inputs = (StageInput("before", "rows", ROW, (Feed(0, 0),)),)
+        outputs = (StageOutput(0, "made", "after", ROW, Mod()),)
+        stage = Stage("mine", 1, (StageNode(self.operator),), inputs=inputs, outputs=outputs)
         before = Stage("before", 2, outputs=(StageOutput(None, "rows", "mine", ROW, Mod()),))
         after = Stage("after", 2, inputs=(StageInput("mine", "made", ROW, ()),))
-        found = phases([before, stage, after])
-        self.bolt = StageBolt("g", stage, found["mine"], max_batches)
+        self.bolt = kind("g", stage, phases([before, stage, after])["mine"], max_batches)
         tasks = {"before": FEEDERS, "mine": (TASK,), "after": READERS}
-        self.bolt.prepare(Context("t", "mine", TASK, 0, 1, tasks))
+        self.bolt.prepare(Context("t", "mine", TASK, 0, 1, tasks, clock=clock or ManualClock()))
         self.hands = Hands()
 
     def hear(self, component: str, task: int, stream: str, record: Any) -> Told:

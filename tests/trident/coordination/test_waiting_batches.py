@@ -11,17 +11,16 @@ import pytest
 
 from sunshower import Context, Topology
 from sunshower.clock import ManualClock
-from sunshower.errors import ClusterError, SparkUnavailable
+from sunshower.errors import SparkUnavailable
 from sunshower.runtime.plan import Layout
 from sunshower.simulation.cluster import SimCluster
 from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, batches, count
 from sunshower.trident.coordination.attempts import Attempt
-from sunshower.trident.coordination.phases import phases
-from sunshower.trident.stages.plan import Feed, Stage, StageInput, StageNode, StageOutput
 from sunshower.trident.stages.port import Emit, Waiting
 from sunshower.trident.tasks.waiting_stage_bolt import WaitingStageBolt
-from tests.trident.coordination.test_stage_task import FEEDERS, READERS, TASK, Hands, Task, Told
-from tests.trident.rigs.group_rig import ROW, Mod, Row, Shared
+from tests.trident.coordination.test_stage_task import Hands, Task, Told
+from tests.trident.rigs.group_rig import Row, Shared
+from tests.trident.rigs.programs import SETTINGS, kill_three
 
 
 @dataclass
@@ -105,14 +104,7 @@ class WaitingTask(Task):
         self.clock, self.office = ManualClock(), Office()
         self.slow = Slow(self.office, 10.0, commits=commits)
         assert isinstance(self.slow, Waiting)
-        inputs = (StageInput("before", "rows", ROW, (Feed(0, 0),)),)
-        outputs = (StageOutput(0, "made", "after", ROW, Mod()),)
-        stage = Stage("mine", 1, (StageNode(self.slow),), inputs=inputs, outputs=outputs)
-        before = Stage("before", 2, outputs=(StageOutput(None, "rows", "mine", ROW, Mod()),))
-        after = Stage("after", 2, inputs=(StageInput("mine", "made", ROW, ()),))
-        self.bolt = WaitingStageBolt("g", stage, phases([before, stage, after])["mine"], 3)
-        tasks = {"before": FEEDERS, "mine": (TASK,), "after": READERS}
-        self.bolt.prepare(Context("t", "mine", TASK, 0, 1, tasks, clock=self.clock))
+        super().__init__(operator=self.slow, kind=WaitingStageBolt, clock=self.clock)
         self.hands = PatientHands()
 
     def whole(self, txid: int) -> Told:
@@ -198,12 +190,6 @@ def test_a_later_attempt_gives_up_the_work_of_the_earlier_one() -> None:
 
 
 NUMBERS = [Row(number % 5, number) for number in range(60)]
-SETTINGS = {
-    "sweep_grace_s": 0.2,
-    "peer_link_retry_s": 0.1,
-    "restart_backoff_s": 0.05,
-    "deaths_max": 99,
-}
 
 
 def program(slow: Slow, state: MemoryState, **settings: Any) -> Topology:
@@ -234,10 +220,6 @@ def test_whoever_is_killed_meanwhile_each_row_counts_once(seed: int) -> None:
     graph = program(slow, state, **SETTINGS).graph()
     layout = (Layout.ISOLATE, Layout.PACK)[seed // 2 % 2]
     run = SimCluster(seed, check=True, nodes=1 + seed % 2).submit(graph, layout)
-    for killed in range(3):
-        run.wait(1.1 + 0.3 * ((seed + killed) % 4))
-        workers = sorted(run.snapshot().workers)
-        with suppress(ClusterError):  # it has just died
-            run.kill_worker(workers[(seed * 5 + killed) % len(workers)])
+    kill_three(run, seed, lambda number: 1.1 + 0.3 * (number % 4))
     assert run.wait(300.0), run._describe()
     assert Counter(dict(state.items())) == Counter(row.number for row in NUMBERS)

@@ -73,11 +73,11 @@ class Numbers:
     commits: bool = False
     parallelism_max: int | None = None
 
-    def coordinator(self, tree: Tree, path: str, context: Context) -> NumbersCoordinator:
+    def coordinator(self, store: Tree, path: str, context: Context) -> NumbersCoordinator:
         return NumbersCoordinator(self, context)
 
-    def emitter(self, tree: Tree, path: str, context: Context) -> NumbersEmitter:
-        return NumbersEmitter(self, tree, path, context)
+    def emitter(self, store: Tree, path: str, context: Context) -> NumbersEmitter:
+        return NumbersEmitter(self, store, path, context)
 
 
 class NumbersCoordinator:
@@ -133,11 +133,11 @@ class OpaqueNumbers(Numbers):
     def __init__(self, total: int, size: int, hook: Hook) -> None:
         super().__init__(total, size, hook, kind=SpoutKind.OPAQUE, commits=True)
 
-    def coordinator(self, tree: Tree, path: str, context: Context) -> OpaqueCoordinator:
-        return OpaqueCoordinator(self, tree, path, context)
+    def coordinator(self, store: Tree, path: str, context: Context) -> OpaqueCoordinator:
+        return OpaqueCoordinator(self, store, path, context)
 
-    def emitter(self, tree: Tree, path: str, context: Context) -> OpaqueEmitter:
-        return OpaqueEmitter(self, tree, path, context)
+    def emitter(self, store: Tree, path: str, context: Context) -> OpaqueEmitter:
+        return OpaqueEmitter(self, store, path, context)
 
 
 class OpaqueCoordinator(NumbersCoordinator):

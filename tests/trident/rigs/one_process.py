@@ -30,10 +30,10 @@ class Given:
     def __init__(self, emits: Any, kind: SpoutKind = SpoutKind.TRANSACTIONAL) -> None:
         self.emits, self.kind = emits, kind
 
-    def coordinator(self, tree: Any, path: str, context: Context) -> Any:
+    def coordinator(self, store: Any, path: str, context: Context) -> Any:
         raise NotImplementedError
 
-    def emitter(self, tree: Any, path: str, context: Context) -> Any:
+    def emitter(self, store: Any, path: str, context: Context) -> Any:
         raise NotImplementedError
 
 

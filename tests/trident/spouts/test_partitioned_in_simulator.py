@@ -15,15 +15,10 @@ from sunshower.trident.spouts.adapting import as_trident_spout
 from tests.trident.rigs.group_rig import KEYS, Rig, Row
 from tests.trident.rigs.group_steps import Steps, Watched
 from tests.trident.rigs.numbers import OpaqueRowBatches, RowBatches
+from tests.trident.rigs.programs import SETTINGS
 
 TOTAL = 40
 ROWS = [Row(number % KEYS, number) for number in range(TOTAL)]
-SETTINGS = {
-    "sweep_grace_s": 0.2,
-    "peer_link_retry_s": 0.1,
-    "restart_backoff_s": 0.05,
-    "deaths_max": 99,
-}
 KINDS = {"transactional": RowBatches, "opaque": OpaqueRowBatches}
 
 

@@ -13,15 +13,10 @@ from sunshower.simulation.worker import Killed
 from sunshower.trident.states.factories import MemoryState
 from tests.trident.rigs.group_rig import Numbers, OpaqueNumbers, Rig
 from tests.trident.rigs.group_steps import Steps, Watched
+from tests.trident.rigs.programs import SETTINGS
 from tests.trident.rigs.real_states import InState
 
 TOTAL, SIZE = 18, 3
-SETTINGS = {
-    "sweep_grace_s": 0.2,
-    "peer_link_retry_s": 0.1,
-    "restart_backoff_s": 0.05,
-    "deaths_max": 99,
-}
 
 
 def die() -> None:

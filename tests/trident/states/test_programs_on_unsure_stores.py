@@ -17,15 +17,10 @@ from sunshower.trident import InMemory, MemoryState, Skip, batches, count, sum_
 from sunshower.trident.states.port import StateKind
 from sunshower.trident.states.stored_map import StoredMap
 from tests.trident.rigs.group_rig import KEYS, Hook, Numbers, OpaqueNumbers
+from tests.trident.rigs.programs import SETTINGS
 from tests.trident.rigs.unsure import Trouble, Troubles, UnsureState
 
 TOTAL = 40
-SETTINGS = {
-    "sweep_grace_s": 0.2,
-    "peer_link_retry_s": 0.1,
-    "restart_backoff_s": 0.05,
-    "deaths_max": 99,
-}
 COUNTS = Counter(number % KEYS for number in range(TOTAL))
 SUMS = {key: sum(range(key, TOTAL, KEYS)) for key in range(KEYS)}
 

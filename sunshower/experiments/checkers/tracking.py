@@ -1,4 +1,4 @@
-"""Checks the acker: compares the edges of each tree with the completion of its root."""
+"""Tracking checkers: the edges of each tree, its completion, and how many trees are pending."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sunshower.experiments.checkers.checker import CheckResult
-from sunshower.experiments.evidence.event_history import History, Rows, lookup
+from sunshower.experiments.evidence.event_history import EventRows, History, lookup
 from sunshower.experiments.evidence.facts import UNTRACKED, Facts
 from sunshower.experiments.evidence.tuple_evidence import messages_of, trees
 from sunshower.runtime.events.event_log import What
-from sunshower.runtime.tracking.ids import I64, U64, slots_of
+from sunshower.runtime.tracking.ids import I64, U64, incarnations_of, slots_of
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
@@ -79,6 +79,28 @@ class EachEdgeOnce:
         )
 
 
+@dataclass(frozen=True)
+class BoundedPending:
+    """At most `limit` trees are open for each spout task; None: its `spout_pending`."""
+
+    limit: int | None = None
+    name: ClassVar[str] = "bounded-pending"
+
+    def check(self, history: History, facts: Facts) -> CheckResult:
+        limit = facts.pending_max if self.limit is None else self.limit
+        peaks = pending_peaks(history)
+        if not peaks:
+            return CheckResult("", unknown=["nothing was emitted"])
+        worst = max(peaks, key=peaks.__getitem__)
+        spout = facts.spouts[worst % len(facts.spouts)]
+        reason = f"{history.name(spout)} had {peaks[worst]:,} trees open, and {limit:,} are allowed"
+        return CheckResult(
+            f"at most {peaks[worst]:,} trees were open at once, and {limit:,} are allowed",
+            [reason] if peaks[worst] > limit else (),
+            figures={"pending_max": peaks[worst]},
+        )
+
+
 def completions(history: History, sample: int) -> tuple[U64, I64]:
     """The roots in the sample that were complete, ascending, and when (as `order`), first."""
     completed = history.rows(What.COMPLETED)
@@ -87,10 +109,24 @@ def completions(history: History, sample: int) -> tuple[U64, I64]:
     return roots, completed.order[kept][at]
 
 
-def keys_of(rows: Rows) -> U64:
+def keys_of(rows: EventRows) -> U64:
     """Return one number for each pair of root and edge; trees may share an edge."""
     keys: U64 = (rows.roots * _ODD) ^ rows.values.view(np.uint64)
     return keys
+
+
+def pending_peaks(history: History) -> dict[int, int]:
+    """Return incarnation → the maximum of its open trees."""
+    kinds = [history.rows(what) for what in (What.EMITTED, What.COMPLETED, What.FAILED)]
+    incarnations = incarnations_of(np.concatenate([rows.roots for rows in kinds]))
+    order = np.concatenate([rows.order for rows in kinds])
+    change = np.repeat([1, -1, -1], [len(rows) for rows in kinds])
+    peaks: dict[int, int] = {}
+    by_time = np.argsort(order, kind="stable")
+    incarnations, change = incarnations[by_time], change[by_time]
+    for incarnation in np.unique(incarnations).tolist():
+        peaks[incarnation] = int(np.cumsum(change[incarnations == incarnation]).max())
+    return peaks
 
 
 def _repeated(keys: U64) -> NDArray[np.bool_]:
@@ -100,7 +136,7 @@ def _repeated(keys: U64) -> NDArray[np.bool_]:
     return again
 
 
-def _astray(sent: Rows, delivered: Rows) -> NDArray[np.bool_]:
+def _astray(sent: EventRows, delivered: EventRows) -> NDArray[np.bool_]:
     """Return which were delivered to another task than their target."""
     meant = lookup(keys_of(sent), sent.targets, keys_of(delivered), -1)
     astray: NDArray[np.bool_] = (meant >= 0) & (meant != delivered.tasks)

@@ -1,4 +1,4 @@
-"""Outage checker: outages and overload must not use up attempts of a tuple."""
+"""Failure checkers: no tree fails at its deadline, and an outage uses up no attempt."""
 
 from __future__ import annotations
 
@@ -9,14 +9,41 @@ from typing import ClassVar
 import numpy as np
 
 from sunshower.experiments.checkers.checker import CheckResult
-from sunshower.experiments.evidence.event_history import History, numbers_of
+from sunshower.experiments.evidence.event_history import History, lookup, numbers_of
 from sunshower.experiments.evidence.facts import UNTRACKED, Ending, Facts
 from sunshower.experiments.evidence.tuple_evidence import messages_of, trees
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.events.event_log import What
 
+_FULL = 0.9  # of a timeout: clocks drift
 _CHARGED = {cause for cause in Cause if Failure(cause).is_charged}
 _CHARGE = ("errors ", "expire ")  # the first words of faults that use up attempts
+
+
+@dataclass(frozen=True)
+class NoneTimedOut:
+    """No tree failed at its deadline: each failure was detected earlier.
+
+    Only for topologies whose bolts ack everything in time, and for faults that are much shorter
+    than the timeout. Trees that `expire` ends are younger than their deadline and do not count.
+    """
+
+    name: ClassVar[str] = "none-timed-out"
+
+    def check(self, history: History, facts: Facts) -> CheckResult:
+        emitted, failed = history.rows(What.EMITTED), history.rows(What.FAILED)
+        timed_out = np.array([cause == Cause.TIMEOUT for cause in failed.details], np.bool_)
+        roots = failed.roots[timed_out]
+        age_s = failed.at_s[timed_out] - lookup(emitted.roots, emitted.at_s, roots, np.nan)
+        limits_s = [facts.timeouts_s.get(task, 0.0) for task in failed.tasks[timed_out].tolist()]
+        late = roots[age_s >= _FULL * np.array(limits_s)]
+        reason = f"{len(late):,} trees failed at their deadline, and were not detected before"
+        return CheckResult(
+            "no tree had to wait for its deadline",
+            [reason] if len(late) else (),
+            () if facts.tracked else [UNTRACKED],
+            trees(history, messages_of(history, late)),
+        )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,34 @@
+"""How tests run stream programs: to the end in one process, or in the simulator under kills."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from sunshower import Topology
+from sunshower.clock import ManualClock
+from sunshower.errors import ClusterError
+from sunshower.runtime.inline import run_inline
+from sunshower.simulation.run import SimRun
+
+# A task whose process died continues soon, however often that happens.
+SETTINGS = {
+    "sweep_grace_s": 0.2,
+    "peer_link_retry_s": 0.1,
+    "restart_backoff_s": 0.05,
+    "deaths_max": 99,
+}
+
+
+def run(topology: Topology) -> None:
+    """Run a topology to its end in this process."""
+    run_inline(topology.graph(), clock=ManualClock(), steps_max=50_000)
+
+
+def kill_three(run: SimRun, seed: int, waits: Callable[[int], float]) -> None:
+    """Kill a worker three times, each after `waits(seed + number)` seconds."""
+    for killed in range(3):
+        run.wait(waits(seed + killed))
+        workers = sorted(run.snapshot().workers)
+        with suppress(ClusterError):  # it has just died
+            run.kill_worker(workers[(seed * 5 + killed) % len(workers)])
