@@ -79,9 +79,10 @@ class Instance:
 
     kinds: tuple[Any, ...]  # also of collections.abc, such as Callable
     instead: str
+    may_be_empty: bool = True  # whether an empty text is allowed
 
     def check(self, name: str, value: Any, error: Error = ConfigError) -> None:
-        if not isinstance(value, self.kinds):
+        if not isinstance(value, self.kinds) or (value == "" and not self.may_be_empty):
             raise error(f"{name} is {value!r:.200}; give {self.instead}")
 
 
@@ -95,6 +96,9 @@ def check_all(
 
 COUNT = Values(int, "a whole number", least=1)
 SECONDS = Values(float, "a number of seconds", least=0, above=True)
+SECONDS_FROM_0 = Values(float, "a number of seconds", least=0)
+PROBABILITY = Values(float, "a probability", least=0, most=1)
+TASKS = Values(int, "the number of tasks, a whole number", least=1)
 FLAG = Values(words={"true": True, "false": False})
 FUNCTION = Instance((Callable,), "a function")
 PATH = Instance((str, PurePath), 'a path, such as "folder/file"')

@@ -17,6 +17,7 @@ from ray import cloudpickle
 from sunshower.actors.flight_recorder import folder_of
 from sunshower.actors.names import archive_key
 from sunshower.actors.store import RayStore
+from sunshower.arguments import COUNT
 from sunshower.errors import ClusterError, ExperimentError
 from sunshower.runtime.events.event_log import Entry, decode, encode
 
@@ -84,8 +85,7 @@ class Pen:
 
 def create(run: str, sample: int) -> None:
     """Create the folder of a run's event log; `flight_recorder.remove_all` removes it."""
-    if sample < 1:
-        raise ExperimentError(f"a history with sample {sample}: it must be at least 1, all trees")
+    COUNT.check("the sample of a history", sample, ExperimentError)
     folder = folder_of(run) / "history"
     try:
         folder.mkdir(mode=0o700, parents=True)

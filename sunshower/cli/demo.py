@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -74,7 +75,7 @@ def demo(files: Files = None, fault: Fault = True, as_json: AsJson = False) -> N
         corpus, results, run.snapshot, run.seconds, nemesis, fault_wanted=fault
     )
     if as_json:
-        typer.echo(json.dumps(report.as_dict()))
+        typer.echo(json.dumps(asdict(report)))
         screen.say(f"{finding.verdict}: {'; '.join(finding.reasons)}.")
     else:
         taken = taken_in(graph, run.snapshot)

@@ -41,12 +41,12 @@ def carry_out(
     cluster_name: str,
     *,
     look: Callable[[Run, float], None] | None = None,
-    keep: Callable[[History], None] | None = None,
+    keep: Callable[[History], None] = lambda _: None,
 ) -> tuple[Outcome, History]:
     """Make one run. The outcome of a run that does not finish has an `error`.
 
     Time 0 is the activation of the spouts. `look` is called with the run and its time every tenth
-    of a second. `keep` is called with the history so far if the run is interrupted.
+    of a second. `keep` is called with the history; if the run is interrupted, with what there is.
     """
     experiment = prepared.experiment
     layout, sample = experiment.layout, experiment.sample
@@ -57,11 +57,11 @@ def carry_out(
         try:
             ending, error = _inject_faults(run, nemesis, prepared)
         except BaseException:
-            if keep is not None:
-                keep(_history(run, nemesis, prepared, "interrupted"))
+            keep(_history(run, nemesis, prepared, "interrupted"))
             raise
         seconds = run.now() - nemesis.begun_s
         history = _history(run, nemesis, prepared)
+        keep(history)
     finally:
         run.stop()
     facts = replace(

@@ -227,7 +227,7 @@ class KafkaSpout(LogSpout[Any]):
     def standing(self) -> dict[Partition, PartitionStatus]:
         """The progress of each partition."""
         kept = self._reader.committer.kept
-        line = np.array(self.in_line(), np.int64)
+        line = np.array(self.queued(), np.int64)
         return {
             partition: PartitionStatus(
                 kept[partition].offset if partition in kept else None,

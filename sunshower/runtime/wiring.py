@@ -18,12 +18,13 @@ from sunshower.runtime.tasks.bolts.automatic_bolt import AutomaticBoltTask
 from sunshower.runtime.tasks.bolts.batch_bolt import BatchBoltTask
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
 from sunshower.runtime.tasks.bolts.manual_bolt import ManualBoltTask
-from sunshower.runtime.tasks.spouts.log_spout import LogSpoutTask
-from sunshower.runtime.tasks.spouts.manual_spout import NextTupleSpoutTask
-from sunshower.runtime.tasks.spouts.records_spout import RecordsSpoutTask
+from sunshower.runtime.tasks.spouts.log_source import LogSource
+from sunshower.runtime.tasks.spouts.next_tuple_source import NextTupleSource
+from sunshower.runtime.tasks.spouts.records_source import RecordsSource
 from sunshower.runtime.tasks.spouts.retry_queue import RetryQueue
+from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
-from sunshower.runtime.tasks.spouts.table_spout import TablesSpoutTask
+from sunshower.runtime.tasks.spouts.tables_source import TablesSource
 from sunshower.runtime.tasks.supervision import Supervision
 from sunshower.runtime.tracking.acker_task import AckerTask
 from sunshower.runtime.tracking.failed_trees import FailedTrees
@@ -39,11 +40,11 @@ from sunshower.topologies.components import Context
 from sunshower.topologies.graph import Level, Subscription
 from sunshower.topologies.retry import Retry
 
-_SPOUTS: dict[Level, type[SpoutTask]] = {
-    Level.RECORDS: RecordsSpoutTask,
-    Level.TABLES: TablesSpoutTask,
-    Level.LOG: LogSpoutTask,
-    Level.NEXT_TUPLE: NextTupleSpoutTask,
+_SOURCES: dict[Level, Callable[[SpoutTask], SpoutSource]] = {
+    Level.RECORDS: RecordsSource,
+    Level.TABLES: TablesSource,
+    Level.LOG: LogSource,
+    Level.NEXT_TUPLE: NextTupleSource,
 }
 _BOLTS: dict[Level, type[BoltTask]] = {
     Level.FUNCTION: AutomaticBoltTask,
@@ -130,9 +131,9 @@ def wire(
             pending = Pending(*own, recorder.tables(task.id, *own))
             retry = component.retry or Retry(attempts=config.attempts_max)
             retries = RetryQueue(retry, generator, config.unavailable_max_s)
-            make_task = partial(_SPOUTS[component.level], care, instrument, component.instance)
+            make_task = partial(SpoutTask, care, instrument, component.instance)
             wired.spouts[task.id] = make_task(
-                pending, output_streams, wired.reports, config, retries
+                _SOURCES[component.level], pending, output_streams, wired.reports, config, retries
             )
             wired.spouts[task.id].limit.may_be_held = plan.graph.may_hold(component.id)
         else:

@@ -31,7 +31,7 @@ from sunshower.runtime.events.worker_faults import WorkerFaults
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
 from sunshower.runtime.tasks.spouts.emit_reservation import EmitReservation, ReservationStore
-from sunshower.runtime.tasks.spouts.records_spout import RecordsSpoutTask
+from sunshower.runtime.tasks.spouts.records_source import RecordsSource
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.supervision import Supervision
 from sunshower.runtime.tasks.task_opening import TaskOpening
@@ -123,7 +123,7 @@ class Worker:
         """
         for spout in self._spouts:
             committed, drawn = welcome.positions.get(spout.task.id, (0, 0))
-            spout.begin_at(committed, drawn, welcome.owed.get(spout.task.id))
+            spout.source.begin_at(committed, drawn, welcome.owed.get(spout.task.id))
             times = welcome.suspects.get(spout.task.id)
             if times and crash_report and crash_report.task:
                 spout.accuse(times, crash_report.failure(self.plan))
@@ -338,10 +338,11 @@ class Worker:
     # ---- how ------------------------------------------------------------------------------
 
     def _reservation_in(self, marks: ReservationStore | None, recorder: Recorder) -> None:
-        for spout in (one for one in self._spouts if isinstance(one, RecordsSpoutTask)):
-            spout.recorder = recorder
-            if marks is not None:
-                spout.reservation = EmitReservation(spout.task.id, marks, self._clock)
+        for spout in self._spouts:
+            if isinstance(spout.source, RecordsSource):
+                spout.source.recorder = recorder
+                if marks is not None:
+                    spout.source.reservation = EmitReservation(spout.task.id, marks, self._clock)
 
     def _queue(self, stats: TaskStats, bolt: BoltTask) -> TaskStats:
         """Add the bolt task's queue to its statistics."""

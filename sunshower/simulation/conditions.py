@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sunshower.errors import ConfigError
+from sunshower.arguments import COUNT, SECONDS, Values, check_all
 from sunshower.simulation.world import World
 
 _LATENCIES_S = (0.000_1, 0.01)  # from one rack to one continent
 _CALLS_S = (0.000_01, 0.003)
 _NODES_MAX = 3
 _DRIFTS = (0.000_1, 0.03)
+_DRIFT = Values(float, least=0, most=0.99)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,13 +29,8 @@ class Conditions:
     deaf_s: tuple[float, float] = (0.0, 0.7)  # until a caller learns that its call has failed
 
     def __post_init__(self) -> None:
-        if self.nodes < 1:
-            raise ConfigError(f"nodes is {self.nodes}; a simulated cluster needs at least 1")
-        if not 0 <= self.drift < 1:
-            raise ConfigError(f"drift is {self.drift}; it must be 0 or more, and below 1")
-        for name in ("latency_s", "call_s"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be above 0 seconds")
+        rules = {"nodes": COUNT, "drift": _DRIFT, "latency_s": SECONDS, "call_s": SECONDS}
+        check_all(self, rules)
 
 
 def drawn(

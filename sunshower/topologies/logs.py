@@ -55,8 +55,15 @@ class LogSpout(Spout[Out_co]):
 
     refetches = False
 
-    # Set by the framework: the numbers of those that have failed and will be emitted again.
-    in_line: Callable[[], Sequence[int]] = staticmethod(tuple)
+    _queue: Callable[[], Sequence[int]] = staticmethod(tuple)
+
+    def set_queue(self, queue: Callable[[], Sequence[int]]) -> None:
+        """Called by the framework before `open`, and again after a rebalance."""
+        self._queue = queue
+
+    def queued(self) -> Sequence[int]:
+        """The numbers of records that have failed and will be emitted again."""
+        return self._queue()
 
     def poll(self, limit: int) -> Polled[Out_co] | None:
         """Return up to `limit` records and unreadable positions available now; must not block.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
+from sunshower.arguments import COUNT, PROBABILITY, SECONDS, Instance, Rule, Values, check_all
 from sunshower.errors import ConfigError, DuplicateComponent, TopologyError
 
 DEAD_LETTERS = "dead_letters"
@@ -58,28 +58,12 @@ class Retry:
     unavailable: tuple[type[BaseException], ...] = ()
 
     def __post_init__(self) -> None:
-        if type(self.attempts) is not int or self.attempts < 1:
+        check_all(self, _RULES, "Retry: ")
+        if self.initial_s > self.max_s:
             raise ConfigError(
-                f"Retry: attempts is {self.attempts!r}; it must be a whole number of at least 1"
+                f"Retry: initial_s is {self.initial_s!r} and max_s {self.max_s!r}; the longest "
+                "wait must not be shorter than the first"
             )
-        for name in ("initial_s", "factor", "max_s", "jitter"):
-            if not isinstance(getattr(self, name), int | float):
-                raise ConfigError(f"Retry: {name} is {getattr(self, name)!r}; it must be a number")
-        if not 0 < self.initial_s <= self.max_s < math.inf:
-            raise ConfigError(
-                f"Retry: initial_s is {self.initial_s!r} and max_s {self.max_s!r}; the first wait "
-                "must be above 0 seconds, so that nobody is hammered, and the longest not shorter"
-            )
-        if not 1 <= self.factor < math.inf:
-            raise ConfigError(f"Retry: factor is {self.factor!r}; it must be at least 1")
-        if not 0 <= self.jitter <= 1:
-            raise ConfigError(f"Retry: jitter is {self.jitter!r}; it must be from 0 to 1")
-        if not isinstance(self.dead_letters, bool | str | PurePath) or self.dead_letters == "":
-            raise ConfigError(
-                f"Retry: dead_letters is {self.dead_letters!r}; give False to halt, True for a "
-                "stream of the spout, or the path of a JSON lines file"
-            )
-
         kinds = self.unavailable
         if not isinstance(kinds, tuple) or not all(_is_exception(kind) for kind in kinds):
             raise ConfigError(
@@ -99,6 +83,20 @@ class Retry:
         except OverflowError:
             longest = self.max_s
         return longest * (1 - self.jitter * chance)
+
+
+_RULES: Mapping[str, Rule] = {
+    "attempts": COUNT,
+    "initial_s": SECONDS,  # above 0: a dependency that is back must not be flooded
+    "factor": Values(float, least=1),
+    "max_s": SECONDS,
+    "jitter": PROBABILITY,
+    "dead_letters": Instance(
+        (bool, str, PurePath),
+        "False to halt, True for a stream of the spout, or the path of a JSON lines file",
+        may_be_empty=False,
+    ),
+}
 
 
 def _is_exception(kind: object) -> bool:

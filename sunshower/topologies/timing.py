@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
+from sunshower.arguments import SECONDS
 from sunshower.errors import TopologyError
 from sunshower.topologies.components import BatchBolt, Bolt, Spout
+
+_TIMEOUT = SECONDS.or_else("none", None)
 
 
 def check_timeout(seconds: Any, where: str) -> None:
     """Check the timeout of a spout. Raises TopologyError."""
-    if seconds is not None and not _is_duration(seconds):
-        raise TopologyError(
-            f"{where}: message_timeout_s is {seconds!r}; it is a number of seconds above 0, or "
-            "None for that of the topology"
-        )
+    _TIMEOUT.check(f"{where}: message_timeout_s", seconds, TopologyError)
 
 
 def tick_of(code: Any, tick_s: Any, where: str) -> float | None:
@@ -40,13 +38,5 @@ def tick_of(code: Any, tick_s: Any, where: str) -> float | None:
         )
     if not ticks:
         raise TopologyError(f"{where}: tick_s is given, but {kind.__name__} has no tick; write one")
-    if not _is_duration(tick_s):
-        raise TopologyError(
-            f"{where}: tick_s is {tick_s!r}; it is a number of seconds above 0, such as 0.5"
-        )
+    SECONDS.check(f"{where}: tick_s", tick_s, TopologyError)
     return float(tick_s)
-
-
-def _is_duration(seconds: Any) -> bool:
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    return is_number and math.isfinite(seconds) and seconds > 0

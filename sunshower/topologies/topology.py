@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import NoneType
 from typing import Any, Literal, Never, Protocol, TypeVar, Unpack, overload
 
-from sunshower.arguments import Instance
+from sunshower.arguments import TASKS, Instance
 from sunshower.config import Config
 from sunshower.errors import (
     ConfigError,
@@ -230,11 +230,7 @@ class Topology:
                 f"{where}: there is one of that id already; the ids in use "
                 f"are: {', '.join(self._components)}"
             )
-        if type(parallelism) is not int or parallelism < 1:
-            raise TopologyError(
-                f"{where}: parallelism is {parallelism!r}; it is the number of "
-                "tasks, a whole number of at least 1"
-            )
+        TASKS.check(f"{where}: parallelism", parallelism, TopologyError)
 
     def _with_input(self, bolt: Component, grouped: Grouped[Any]) -> Component:
         where = f"topology {self.id!r}, bolt {bolt.id!r}"

@@ -45,19 +45,21 @@ SPOUTS = [
     mutant(
         "the position is one too high",
         "A new life begins after the lowest record that is not settled: that one is lost.",
-        slip("RecordsSpoutTask.committed", "int(...)", "1 + int(...)"),
+        slip("RecordsSource.committed", "int(...)", "1 + int(...)"),
     ),
     mutant(
         "what was pending is forgotten at a restart",
         "A new life begins with what was not yet drawn.",
-        slip("RecordsSpoutTask.committed", "self.pending.lowest_number(self.drawn)", "self.drawn"),
+        slip(
+            "RecordsSource.committed", "self._host.pending.lowest_number(self.drawn)", "self.drawn"
+        ),
         on="apart",
     ),
     mutant(
         "what is in line is forgotten at a restart",
         "The position looks at what is pending, and not at what has failed and waits to be "
         "emitted again.",
-        slip("RecordsSpoutTask.committed", "self.replays.line.lowest", "self.drawn"),
+        slip("RecordsSource.committed", "self._host.replays.line.lowest", "self.drawn"),
         on="apart",
     ),
     mutant(
@@ -65,7 +67,7 @@ SPOUTS = [
         "Fresh records take the places of those in line: more trees are open than "
         "spout_pending allows.",
         slip(
-            "SpoutTask._fresh_room",
+            "SpoutTask.fresh_room",
             "self.pending.free - len(self.replays.line)",
             "self.pending.free",
         ),
@@ -93,9 +95,9 @@ SPOUTS = [
         "a drain empties the line",
         "Told to emit nothing fresh, a spout emits nothing at all: what has failed is forgotten.",
         slip(
-            "RecordsSpoutTask.drain",
+            "RecordsSource.drain",
             "self._position.stop()",
-            "self._position.stop()\nself.replays.line.take(self.replays.line.due(np.inf))",
+            "self._position.stop()\nline = self._host.replays.line\nline.take(line.due(np.inf))",
         ),
         on="drains",
     ),
@@ -123,7 +125,7 @@ SPOUTS = [
         "After a rebalance the source goes on where it was, and what was pending is not in line.",
         slip(
             "SpoutTask.unpack",
-            "self.replays.line.adopt(transfer.waiting, transfer.blames)",
+            "self.replays.line.adopt(transfer.waiting, transfer.charges)",
             "pass",
         ),
         on="moves",
@@ -144,7 +146,7 @@ SPOUTS = [
         "a source is closed with its former task",
         "The old defect that these tests have found: the wrapper of the source closes it when "
         "the task of the former life is forgotten.",
-        slip("RecordsSpoutTask._watched", "yield from chain(self._left)", "yield from self._left"),
+        slip("RecordsSource._watched", "yield from chain(self._left)", "yield from self._left"),
         on="masters",
         seen=17,
     ),

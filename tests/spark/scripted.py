@@ -37,7 +37,17 @@ class ScriptedTicket:
         return result
 
     def report(self) -> JobReport:
-        return JobReport(self.batch.id, self.batch.attempt, 0.0, 0.1, 1.0, self.batch.rows, 0, 0, 0)
+        return JobReport(
+            self.batch.id,
+            self.batch.attempt,
+            wait_s=0.0,
+            hand_over_s=0.1,
+            job_s=1.0,
+            rows_in=self.batch.rows,
+            rows_out=0,
+            bytes_in=0,
+            bytes_out=0,
+        )
 
     def cancel(self) -> None:
         self.cancelled = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from sunshower.experiments.checkers.checker import CheckResult
 from sunshower.experiments.demo.corpus import Corpus, pick
@@ -33,10 +33,6 @@ class Report:
     seconds_to_replay: float | None  # from the kill to the first completed replay
     seconds: float  # from the moment when all actors had started
     verdict: Verdict
-
-    def as_dict(self) -> dict[str, int | float | str | None]:
-        """Return the report for JSON."""
-        return asdict(self)
 
 
 class TaskResults:

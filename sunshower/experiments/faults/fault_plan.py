@@ -12,14 +12,14 @@ the experiment. At the end of a plan the nemesis ends all faults.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, count, cycle, takewhile
+from itertools import count, cycle, takewhile
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from sunshower.arguments import SECONDS, SECONDS_FROM_0
 from sunshower.errors import ExperimentError
 from sunshower.experiments.faults.fault_kinds import Fault
 from sunshower.experiments.faults.targets import choose
@@ -36,8 +36,7 @@ class Step:
     stream: int = 0  # of random numbers: seeds the step's generator, with the seed of the run
 
     def __post_init__(self) -> None:
-        if not 0 <= self.at_s < math.inf:
-            raise ExperimentError(f"{self}: the time is a number of seconds, 0 or more")
+        SECONDS_FROM_0.check(f"{self.fault}: at_s", self.at_s, ExperimentError)
 
     def __lt__(self, other: Step) -> bool:
         return self.at_s < other.at_s
@@ -60,8 +59,7 @@ def at(seconds: float, fault: Fault) -> Iterator[Step]:
 
 def every(seconds: float, *faults: Fault, start: float | None = None) -> Iterator[Step]:
     """Endless, one fault after the other; the first at `start` (default: after `seconds`)."""
-    if not 0 < seconds < math.inf:
-        raise ExperimentError(f"every({seconds}, …): it must be a number of seconds above 0")
+    SECONDS.check("every: seconds", seconds, ExperimentError)
     if not faults:
         raise ExperimentError(f"every({seconds:g}): say what, as in every(2, kill(anybody()))")
     first = seconds if start is None else start
@@ -72,8 +70,7 @@ def random(
     mean_s: float, faults: Sequence[Fault], generator: np.random.Generator
 ) -> Iterator[Step]:
     """Endless, a random fault at random times, `mean_s` apart on average."""
-    if not 0 < mean_s < math.inf:
-        raise ExperimentError(f"random({mean_s}, …): it must be a number of seconds above 0")
+    SECONDS.check("random: mean_s", mean_s, ExperimentError)
     if not faults:
         raise ExperimentError("random: there is no fault to choose from")
 
@@ -94,9 +91,10 @@ def until(end_s: float, plan: Iterable[Step]) -> Iterator[Step]:
 def phases(*plans: Phase) -> Iterator[Step]:
     """One plan after the other; each has its own time, which begins at 0."""
     starts = np.cumsum([0.0, *(seconds for seconds, _ in plans)]).tolist()
-    parts = zip(starts, plans, strict=False)
-    return chain.from_iterable(
-        _later(start, until(length, plan)) for start, (length, plan) in parts
+    return (
+        replace(step, at_s=start + step.at_s)
+        for start, (length, plan) in zip(starts, plans, strict=False)
+        for step in until(length, plan)
     )
 
 
@@ -131,7 +129,3 @@ def settle(plan: Iterable[Step], seconds_max: float, hurt_s: float | None = None
             )
         steps.append(replace(step, stream=len(steps)))
     return steps
-
-
-def _later(start_s: float, plan: Iterable[Step]) -> Iterator[Step]:
-    return (replace(step, at_s=start_s + step.at_s) for step in plan)

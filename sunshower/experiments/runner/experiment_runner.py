@@ -182,7 +182,6 @@ class ExperimentRunner:
             folder.write(PLAN, {**folder.plan, "stopped": _reason(error)})
             raise
         outcome = replace(outcome, versions=versions(cluster_name))
-        _write_history(folder, history)
         folder.write(RESULTS, outcome.to_fields())
         folder.write(PLAN, {**folder.plan, "ended": now()})
         self._display.doing("Drawing the report …")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from sunshower.errors import ConfigError
+from sunshower.arguments import COUNT
 
 
 class KeyCache:
     """A set of at most `memory` keys. Raises ConfigError if that is less than one."""
 
     def __init__(self, memory: int, keys: Iterable[Hashable] = ()) -> None:
-        if type(memory) is not int or memory < 1:
-            raise ConfigError(f"memory is {memory!r}; it is a number of keys, at least 1")
+        COUNT.check("memory", memory)
         self.memory = memory
         self._keys: dict[Hashable, None] = {}
         self.add(keys)

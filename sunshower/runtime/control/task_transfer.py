@@ -10,25 +10,27 @@ from typing import Any, Protocol
 from sunshower.errors import TopologyFailed
 from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.spouts.position import Position
-from sunshower.runtime.tasks.spouts.retry_queue import Blame, Replay
+from sunshower.runtime.tasks.spouts.retry_queue import Charges, Replay
 from sunshower.runtime.tasks.user_code import Raised, TaskError
 
 
 @dataclass(slots=True)
 class TaskTransfer:
-    """The state of one task. `instance`, `hands`, `place` and `source` are set only if the process
-    stays; the rest can be pickled."""
+    """The state of one task. `instance`, `collector`, `place` and `source` are set only if the
+    process stays; the rest can be pickled."""
 
     committed: int = 0  # spouts: where a new source must continue
     drawn: int = 0
     owed: int = 0  # the bound of records that may have been drawn: see position.py
     waiting: list[Replay] = field(default_factory=list)  # spouts: messages to emit again
-    blames: dict[int, Blame] = field(default_factory=dict)  # spouts: message → its charged failures
+    charges: dict[int, Charges] = field(
+        default_factory=dict
+    )  # spouts: message → its charged failures
     ahead: list[Any] = field(default_factory=list)  # spouts: records taken and not emitted yet
     exhausted: bool = False
     state: Any = None  # the result of snapshot()
     instance: Any = None  # the user's object, opened
-    hands: Any = None  # manual bolts: the collector, which the object may have kept
+    collector: Any = None  # manual bolts: the collector, which the object may have kept
     place: Position | None = None  # in the source
     source: Iterator[Any] | None = None  # the rest of its records() or tables()
 

@@ -15,6 +15,7 @@ from typing import Any
 import msgpack
 import numpy as np
 
+from sunshower.arguments import PROBABILITY, SECONDS_FROM_0
 from sunshower.errors import ExperimentError
 from sunshower.runtime.plan import ACKER, Plan
 
@@ -38,7 +39,7 @@ class Raise:
     unavailable: bool = False
 
     def __post_init__(self) -> None:
-        check_ratio("the probability of an error", self.probability)
+        PROBABILITY.check("the probability of an error", self.probability, ExperimentError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,7 @@ class SlowTask:
     index: int | None = None  # of one task; None: all of the component
 
     def __post_init__(self) -> None:
-        check_seconds("the slowness of a task", self.seconds)
+        SECONDS_FROM_0.check("the slowness of a task", self.seconds, ExperimentError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +75,9 @@ class Link:
 
     def __post_init__(self) -> None:
         for name in ("drop", "forget", "repeat", "corrupt", "delay"):
-            check_ratio(f"the probability {name!r} of a link", getattr(self, name))
-        check_seconds("the delay of a link", self.delay_s)
+            what = f"the probability {name!r} of a link"
+            PROBABILITY.check(what, getattr(self, name), ExperimentError)
+        SECONDS_FROM_0.check("the delay of a link", self.delay_s, ExperimentError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,15 +172,3 @@ def check_places(injected: InjectedFaults, plan: Plan) -> None:
         raise ExperimentError(
             f"the `where` of an error must be plain values, by which to compare fields ({error})"
         ) from error
-
-
-def check_ratio(what: str, value: float) -> None:
-    """Raise ExperimentError unless `value` is a probability."""
-    if not 0 <= value <= 1:
-        raise ExperimentError(f"{what} is {value}; a probability is between 0 and 1")
-
-
-def check_seconds(what: str, value: float) -> None:
-    """Raise ExperimentError unless `value` is a duration."""
-    if not 0 <= value < float("inf"):
-        raise ExperimentError(f"{what} is {value}; it must be a number of seconds, 0 or more")

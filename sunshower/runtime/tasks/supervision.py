@@ -28,7 +28,7 @@ from sunshower.failures import Cause, Failure
 from sunshower.outages import is_unavailable
 from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.plan import Task
-from sunshower.runtime.tasks.user_code import Raised, TaskError, guard
+from sunshower.runtime.tasks.user_code import Raised, TaskError, guard, untracked
 from sunshower.topologies.components import Context
 
 _BACKOFF_MAX_S = 5.0
@@ -314,6 +314,10 @@ class Supervised:
             self.supervision.note(raised)
             return raised.error
         return None
+
+    def note_untracked(self, failure: Failure) -> None:
+        """Keep the first failure of an untracked record, for the report at the end of the run."""
+        self.untracked = self.untracked or untracked(failure)
 
     def figures_of(self, code: Any) -> dict[str, float]:
         """The metrics that user code reports with `figures()`; empty while it does not run."""

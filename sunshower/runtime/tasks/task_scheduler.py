@@ -237,7 +237,9 @@ class TaskScheduler:
         limit = min(spout.service.slice_records, spout.output_streams.window)
         replayed = spout.replays.replayed
         try:
-            if spout.behind and self._call(spout.task, "records or tables", spout.skip):
+            if spout.source.behind and self._call(
+                spout.task, "records or tables", spout.source.skip
+            ):
                 spout.rest.end()
                 return True
             emitted: int = self._call(spout.task, "the emitting", partial(_emit, spout, now, limit))

@@ -104,3 +104,12 @@ def no_way(task: Task, error: BaseException) -> Failure:
     """The failure of a tuple for whose output a grouping raised `error`."""
     found = failure_of(task, error)
     return replace(found, reason=f"a grouping of its output raised {found.reason}")
+
+
+def untracked(failure: Failure) -> str:
+    """The message for a failed record that is untracked and so cannot be replayed."""
+    tail = f"\n{failure.traceback.rstrip()}" if failure.traceback else ""
+    return (
+        f"a record that nobody follows failed: {failure}. It cannot be replayed (ackers=0, or an "
+        f"emit without anchors or message id): catch what may go wrong, or track it.{tail}"
+    )

@@ -14,8 +14,8 @@ from sunshower.errors import Unserialisable
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.plan import ACKER, Plan, Task
-from sunshower.runtime.tasks.bolts.bolt_task import untracked
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
+from sunshower.runtime.tasks.user_code import untracked
 from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.transport.batch import Batch
 from sunshower.runtime.transport.channels import RemoteChannel

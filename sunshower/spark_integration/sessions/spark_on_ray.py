@@ -105,14 +105,14 @@ class RayGateway:
             place,
         )
         self._actor = self._make()
-        self._steps: dict[int, tuple[SparkStep, Packed]] = {}
+        self._steps: dict[int, tuple[SparkStep, PackedStep]] = {}
 
     def start(self) -> None:
         self._actor.start.remote()
 
     def submit(self, step: SparkStep, tables: Sequence[pa.Table], batch: BatchInfo) -> Ticket:
         if id(step) not in self._steps:
-            packed = Packed(uuid.uuid4().hex, ray.put(cloudpickle.dumps(step)))
+            packed = PackedStep(uuid.uuid4().hex, ray.put(cloudpickle.dumps(step)))
             self._steps[id(step)] = step, packed
         rows = [to_bytes(table) for table in tables]
         # A call fails while the actor restarts. `run` depends on this one, which Ray retries.
@@ -179,11 +179,11 @@ def _end(actor: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedStep:
     """A pickled step in the object store with its static tables; jobs refer to it by name."""
 
     name: str
-    kept: Any  # the object reference to its bytes
+    pickled: Any  # the reference of its bytes
 
 
 class JobRequest(NamedTuple):
@@ -192,7 +192,7 @@ class JobRequest(NamedTuple):
     number: str
     life: str
     place: RayDPSpark
-    step: Packed
+    step: PackedStep
     tables: Sequence[bytes]
     batch: BatchInfo
 
@@ -259,12 +259,12 @@ class GatewayActor:
         """End the session and its JVMs."""
         self._host.stop()
 
-    def _unpacked(self, step: Packed) -> SparkStep:
+    def _unpacked(self, step: PackedStep) -> SparkStep:
         with self._unpacking:
             if step.name not in self._steps:
                 if len(self._steps) >= _STEPS_MAX:
                     self._steps.clear()
-                packed = ray.get(step.kept)
+                packed = ray.get(step.pickled)
                 try:
                     self._steps[step.name] = pickle.loads(packed)  # noqa: S301
                 except Exception as error:

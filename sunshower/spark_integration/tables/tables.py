@@ -73,12 +73,12 @@ class Table:
             TableBatch(
                 batch.txid,
                 batch.attempt,
-                sum(parquet.read_metadata(file).num_rows for file in files),
-                len(files),
-                sum(file.stat().st_size for file in files),
-                round(time.monotonic() - began, 3),
-                saved.application,
-                saved.jobs,
+                rows=sum(parquet.read_metadata(file).num_rows for file in files),
+                files=len(files),
+                bytes=sum(file.stat().st_size for file in files),
+                seconds=round(time.monotonic() - began, 3),
+                application=saved.application,
+                jobs=saved.jobs,
             ),
         )
 

@@ -99,7 +99,7 @@ def _streams(group: Group, stage: Stage) -> Streams:
 def _connect(topology: Topology, group: Group, stage: Stage, master: Stream[Any]) -> None:
     if stage.source is not None:
         _orders(topology, stage.source).all().into(stage.id)
-    if stage.hears_of_success:
+    if stage.receives_success:
         master.stream(SUCCESS).all().into(stage.id)
     if stage.commits:
         master.stream(COMMIT).all().into(stage.id)

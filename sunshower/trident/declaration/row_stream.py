@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Self, TypeVar
 
+from sunshower.arguments import COUNT
 from sunshower.errors import RecordMismatch, TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.groupings import CustomGrouping
@@ -176,10 +177,7 @@ class RowStream(Generic[R_co]):
 
     def _ranked(self, field: str, n: int, word: str, *, greatest: bool) -> Self:
         self._check_fields(word, [field])
-        if type(n) is not int or n < 1:
-            raise TopologyError(
-                f"{self._where(word)}: n is {n!r}; it is a number of rows, at least 1"
-            )
+        COUNT.check(f"{self._where(word)}: n", n, TopologyError)
 
         def ranking() -> Ranking:
             return Ranking(self.schema, field, n, greatest=greatest)

@@ -15,6 +15,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
+from sunshower.arguments import TASKS
 from sunshower.errors import DuplicateComponent, TopologyError
 from sunshower.records import Schema
 from sunshower.state.tree import Tree
@@ -129,11 +130,7 @@ class StageBuilder:
     arrivals: list[RowSource] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        if type(self.parallelism) is not int or self.parallelism < 1:
-            raise TopologyError(
-                f"{self.where('')}: parallelism is {self.parallelism!r}; it is the number of "
-                "tasks, a whole number of at least 1"
-            )
+        TASKS.check(f"{self.where('')}: parallelism", self.parallelism, TopologyError)
         self.group.program.check_open(self.where(""))
         self.group.stages.append(self)
 

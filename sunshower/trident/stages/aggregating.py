@@ -62,13 +62,13 @@ class Aggregate(AggregatorOperator):
 
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
         tables: list[Table] = batch[1]
-        if not tables[0] and self._speaks(attempt):
+        if not tables[0] and self._emits_without_rows(attempt):
             for aggregator, table in zip(self.aggregators, tables, strict=True):
                 table[GLOBAL] = aggregator.fresh(attempt)
         if made := result_rows(self.aggregators, tables, len(self.by), self.out):
             emit(made)
 
-    def _speaks(self, attempt: Attempt) -> bool:
+    def _emits_without_rows(self, attempt: Attempt) -> bool:
         if self.empty is Empty.ONE:
             return attempt.txid % self._parallelism == self._index
         return self.empty is Empty.EACH

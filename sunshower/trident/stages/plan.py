@@ -93,7 +93,7 @@ class Stage:
         return own or any(node.operator.commits for node in self.nodes)
 
     @property
-    def hears_of_success(self) -> bool:
+    def receives_success(self) -> bool:
         """Whether it receives `$success`."""
         return self.source is not None or any(publishing(node.operator) for node in self.nodes)
 

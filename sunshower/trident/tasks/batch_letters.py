@@ -39,11 +39,13 @@ def letters(
     ]
 
 
-def gone(spout: str, txid: int, error: IncompleteBatch, why: Sequence[Any]) -> DeadLetter:
+def letter_without_rows(
+    spout: str, txid: int, error: IncompleteBatch, why: Sequence[Any]
+) -> DeadLetter:
     """The letter, without a record, for rows of a batch that can no longer be emitted."""
     failure, times = _unpacked(why)
-    said = replace(failure, reason=str(error), exception=type(error).__name__)
-    return dead_letter(spout, txid, {}, said, times)
+    failure = replace(failure, reason=str(error), exception=type(error).__name__)
+    return dead_letter(spout, txid, {}, failure, times)
 
 
 def _unpacked(why: Sequence[Any]) -> tuple[Failure, int]:

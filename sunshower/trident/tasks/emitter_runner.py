@@ -16,7 +16,7 @@ from sunshower.topologies.retry import DEAD_LETTERS
 from sunshower.trident.coordination.attempts import Attempt, Order
 from sunshower.trident.spouts.port import Emitter
 from sunshower.trident.stages.plan import Source
-from sunshower.trident.tasks.batch_letters import gone, letters
+from sunshower.trident.tasks.batch_letters import letter_without_rows, letters
 from sunshower.trident.tasks.idle_backoff import IdleNote, idle_path
 
 
@@ -74,7 +74,9 @@ class EmitterRunner:
                 raise
             rows.emit(error.rows)
             out.emit(
-                gone(self._source.id, order.txid, error, order.why), anchor, stream=DEAD_LETTERS
+                letter_without_rows(self._source.id, order.txid, error, order.why),
+                anchor,
+                stream=DEAD_LETTERS,
             )
         self._rows += rows.count
         self._active[order.txid] = rows.count

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -53,7 +53,7 @@ def test_an_undisturbed_run_holds(corpus: Corpus) -> None:
 
 
 def test_the_report_has_the_promised_keys(corpus: Corpus) -> None:
-    assert " ".join(report(corpus, *run(corpus)).as_dict()) == (
+    assert " ".join(asdict(report(corpus, *run(corpus)))) == (
         "lines acked failed replayed lost undercounted killed_pid seconds_to_replay seconds verdict"
     )
 

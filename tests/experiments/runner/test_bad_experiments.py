@@ -47,7 +47,7 @@ def check(
         (HOLDING + "    other = experiment\n    del experiment\n    a = other", "several experim"),
         ("experiment = 3", "is a int, not a Experiment"),
         (WITH_PLAN.format(plan="at(1, kill(component('nobody')))"), "'nobody'"),
-        (WITH_PLAN.format(plan="at(1, lossy(for_s=1, drop=2))"), "a probability is between 0 and"),
+        (WITH_PLAN.format(plan="at(1, lossy(for_s=1, drop=2))"), "it must be a probability of at"),
         (WITH_PLAN.format(plan="every(1, kill(master()))"), "the faults never end"),
         (WITH_PLAN.format(plan="at(1, pause(master(), 1e9))"), "the faults never end"),
         (WITH_PLAN.format(plan="['now']"), "is no step"),

@@ -19,7 +19,7 @@ from sunshower.kafka.consuming.lag import Lag, PartitionStatus, figures
 from sunshower.kafka.partitions import group_offsets as groups
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.spout import KafkaSpout
-from sunshower.runtime.tasks.spouts import log_spout
+from sunshower.runtime.tasks.spouts import log_source
 from tests.conftest import Sunshower
 from tests.kafka.stage import Run, Seen, running, topology
 from tests.kafka.topics import WITHIN_S, admin, fill, new_topic
@@ -64,7 +64,9 @@ def test_figures_are_sums_with_the_details_of_each_partition() -> None:
 def test_while_it_catches_up_a_spout_knows_the_end_and_who_waits_to_be_emitted_again(
     kafka: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_spout, "_POLL_S", 0.01)  # it takes 64 polls without room until it rests
+    monkeypatch.setattr(
+        log_source, "_POLL_S", 0.01
+    )  # it takes 64 polls without room until it rests
     topic = new_topic(kafka.bootstrap)
     fill(kafka.bootstrap, topic, [b"x"] * 500)
     made = topology(

@@ -100,42 +100,36 @@ def test_where_a_partition_begins(where: Any, stored: Any, expected: int) -> Non
     assert find_start(where, stored, "t-1", 10, 90, stamped=33) == Start(expected)
 
 
-def test_a_time_after_all_messages_is_the_end() -> None:
-    assert find_start(StartTime(7), None, "t-1", 10, 90) == Start(90)
-
-
-def test_what_has_been_removed_is_skipped_and_told() -> None:
-    old = Committed(3)
-    assert find_start(StartPosition.UNCOMMITTED_LATEST, old, "t-1", 10, 90) == Start(10, (3, 10))
-    assert find_start(StartPosition.STORM, old, "t-1", 10, 90) == Start(10, (3, 10))
-
-
-def test_what_was_removed_is_told_also_where_storm_begins_at_the_start() -> None:
-    ours = Committed(3, OURS.metadata)
-    where = StartPosition.STORM_FORCED
-    assert find_start(where, ours, "t-1", 10, 90, behind_max=5) == Start(10, (3, 10))
-    assert find_start(where, ours, "t-1", 10, 90, behind_max=50) == Start(10, (3, 10))
-
-
-def test_what_is_too_far_behind_is_skipped_with_what_has_been_removed() -> None:
-    old = Committed(3)
-    where = StartPosition.UNCOMMITTED_EARLIEST
-    assert find_start(where, old, "t-1", 10, 90, behind_max=20) == Start(70, (3, 70))
-    assert find_start(where, Committed(75), "t-1", 10, 90, behind_max=20) == Start(75)
+OLD, LATE, BEYOND = Committed(3), Committed(75), Committed(95)
+ANYONE, ANYONE_LATEST = StartPosition.UNCOMMITTED_EARLIEST, StartPosition.UNCOMMITTED_LATEST
 
 
 @pytest.mark.parametrize(
-    ("where", "expected"),
+    ("where", "stored", "behind_max", "expected"),
     [
-        (StartPosition.UNCOMMITTED_EARLIEST, Start(10)),
-        (StartPosition.UNCOMMITTED_LATEST, Start(90, (10, 90))),
+        (StartTime(7), None, None, Start(90)),  # a time after all messages is the end
+        # what was removed is skipped and reported, also where Storm begins at the start
+        (ANYONE_LATEST, OLD, None, Start(10, (3, 10))),
+        (StartPosition.STORM, OLD, None, Start(10, (3, 10))),
+        (StartPosition.STORM_FORCED, Committed(3, OURS.metadata), 5, Start(10, (3, 10))),
+        (StartPosition.STORM_FORCED, Committed(3, OURS.metadata), 50, Start(10, (3, 10))),
+        # what is too far behind is skipped with what was removed
+        (ANYONE, OLD, 20, Start(70, (3, 70))),
+        (ANYONE, LATE, 20, Start(75)),
+        # beyond the end of a topic that was made anew: as if nothing had been committed
+        (ANYONE, BEYOND, None, Start(10)),
+        (ANYONE_LATEST, BEYOND, None, Start(90, (10, 90))),
     ],
 )
-def test_beyond_the_end_of_a_topic_made_anew_it_begins_as_if_nothing_was_committed(
-    where: StartPosition, expected: Start
+def test_what_a_start_passes_over_is_told(
+    where: Any, stored: Committed | None, behind_max: int | None, expected: Start
 ) -> None:
-    assert find_start(where, Committed(95), "t-1", 10, 90) == expected
-    assert find_start(where, Committed(95), "t-1", 10, 10) == Start(10)
+    assert find_start(where, stored, "t-1", 10, 90, behind_max=behind_max) == expected
+
+
+@pytest.mark.parametrize("where", [ANYONE, ANYONE_LATEST])
+def test_a_topic_made_anew_that_is_empty_is_read_from_its_start(where: StartPosition) -> None:
+    assert find_start(where, BEYOND, "t-1", 10, 10) == Start(10)
 
 
 def test_a_pattern_fits_whole_names_and_finds_new_topics() -> None:

@@ -234,12 +234,12 @@ def test_committed_is_the_lowest_number_that_is_not_settled(spout: Any) -> None:
 def test_resumed_source_leaves_out_what_is_committed(spout: Any, position: int) -> None:
     rig = one(spout)
     task = rig.spout("spout")
-    task.begin_at(position)
+    task.source.begin_at(position)
     task.open(context(rig.plan, task.task))
     emitted: list[int] = []
     for _ in range(30):
-        if task.behind:
-            task.skip()
+        if task.source.behind:
+            task.source.skip()
         task.emit(0.0, 8)
         task.complete(task.pending.all_roots(), 0.0)
         emitted += values(rig)

@@ -46,7 +46,7 @@ def plan(topology: Topology | None = None, layout: Layout = Layout.PACK) -> Plan
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, 2, float("nan")])
 def test_probability_is_between_0_and_1(value: float) -> None:
-    with pytest.raises(ExperimentError, match="a probability is between 0 and 1"):
+    with pytest.raises(ExperimentError, match="it must be a probability"):
         Raise(component="split", probability=value)
     for name in ("drop", "forget", "repeat", "corrupt", "delay"):
         odds: dict[str, Any] = {name: value}

@@ -1,4 +1,4 @@
-"""Where two features meet: luggage and errors, wishes and moves, blames and new lives."""
+"""Where two features meet: luggage and errors, wishes and moves, charges and new lives."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_topology_that_is_drained_while_its_tasks_move_ends() -> None:
     )
     work(after, clock, 60)
     assert after.finished
-    assert after._spouts[0].drawn == told.drawn
+    assert after._spouts[0].source.drawn == told.drawn
 
 
 def test_transfer_that_nobody_has_unpacked_yet_goes_along_once_more() -> None:
@@ -137,7 +137,7 @@ def test_deaths_over_a_message_of_a_manual_spout_are_not_held_against_another() 
     spout.emit(0.0, 3)
     roots = spout.pending.all_roots()
     spout.failed(roots[1:2], Failure(Cause.EXCEPTION, "sink", 0), 0.0)
-    blame = spout.replays.line.blame_of(1)
+    blame = spout.replays.line.charges_of(1)
     assert blame is not None
     assert blame.times == 1
 

@@ -180,7 +180,7 @@ def test_transfer_that_is_unpacked_twice_owes_what_was_drawn_in_between() -> Non
     def begun() -> Any:
         rig = Rig(made)
         task = rig.spout("numbers")
-        task.reservation = EmitReservation(task.task.id, marks, clock)
+        task.source.reservation = EmitReservation(task.task.id, marks, clock)
         return task, context(rig.plan, task.task)
 
     former, _ = begun()
@@ -191,13 +191,13 @@ def test_transfer_that_is_unpacked_twice_owes_what_was_drawn_in_between() -> Non
     moved.unpack(transfer, there)
     moved.emit(1.0, 10)  # the four first
     moved.emit(1.0, 10)
-    assert moved.drawn > 12  # and its machine is gone
+    assert moved.source.drawn > 12  # and its machine is gone
     again, there = begun()
     again.unpack(transfer, there)
     again.drain()
     for _ in range(100):
         again.emit(2.0, 4)
-    assert again.drawn >= moved.drawn
+    assert again.source.drawn >= moved.source.drawn
     assert again.exhausted
 
 
@@ -264,10 +264,10 @@ def lost(source: Any, *, dry: bool = False) -> tuple[RestartTracker, int]:
     told = lives.tell().drawn
     lives.core._wired.bolts[2].bolt.held = (5, 25)
     spout = lives.core._spouts[0]
-    while spout.drawn < told + 20:
-        lives.run(lambda: spout.drawn >= told + 20)
+    while spout.source.drawn < told + 20:
+        lives.run(lambda: spout.source.drawn >= told + 20)
         lives.advance(0.1)
-    drawn = spout.drawn
+    drawn = spout.source.drawn
     assert drawn > told + 3
     if dry:
         source.dry_at = drawn

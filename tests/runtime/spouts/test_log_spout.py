@@ -176,10 +176,10 @@ def test_a_spout_is_told_what_is_in_line_to_be_emitted_again() -> None:
     lives = RestartTracker(topology(log, Sink(n3=2, n7=2), retry=again))
     lives.run(lambda: lives.core.stats().tasks[0].counts.failed == 4)
     spout = reader_of(lives)
-    assert sorted(spout.in_line()) == [3, 7, 1 << SHIFT | 3, 1 << SHIFT | 7]
+    assert sorted(spout.queued()) == [3, 7, 1 << SHIFT | 3, 1 << SHIFT | 7]
     lives.advance(6.0)
     lives.run(lambda: log.settled)
-    assert [*spout.in_line()] == []
+    assert [*spout.queued()] == []
 
 
 def test_what_is_gone_is_forgotten_and_its_acks_are_not_told() -> None:

@@ -171,7 +171,7 @@ def test_what_was_drawn_since_the_master_heard_last_is_owed_also_by_who_is_born_
     for _ in range(8):
         lives.run()
         lives.advance(0.1)
-    drawn = lives.core._spouts[0].drawn
+    drawn = lives.core._spouts[0].source.drawn
     assert drawn > told + 3
     lives.master.drain(lives.clock.now())
     lives.start()
@@ -191,7 +191,7 @@ def test_a_new_life_in_a_drain_draws_no_record_too_many_if_the_former_one_has_le
     marks = Marked()
     lives = topology(level(1000), 5, marks=marks)
     work(lives, until=20)
-    drawn = lives.core._spouts[0].drawn
+    drawn = lives.core._spouts[0].source.drawn
     assert drawn < marks.read(1)
     lives.master.drain(lives.clock.now())
     lives.start(box_survives=box_survives)

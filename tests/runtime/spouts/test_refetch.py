@@ -168,7 +168,7 @@ def test_what_is_gone_to_another_task_is_not_asked_for_any_more() -> None:
     for _ in range(50):
         lives.advance(lives.core.step() or 0.001)
     assert reader.asked[-1] == 0
-    assert [*reader.in_line()] == [3]
+    assert [*reader.queued()] == [3]
 
 
 def test_a_spout_that_is_given_up_waits_for_no_record() -> None:
@@ -195,7 +195,7 @@ def test_who_is_due_without_a_record_is_in_line_and_not_to_be_taken() -> None:
     line.found(7, "of nobody")
     assert line.take(line.due(2.0)) == [Replay(9, "record", 2)]
     other = Line()
-    other.adopt(line.waiting, line.blames)
+    other.adopt(line.waiting, line.charges)
     assert [*other.absent] == [5]
     other.forget(5, 6)
     assert not len(other)

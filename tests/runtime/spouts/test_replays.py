@@ -176,5 +176,5 @@ def test_attempts_stay_with_the_message_through_deaths() -> None:
     for now, why in enumerate([BROKEN, DIED, DIED, BROKEN, DIED]):
         spout.emit(10.0 * now, 1)
         fail_all(here, why, 10.0 * now)
-    blame = spout.replays.line.blame_of(0)
+    blame = spout.replays.line.charges_of(0)
     assert (blame.times, blame.failure) == (2, BROKEN)

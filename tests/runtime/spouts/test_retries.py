@@ -98,7 +98,7 @@ def test_who_has_used_up_its_attempts_waits_for_nothing() -> None:
         line.leave(100.0)
         waits.append(line.fail(7, BROKEN, 100.0))
     assert waits == pytest.approx([0.1, 0.2, 0])
-    blame = line.blame_of(7)
+    blame = line.charges_of(7)
     assert blame is not None
     assert line.exhausted(blame)
 
@@ -107,11 +107,11 @@ def test_attempts_are_those_of_one_message_until_it_is_settled() -> None:
     line = Line(Retry(attempts=2))
     line.fail(1, BROKEN, 0.0)
     line.fail(2, BROKEN, 0.0)
-    assert not line.exhausted(line.blame(3, BROKEN))
-    assert line.exhausted(line.blame(1, BROKEN))
+    assert not line.exhausted(line.charge(3, BROKEN))
+    assert line.exhausted(line.charge(1, BROKEN))
     line.settle(1)
-    assert line.blame_of(1) is None
-    assert not line.exhausted(line.blame(1, BROKEN))
+    assert line.charges_of(1) is None
+    assert not line.exhausted(line.charge(1, BROKEN))
 
 
 def test_settled_messages_leave_nothing_behind() -> None:
@@ -133,7 +133,7 @@ def test_failures_of_the_machinery_are_no_attempts() -> None:
     for now in range(0, 100, 5):
         line.fail(7, DIED, now)
         assert line.leave(now + 5) == [7]
-    assert line.blame_of(7) is None
+    assert line.charges_of(7) is None
 
 
 def test_first_one_waits_for_nothing_and_those_in_a_row_drift_apart() -> None:
@@ -203,7 +203,7 @@ def test_back_off_of_an_outage_doubles_from_a_tenth_of_a_second_to_ten_and_costs
         assert line.leave(now) == [7]
     longest = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, *[10.0] * 5]
     assert all(most / 2 <= wait <= most for wait, most in zip(waits, longest, strict=True))
-    assert line.blame_of(7) is None
+    assert line.charges_of(7) is None
 
 
 def test_outage_of_one_message_is_charged_after_unavailable_max_s() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import wait
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -46,9 +46,7 @@ class FakeContext:
 
 
 class FakeSession:
-    """A session, and the Spark in it, in one. Its lives are numbered."""
-
-    lives: list[FakeSession]
+    """A session, and the Spark in it, in one."""
 
     def __init__(self) -> None:
         self.spark, self.sparkContext = self, FakeContext()
@@ -76,17 +74,31 @@ class FakeSession:
         self.stopped = True
 
 
-class Opening:
-    """Opens sessions, and keeps them. `refusals` come first."""
+class FakeHost(SessionHost):
+    """A host of fake sessions. `refusals` are raised before the first of them opens."""
 
-    def __init__(self, *refusals: Exception) -> None:
+    hosts: ClassVar[list[FakeHost]] = []  # of this test
+
+    def __init__(self, *refusals: Exception, slots: int = 1) -> None:
         self.refusals, self.lives = [*refusals], list[FakeSession]()
+        self.hosts.append(self)
+        super().__init__(self.open_fake, slots)
 
-    def __call__(self) -> FakeSession:
+    def open_fake(self) -> FakeSession:
         if self.refusals:
             raise self.refusals.pop(0)
         self.lives.append(FakeSession())
         return self.lives[-1]
+
+    def run(self, transform: Any) -> None:
+        assert self.submit(job(transform)).result() is None
+
+
+@pytest.fixture(autouse=True)
+def _stop_hosts() -> Iterator[None]:
+    yield
+    while FakeHost.hosts:
+        FakeHost.hosts.pop().stop()
 
 
 def job(transform: Any, timeout_s: float = WITHIN_S) -> Job:
@@ -103,16 +115,15 @@ def dying(df: Any, batch: BatchInfo) -> None:
 
 
 def test_jobs_share_a_session_and_a_dead_one_is_replaced() -> None:
-    opening = Opening()
-    host = SessionHost(opening, 1)
-    assert host.submit(job(nothing)).result() is None
+    host = FakeHost()
+    host.run(nothing)
     with pytest.raises(SparkLost, match="Spark died while it ran dying"):
-        host.submit(job(dying)).result()
-    assert host.submit(job(nothing)).result() is None
-    assert host.submit(job(nothing)).result() is None
-    assert [one.stopped for one in opening.lives] == [True, False]
+        host.run(dying)
+    host.run(nothing)
+    host.run(nothing)
+    assert [one.stopped for one in host.lives] == [True, False]
     host.stop()
-    assert opening.lives[1].stopped
+    assert host.lives[1].stopped
 
 
 class Unspeakable(Exception):
@@ -126,31 +137,28 @@ def test_an_error_that_cannot_be_said_settles_its_job_too() -> None:
     def failing(df: Any, batch: BatchInfo) -> None:
         raise Unspeakable
 
-    host = SessionHost(Opening(Unspeakable()), 1)
+    host = FakeHost(Unspeakable())
     with pytest.raises(SparkUnavailable, match="its Java is gone"):
-        host.submit(job(nothing)).result()
+        host.run(nothing)
     with pytest.raises(TransformFailed, match="its Java is gone"):
-        host.submit(job(failing)).result()
-    host.stop()
+        host.run(failing)
 
 
 def test_what_is_given_up_while_it_is_handed_over_is_not_transformed() -> None:
     called: list[BatchInfo] = []
-    opening = Opening()
-    host = SessionHost(opening, 1)
-    assert host.submit(job(nothing)).result() is None
+    host = FakeHost()
+    host.run(nothing)
 
     def transform(df: Any, batch: BatchInfo) -> None:
         called.append(batch)
 
-    given_up, session = job(transform), opening.lives[0]
+    given_up, session = job(transform), host.lives[0]
     session.on_hand_over = given_up.cancel
     with pytest.raises(SparkError, match="given up"):
         host.submit(given_up).result()
     session.on_hand_over = list
-    assert host.submit(job(nothing)).result() is None  # the slot has done with the one before
+    host.run(nothing)  # the slot has done with the one before
     assert not called
-    host.stop()
 
 
 class Cycle:
@@ -169,30 +177,27 @@ def test_what_a_job_has_left_in_cycles_is_collected_where_that_is_done_seldom(
     def leaving(df: Any, batch: BatchInfo) -> None:
         left.append(weakref.ref(Cycle()))
 
-    host = SessionHost(Opening(), 1)
+    host = FakeHost()
     gc.disable()
     try:
         for _ in range(5):  # the fourth is one too many
-            host.submit(job(leaving)).result()
+            host.run(leaving)
         assert [one() is None for one in left[:4]] == [True] * 4
     finally:
         gc.enable()
-    host.stop()
 
 
 def test_a_session_that_does_not_open_is_told_and_tried_again() -> None:
-    host = SessionHost(Opening(RuntimeError("Java gateway exited"), SparkUnavailable("no room")), 1)
+    host = FakeHost(RuntimeError("Java gateway exited"), SparkUnavailable("no room"))
     with pytest.raises(SparkUnavailable, match="does not start: Java gateway exited"):
-        host.submit(job(nothing)).result()
+        host.run(nothing)
     with pytest.raises(SparkUnavailable, match="no room"):
-        host.submit(job(nothing)).result()
-    assert host.submit(job(nothing)).result() is None
-    host.stop()
+        host.run(nothing)
+    host.run(nothing)
 
 
 def test_a_job_that_hangs_loses_its_slot_and_its_late_answer_is_nothing() -> None:
-    opening, go_on = Opening(), threading.Event()
-    host = SessionHost(opening, 1)
+    host, go_on = FakeHost(), threading.Event()
 
     def hanging(df: Any, batch: BatchInfo) -> None:
         go_on.wait(WITHIN_S)
@@ -200,12 +205,11 @@ def test_a_job_that_hangs_loses_its_slot_and_its_late_answer_is_nothing() -> Non
     hung = host.submit(job(hanging, timeout_s=0.05))
     with pytest.raises(SparkTimeout, match=r"hanging took longer than 0\.05 s for batch 7 of 3"):
         hung.result()
-    assert opening.lives[0].sparkContext.cancelled.wait(WITHIN_S)
-    assert host.submit(job(nothing)).result() is None
+    assert host.lives[0].sparkContext.cancelled.wait(WITHIN_S)
+    host.run(nothing)
     go_on.set()
     with pytest.raises(SparkTimeout):
         hung.result()
-    host.stop()
 
 
 def test_a_session_that_hangs_when_it_opens_is_no_reason_to_wait_for_ever(
@@ -229,26 +233,23 @@ def test_a_session_that_hangs_when_it_opens_is_no_reason_to_wait_for_ever(
 def test_a_session_whose_java_hangs_is_killed_and_another_is_opened(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    opening = Opening()
-    host = SessionHost(opening, 1)
-    host.submit(job(nothing)).result()
+    host = FakeHost()
+    host.run(nothing)
     monkeypatch.setattr(module, "_START_S", 0.05)
-    opening.lives[0].hangs = True
+    host.lives[0].hangs = True
     with pytest.raises(SparkUnavailable, match="has not answered within"):
-        host.submit(job(nothing)).result()
+        host.run(nothing)
     monkeypatch.setattr(module, "_START_S", WITHIN_S)
-    assert host.submit(job(nothing)).result() is None
-    assert opening.lives[0].killed.is_set()
-    assert len(opening.lives) == 2
-    host.stop()
+    host.run(nothing)
+    assert host.lives[0].killed.is_set()
+    assert len(host.lives) == 2
 
 
 def test_what_does_not_come_by_waiting_is_not_waited_for() -> None:
-    host = SessionHost(Opening(ConfigError("no such amount")), 1)
+    host = FakeHost(ConfigError("no such amount"))
     with pytest.raises(SparkError, match="no such amount") as caught:
-        host.submit(job(nothing)).result()
+        host.run(nothing)
     assert not isinstance(caught.value, SparkUnavailable)
-    host.stop()
 
 
 def test_an_opening_that_hangs_is_killed_and_one_that_fails_says_why(
@@ -285,52 +286,47 @@ def test_so_many_jobs_run_at_a_time_and_no_more() -> None:
         together.wait()
         running.discard(threading.get_ident())
 
-    host = SessionHost(Opening(), 3)
+    host = FakeHost(slots=3)
     jobs = [host.submit(job(meeting)) for _ in range(6)]
     wait([one.outcome for one in jobs], WITHIN_S)
     assert all(one.result() is None for one in jobs)
     assert max(most) == 3
-    host.stop()
 
 
 def test_a_job_for_a_host_that_has_stopped_is_lost() -> None:
-    opening = Opening()
-    host = SessionHost(opening, 1)
+    host = FakeHost()
     host.stop()
     with pytest.raises(SparkLost, match="was closed"):
-        host.submit(job(nothing)).result()
-    assert opening.lives == []
+        host.run(nothing)
+    assert host.lives == []
 
 
 def test_whatever_a_transform_raises_its_job_ends_and_the_slot_goes_on() -> None:
     def leaving(df: Any, batch: BatchInfo) -> None:
         raise SystemExit("away")
 
-    host = SessionHost(Opening(), 1)
+    host = FakeHost()
     with pytest.raises(TransformFailed, match="SystemExit: away"):
-        host.submit(job(leaving)).result()
-    assert host.submit(job(nothing)).result() is None
-    host.stop()
+        host.run(leaving)
+    host.run(nothing)
 
 
 def test_topologies_are_pools_and_spark_is_told_what_a_job_is_of() -> None:
-    opening = Opening()
-    host = SessionHost(opening, 1)
+    host = FakeHost()
     of_one = Job(SparkStep(nothing), [pa.table({})], BatchInfo("7", 3, 2, topology="sales"))
     host.submit(of_one).result()
-    host.submit(job(nothing)).result()
+    host.run(nothing)
     pool = "spark.scheduler.pool"
-    assert opening.lives[0].sparkContext.said == [
+    assert host.lives[0].sparkContext.said == [
         ("sales: nothing, batch 7, attempt 2", True),
         (pool, "sales"),
         ("nothing, batch 7, attempt 0", True),
         (pool, None),
     ]
-    host.stop()
 
 
 def test_what_a_job_took_is_told_also_where_spark_says_nothing() -> None:
-    host = SessionHost(Opening(), 1)
+    host = FakeHost()
     told = host.submit(job(nothing))
     told.result()
     report = told.report()
@@ -341,12 +337,10 @@ def test_what_a_job_took_is_told_also_where_spark_says_nothing() -> None:
     with pytest.raises(SparkLost):
         failed.result()
     assert failed.report() is None
-    host.stop()
 
 
 def test_a_job_that_nobody_waits_for_is_ended_and_one_that_waits_does_not_begin() -> None:
-    opening, began, go_on = Opening(), threading.Event(), threading.Event()
-    host = SessionHost(opening, 1)
+    host, began, go_on = FakeHost(), threading.Event(), threading.Event()
 
     def long(df: Any, batch: BatchInfo) -> None:
         began.set()
@@ -359,10 +353,9 @@ def test_a_job_that_nobody_waits_for_is_ended_and_one_that_waits_does_not_begin(
     began.wait(WITHIN_S)
     waiting.cancel()
     running.cancel()
-    assert opening.lives[0].sparkContext.cancelled.is_set()
+    assert host.lives[0].sparkContext.cancelled.is_set()
     for one in (running, waiting):
         with pytest.raises(SparkError, match="batch 7 was given up"):
             one.result()
     go_on.set()
-    assert host.submit(job(nothing)).result() is None
-    host.stop()
+    host.run(nothing)

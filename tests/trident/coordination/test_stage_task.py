@@ -22,7 +22,7 @@ FEEDERS, TASK, READERS = (1, 2), 5, (7, 8)
 COORD = "$coord-g"
 
 
-class Told:
+class FakeTuple:
     """A tuple, and what became of it."""
 
     def __init__(self, component: str, task: int, stream: str, record: Any) -> None:
@@ -31,7 +31,7 @@ class Told:
         self.reason = ""
 
 
-class Hands:
+class FakeCollector:
     """A collector that notes what it is asked for."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Hands:
         tuple.state, tuple.reason = "failed", reason
 
 
-class Doing:
+class Gather:
     """An operator that hands on what it gathers when it finishes."""
 
     def __init__(self, *, commits: bool = False) -> None:
@@ -86,7 +86,7 @@ class Task:
         kind: type[StageBolt] = StageBolt,
         clock: Clock | None = None,
     ) -> None:
-        self.operator: Any = operator or Doing(commits=commits)
+        self.operator: Any = operator or Gather(commits=commits)
         inputs = (StageInput("before", "rows", ROW, (Feed(0, 0),)),)
         outputs = (StageOutput(0, "made", "after", ROW, Mod()),)
         stage = Stage("mine", 1, (StageNode(self.operator),), inputs=inputs, outputs=outputs)
@@ -95,29 +95,31 @@ class Task:
         self.bolt = kind("g", stage, phases([before, stage, after])["mine"], max_batches)
         tasks = {"before": FEEDERS, "mine": (TASK,), "after": READERS}
         self.bolt.prepare(Context("t", "mine", TASK, 0, 1, tasks, clock=clock or ManualClock()))
-        self.hands = Hands()
+        self.out = FakeCollector()
 
-    def hear(self, component: str, task: int, stream: str, record: Any) -> Told:
-        tuple = Told(component, task, stream, record)
+    def hear(self, component: str, task: int, stream: str, record: Any) -> FakeTuple:
+        tuple = FakeTuple(component, task, stream, record)
         try:
-            self.bolt.execute(tuple, self.hands)
+            self.bolt.execute(tuple, self.out)
         except Exception as error:
             tuple.state, tuple.reason = "raised", str(error)
         return tuple
 
-    def part(self, task: int, rows: Sequence[Any], txid: int = 1, attempt: int = 0) -> Told:
+    def part(self, task: int, rows: Sequence[Any], txid: int = 1, attempt: int = 0) -> FakeTuple:
         return self.hear("before", task, "rows", Part(txid, attempt, 1, list(rows)))
 
-    def count(self, task: int, parts: int, txid: int = 1, attempt: int = 0, epoch: int = 1) -> Told:
+    def count(
+        self, task: int, parts: int, txid: int = 1, attempt: int = 0, epoch: int = 1
+    ) -> FakeTuple:
         return self.hear("before", task, COORD, Count(txid, attempt, epoch, parts))
 
-    def commit(self, txid: int = 1, attempt: int = 0, epoch: int = 1) -> Told:
+    def commit(self, txid: int = 1, attempt: int = 0, epoch: int = 1) -> FakeTuple:
         return self.hear("$mastercoord-g", 0, COMMIT, Word(txid, attempt, epoch, False))
 
     @property
     def counts(self) -> list[int]:
         """The parts told to the readers."""
-        return [record.parts for _, stream, record in self.hands.sent if stream == COORD]
+        return [record.parts for _, stream, record in self.out.sent if stream == COORD]
 
 
 def test_a_batch_ends_when_all_have_counted_and_all_parts_are_there() -> None:
@@ -146,7 +148,7 @@ def test_rows_that_have_travelled_are_made_records_again() -> None:
     task.part(1, [[0, 1], [1, 2]])
     task.count(1, 1)
     task.count(2, 0)
-    rows = [row for _, stream, part in task.hands.sent if stream == "made" for row in part.rows]
+    rows = [row for _, stream, part in task.out.sent if stream == "made" for row in part.rows]
     assert rows == [Row(0, 1), Row(1, 2)]
 
 
@@ -207,7 +209,7 @@ def test_what_raises_ends_the_attempt_and_the_rest_of_it_fails_at_once() -> None
     assert (said.state, said.reason) == ("raised", "no negatives")
     assert task.part(1, [Row(0, 1)]).state == "failed"
     assert task.count(1, 2).state == "failed"
-    assert task.hands.sent == []
+    assert task.out.sent == []
 
 
 def test_books_of_batches_that_must_be_committed_are_closed() -> None:
@@ -224,7 +226,7 @@ def test_large_shares_are_cut_into_parts() -> None:
     task.part(1, [Row(0, n) for n in range(9000)])
     task.count(1, 1)
     task.count(2, 0)
-    sizes = [len(part.rows) for _, stream, part in task.hands.sent if stream == "made"]
+    sizes = [len(part.rows) for _, stream, part in task.out.sent if stream == "made"]
     assert sizes == [4096, 4096, 808]
     assert task.counts == [3, 0]
 
@@ -241,7 +243,7 @@ def test_parts_that_are_one_too_many_and_second_counts_are_refused() -> None:
 def mixed_task() -> Task:
     """It is fed by a stage that sends some rows early and some late."""
     task = Task()
-    feeds = (StageNode(Doing()), StageNode(Doing(commits=True)))
+    feeds = (StageNode(Gather()), StageNode(Gather(commits=True)))
     outputs = tuple(StageOutput(i, f"rows{i}", "mine", ROW, Mod()) for i in range(2))
     before = Stage("before", 2, feeds, outputs=outputs)
     inputs = tuple(StageInput("before", f"rows{i}", ROW, (Feed(0, 0),)) for i in range(2))
@@ -251,11 +253,11 @@ def mixed_task() -> Task:
     return task
 
 
-def hear_part(task: Task, sender: int, stream: str) -> Told:
+def hear_part(task: Task, sender: int, stream: str) -> FakeTuple:
     return task.hear("before", sender, stream, Part(1, 0, 1, [Row(0, 1)]))
 
 
-def hear_count(task: Task, sender: int, parts: int, *, late: bool) -> Told:
+def hear_count(task: Task, sender: int, parts: int, *, late: bool) -> FakeTuple:
     return task.hear("before", sender, COORD, Count(1, 0, 1, parts, late))
 
 

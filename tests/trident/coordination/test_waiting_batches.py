@@ -18,7 +18,7 @@ from sunshower.trident import FixedBatchSpout, InMemory, MemoryState, batches, c
 from sunshower.trident.coordination.attempts import Attempt
 from sunshower.trident.stages.port import Emit, Waiting
 from sunshower.trident.tasks.waiting_stage_bolt import WaitingStageBolt
-from tests.trident.coordination.test_stage_task import Hands, Task, Told
+from tests.trident.coordination.test_stage_task import FakeCollector, FakeTuple, Task
 from tests.trident.rigs.group_rig import Row, Shared
 from tests.trident.rigs.programs import SETTINGS, kill_three
 
@@ -87,7 +87,7 @@ class Slow:
     def cleanup(self) -> None: ...
 
 
-class PatientHands(Hands):
+class TimeoutCollector(FakeCollector):
     def __init__(self) -> None:
         super().__init__()
         self.renewed: list[Any] = []
@@ -105,9 +105,9 @@ class WaitingTask(Task):
         self.slow = Slow(self.office, 10.0, commits=commits)
         assert isinstance(self.slow, Waiting)
         super().__init__(operator=self.slow, kind=WaitingStageBolt, clock=self.clock)
-        self.hands = PatientHands()
+        self.out = TimeoutCollector()
 
-    def whole(self, txid: int) -> Told:
+    def whole(self, txid: int) -> FakeTuple:
         """All of a batch comes, and its last Count is returned."""
         self.part(1, [Row(0, txid)], txid)
         self.count(1, 1, txid)
@@ -136,14 +136,14 @@ def test_what_waits_does_not_time_out() -> None:
     task = WaitingTask()
     held = task.whole(1)
     task.tick(0.2)
-    assert task.hands.renewed == []
+    assert task.out.renewed == []
     for _ in range(3):
         task.tick(2.0)
-    assert [one.record.txid for one in task.hands.renewed] == [1, 1, 1]
+    assert [one.record.txid for one in task.out.renewed] == [1, 1, 1]
     task.tick(3.8)
     assert held.state == "acked"
     task.tick(10.0)
-    assert len(task.hands.renewed) == 3
+    assert len(task.out.renewed) == 3
 
 
 def test_a_commit_waits_likewise() -> None:

@@ -29,7 +29,7 @@ from sunshower.trident import (
 )
 from sunshower.trident.declaration.store_places import InMemory
 from sunshower.trident.stages.persisting import Persist, StateSlot
-from tests.trident.rigs.one_process import Given, Kept, given, plans
+from tests.trident.rigs.one_process import Kept, SpoutStub, given, plans
 
 
 class Word(NamedTuple):
@@ -219,9 +219,9 @@ def test_a_spout_that_is_none() -> None:
         batches(Topology("t"), "lines", ["a"])  # type: ignore[arg-type]
     with pytest.raises(TopologyError, match="nothing says which fields"):
         given(None)
-    spout: Any = Given(Word)
+    spout: Any = SpoutStub(Word)
     spout.parallelism_max = 1
-    with pytest.raises(TopologyError, match="parallelism is 2, but Given has at most 1"):
+    with pytest.raises(TopologyError, match="parallelism is 2, but SpoutStub has at most 1"):
         batches(Topology("t"), "lines", spout, parallelism=2)
     with pytest.raises(DuplicateComponent, match="one of that id already"):
         given(Word, "given", given(Word, "given")[0])
@@ -239,7 +239,7 @@ def test_a_spout_that_is_none() -> None:
 )
 def test_a_pair_that_is_not_exactly_once_must_be_accepted(write: Any) -> None:
     topology = Topology("t")
-    opaque = batches(topology, "lines", Given(Word, SpoutKind.OPAQUE))
+    opaque = batches(topology, "lines", SpoutStub(Word, SpoutKind.OPAQUE))
     with pytest.raises(TopologyError, match=r"'lines'.*do not count exactly once"):
         write(opaque.shuffle())
     with pytest.warns(UserWarning, match=r"'lines'.*do not count exactly once"):
@@ -247,7 +247,7 @@ def test_a_pair_that_is_not_exactly_once_must_be_accepted(write: Any) -> None:
 
 
 def test_an_operator_that_commits_is_a_state_too() -> None:
-    plain = batches(Topology("t"), "lines", Given(Word, SpoutKind.NON_TRANSACTIONAL))
+    plain = batches(Topology("t"), "lines", SpoutStub(Word, SpoutKind.NON_TRANSACTIONAL))
     with pytest.raises(TopologyError, match=r"operate.*do not count exactly once"):
         plain.operate(Persist(StateSlot(Kept(), "own")), fields=())
     with pytest.warns(UserWarning, match="do not count exactly once"):

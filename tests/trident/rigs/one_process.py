@@ -22,7 +22,7 @@ from sunshower.trident.stages.port import Waiting
 from sunshower.trident.states.port import Place, StateKind
 
 
-class Given:
+class SpoutStub:
     """A batch spout that says what its records are, and leaves the batches to the runner."""
 
     commits, parallelism_max = False, None
@@ -223,4 +223,4 @@ def given(
 ) -> tuple[Topology, BatchStream[Any]]:
     """A topology, and a stream of it."""
     topology = topology or Topology("t")
-    return topology, batches(topology, id, Given(emits), **options)
+    return topology, batches(topology, id, SpoutStub(emits), **options)

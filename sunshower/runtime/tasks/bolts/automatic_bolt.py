@@ -41,7 +41,7 @@ _second: Any = {}.get  # returns its second argument if the first is None; runs 
 
 
 @dataclass(slots=True)
-class _Made:
+class _BatchOutputs:
     """The outputs and failures of a batch, or of the first inputs of it."""
 
     outputs: list[Any] = field(default_factory=list)
@@ -84,7 +84,7 @@ class AutomaticBoltTask(BoltTask):
         self._begin_batch()
         if self.output_streams.none:
             begun, failures = self._run_sink(call, records)
-            made = _Made(failures=failures)
+            made = _BatchOutputs(failures=failures)
         else:
             run = self._run_generators if self._yields else self._run
             made = run(call, records, min(self.output_streams.allowance, _PIECE_MAX))
@@ -100,7 +100,7 @@ class AutomaticBoltTask(BoltTask):
         assert self._unfinished is not None
         current, self._unfinished = self._unfinished, None
         self._begin_batch()
-        made = _Made()
+        made = _BatchOutputs()
         most = min(self.output_streams.allowance, _PIECE_MAX)
         try:
             made.outputs.extend(islice(current.rest, most))
@@ -122,7 +122,7 @@ class AutomaticBoltTask(BoltTask):
             self._call_flush()
         self._send_of_tick(partial(self._send_by_stream, outputs, None))
 
-    def _finish(self, batch: Batch, made: _Made, before: U64 | None) -> None:
+    def _finish(self, batch: Batch, made: _BatchOutputs, before: U64 | None) -> None:
         """Send the outputs of `batch` and settle its inputs, except an unfinished one.
 
         `before`: the XOR of the edges of earlier pieces, if the batch is one continued input.
@@ -157,13 +157,13 @@ class AutomaticBoltTask(BoltTask):
 
     def _run_generators(
         self, call: Callable[[Any], Any], records: Sequence[Any], most: int
-    ) -> _Made:
+    ) -> _BatchOutputs:
         """Call a generator function for each record, until `most` outputs are made.
 
         The loop over the records runs in C. The limit costs 10 ns a record; an islice() for each
         record would cost 90 ns.
         """
-        made = _Made()
+        made = _BatchOutputs()
         outputs, starts = made.outputs, list[int]()
         waiting = iter(records)
         # list.extend() updates the list's length as it goes, so that length is where the outputs of
@@ -189,9 +189,9 @@ class AutomaticBoltTask(BoltTask):
         made.ends = [*starts[1:], len(outputs)] if starts else []
         return made
 
-    def _run(self, call: Callable[[Any], Any], records: Sequence[Any], most: int) -> _Made:
+    def _run(self, call: Callable[[Any], Any], records: Sequence[Any], most: int) -> _BatchOutputs:
         """Call a function that returns its outputs for each record, until `most` are made."""
-        made = _Made()
+        made = _BatchOutputs()
         outputs, ends = made.outputs, made.ends
         extend, end = outputs.extend, ends.append
         results = map(call, records)

@@ -33,15 +33,6 @@ Note = Callable[[U64], None]
 _JUDGED_MAX = 16  # inputs judged one by one if a whole batch fails
 
 
-def untracked(failure: Failure) -> str:
-    """The message for a failed record that is untracked and so cannot be replayed."""
-    tail = f"\n{failure.traceback.rstrip()}" if failure.traceback else ""
-    return (
-        f"a record that nobody follows failed: {failure}. It cannot be replayed (ackers=0, or an "
-        f"emit without anchors or message id): catch what may go wrong, or track it.{tail}"
-    )
-
-
 def noting(note: Note, call: Callable[[Any], Any], batch: Batch) -> Callable[[Any], Any]:
     """A wrapper of `call` for the records of `batch` in order; it calls `note` before each."""
     anchors = Anchors(batch.roots, batch.offsets)
@@ -187,10 +178,6 @@ class BoltTask(Supervised):
     def pulse(self) -> tuple[object, ...]:
         sent = (self.output_streams.emitted, self.output_streams.transferred)
         return (*sent, self._executed, self._acked, self._failed, *self.supervision.pulse)
-
-    def note_untracked(self, failure: Failure) -> None:
-        """Keep the first failure of an untracked input, for the report at the end of the run."""
-        self.untracked = self.untracked or untracked(failure)
 
     def failure(self, error: BaseException) -> Failure:
         """The failure for an exception of user code, with component, task and worker."""

@@ -9,7 +9,7 @@ from typing import Any
 from sunshower.failures import Failure
 from sunshower.topologies.retry import DeadLetter
 
-_TOLD_MAX = 120  # characters of a message id or a reason in one line
+_LINE_MAX = 120  # characters of a message id or a reason in one line
 
 
 def dead_letter(
@@ -34,10 +34,10 @@ def dead_letter(
 def in_a_line(text: str) -> str:
     """The first line of `text`, cut to 120 characters."""
     line = text.strip().split("\n", 1)[0]
-    return line if len(line) <= _TOLD_MAX else f"{line[: _TOLD_MAX - 1]}…"
+    return line if len(line) <= _LINE_MAX else f"{line[: _LINE_MAX - 1]}…"
 
 
-def told(value: Any) -> str:
+def safe_repr(value: Any) -> str:
     """`repr(value)`; a placeholder with the type's name if `__repr__` raises."""
     try:
         return repr(value)
@@ -47,9 +47,9 @@ def told(value: Any) -> str:
 
 def _carried(value: Any) -> Any:
     try:
-        return value if _is_plain(value) else told(value)
+        return value if _is_plain(value) else safe_repr(value)
     except RecursionError:
-        return told(value)
+        return safe_repr(value)
 
 
 def _is_plain(value: Any) -> bool:

@@ -58,7 +58,7 @@ class InputTuple(Anchor):
         return f"Tuple({self.record!r} from {self.component}.{self.stream}, task {self.task})"
 
 
-class Hands:
+class CollectorHandle:
     """The Collector passed to a bolt: one object for as long as the bolt object lives."""
 
     def __init__(self, task: ManualBoltTask) -> None:
@@ -75,7 +75,7 @@ class ManualBoltTask(BoltTask):
         super().__init__(*args)
         self._sender = AnchoredSender(self.output_streams)
         self._emits_left = self._emits_max = self.service.records_max
-        self._hands = Hands(self)
+        self._collector = CollectorHandle(self)
         self._settled: list[InputTuple] = []
         self._failures: list[tuple[InputTuple, Failure]] = []
         self.postponed: list[int] = []  # roots whose timeout is to be reset
@@ -96,7 +96,7 @@ class ManualBoltTask(BoltTask):
                 self.note(batch.roots[at])
             self._emits_left = self._emits_max
             try:
-                execute(tuple, self._hands)
+                execute(tuple, self._collector)
             except RAISED as error:
                 self._fail_unfinished(tuple, self._judge(index, error, batch.records))
             if self.errors.stops or len(self._sender) >= most:
@@ -195,14 +195,14 @@ class ManualBoltTask(BoltTask):
     def pack(self, *, stays: bool, now: float) -> TaskTransfer:
         transfer = super().pack(stays=stays, now=now)
         if stays:
-            transfer.hands = self._hands
+            transfer.collector = self._collector
         return transfer
 
     def unpack(self, transfer: TaskTransfer, context: Context) -> None:
         super().unpack(transfer, context)
-        if transfer.hands is not None:  # the bolt may have kept its collector
-            self._hands = transfer.hands
-            self._hands.task = self
+        if transfer.collector is not None:  # the bolt may have kept its collector
+            self._collector = transfer.collector
+            self._collector.task = self
 
     # The Collector interface of topologies/components.py, called by user code.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,26 +18,13 @@ from sunshower.failures import Cause, Failure
 from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.events.log_limit import RateLimitedLog
 from sunshower.runtime.plan import Task
-from sunshower.runtime.tasks.bolts.dead_letters import dead_letter, in_a_line, told
+from sunshower.runtime.tasks.bolts.dead_letters import dead_letter, in_a_line, safe_repr
 from sunshower.runtime.tasks.spouts.replay_budget import ReplayBudget
-from sunshower.runtime.tasks.spouts.retry_queue import Blame, Replay, RetryQueue
+from sunshower.runtime.tasks.spouts.retry_queue import Charges, Replay, RetryQueue
+from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tracking.ids import I64, U64
 from sunshower.runtime.tracking.pending import Released
 from sunshower.runtime.tracking.recent_failures import RecentFailures
-from sunshower.topologies.retry import DeadLetter
-
-
-class Keeper(Protocol):
-    """The spout task, which keeps the records."""
-
-    def message_id(self, replay: Replay) -> Any:
-        """The message id of a queued message."""
-
-    def values(self, replay: Replay) -> dict[str, Any]:
-        """The record of a message that is no dead letter yet, as field → value."""
-
-    def letter_payload(self, replay: Replay, letter: DeadLetter) -> Any:
-        """The payload to keep for a message once it is a dead letter."""
 
 
 class Replays:
@@ -48,7 +35,7 @@ class Replays:
         task: Task,
         retries: RetryQueue,
         share: float,
-        keeper: Keeper,
+        source: SpoutSource,
         instrument: Instrument,
     ) -> None:
         self.keeps = True  # whether the framework replays; else only the spout's `fail` is called
@@ -58,8 +45,8 @@ class Replays:
         self.replayed = self.dead = 0
         self._task = task
         self._budget = ReplayBudget(share)
-        self._keeper = keeper
-        self._lately = RecentFailures()
+        self._source = source
+        self._recent = RecentFailures()
         self._instrument = instrument
         self._former: dict[int, int] = {}  # message not drawn yet → its attempts in former lives
 
@@ -93,29 +80,29 @@ class Replays:
                 self.notices.say(self._notice(number, message_id, failure))
         if self.keeps and not all(counted):
             innocent = ~np.array(counted)
-            self._lately.note(released.roots[innocent], released.numbers[innocent], now)
+            self._recent.note(released.roots[innocent], released.numbers[innocent], now)
 
     def accuse(self, roots: U64, failure: Failure) -> None:
         """Charge an attempt to those of these messages that the runtime failed a moment ago."""
-        for number in self._lately.take(roots):
-            if self.line.failed_by_machinery(number):
-                self.line.blame(number, failure)
+        for number in self._recent.take(roots):
+            if self.line.failed_by_runtime(number):
+                self.line.charge(number, failure)
 
     def remember(self, times: Mapping[int, int], failure: Failure) -> None:
         """Charge messages for attempts in former lives: message number → failed attempts."""
         for number, count in times.items():
-            blame = self.line.blame(number, failure)
-            blame.times = count
+            charged = self.line.charge(number, failure)
+            charged.times = count
             self._former[number] = count
 
-    def inherit(self, blames: Mapping[int, Blame]) -> None:
+    def inherit(self, charges: Mapping[int, Charges]) -> None:
         """Take over the failures that a former life counted for messages that are drawn again."""
-        for number, blame in blames.items():
-            times = self.line.retry.attempts if blame.dead else blame.times
-            self.remember({number: times}, blame.failure)
+        for number, charged in charges.items():
+            times = self.line.retry.attempts if charged.dead else charged.times
+            self.remember({number: times}, charged.failure)
 
     @property
-    def haunted(self) -> bool:
+    def remembers_attempts(self) -> bool:
         """Whether any message not drawn yet has failed in a former life."""
         return bool(self._former)
 
@@ -130,8 +117,8 @@ class Replays:
         for index in np.flatnonzero(np.isin(numbers, list(self._former))).tolist():
             number = int(numbers[index])
             attempts[index] += self._former.pop(number)
-            blame = self.line.blame_of(number)
-            if blame is not None and self.line.exhausted(blame):
+            charged = self.line.charges_of(number)
+            if charged is not None and self.line.exhausted(charged):
                 emit[index] = False
                 self.line.put_last(Replay(number, payloads[index], int(attempts[index])))
         return emit, attempts
@@ -155,61 +142,55 @@ class Replays:
         replays = self._budget.replays(due, limit, room) if due else 0
         return replays, max(0, min(limit - replays, room))
 
-    def take(self, limit: int, fresh: int) -> tuple[list[Replay], list[Replay]]:
-        """Take up to `limit` due messages, beside `fresh` new records. Returns those to emit again
-        and those to emit as dead letters.
+    def take(self, limit: int, fresh: int) -> list[Replay]:
+        """Take up to `limit` due messages, beside `fresh` new records. Those that have used up
+        their attempts have become dead letters.
 
         Raises TopologyFailed for a message that has used up its attempts and cannot become one.
         """
         replays = self.line.take(limit)
         self._budget.spend(len(replays), fresh)
         self.replayed += len(replays)
-        again: list[Replay] = []
-        letters: list[Replay] = []
-        for replay in replays:
-            blame = self.line.blame_of(replay.number)
-            if blame is None:
-                again.append(replay)
-            elif self.line.exhausted(blame):
-                letters.append(self._bury(replay, blame))
-            else:
-                (letters if blame.dead else again).append(replay)
-        return again, letters
+        for index, replay in enumerate(replays):
+            charged = self.line.charges_of(replay.number)
+            if charged is not None and self.line.exhausted(charged):
+                replays[index] = self._bury(replay, charged)
+        return replays
 
-    def _bury(self, replay: Replay, blame: Blame) -> Replay:
+    def _bury(self, replay: Replay, charged: Charges) -> Replay:
         """Turn a message that has used up its attempts into its dead letter, or halt."""
-        message_id = self._keeper.message_id(replay)
-        spout, failure, times = self._task.component, blame.failure, blame.times
-        if blame.dead or not self.line.retry.has_dead_letters:
+        message_id = self._source.message_id(replay)
+        spout, failure, times = self._task.component, charged.failure, charged.times
+        if charged.dead or not self.line.retry.has_dead_letters:
             tail = f"\n{failure.traceback.rstrip()}" if failure.traceback else ""
             advice = (
                 "Mend the bolt that reads the dead letters"
-                if blame.dead
+                if charged.dead
                 else "Mend the bolt or the record, allow more attempts, or put such records aside: "
                 'retry=Retry(dead_letters="dead.jsonl")'
             )
             often = f" {times} times, the last time" if times > 1 else ":"
-            raise TopologyFailed(
-                f"{_what(blame)} {told(message_id)} of spout {spout!r} failed{often} {failure}. "
-                f"{advice}.{tail}"
-            )
-        record = self._keeper.values(replay)
+            who = f"{_what(charged)} {safe_repr(message_id)} of spout {spout!r}"
+            raise TopologyFailed(f"{who} failed{often} {failure}. {advice}.{tail}")
+        record = self._source.values(replay)
         letter = dead_letter(spout, message_id, record, failure, times)
-        blame.dead, blame.hopeless, blame.times = True, False, 0
+        charged.dead, charged.hopeless, charged.times = True, False, 0
         self._instrument.buried(replay.number)
-        return replay._replace(payload=self._keeper.letter_payload(replay, letter))
+        return replay._replace(payload=self._source.letter_payload(replay, letter))
 
     def _notice(self, number: int, message_id: Any, failure: Failure) -> str:
         """One line for the log; the traceback is in the dead letter, or in the error of the run."""
-        blame = self.line.blame_of(number)
+        charged = self.line.charges_of(number)
         outcome = ""
-        if blame is not None and blame.failure is failure:
-            outcome = f", attempt {blame.times} of {self.line.retry.attempts}"
+        if charged is not None and charged.failure is failure:
+            outcome = f", attempt {charged.times} of {self.line.retry.attempts}"
         elif self.keeps:
             outcome = ", and is emitted again"
-        who = f"{_what(blame)} {in_a_line(told(message_id))} of spout {self._task.component!r}"
+        who = (
+            f"{_what(charged)} {in_a_line(safe_repr(message_id))} of spout {self._task.component!r}"
+        )
         return f"{who} failed{outcome}: {in_a_line(str(failure))}"
 
 
-def _what(blame: Blame | None) -> str:
-    return "the dead letter of message" if blame is not None and blame.dead else "message"
+def _what(charged: Charges | None) -> str:
+    return "the dead letter of message" if charged is not None and charged.dead else "message"

@@ -30,17 +30,17 @@ import numpy as np
 from sunshower.failures import Cause, Failure
 from sunshower.topologies.retry import Retry
 
-_MACHINERY_MAX_S = 2.0
+_RUNTIME_MAX_S = 2.0
 _OUTAGE_FIRST_S, _OUTAGE_MAX_S = 0.1, 10.0
 
 
-class Unkept(Enum):
+class _NotKept(Enum):
     """The placeholder for a record that is not kept."""
 
     ABSENT = "read it again"
 
 
-ABSENT: Final = Unkept.ABSENT
+ABSENT: Final = _NotKept.ABSENT
 
 
 class Replay(NamedTuple):
@@ -52,7 +52,7 @@ class Replay(NamedTuple):
 
 
 @dataclass(slots=True)
-class Blame:
+class Charges:
     """The charged failures of one message."""
 
     failure: Failure  # the last charged one
@@ -75,8 +75,8 @@ class RetryQueue:
         self.absent: dict[int, Replay] = {}  # number → a due message without its record
         self._waiting: list[tuple[float, int, Replay]] = []  # a heap: due, a tie-breaker
         self._put = 0
-        self._blames: dict[int, Blame] = {}
-        self._machinery: dict[int, int] = {}  # number → failures by the runtime in a row
+        self._charges: dict[int, Charges] = {}
+        self._runtime_failures: dict[int, int] = {}  # number → failures by the runtime in a row
 
     def __len__(self) -> int:
         return len(self._ready) + len(self._waiting) + len(self.absent)
@@ -91,7 +91,7 @@ class RetryQueue:
     @property
     def remembers(self) -> bool:
         """Whether any message has failed and is not settled."""
-        return bool(self._blames or self._machinery)
+        return bool(self._charges or self._runtime_failures)
 
     @property
     def lowest(self) -> float:
@@ -110,7 +110,7 @@ class RetryQueue:
 
     def condemn(self, replay: Replay, failure: Failure) -> None:
         """Queue a message that no attempt can help, to become a dead letter or to halt."""
-        self.blame(replay.number, failure).hopeless = True
+        self.charge(replay.number, failure).hopeless = True
         self.put_last(replay)
 
     def is_charged(self, number: int, failure: Failure, now: float, *, held: bool) -> bool:
@@ -146,26 +146,26 @@ class RetryQueue:
         if (replay := self.absent.pop(number, None)) is not None:
             self._ready.append(replay._replace(payload=payload))
 
-    def blame(self, number: int, failure: Failure) -> Blame:
+    def charge(self, number: int, failure: Failure) -> Charges:
         """Charge a failure to a message."""
-        blame = self._blames.get(number)
-        if blame is None:
-            blame = self._blames[number] = Blame(failure)
-        blame.failure = failure
-        blame.times += 1
-        return blame
+        charges = self._charges.get(number)
+        if charges is None:
+            charges = self._charges[number] = Charges(failure)
+        charges.failure = failure
+        charges.times += 1
+        return charges
 
-    def blame_of(self, number: int) -> Blame | None:
+    def charges_of(self, number: int) -> Charges | None:
         """The charged failures of a message; None if it has none."""
-        return self._blames.get(number)
+        return self._charges.get(number)
 
-    def exhausted(self, blame: Blame) -> bool:
+    def exhausted(self, charges: Charges) -> bool:
         """Whether a message has used up its attempts."""
-        return blame.hopeless or blame.times >= self.retry.attempts
+        return charges.hopeless or charges.times >= self.retry.attempts
 
-    def failed_by_machinery(self, number: int) -> bool:
+    def failed_by_runtime(self, number: int) -> bool:
         """Whether the runtime has failed this message, and it is not settled."""
-        return number in self._machinery
+        return number in self._runtime_failures
 
     @property
     def waiting(self) -> list[Replay]:
@@ -174,31 +174,31 @@ class RetryQueue:
         return [*self._ready, *self.absent.values(), *waiting]
 
     @property
-    def blames(self) -> dict[int, Blame]:
+    def charges(self) -> dict[int, Charges]:
         """Message number → its charged failures."""
-        return self._blames
+        return self._charges
 
-    def adopt(self, waiting: Iterable[Replay], blames: Mapping[int, Blame]) -> None:
+    def adopt(self, waiting: Iterable[Replay], charges: Mapping[int, Charges]) -> None:
         """Take over the queue of a former life; no message waits any longer."""
         for replay in waiting:
             self._let_go(replay)
-        self._blames.update(blames)
+        self._charges.update(charges)
 
     def forget(self, first: int, end: int) -> None:
         """Forget the messages of [first, end), which another task owns from now on."""
         self._ready = deque(r for r in self._ready if not first <= r.number < end)
         self._waiting = [one for one in self._waiting if not first <= one[2].number < end]
         heapify(self._waiting)
-        for memory in (self._blames, self._machinery, self.absent, self._unavailable_since):
+        for memory in (self._charges, self._runtime_failures, self.absent, self._unavailable_since):
             for number in [number for number in memory if first <= number < end]:
                 del memory[number]
 
     def settle(self, number: int) -> bool:
         """Forget a completed message. Returns whether it was a dead letter."""
-        self._machinery.pop(number, None)
+        self._runtime_failures.pop(number, None)
         self._unavailable_since.pop(number, None)
-        blame = self._blames.pop(number, None)
-        return blame is not None and blame.dead
+        charges = self._charges.pop(number, None)
+        return charges is not None and charges.dead
 
     def _wait(self, replay: Replay, now: float, wait_s: float) -> None:
         if wait_s:
@@ -215,21 +215,26 @@ class RetryQueue:
             self._ready.append(replay)
 
     def _counted(self, replay: Replay, failure: Failure) -> float:
-        if replay.number in self._machinery:
-            self._machinery[replay.number] = 0  # no longer in a row
-        blame = self.blame(replay.number, failure)
-        if self.exhausted(blame):
+        if replay.number in self._runtime_failures:
+            self._runtime_failures[replay.number] = 0  # no longer in a row
+        charges = self.charge(replay.number, failure)
+        if self.exhausted(charges):
             return 0.0
-        return self.retry.wait_s(blame.times, self._generator.random())
+        return self.retry.wait_s(charges.times, self._generator.random())
 
     def _unavailable(self, replay: Replay) -> float:
-        in_a_row = self._machinery[replay.number] = self._machinery.get(replay.number, 0) + 1
+        in_a_row = self._fail_in_a_row(replay)
         longest_s = min(_OUTAGE_FIRST_S * 2.0 ** min(in_a_row - 1, 60), _OUTAGE_MAX_S)
         return longest_s * (1 - 0.5 * self._generator.random())
 
     def _uncounted(self, replay: Replay) -> float:
-        in_a_row = self._machinery[replay.number] = self._machinery.get(replay.number, 0) + 1
+        in_a_row = self._fail_in_a_row(replay)
         if in_a_row == 1:
             return 0.0
-        longest_s = min(self.retry.wait_s(in_a_row), _MACHINERY_MAX_S)
+        longest_s = min(self.retry.wait_s(in_a_row), _RUNTIME_MAX_S)
         return longest_s * self._generator.random()
+
+    def _fail_in_a_row(self, replay: Replay) -> int:
+        count = self._runtime_failures.get(replay.number, 0) + 1
+        self._runtime_failures[replay.number] = count
+        return count

@@ -1,4 +1,4 @@
-"""The common part of all spout tasks: emits, tracks pending trees, replays failed messages.
+"""Runs a spout: emits the records of its source, tracks their trees, replays failed messages.
 
     source ──▶ emitted ──complete──▶ acked
                  ▲   └──failed, timed out, swept──▶ failed ──▶ queued for replay ────┐
@@ -13,45 +13,44 @@ tuple; here the framework keeps the record and emits it again, unless `replay` i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
-
-import numpy as np
 
 from sunshower.config import Config
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.events.metrics import Counts, Latencies, TaskStats
-from sunshower.runtime.tasks.bolts.bolt_task import untracked
 from sunshower.runtime.tasks.spouts.poll_backoff import PollBackoff
 from sunshower.runtime.tasks.spouts.replays import Replays
-from sunshower.runtime.tasks.spouts.retry_queue import Replay, RetryQueue
+from sunshower.runtime.tasks.spouts.retry_queue import RetryQueue
+from sunshower.runtime.tasks.spouts.source import SpoutSource
+from sunshower.runtime.tasks.spouts.spout_output import SpoutOutput
 from sunshower.runtime.tasks.supervision import Supervised, Supervision
-from sunshower.runtime.tasks.user_code import RAISED, TaskError, blame, guard, no_way
+from sunshower.runtime.tasks.user_code import RAISED, TaskError, blame, guard
 from sunshower.runtime.tracking.congestion_control import PendingLimit
 from sunshower.runtime.tracking.deadlines import Deadlines
-from sunshower.runtime.tracking.ids import I64, U64
+from sunshower.runtime.tracking.ids import U64
 from sunshower.runtime.tracking.pending import F64, Pending, Released
 from sunshower.runtime.tracking.reports import Reports
 from sunshower.runtime.transport.credits import ServiceTime
 from sunshower.runtime.transport.output_streams import OutputStreams
 from sunshower.topologies.components import Context, Spout
-from sunshower.topologies.retry import DeadLetter
 
 _NO_LIMIT = 1 << 62
 
 
 class SpoutTask(Supervised):
-    """The base of all spout tasks; subclasses differ only in how they emit."""
+    """One task of a spout. `make_source`: of the kind that the user's spout is; see source.py."""
 
     def __init__(
         self,
         supervision: Supervision,
         instrument: Instrument,
         make: Callable[[], Spout[Any]],
+        make_source: Callable[[SpoutTask], SpoutSource],
         pending: Pending,
         output_streams: OutputStreams,
         reports: Reports,
@@ -67,9 +66,11 @@ class SpoutTask(Supervised):
         self.active = True  # whether it may emit at all
         self.latencies = Latencies()
         self.service = ServiceTime(config)
-        self.replays = Replays(self.task, retries, config.replay_share, self, instrument)
+        self.is_tracked = reports.tracked
+        self.output = SpoutOutput(self, pending, reports, config)
+        self.config = config
+        self.is_open = False
         self._reports = reports
-        self._config = config
         self.deadlines = Deadlines(config, pending, reports)
         self._acked = self._failed = 0
         self._first_replay_s: float | None = None
@@ -77,6 +78,8 @@ class SpoutTask(Supervised):
         self.rest = PollBackoff(config.idle_poll_s)  # of the source
         self.limit = PendingLimit(config, pending)
         self._hears_ack = self._hears_fail = False
+        self.source = make_source(self)
+        self.replays = Replays(self.task, retries, config.replay_share, self.source, instrument)
 
     def open(self, context: Context) -> None:
         """Create and open the spout, before the first emit. Raises Raised if user code does; a
@@ -85,66 +88,60 @@ class SpoutTask(Supervised):
         guard(self.task, "prepare of a custom grouping", self.output_streams.prepare)
         guard(self.task, "open", partial(spout.open, context))
         self._adopt(spout)
+        self.source.begin()
 
     def _adopt(self, spout: Spout[Any]) -> None:
-        self.spout = spout
+        self.spout, self.is_open = spout, True
+        self.source.adopt(spout)
         self.replays.keeps = spout.replay
         if not spout.replay:
             self.limit.lift()
-        self._hears_ack = type(spout).ack is not Spout.ack
+        self._hears_ack = self.source.listens(spout)
         self._hears_fail = type(spout).fail is not Spout.fail
-
-    def begin_at(self, position: int, drawn: int = 0, owed: int | None = None) -> None:
-        """Continue after the first `position` records, which are settled; a former life drew the
-        first `drawn`, and none from `owed` on (None: unknown). Called before `open`. A spout with
-        `next_tuple` decides by itself where to begin."""
 
     @property
     def committed(self) -> int:
         """The lowest message number that is not settled: pending, queued, or not drawn."""
-        return 0
-
-    @property
-    def drawn(self) -> int:
-        """The number of the next record to draw."""
-        return 0
-
-    @property
-    def behind(self) -> int:
-        """How many settled records the source still repeats; they are skipped."""
-        return 0
+        return self.source.committed
 
     def resume(self, context: Context) -> None:
+        """Open the spout, or let it go on after an error. A source whose iterator ended when it
+        raised gets a new spout object, and continues at the old position."""
+        if self.spout is not None and self.source.reopens:
+            self.close()
+            self.spout = None
         if self.spout is None:
             self.open(context)
-
-    def skip(self) -> int:
-        """Skip some of the settled records. Returns how many: 0 if none is available now."""
-        raise NotImplementedError
 
     def pack(self, *, stays: bool, now: float) -> TaskTransfer:
         """The state to move in a rebalance. Pending messages are queued for replay."""
         reason = "tasks changed places before it was processed"
         self.failed(self.pending.all_roots(), Failure(Cause.REBALANCED, reason=reason), now)
-        transfer = TaskTransfer(self.committed, self.drawn, blames=self.replays.line.blames)
+        stays = stays and self.source.may_stay
+        line, drawn = self.replays.line, self.source.drawn
+        transfer = TaskTransfer(self.committed, drawn, charges=line.charges)
+        if stays or not self.source.repeats_numbers:  # else these are read again
+            transfer.waiting, transfer.exhausted = line.waiting, self.exhausted
         if stays:
-            transfer.waiting, transfer.instance = self.replays.line.waiting, self.spout
-            transfer.exhausted = self.exhausted
+            transfer.instance = self.spout
+        self.source.pack(transfer, stays=stays)
         return transfer
 
     def unpack(self, transfer: TaskTransfer, context: Context) -> None:
-        """Continue from `transfer`, instead of `open`."""
-        if transfer.instance is None:
-            self.open(context)
-            self._restore(transfer.state)  # may raise: then all of this is done again
-        else:
+        """Continue from `transfer`, instead of `open`. If this raises, all of it is done again."""
+        if transfer.instance is not None:
             guard(self.task, "prepare of a custom grouping", self.output_streams.prepare)
             self._adopt(transfer.instance)
+        elif self.source.repeats_numbers:
+            self.source.begin_after(transfer)
+            self.replays.inherit(transfer.charges)
+            self.open(context)
+            return
+        else:
+            self.open(context)
+        self.source.unpack(transfer)
         self.exhausted |= transfer.exhausted
-        self.replays.line.adopt(transfer.waiting, transfer.blames)
-
-    def _restore(self, state: Any) -> None:
-        """Restore a new spout from the `snapshot` of the former one."""
+        self.replays.line.adopt(transfer.waiting, transfer.charges)
 
     def activate(self) -> None:
         """Emit from now on. Storm: ISpout.activate."""
@@ -164,28 +161,61 @@ class SpoutTask(Supervised):
 
         Raises Raised if the source raised, after emitting the records it had returned before.
         """
-        raise NotImplementedError
+        source, line = self.source, self.replays.line
+        if self.is_tracked and source.tracks_all:
+            limit = min(limit, self.pending.room)
+        if line.absent:
+            source.read_again(now)
+        room = self.fresh_room
+        replays, wanted = self.replays.share_out(now, limit, room)
+        if room > 0 and not source.tracks_all:
+            wanted = limit - replays  # untracked records need no room
+        drawn = source.draw(wanted, now)
+        if not drawn.count and not line and source.error is None:
+            return 0
+        if drawn.count < wanted and not drawn.has_more:
+            replays = limit - drawn.count
+        if self.is_tracked:
+            replays = min(replays, self.pending.room - len(drawn.numbers))
+        attempts: Any = 1
+        if self.replays.remembers_attempts:
+            emit, attempts = self.replays.recognise(drawn.numbers, drawn.payloads)
+            drawn, attempts = drawn.only(emit), attempts[emit]
+        again = self.replays.take(replays, len(drawn.records))
+        if again:
+            source.send_again(again, now)
+        if len(drawn.records):
+            source.send(drawn, attempts, now)
+        if source.error is not None:
+            error, source.error = source.error, None
+            if len(drawn.records):
+                self.supervision.went_well(now, progress=True)
+            raise error
+        return len(again) + drawn.count
 
     @property
     def next_emit_s(self) -> float:
         """When to call `emit` next: a replay is due, or there is room and the source may be polled;
         ∞ if that depends on acks. Called several times in each slice."""
-        asks = True
-        if self._reports.tracked:
+        line, asks = self.replays.line, True
+        if self.is_tracked:
             if not self.pending.room:
                 return math.inf
-            asks = self.pending.free > len(self.replays.line) or self.behind > 0
-        return min(self.rest.until_s if asks else math.inf, self.replays.line.next_s)
+            asks = self.pending.free > len(line) or self.source.behind > 0 or bool(line.absent)
+        return min(self.rest.until_s if asks else math.inf, line.next_s)
 
     @property
     def done(self) -> bool:
         """Whether nothing is left to emit, and nothing is pending."""
-        return self.exhausted and not len(self.pending) and not len(self.replays.line)
+        is_emitted = self.exhausted and self.source.is_empty
+        return is_emitted and not len(self.pending) and not len(self.replays.line)
 
     @property
     def next_look_s(self) -> float:
-        """When the next deadline or sweep is due, or the next check of the pending limit."""
-        return min(self.deadlines.next_s, self.limit.stalls_s(is_blocked=self.output_streams.full))
+        """When the next deadline, sweep, check of the pending limit or poll is due."""
+        limit_s = self.limit.stalls_s(is_blocked=self.output_streams.full)
+        poll_s = self.source.next_poll_s if self.is_open else math.inf
+        return min(self.deadlines.next_s, limit_s, poll_s)
 
     def look(self, now: float) -> None:
         """Fail trees that are overdue, and those that a crash affected and that are incomplete."""
@@ -193,6 +223,8 @@ class SpoutTask(Supervised):
         self._time_out(self.deadlines.overdue(now), now)
         for sweep in self.deadlines.ripe(now):
             self.failed(sweep.roots, sweep.failure, now)
+        if self.is_open and now >= self.source.next_poll_s:
+            self.source.look(now)
 
     def heard_of(self, roots: U64, ages_s: F64, now: float) -> None:
         """An acker's answer: how long ago each tree made progress. See progress_deadlines.py."""
@@ -212,7 +244,7 @@ class SpoutTask(Supervised):
 
     def complete(self, roots: U64, now: float) -> None:
         """Handle the ackers' report that these trees are complete."""
-        reached = self.limit.adapts and self._fresh_room <= 0
+        reached = self.limit.adapts and self.fresh_room <= 0
         released = self.pending.release(roots)
         self._acked += len(released.roots)
         self.instrument.completed(released)
@@ -225,7 +257,7 @@ class SpoutTask(Supervised):
         if self.replays.line.remembers:
             self.replays.settle(released.numbers[released.attempts > 1].tolist())
         if self._hears_ack:
-            self._tell_completed(released)
+            self.source.tell_completed(released)
 
     def failed(self, roots: U64, why: Failure | Mapping[int, Failure], now: float) -> None:
         """Fail these trees; those still pending are queued for replay.
@@ -246,7 +278,8 @@ class SpoutTask(Supervised):
     def accuse(self, times: Mapping[int, int], failure: Failure) -> None:
         """Charge messages: number → how often this task's own process died while executing its
         record. Called before `open`."""
-        self.replays.remember(times, failure)
+        if self.source.repeats_numbers:
+            self.replays.remember(times, failure)
 
     def postpone(self, roots: U64, now: float) -> None:
         """Reset the timeout of these trees. Storm: OutputCollector.resetTimeout."""
@@ -259,13 +292,18 @@ class SpoutTask(Supervised):
     def abandon(self) -> None:
         """Stop reading the source, whatever it still has."""
         self.exhausted = True
+        self.source.abandon()
 
     def drain(self) -> None:
         """Emit no new records from now on; failed ones are still replayed."""
-        self.exhausted = self.active = True
+        self.active = True
+        self.source.drain()
 
     def close(self) -> TaskError | None:
-        return None if self.spout is None else self.hear("close", self.spout.close)
+        if not self.is_open:
+            return None
+        self.is_open = self._hears_ack = self._hears_fail = False
+        return self.hear("close", self.spout.close)
 
     def stats(self) -> TaskStats:
         """The task's current statistics."""
@@ -289,7 +327,7 @@ class SpoutTask(Supervised):
             self._done_s,
             self.supervision.health,
             self.committed,
-            self.drawn,
+            self.source.drawn,
             unsettled=len(self.pending) + len(self.replays.line),
             figures=self.figures_of(self.spout),
         )
@@ -299,31 +337,17 @@ class SpoutTask(Supervised):
         ended = (self._acked, self._failed, self.replays.dead, len(self.pending), self.done)
         return *sent, *ended, *self.supervision.pulse
 
-    def message_id(self, replay: Replay) -> Any:
-        raise NotImplementedError
-
-    def values(self, replay: Replay) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def letter_payload(self, replay: Replay, letter: DeadLetter) -> Any:
-        """The payload to keep for a message once it is a dead letter."""
-        return letter
-
     @property
-    def _fresh_room(self) -> int:
+    def fresh_room(self) -> int:
         """How many new records may be emitted. A queued message keeps its slot, but does not count
         against an adaptive limit: one message that keeps failing must not block the others."""
-        if not self._reports.tracked:
+        if self.source.behind:
+            return 0
+        if not self.is_tracked:
             return _NO_LIMIT
         return min(self.pending.room, self.pending.free - len(self.replays.line))
 
-    def _message_ids(self, released: Released) -> list[Any]:
-        raise NotImplementedError
-
-    def _tell_completed(self, released: Released) -> None:
-        self._tell_acked(self._message_ids(released))
-
-    def _tell_acked(self, message_ids: list[Any]) -> None:
+    def tell_acked(self, message_ids: Iterable[Any]) -> None:
         """Call the spout's `ack` for each; an error of it is only recorded."""
         waiting = iter(message_ids)
         while True:
@@ -333,36 +357,6 @@ class SpoutTask(Supervised):
                 return
             except RAISED as error:
                 self.supervision.note(blame(self.task, "ack", error))
-
-    def _take(
-        self,
-        payloads: Sequence[Any],
-        numbers: Sequence[int] | I64,
-        attempts: Any,
-        now: float,
-        message_ids: list[Any] | None = None,
-    ) -> U64:
-        """Draw roots for records to send; `message_ids`: if they differ from the numbers."""
-        self.limit.opened(now)
-        roots = self.pending.take(payloads, numbers, attempts, now, self._config.message_timeout_s)
-        self.instrument.emitted(roots, numbers, attempts, message_ids)
-        return roots
-
-    def _start(self, roots: U64, made: U64, errors: dict[int, BaseException], now: float) -> None:
-        """Report the starts to the ackers, except of records that a grouping raised for (`errors`,
-        by index): those were not sent, and fail at once."""
-        if not errors:
-            self._reports.start(roots, made)
-            return
-        bad = list(errors)
-        self._reports.start(np.delete(roots, bad), np.delete(made, bad))
-        why = {int(roots[index]): no_way(self.task, errors[index]) for index in bad}
-        self.failed(roots[bad], why, now)
-
-    def _note_untracked(self, errors: Iterable[BaseException]) -> None:
-        """Keep the first routing error of an untracked record, for the report at the end."""
-        for error in errors:
-            self.untracked = self.untracked or untracked(no_way(self.task, error))
 
     def _time_out(self, roots: U64, now: float, failure: Failure | None = None) -> None:
         if len(roots):
@@ -385,7 +379,7 @@ class SpoutTask(Supervised):
             else [why[root] for root in released.roots.tolist()]
         )
         self.instrument.failed(released, failures)
-        message_ids = self._message_ids(released)
+        message_ids = self.source.message_ids(released)
         held = self.deadlines.held
         self.replays.fail(released, message_ids, failures, now, accused=accused, held=held)
         if self.replays.keeps and count:

@@ -1,0 +1,168 @@
+"""Calls next_tuple(), as Storm does: the spout emits by itself and chooses the message ids."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sunshower.runtime.control.task_transfer import TaskTransfer
+from sunshower.runtime.tasks.bolts.anchoring import Anchor, AnchoredSender
+from sunshower.runtime.tasks.spouts.retry_queue import Replay
+from sunshower.runtime.tasks.spouts.source import Drawn, SpoutSource
+from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
+from sunshower.runtime.tasks.user_code import RAISED, blame, guard, no_way
+from sunshower.runtime.tracking.pending import Released
+from sunshower.topologies.components import DEFAULT
+from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter
+
+
+class Emission(NamedTuple):
+    """One emit of the spout."""
+
+    stream: str
+    record: Any
+    message_id: Any
+    task: int | None = None  # of emit_direct
+    attempt: int = 1
+    number: int = 0  # emits of the task before this one
+
+
+class NextTupleSource(SpoutSource):
+    """Calls next_tuple until it emits nothing or the limit is reached.
+
+    Emits of one call that exceed the limit wait here for the next `draw` (Storm checks
+    max.spout.pending once per loop, and exceeds it). Message numbers begin again in each process.
+    """
+
+    repeats_numbers = False
+    tracks_all = False
+
+    def __init__(self, task: SpoutTask) -> None:
+        self._host = task
+        self._task = task.task
+        self._emissions: deque[Emission] = deque()
+        self._count = 0
+        self._sender = AnchoredSender(task.output_streams)
+
+    @property
+    def is_empty(self) -> bool:  # type: ignore[override]
+        return not self._emissions
+
+    def draw(self, limit: int, now: float) -> Drawn:
+        self._ask(limit)
+        fresh: list[Emission] = []
+        room = self._host.fresh_room
+        while self._emissions and (room > 0 or not self._is_tracked(self._emissions[0])):
+            room -= self._is_tracked(self._emissions[0])
+            fresh.append(self._emissions.popleft())
+        numbers = np.array([one.number for one in fresh if self._is_tracked(one)], np.int64)
+        return Drawn(numbers, fresh, fresh, len(fresh), has_more=not self.is_empty)
+
+    def put(self, emission: Emission) -> None:
+        """Check an emit, and keep it until `next_tuple` has returned."""
+        self._sender.check(emission.stream, emission.record, emission.task)
+        self._emissions.append(emission._replace(number=self._count))
+        self._count += 1
+        self._host.rest.end()  # the spout may emit in ack or fail, if it kept the collector
+
+    def drain(self) -> None:
+        """Call next_tuple no more."""
+        self._host.exhausted = True
+
+    def _ask(self, limit: int) -> None:
+        """Call next_tuple until `limit` emits wait, or it emits nothing, or raises."""
+        emitted = self._emissions
+        next_tuple = self._host.instrument.faults.around_next_tuple(
+            partial(self._host.spout.next_tuple, _Collector(self)),
+            emitted,
+            self._host.output.schema,
+        )
+        try:
+            while not self._host.exhausted and len(emitted) < limit:
+                before = len(emitted)
+                next_tuple()
+                if len(emitted) == before:
+                    break
+        except RAISED as error:
+            self.error = blame(self._task, "next_tuple", error)
+
+    def _is_tracked(self, emission: Emission) -> bool:
+        return self._host.is_tracked and emission.message_id is not None
+
+    def send_again(self, replays: Sequence[Replay], now: float) -> None:
+        self._send([r.payload._replace(attempt=r.attempt) for r in replays], now)
+
+    def send(self, drawn: Drawn, attempts: Any, now: float) -> None:
+        self._send(drawn.records, now)
+
+    def _send(self, emissions: list[Emission], now: float) -> None:
+        task = self._host
+        tracked = [emission for emission in emissions if self._is_tracked(emission)]
+        attempts = [emission.attempt for emission in tracked]
+        numbers = [emission.number for emission in tracked]
+        ids = [emission.message_id for emission in tracked]
+        roots = task.output.take(tracked, numbers, attempts, now, ids)
+        anchors = [Anchor([root]) for root in roots.tolist()]
+        unused = iter(anchors)
+        for emission in emissions:
+            own = [next(unused)] if self._is_tracked(emission) else []
+            self._sender.add(emission.stream, emission.record, own, emission.task)
+        unsent = self._sender.flush()
+        made = np.array([anchor.made for anchor in anchors], np.uint64)
+        errors = {anchors.index(a): one.error for one in unsent for a in one.anchors}
+        task.output.start(roots, made, errors, now)
+        for one in unsent:
+            if not one.anchors:
+                task.note_untracked(no_way(task.task, one.error))
+        if not task.is_tracked:  # as in Storm without ackers: acked once sent
+            ids = [emission.message_id for emission in emissions]
+            task.tell_acked([id for id in ids if id is not None])
+
+    def message_id(self, replay: Replay) -> Any:
+        return replay.payload.message_id
+
+    def message_ids(self, released: Released) -> list[Any]:
+        return [emission.message_id for emission in released.payloads]
+
+    def values(self, replay: Replay) -> dict[str, Any]:
+        return self._host.output.values(replay.payload.stream, replay.payload.record)
+
+    def letter_payload(self, replay: Replay, letter: DeadLetter) -> Any:
+        return replay.payload._replace(stream=DEAD_LETTERS, record=letter, task=None)
+
+    def tell_completed(self, released: Released) -> None:
+        self._host.tell_acked(self.message_ids(released))
+
+    def pack(self, transfer: TaskTransfer, *, stays: bool) -> None:
+        transfer.ahead, transfer.drawn = list(self._emissions), self._count
+        if not stays:
+            transfer.state = self._host.spout.snapshot()
+
+    def unpack(self, transfer: TaskTransfer) -> None:
+        if transfer.instance is None:
+            restore = partial(self._host.spout.restore, transfer.state)
+            guard(self._task, "restore", restore)
+        self._emissions.extend(transfer.ahead)
+        self._count = transfer.drawn
+
+
+class _Collector:
+    """The SpoutCollector passed to next_tuple."""
+
+    def __init__(self, source: NextTupleSource) -> None:
+        self._source = source
+
+    def emit(self, record: Any, message_id: Any = None, *, stream: str = DEFAULT) -> None:
+        self._source.put(Emission(stream, record, message_id))
+
+    def emit_direct(
+        self, task: int, record: Any, message_id: Any = None, *, stream: str = DEFAULT
+    ) -> None:
+        self._source.put(Emission(stream, record, message_id, task))
+
+    def finish(self) -> None:
+        self._source.drain()

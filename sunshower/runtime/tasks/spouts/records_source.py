@@ -1,0 +1,186 @@
+"""Reads records() in bulk; the number and message id of a record is its position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+
+from sunshower.runtime.control.flight_recorder import Recorder
+from sunshower.runtime.control.task_transfer import TaskTransfer
+from sunshower.runtime.tasks.spouts.emit_reservation import EmitReservation
+from sunshower.runtime.tasks.spouts.position import SKIP_RECORDS, Position, skip
+from sunshower.runtime.tasks.spouts.retry_queue import Replay
+from sunshower.runtime.tasks.spouts.source import Drawn, SpoutSource, apart, by_stream
+from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
+from sunshower.runtime.tasks.user_code import RAISED, blame, guard
+from sunshower.runtime.tracking.pending import Released
+from sunshower.topologies.components import DEFAULT
+
+
+class RecordsSource(SpoutSource):
+    """Numbers the records of an iterator, and notes how far it has drawn them."""
+
+    reopens = True  # an iterator that raised has ended
+    _method = "records"  # of the user's spout
+    _left: Iterator[Any]  # the rest of the source
+    _source: Iterator[Any]  # wraps `_left` and notes its end
+
+    def __init__(self, task: SpoutTask) -> None:
+        self._host = task
+        self._task = task.task
+        self._position = Position()
+        self.reservation: EmitReservation | None = None  # None: it may draw without limit
+        self.recorder = Recorder()  # notes how many records are drawn
+
+    @property
+    def committed(self) -> int:  # type: ignore[override]
+        lowest = self._host.pending.lowest_number(self.drawn)
+        return int(min(lowest, self._host.replays.line.lowest))
+
+    @property
+    def drawn(self) -> int:  # type: ignore[override]
+        return self._position.next
+
+    @property
+    def behind(self) -> int:  # type: ignore[override]
+        return 0 if self._host.exhausted else self._position.behind
+
+    # ---- input --------------------------------------------------------------------------------
+
+    def draw(self, limit: int, now: float) -> Drawn:
+        records = self._take(limit) if limit and not self._host.exhausted else []
+        if limit and not len(records) and self.error is None:
+            self._position.wait(now, self._host.config.message_timeout_s)
+        numbers = self._position.advance(len(records))
+        if len(records):
+            self._note_drawn()
+        self._stop_at_end()
+        return self._drawn(records, numbers)
+
+    def skip(self) -> int:
+        skipped = skip(self._available(), min(self._position.behind, SKIP_RECORDS))
+        self._position.behind -= skipped
+        return skipped
+
+    def _take(self, count: int) -> Any:
+        """Up to `count` records available now, and none from the first bad one on."""
+        output_streams, fresh = self._host.output_streams, list[Any]()
+        try:
+            fresh.extend(islice(self._available(), self._room(count)))
+        except RAISED as error:
+            self._fail_with(error)
+        if not fresh:
+            return fresh
+        bad = output_streams.check(DEFAULT, fresh)
+        if bad is not None:
+            self._fail_with(output_streams.misfit_error(DEFAULT, fresh[bad]))
+            del fresh[bad:]
+        return fresh[: self._first_hit(fresh)]
+
+    def _drawn(self, records: Any, numbers: range) -> Drawn:
+        return Drawn(np.arange(numbers.start, numbers.stop), records, records, len(numbers))
+
+    def _available(self) -> Iterator[Any]:
+        """The records that are available now: stops at None, without a Python loop."""
+        return iter(self._source.__next__, None)
+
+    def _room(self, count: int) -> int:
+        """How many of the next `count` records may be drawn now."""
+        room = self._position.room(count)
+        if self.reservation is None:
+            return room
+        return self.reservation.room(self._position.next, room)
+
+    def _first_hit(self, records: Any) -> int | None:
+        """The index of the first record that an experiment injects an error for, or None."""
+        faults = self._host.instrument.faults
+        hit = faults.first_hit(records, self._host.output.schema(DEFAULT))
+        if hit is not None:
+            self._fail_with(faults.error)
+        return hit
+
+    def _fail_with(self, error: BaseException) -> None:
+        """Treat the source as one that raised, not as one that ended: records that were read from
+        it and not emitted are read again."""
+        self.error = blame(self._task, self._method, error)
+        self._host.exhausted = False
+
+    def _note_drawn(self) -> None:
+        self.recorder.drew(self._task.id, self._position.next, self._position.owed)
+
+    def _stop_at_end(self) -> None:
+        if self._position.at_end:
+            self._host.exhausted = True
+
+    # ---- output -------------------------------------------------------------------------------
+
+    def send(self, drawn: Drawn, attempts: Any, now: float) -> None:
+        records = (DEFAULT, drawn.records, drawn.payloads)
+        self._host.output.send(*records, drawn.numbers, attempts, now)
+
+    def send_again(self, replays: Sequence[Replay], now: float) -> None:
+        for stream, own in by_stream(replays).items():
+            numbers, payloads, attempts = zip(*own, strict=True)
+            self._host.output.send(stream, self._records_of(own), payloads, numbers, attempts, now)
+
+    def _records_of(self, replays: Sequence[Replay]) -> Any:
+        return [apart(replay.payload)[1] for replay in replays]
+
+    def values(self, replay: Replay) -> dict[str, Any]:
+        return self._host.output.values(DEFAULT, replay.payload)
+
+    def tell_completed(self, released: Released) -> None:
+        self._host.tell_acked(self.message_ids(released))
+
+    # ---- lives --------------------------------------------------------------------------------
+
+    def begin_at(self, position: int, drawn: int = 0, owed: int | None = None) -> None:
+        if owed is None:
+            owed = 0 if self.reservation is None else self.reservation.at
+        self._position.begin_at(position, drawn, owed)
+        self._note_drawn()
+
+    def begin(self) -> None:
+        self._position.rewind()
+        method = getattr(self._host.spout, self._method)
+        self._left = guard(self._task, self._method, method)
+        self._source = self._watched()
+
+    def _watched(self) -> Iterator[Any]:
+        yield from chain(self._left)  # chain(): closing this generator must not close `_left`
+        self._host.exhausted = True
+
+    def drain(self) -> None:
+        self._position.stop()
+        if self.reservation is not None:
+            self.reservation.close(self._position.owed)
+        self._stop_at_end()
+
+    @property
+    def may_stay(self) -> bool:
+        care = self._host.supervision
+        return care.in_a_row == 0 and care.wait is None
+
+    def pack(self, transfer: TaskTransfer, *, stays: bool) -> None:
+        transfer.owed = self._position.owed
+        if self.reservation is not None:
+            self.reservation.close(transfer.owed)
+        if stays:
+            transfer.place, transfer.source = self._position, self._left
+
+    def begin_after(self, transfer: TaskTransfer) -> None:
+        # an earlier life may have unpacked this transfer and drawn more: see the reservation
+        reserved = 0 if self.reservation is None else self.reservation.at
+        self.begin_at(transfer.committed, transfer.drawn, max(transfer.owed, reserved))
+
+    def unpack(self, transfer: TaskTransfer) -> None:
+        assert transfer.place is not None
+        is_draining = self._position.end < np.inf  # requested before `unpack`
+        self._position, self._left = transfer.place, transfer.source or iter(())
+        self._source = self._watched()
+        if is_draining:
+            self._position.stop()
+        self._note_drawn()

@@ -1,0 +1,105 @@
+"""Sends the records of one spout task, and starts a tree for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from sunshower.config import Config
+from sunshower.failures import Failure
+from sunshower.records import Schema
+from sunshower.runtime.events.instrument import Instrument
+from sunshower.runtime.plan import Task
+from sunshower.runtime.tasks.user_code import no_way
+from sunshower.runtime.tracking.congestion_control import PendingLimit
+from sunshower.runtime.tracking.ids import I64, U64
+from sunshower.runtime.tracking.pending import Pending
+from sunshower.runtime.tracking.reports import Reports
+from sunshower.runtime.transport.batch import Anchors
+from sunshower.runtime.transport.output_streams import NotSent, OutputStreams
+
+
+class _Owner(Protocol):
+    """The spout task."""
+
+    task: Task
+    instrument: Instrument
+    output_streams: OutputStreams
+    limit: PendingLimit
+
+    def failed(self, roots: U64, why: Mapping[int, Failure], now: float) -> None: ...
+    def note_untracked(self, failure: Failure) -> None: ...
+
+
+class SpoutOutput:
+    """Sends for a source: by `send`, or the source sends by itself between `take` and `start`."""
+
+    def __init__(self, owner: _Owner, pending: Pending, reports: Reports, config: Config) -> None:
+        self._owner = owner
+        self._streams = owner.output_streams
+        self._pending = pending
+        self._reports = reports
+        self._timeout_s = config.message_timeout_s
+
+    def schema(self, stream: str) -> Schema:
+        """The schema of an output stream."""
+        return self._streams.output_stream(stream).spec.schema
+
+    def values(self, stream: str, record: Any) -> dict[str, Any]:
+        """A record as field → value."""
+        schema = self.schema(stream)
+        (values,) = schema.rows([record])
+        return dict(zip(schema.fields, values, strict=True))
+
+    def send(
+        self,
+        stream: str,
+        records: Any,
+        payloads: Sequence[Any],
+        numbers: Sequence[int] | I64,
+        attempts: Any,
+        now: float,
+    ) -> None:
+        """Emit `records`; `payloads`: what `Pending` keeps of each until it is acked."""
+        if not self._reports.tracked:
+            try:
+                self._streams.send(stream, records, None)
+            except NotSent as refused:
+                for error in refused.errors.values():
+                    self._owner.note_untracked(no_way(self._owner.task, error))
+            return
+        roots = self.take(payloads, numbers, attempts, now)
+        errors: dict[int, BaseException] = {}
+        try:
+            made = self._streams.send(stream, records, Anchors(roots))
+        except NotSent as refused:
+            made, errors = refused.made, refused.errors
+        assert made is not None
+        self.start(roots, made, errors, now)
+
+    def take(
+        self,
+        payloads: Sequence[Any],
+        numbers: Sequence[int] | I64,
+        attempts: Any,
+        now: float,
+        message_ids: list[Any] | None = None,
+    ) -> U64:
+        """Draw roots for records to send; `message_ids`: if they differ from the numbers."""
+        self._owner.limit.opened(now)
+        roots = self._pending.take(payloads, numbers, attempts, now, self._timeout_s)
+        self._owner.instrument.emitted(roots, numbers, attempts, message_ids)
+        return roots
+
+    def start(self, roots: U64, made: U64, errors: dict[int, BaseException], now: float) -> None:
+        """Report the starts to the ackers, except of records that a grouping raised for (`errors`,
+        by index): those were not sent, and fail at once."""
+        if not errors:
+            self._reports.start(roots, made)
+            return
+        bad = list(errors)
+        self._reports.start(np.delete(roots, bad), np.delete(made, bad))
+        why = {int(roots[at]): no_way(self._owner.task, errors[at]) for at in bad}
+        self._owner.failed(roots[bad], why, now)
