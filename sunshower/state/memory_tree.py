@@ -6,9 +6,19 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from sunshower.errors import NodeExists, NoNode, StoreError, WrongVersion
-from sunshower.state.listeners import Listener, Listeners, Told
-from sunshower.state.tree import Node, Session, above, check, parent
+from sunshower.state.callbacks import Callback, Callbacks
+from sunshower.state.tree import (
+    Node,
+    SessionState,
+    above,
+    below_ephemeral,
+    check,
+    check_version,
+    has_children,
+    no_node,
+    node_exists,
+    parent,
+)
 
 
 @dataclass
@@ -18,24 +28,13 @@ class _Kept:
     owner: MemoryTree | None
 
 
-@dataclass(frozen=True)
-class _Watch:
-    path: str
-    changed: Callable[[], None]
-    among: list[_Watch]
-
-    def cancel(self) -> None:
-        if self in self.among:
-            self.among.remove(self)
-
-
 class MemoryForest:
     """The nodes, which the trees of one process share."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.nodes: dict[str, _Kept] = {}
-        self.watches: list[_Watch] = []
+        self.watches = Callbacks()
 
     def names(self, path: str) -> list[str]:
         """The names of a node's children, sorted."""
@@ -45,7 +44,7 @@ class MemoryForest:
         """Call the watches of these nodes and of their parents."""
         changed = {*paths} | {parent(path) for path in paths}
         for watch in [watch for watch in self.watches if watch.path in changed]:
-            watch.changed()
+            watch.call()
 
     def drop(self, owner: MemoryTree) -> None:
         """Remove the ephemeral nodes of a session."""
@@ -61,7 +60,7 @@ class MemoryTree:
 
     def __init__(self, forest: MemoryForest) -> None:
         self._forest = forest
-        self._listeners = Listeners()
+        self._listeners = Callbacks()
 
     def get(self, path: str) -> Node | None:
         with self._forest.lock:
@@ -76,10 +75,10 @@ class MemoryTree:
         nodes = self._forest.nodes
         with self._forest.lock:
             if check(path) in nodes:
-                raise NodeExists(f"{path} is there already")
+                raise node_exists(path)
             made = [one for one in above(path) if one not in nodes]
             if any(nodes[one].owner for one in above(path) if one in nodes):
-                raise StoreError(f"{path} would be below an ephemeral node, which has no children")
+                raise below_ephemeral(path)
             nodes.update({one: _Kept(b"", 0, None) for one in made})
             nodes[path] = _Kept(value, 0, self if ephemeral else None)
         self._forest.tell([*made, path])
@@ -95,7 +94,7 @@ class MemoryTree:
     def put(self, path: str, value: bytes, beside: str | None = None) -> None:
         with self._forest.lock:
             if not self._is_there(beside):
-                raise NoNode(f"{beside} is not there")
+                raise no_node(str(beside))
             if path in self._forest.nodes:
                 self.set(path, value)
             else:
@@ -105,7 +104,7 @@ class MemoryTree:
         with self._forest.lock:
             self._found(path, version)
             if self._forest.names(path):
-                raise StoreError(f"{path} has children, so it cannot be removed")
+                raise has_children(path)
             del self._forest.nodes[path]
         self._forest.tell([path])
 
@@ -117,18 +116,16 @@ class MemoryTree:
             del self._forest.nodes[path]
         self._forest.tell([path])
 
-    def watch(self, path: str, changed: Callable[[], None]) -> _Watch:
-        watch = _Watch(check(path), changed, self._forest.watches)
-        self._forest.watches.append(watch)
-        return watch
+    def watch(self, path: str, changed: Callable[[], None]) -> Callback:
+        return self._forest.watches.add(changed, check(path))
 
-    def listen(self, told: Told) -> Listener:
+    def listen(self, told: Callable[[SessionState], None]) -> Callback:
         return self._listeners.add(told)
 
     def expire(self) -> None:
         """End the session as a store does after the session timeout, for tests."""
         self._forest.drop(self)
-        self._listeners.tell(Session.LOST, Session.CONNECTED)
+        self._listeners.tell(SessionState.LOST, SessionState.CONNECTED)
 
     def close(self) -> None:
         self._forest.drop(self)
@@ -140,7 +137,6 @@ class MemoryTree:
     def _found(self, path: str, version: int | None) -> _Kept:
         kept = self._forest.nodes.get(check(path))
         if kept is None:
-            raise NoNode(f"{path} is not there")
-        if version not in {None, kept.version}:
-            raise WrongVersion(f"{path} has version {kept.version}, not {version}")
+            raise no_node(path)
+        check_version(path, kept.version, version)
         return kept

@@ -10,11 +10,22 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
-from sunshower.errors import NodeExists, NoNode, StoreError, WrongVersion
+from sunshower.errors import NoNode, StoreError
 from sunshower.state.backing import ANSWER_WITHIN_S
-from sunshower.state.listeners import Listener, Listeners, Told
+from sunshower.state.callbacks import Callback, Callbacks
 from sunshower.state.sqlite import errors, transaction, write_ahead
-from sunshower.state.tree import Node, Session, above, check, parent
+from sunshower.state.tree import (
+    Node,
+    SessionState,
+    above,
+    below_ephemeral,
+    check,
+    check_version,
+    has_children,
+    no_node,
+    node_exists,
+    parent,
+)
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS nodes (
@@ -27,18 +38,6 @@ CREATE TABLE IF NOT EXISTS sessions (id TEXT PRIMARY KEY, until REAL NOT NULL);
 """
 _LOOK_EVERY_S = 0.05
 _BEATS = 4  # heartbeats within a session timeout
-
-
-class _Watch:
-    def __init__(self, path: str, changed: Callable[[], None], among: list[_Watch]) -> None:
-        self.path = path
-        self.changed = changed
-        self.seen: object = None
-        self._among = among
-
-    def cancel(self) -> None:
-        with suppress(ValueError):
-            self._among.remove(self)
 
 
 class SqliteTree:
@@ -58,8 +57,8 @@ class SqliteTree:
         self._session_timeout_s = session_timeout_s
         self._answer_within_s = answer_within_s
         self._lock = threading.Lock()
-        self._watches: list[_Watch] = []
-        self._listeners = Listeners()
+        self._watches = Callbacks()
+        self._listeners = Callbacks()
         self._wake = threading.Event()
         self._closed = self._lost = False
         self.session = ""
@@ -93,7 +92,7 @@ class SqliteTree:
             try:
                 _insert(db, path, value, self.session if ephemeral else None)
             except sqlite3.IntegrityError as error:
-                raise NodeExists(f"{path} is there already") from error
+                raise node_exists(path) from error
 
     def set(self, path: str, value: bytes, version: int | None = None) -> int:
         with self._writing() as db:
@@ -114,7 +113,7 @@ class SqliteTree:
         with self._writing() as db:
             _version(db, path, version)
             if _children(db, path):
-                raise StoreError(f"{path} has children, so it cannot be removed")
+                raise has_children(path)
             db.execute("DELETE FROM nodes WHERE path = ?", (path,))
 
     def withdraw(self, path: str, beside: str | None = None) -> None:
@@ -124,15 +123,14 @@ class SqliteTree:
                 _version(db, beside, None)
             db.execute(sql, (check(path), self.session))
 
-    def watch(self, path: str, changed: Callable[[], None]) -> _Watch:
-        watch = _Watch(check(path), changed, self._watches)
+    def watch(self, path: str, changed: Callable[[], None]) -> Callback:
         with self._reading() as db:
-            watch.seen = _look(db, path)
-        self._watches.append(watch)
+            seen = _look(db, check(path))
+        watch = self._watches.add(changed, path, seen)
         self._wake.set()
         return watch
 
-    def listen(self, told: Told) -> Listener:
+    def listen(self, told: Callable[[SessionState], None]) -> Callback:
         return self._listeners.add(told)
 
     def close(self) -> None:
@@ -186,13 +184,13 @@ class SqliteTree:
     def _tell_of_session(self) -> None:
         if self._lost:
             self._lost = False
-            self._listeners.tell(Session.LOST, Session.CONNECTED)
+            self._listeners.tell(SessionState.LOST, SessionState.CONNECTED)
 
     def _tell_of_changes(self, db: sqlite3.Connection) -> None:
         for watch in [*self._watches]:
             if (found := _look(db, watch.path)) != watch.seen:
                 watch.seen = found
-                watch.changed()
+                watch.call()
 
     # ---- the file -------------------------------------------------------------------------------
 
@@ -223,7 +221,7 @@ def _make_above(db: sqlite3.Connection, path: str) -> None:
         if found is None:
             _insert(db, one, b"", None)
         elif found[0]:
-            raise StoreError(f"{path} would be below an ephemeral node, which has no children")
+            raise below_ephemeral(path)
 
 
 def _insert(db: sqlite3.Connection, path: str, value: bytes, owner: str | None) -> None:
@@ -235,9 +233,8 @@ def _version(db: sqlite3.Connection, path: str, wanted: int | None) -> int:
     """The version of a node. Raises NoNode, and WrongVersion if it is not `wanted`."""
     row = db.execute("SELECT version FROM nodes WHERE path = ?", (check(path),)).fetchone()
     if row is None:
-        raise NoNode(f"{path} is not there")
-    if wanted not in {None, row[0]}:
-        raise WrongVersion(f"{path} has version {row[0]}, not {wanted}")
+        raise no_node(path)
+    check_version(path, row[0], wanted)
     return int(row[0])
 
 

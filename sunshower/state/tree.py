@@ -8,17 +8,19 @@ created it, and removed with it. A session lives as long as its client sends hea
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from sunshower.errors import StoreError
+from sunshower.errors import NodeExists, NoNode, StoreError, WrongVersion
 
 _PATH = re.compile(r"(/[^/\0]+)+")
 
 
-class Session(StrEnum):
+class SessionState(StrEnum):
     """The states of a client's session."""
 
     CONNECTED = "connected"  # the initial state, which is not reported
@@ -86,7 +88,7 @@ class Tree(Protocol):
         node need not exist. A thread of the store makes the calls; do not block it.
         """
 
-    def listen(self, told: Callable[[Session], None]) -> Watch:
+    def listen(self, told: Callable[[SessionState], None]) -> Watch:
         """Call `told` with each change of the session's state, from a thread of the store."""
 
     def close(self) -> None:
@@ -109,3 +111,49 @@ def above(path: str) -> list[str]:
 def parent(path: str) -> str:
     """The parent of a node; `/` is the root."""
     return path.rpartition("/")[0] or "/"
+
+
+def node_exists(path: str) -> NodeExists:
+    """The error for a node that was to be created and is there."""
+    return NodeExists(f"{path} is there already")
+
+
+def no_node(path: str) -> NoNode:
+    """The error for a node that does not exist."""
+    return NoNode(f"{path} is not there")
+
+
+def check_version(path: str, found: int, wanted: int | None) -> None:
+    """Raise WrongVersion unless a node has the wanted version; None: any."""
+    if wanted not in {None, found}:
+        raise WrongVersion(f"{path} has version {found}, not {wanted}")
+
+
+def has_children(path: str) -> StoreError:
+    """The error for a node that cannot be removed."""
+    return StoreError(f"{path} has children, so it cannot be removed")
+
+
+def below_ephemeral(path: str) -> StoreError:
+    """The error for a child of an ephemeral node."""
+    return StoreError(f"{path} would be below an ephemeral node, which has no children")
+
+
+def incarnation(tree: Tree, folders: Sequence[str]) -> str:
+    """Identifies one creation of a set of folders, and changes when they are recreated.
+
+    The first client that asks writes it to `<folder>/incarnation`. All clients get the same value
+    while at least one folder remains; others are copied from it. Raises StoreUnreachable.
+    """
+    paths = [f"{folder}/incarnation" for folder in sorted(folders)]
+    nodes = [tree.get(path) for path in paths]
+    if not any(nodes):
+        with suppress(NodeExists):
+            tree.create(paths[0], uuid.uuid4().hex.encode())
+        nodes[0] = tree.get(paths[0])
+    value = next(node.value for node in nodes if node is not None)
+    for path, node in zip(paths, nodes, strict=True):
+        if node is None:
+            with suppress(NodeExists):
+                tree.create(path, value)
+    return value.decode(errors="replace")

@@ -41,26 +41,26 @@ class Access:
     tls: Tls | None
 
 
-class LastWord(logging.Handler):
+class LastMessage(logging.Handler):
     """Keeps kazoo's last log message: kazoo reports the reason of a failed connection only there.
 
     kazoo logs a line per attempt; this passes on errors only.
     """
 
-    said = ""
+    text = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.said = record.getMessage()
+        self.text = record.getMessage()
         if record.levelno >= logging.ERROR:
             logging.getLogger(__name__).handle(record)
 
 
-def connect(access: Access) -> tuple[Any, LastWord]:
+def connect(access: Access) -> tuple[Any, LastMessage]:
     """A connected kazoo client. Raises StoreUnreachable, StoreError without kazoo, and ConfigError
     for an invalid address or certificate."""
     if not importlib.util.find_spec("kazoo"):
         raise StoreError("kazoo, the client of ZooKeeper, is missing: make setup EXTRAS=zookeeper")
-    last = LastWord()
+    last = LastMessage()
     log = logging.Logger("kazoo", logging.WARNING)  # noqa: LOG001 (of this client alone)
     log.addHandler(last)
     client = _client(access, log)
@@ -70,7 +70,7 @@ def connect(access: Access) -> tuple[Any, LastWord]:
         threading.Thread(target=_stop, args=[client], daemon=True).start()
         raise StoreUnreachable(
             f"no ZooKeeper has answered at {access.hosts} for {access.answer_within_s:g} s"
-            f"{' (' + last.said + ')' if last.said else ''}. Is it running, and is that its "
+            f"{' (' + last.text + ')' if last.text else ''}. Is it running, and is that its "
             f"address{'' if access.tls else ', and does it want no TLS'}?"
         )
     return client, last
@@ -104,7 +104,7 @@ def _client(access: Access, log: logging.Logger) -> Any:
     digest, tls = access.digest, access.tls
     try:
         return KazooClient(
-            _often(access),
+            _repeated_hosts(access),
             handler=Handler(),
             logger=log,
             timeout=access.session_timeout_s,
@@ -121,7 +121,7 @@ def _client(access: Access, log: logging.Logger) -> Any:
         ) from error
 
 
-def _often(access: Access) -> str:
+def _repeated_hosts(access: Access) -> str:
     """The hosts, repeated so that an attempt takes `ATTEMPT_S` at most: kazoo divides the session
     timeout equally among the listed hosts."""
     hosts, slash, path = access.hosts.partition("/")

@@ -18,8 +18,17 @@ from sunshower.errors import (
     StoreUnreachable,
     WrongVersion,
 )
-from sunshower.state.listeners import Listener, Listeners, Told
-from sunshower.state.tree import Node, Session, check, parent
+from sunshower.state.callbacks import Callback, Callbacks
+from sunshower.state.tree import (
+    Node,
+    SessionState,
+    below_ephemeral,
+    check,
+    has_children,
+    no_node,
+    node_exists,
+    parent,
+)
 from sunshower.state.zookeeper_client import Access, Tls, connect, disconnect
 
 _ANY_VERSION = -1
@@ -45,9 +54,9 @@ class _Watch:
         from kazoo.exceptions import NoNodeError
 
         client = self._tree.client
-        if ask(client.exists_async, self._path, watch=self._hear):
+        if ask(client.exists_async, self._path, watch=self._on_event):
             with suppress(NoNodeError):
-                ask(client.get_children_async, self._path, watch=self._hear)
+                ask(client.get_children_async, self._path, watch=self._on_event)
 
     def again(self) -> None:
         """Renew the watches, then report the change. Reconnecting calls this, too."""
@@ -61,7 +70,7 @@ class _Watch:
             else:
                 self._changed()
 
-    def _hear(self, event: Any) -> None:
+    def _on_event(self, event: Any) -> None:
         if event.type != "NONE":  # NONE: connection lost; after a reconnect `again` runs for all
             self._tree.soon(self.again)
 
@@ -99,11 +108,11 @@ class ZooKeeperTree:
         self._hosts = hosts
         self._answer_within_s = answer_within_s
         self.watches: set[_Watch] = set()
-        self._listeners = Listeners()
+        self._listeners = Callbacks()
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         access = Access(hosts, session_timeout_s, answer_within_s, digest, tls)
         self.client, self._last = connect(access)
-        self.client.add_listener(self._told)
+        self.client.add_listener(self._on_state)
         threading.Thread(target=self._call_all, name="zookeeper-calls", daemon=True).start()
 
     def get(self, path: str) -> Node | None:
@@ -175,7 +184,7 @@ class ZooKeeperTree:
             watch.arm(self.ask)
         return watch
 
-    def listen(self, told: Told) -> Listener:
+    def listen(self, told: Callable[[SessionState], None]) -> Callback:
         return self._listeners.add(told)
 
     def close(self) -> None:
@@ -213,10 +222,10 @@ class ZooKeeperTree:
             with suppress(ConnectionClosedError, KazooException, KazooTimeoutError):
                 call()
 
-    def _told(self, state: str) -> None:
-        session = Session(state.lower())
+    def _on_state(self, state: str) -> None:
+        session = SessionState(state.lower())
         self.soon(partial(self._listeners.tell, session))
-        if session is Session.CONNECTED:
+        if session is SessionState.CONNECTED:
             for watch in [*self.watches]:
                 self.soon(watch.again)
 
@@ -248,7 +257,7 @@ class ZooKeeperTree:
 
         *checked, written = self.ask(commit)
         if any(isinstance(answer, NoNodeError) for answer in checked):
-            raise NoNode(f"{beside} is not there")
+            raise no_node(str(beside))
         for answer in (*checked, written):
             _raise_failure(answer)
         return not isinstance(written, NodeExistsError | NoNodeError)
@@ -276,16 +285,15 @@ class ZooKeeperTree:
         try:
             yield
         except they.NodeExistsError as error:
-            raise NodeExists(f"{path} is there already") from error
+            raise node_exists(path) from error
         except they.NoNodeError as error:
-            raise NoNode(f"{path} is not there") from error
+            raise no_node(path) from error
         except they.BadVersionError as error:
             raise WrongVersion(f"{path} has another version by now") from error
         except they.NotEmptyError as error:
-            raise StoreError(f"{path} has children, so it cannot be removed") from error
+            raise has_children(path) from error
         except they.NoChildrenForEphemeralsError as error:
-            what = f"{path} would be below an ephemeral node, which has no children"
-            raise StoreError(what) from error
+            raise below_ephemeral(path) from error
         except (they.NoAuthError, they.AuthFailedError, they.InvalidACLError) as error:
             raise StoreForbidden(
                 f"the ZooKeeper at {self._hosts} lets this client not do that to {path}: another "
@@ -294,7 +302,7 @@ class ZooKeeperTree:
         except (they.KazooException, RetryFailedError, KazooTimeoutError) as error:
             raise StoreUnreachable(
                 f"the ZooKeeper at {self._hosts} does not answer "
-                f"({self._last.said or type(error).__name__})"
+                f"({self._last.text or type(error).__name__})"
             ) from error
 
 

@@ -18,8 +18,7 @@ from sunshower.trident.declaration.streams import BatchState, BatchStream, Group
 from sunshower.trident.declaration.windows import Window, sliding, tumbling
 from sunshower.trident.spouts.batch_spout import BatchSpout
 from sunshower.trident.spouts.bounds import Bounds
-from sunshower.trident.spouts.feeder import FeederBatchSpout
-from sunshower.trident.spouts.fixed import FixedBatchSpout
+from sunshower.trident.spouts.fixed import FeederBatchSpout, FixedBatchSpout
 from sunshower.trident.spouts.ordinary_spouts import PlainSpout, PolledSpout
 from sunshower.trident.spouts.partitioned import OpaquePartitionedSpout, PartitionedSpout
 from sunshower.trident.spouts.port import SpoutKind, TridentSpout

@@ -13,7 +13,7 @@ from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.zookeeper.group import GroupTimeouts, Rule, ZooKeeperGroup
 from sunshower.kafka.zookeeper.thread_assignment import by_range_of_threads
 from sunshower.state.memory_tree import MemoryForest, MemoryTree
-from sunshower.state.tree import Session
+from sunshower.state.tree import SessionState
 
 TIMEOUTS = GroupTimeouts()
 CALLS = {"get", "children", "create", "set", "delete", "withdraw", "watch"}
@@ -57,13 +57,13 @@ class Line:
         self.after: Callable[[], None] = lambda: None
         self.calls = 0
         self.away = False
-        self._told: list[Callable[[Session], None]] = []
+        self._told: list[Callable[[SessionState], None]] = []
 
-    def listen(self, told: Callable[[Session], None]) -> object:
+    def listen(self, told: Callable[[SessionState], None]) -> object:
         self._told.append(told)
         return self.tree.listen(told)
 
-    def tell(self, session: Session) -> None:
+    def tell(self, session: SessionState) -> None:
         for told in self._told:
             told(session)
 
@@ -129,14 +129,14 @@ class Member:
     def suspend(self) -> None:
         self.line.away = True
         self.suspended_s = self.stage.clock.now()
-        self.line.tell(Session.SUSPENDED)
+        self.line.tell(SessionState.SUSPENDED)
 
     def resume(self, *, expired: bool) -> None:
         if expired:
             self.expire()
         self.line.away = False
         self.suspended_s = None
-        self.line.tell(Session.CONNECTED)
+        self.line.tell(SessionState.CONNECTED)
 
 
 class Stage:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sunshower.state.memory_tree import MemoryForest, MemoryTree
-from sunshower.state.tree_incarnation import incarnation
+from sunshower.state.tree import incarnation
 
 
 def test_all_who_ask_are_told_the_same_until_the_folders_are_removed() -> None:

@@ -15,7 +15,7 @@ import pytest
 from sunshower.errors import NodeExists, NoNode, StoreError, WrongVersion
 from sunshower.state.memory_tree import MemoryForest, MemoryTree
 from sunshower.state.sqlite_tree import SqliteTree
-from sunshower.state.tree import Node, Session, Tree
+from sunshower.state.tree import Node, SessionState, Tree
 from sunshower.state.zookeeper_tree import ZooKeeperTree
 from tests.state.expiring import expire
 
@@ -252,7 +252,7 @@ def test_who_lost_its_session_withdraws_nothing_of_others(store: Store) -> None:
     lost.listen(told)
     lost.create(f"{store.root}/claim", ephemeral=True)
     store.expire(lost)
-    for state in (Session.LOST, Session.CONNECTED):
+    for state in (SessionState.LOST, SessionState.CONNECTED):
         while told.next() is not state:
             pass
     other.create(f"{store.root}/claim", ephemeral=True)
@@ -308,7 +308,7 @@ def test_a_session_that_expires_loses_its_nodes_and_comes_back(store: Store) -> 
     two.watch(path, seen)
     store.expire(one)
     states = []
-    while Session.LOST not in states or states[-1] is not Session.CONNECTED:
+    while SessionState.LOST not in states or states[-1] is not SessionState.CONNECTED:
         states.append(told.next())
     seen.until(lambda: two.get(path) is None)
     one.create(path, b"again", ephemeral=True)
@@ -325,7 +325,7 @@ def test_a_watch_outlives_the_session(store: Store) -> None:
     one.watch(store.root, seen)
     one.listen(told)
     store.expire(one)
-    while told.next() is not Session.LOST:
+    while told.next() is not SessionState.LOST:
         pass
     two.set(store.root, b"after")
     seen.until(lambda: one.get(store.root) == Node(b"after", 1))

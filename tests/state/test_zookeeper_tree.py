@@ -19,7 +19,7 @@ from sunshower.errors import (
     WrongVersion,
 )
 from sunshower.state import zookeeper_client
-from sunshower.state.tree import Node, Session
+from sunshower.state.tree import Node, SessionState
 from sunshower.state.zookeeper_tree import ZooKeeperTree
 from tests.state.expiring import expire
 from tests.state.test_store_contract import Hears
@@ -174,7 +174,7 @@ def test_a_session_that_ends_within_a_withdrawal_removes_nothing_of_others(
     def late() -> object:
         if slow.client.client_id == first:  # the node is ours, and in a moment it is not
             expire(zookeeper, slow)
-            while told.next() is not Session.CONNECTED or slow.client.client_id == first:
+            while told.next() is not SessionState.CONNECTED or slow.client.client_id == first:
                 pass
             other.create(f"{root}/claim", ephemeral=True)
         return begin()

@@ -90,7 +90,7 @@ MUTANTS = [
         "a batch begins though the word of the one before it was lost",
         slip(
             "SpoutCoordinatorBolt._late",
-            "word.txid > word.current and word.txid - 1 not in self._log",
+            "command.txid > command.current and command.txid - 1 not in self._log",
             "False",
         ),
         seen=159,

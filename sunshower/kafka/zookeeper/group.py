@@ -50,7 +50,7 @@ from sunshower.kafka.zookeeper.thread_assignment import (
     ThreadAssignment,
     by_range_of_threads,
 )
-from sunshower.state.tree import Session, Tree, Watch
+from sunshower.state.tree import SessionState, Tree, Watch
 
 _log = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class ZooKeeperGroup:
         self._group = group
         self._host = host or socket.gethostname()
         self._wall = wall
-        self._events: deque[tuple[Session, float]] = deque()  # with the time of the event
+        self._events: deque[tuple[SessionState, float]] = deque()  # with the time of the event
         tree.listen(lambda session: self._events.append((session, clock.now())))
         self._name = ""  # in this session; "" outside the group
         self._watch: Watch | None = None
@@ -205,12 +205,12 @@ class ZooKeeperGroup:
     def _apply_session_events(self, owner: PartitionOwner, now_s: float) -> None:
         while self._events:
             session, since_s = self._events.popleft()
-            if session is Session.CONNECTED:
+            if session is SessionState.CONNECTED:
                 self._suspended_s = None
                 self._changed = True
             else:
                 self._suspended_s = since_s
-            if session is Session.LOST:
+            if session is SessionState.LOST:
                 self._end_session(owner)
         if self._is_cut(now_s):
             self._revoke(owner, self._held, lost=True)  # our nodes may still exist
@@ -330,7 +330,7 @@ class ZooKeeperGroup:
                 taken = self._take(partition, thread)
                 gained |= {partition} if taken else set()
                 blocked |= not taken
-        if any(session is Session.LOST for session, _ in [*self._events]):
+        if any(session is SessionState.LOST for session, _ in [*self._events]):
             return  # the session may have ended in between: the next look handles new nodes
         if gained:
             owner.assigned(gained)  # if it raises, the next look tries again

@@ -25,9 +25,8 @@ import pyarrow as pa
 
 from sunshower.errors import RecordMismatch, ResultMismatch, Unserialisable
 from sunshower.records import Schema
-from sunshower.spark_integration.tables.annotations import records_of
 from sunshower.spark_integration.tables.arrow_types import casts, is_safe
-from sunshower.spark_integration.tables.field_kinds import NestedRecords
+from sunshower.spark_integration.tables.field_kinds import NestedRecords, records_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

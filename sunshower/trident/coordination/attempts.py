@@ -52,7 +52,7 @@ class Attempt(NamedTuple):
     epoch: int  # of the coordinator's life: 1, 2, 3 …
 
 
-class Word(NamedTuple):
+class BatchCommand(NamedTuple):
     """The record of the master's `$batch`, of `$commit` and of `$success`."""
 
     txid: int
@@ -63,7 +63,7 @@ class Word(NamedTuple):
     current: int = 0  # the lowest txid that was not committed when this was emitted
 
 
-class Order(NamedTuple):
+class BatchOrder(NamedTuple):
     """The record of a spout coordinator's `$batch`: an attempt and the metadata of its batch."""
 
     txid: int
@@ -71,8 +71,8 @@ class Order(NamedTuple):
     epoch: int
     skip: bool
     metadata: Any  # plain values, as MessagePack carries them
-    why: Any = None  # as in Word
-    current: int = 0  # as in Word
+    why: Any = None  # as in BatchCommand
+    current: int = 0  # as in BatchCommand
 
 
 class Part(NamedTuple):

@@ -19,7 +19,7 @@ from sunshower.errors import ReportedFailedBatch, TopologyFailed, Unavailable
 from sunshower.failures import Cause, Failure
 from sunshower.state.tree import Tree
 from sunshower.topologies.components import Context, Spout, SpoutCollector
-from sunshower.trident.coordination.attempts import BATCH, COMMIT, SUCCESS, Attempt, Word
+from sunshower.trident.coordination.attempts import BATCH, COMMIT, SUCCESS, Attempt, BatchCommand
 from sunshower.trident.coordination.coordinator import (
     Advance,
     Begin,
@@ -52,7 +52,7 @@ def is_to_blame(failure: Failure, own: Collection[str]) -> bool:
 
 
 @dataclass(frozen=True)
-class Plan:
+class GroupPlan:
     """What the master needs to know of its group."""
 
     group: str
@@ -69,10 +69,10 @@ class MasterSpout(Spout[Any]):
     """Emits the steps of a MasterCoordinator. `ack` and `fail` emit too, but only `next_tuple`
     begins new batches."""
 
-    streams = {BATCH: Word, COMMIT: Word, SUCCESS: Word}  # noqa: RUF012
+    streams = {BATCH: BatchCommand, COMMIT: BatchCommand, SUCCESS: BatchCommand}  # noqa: RUF012
     replay = False
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: GroupPlan) -> None:
         self._plan = plan
         self._out: SpoutCollector[Any] | None = None
         self._causes: dict[int, Failure] = {}  # txid → the last failure that counted
@@ -194,10 +194,10 @@ class MasterSpout(Spout[Any]):
                 self._progress.begin({**machine.attempts, txid: attempt}, machine.failures)
                 machine.done(step, now)
                 self._timing.begun(id, now, skip=skip)
-                out.emit(Word(*id, skip, why, machine.current), id, stream=BATCH)
+                out.emit(BatchCommand(*id, skip, why, machine.current), id, stream=BATCH)
             case Commit():
                 machine.done(step, now)
-                out.emit(Word(*id, machine.active[step.txid].skip), id, stream=COMMIT)
+                out.emit(BatchCommand(*id, machine.active[step.txid].skip), id, stream=COMMIT)
             case Advance(txid, _):
                 skipped = machine.active[txid].skip
                 self._progress.committed(txid)
@@ -205,7 +205,7 @@ class MasterSpout(Spout[Any]):
                 machine.done(step, now)
                 self._causes.pop(txid, None)
                 self._timing.committed(id, now, skipped=skipped)
-                out.emit(Word(*id, skipped), stream=SUCCESS)
+                out.emit(BatchCommand(*id, skipped), stream=SUCCESS)
                 if self._was_last(txid):
                     machine.finish()
                     out.finish()

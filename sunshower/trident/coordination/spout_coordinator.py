@@ -13,16 +13,16 @@ from typing import Any
 from sunshower.errors import Unavailable
 from sunshower.state.tree import Tree
 from sunshower.topologies.components import Bolt, Collector, Context, Tuple
-from sunshower.trident.coordination.attempts import BATCH, SUCCESS, Order, Word
+from sunshower.trident.coordination.attempts import BATCH, SUCCESS, BatchCommand, BatchOrder
 from sunshower.trident.coordination.stored_progress import coordinator_path, meta_path
 from sunshower.trident.coordination.transactional_log import TransactionalLog
 from sunshower.trident.spouts.port import TridentSpout
 
 
-class SpoutCoordinatorBolt(Bolt[Word, Any]):
+class SpoutCoordinatorBolt(Bolt[BatchCommand, Any]):
     """One task, which reads `$batch` and `$success` of the master."""
 
-    streams = {BATCH: Order}  # noqa: RUF012
+    streams = {BATCH: BatchOrder}  # noqa: RUF012
 
     def __init__(self, id: str, spout: TridentSpout, store: Callable[[], Tree], root: str) -> None:
         self._id = id
@@ -42,16 +42,16 @@ class SpoutCoordinatorBolt(Bolt[Word, Any]):
             raise
         self._last = (0, 0)  # epoch and txid of the last `$success`
 
-    def execute(self, tuple: Tuple[Word], out: Collector[Any]) -> None:
-        word = tuple.record
+    def execute(self, tuple: Tuple[BatchCommand], out: Collector[Any]) -> None:
+        command = tuple.record
         if tuple.stream == SUCCESS:
-            self._succeeded(word)
-        elif why := self._late(word):
-            out.fail(tuple, f"attempt {word.attempt} of batch {word.txid} is void: {why}")
+            self._succeeded(command)
+        elif why := self._late(command):
+            out.fail(tuple, f"attempt {command.attempt} of batch {command.txid} is void: {why}")
             return
         else:
-            metadata = self._metadata(word.txid)
-            order = Order(*word[:4], metadata, word.why, word.current)
+            metadata = self._metadata(command.txid)
+            order = BatchOrder(*command[:4], metadata, command.why, command.current)
             out.emit(order, tuple, stream=BATCH)
         out.ack(tuple)
 
@@ -70,24 +70,24 @@ class SpoutCoordinatorBolt(Bolt[Word, Any]):
         log.override(txid, self._coordinator.initialize(txid, log.previous(txid), log.get(txid)))
         return log.get(txid)
 
-    def _late(self, word: Word) -> str:
+    def _late(self, command: BatchCommand) -> str:
         """Why a batch cannot begin; empty if it can. Metadata are created in txid order: if a
         former life of this task lost the preceding `$batch`, they would be based on the wrong
         predecessor."""
         epoch, succeeded = self._last
-        if word.epoch < epoch:
+        if command.epoch < epoch:
             return "the coordinator has a new life"
-        if word.epoch == epoch and word.txid <= succeeded:
+        if command.epoch == epoch and command.txid <= succeeded:
             return "it is committed already"
-        self._last = max(self._last, (word.epoch, 0))
-        if word.txid > word.current and word.txid - 1 not in self._log:
+        self._last = max(self._last, (command.epoch, 0))
+        if command.txid > command.current and command.txid - 1 not in self._log:
             return "the one before it has not begun"
         return ""
 
-    def _succeeded(self, word: Word) -> None:
+    def _succeeded(self, command: BatchCommand) -> None:
         """Remove metadata from before this batch; its own are needed for the next one. After an
         outage the next batch removes them."""
-        self._last = max(self._last, (word.epoch, word.txid))
+        self._last = max(self._last, (command.epoch, command.txid))
         with suppress(Unavailable):
-            self._log.cleanup_before(word.txid)
-        self._coordinator.success(word.txid)
+            self._log.cleanup_before(command.txid)
+        self._coordinator.success(command.txid)

@@ -27,7 +27,7 @@ from sunshower.trident.coordination.attempts import (
     letters_id,
     master_id,
 )
-from sunshower.trident.coordination.batch_master import MasterSpout, Plan
+from sunshower.trident.coordination.batch_master import GroupPlan, MasterSpout
 from sunshower.trident.coordination.phases import phases
 from sunshower.trident.coordination.spout_coordinator import SpoutCoordinatorBolt
 from sunshower.trident.stages.plan import Group, Source, Stage
@@ -51,7 +51,7 @@ def assemble(topology: Topology, group: Group) -> None:
     spouts = {source.id: source.spout for source in sources}
     timing = (group.max_batches, group.interval_s, group.skip)
     own = {coordinator_id(id) for id in spouts} | {one.id for one in group.stages if not one.leaves}
-    plan = Plan(group.id, spouts, group.store, group.root, *timing, frozenset(own))
+    plan = GroupPlan(group.id, spouts, group.store, group.root, *timing, frozenset(own))
     master = topology.spout(master_id(group.id), MasterSpout(plan), fields=())
     for source in sources:
         bolt = SpoutCoordinatorBolt(source.id, source.spout, group.store, group.root)

@@ -1,15 +1,16 @@
-"""FixedBatchSpout: batches of rows that are given at construction.
+"""Batch spouts of rows in this process: given at construction, or fed while the topology runs.
 
-Storm: org.apache.storm.trident.testing.FixedBatchSpout
+Storm: org.apache.storm.trident.testing.FixedBatchSpout, FeederBatchSpout
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 from sunshower.arguments import COUNT, Instance
-from sunshower.errors import TopologyError
+from sunshower.errors import ConfigError, TopologyError
 from sunshower.state.tree import Tree
 from sunshower.topologies.components import Context
 from sunshower.trident.coordination.attempts import Attempt
@@ -23,6 +24,16 @@ from sunshower.trident.spouts.port import (
 )
 
 _ROWS = Instance((Iterable,), "a list of rows")
+
+
+class _RangeEmitter(BaseEmitter):
+    """Emits the rows from `first` to `end` of the metadata, which `read` returns."""
+
+    def __init__(self, read: Callable[[int, int], list[Any]]) -> None:
+        self._read = read
+
+    def emit_batch(self, attempt: Attempt, metadata: Any, rows: Rows) -> None:
+        rows.emit(self._read(metadata["first"], metadata["end"]))
 
 
 class FixedBatchSpout:
@@ -56,13 +67,13 @@ class FixedBatchSpout:
         self.emits = type or fields
 
     def coordinator(self, store: Tree, path: str, context: Context) -> Coordinator:
-        return _Coordinator(self)
+        return _FixedCoordinator(self)
 
     def emitter(self, store: Tree, path: str, context: Context) -> Emitter:
-        return _Emitter(self)
+        return _RangeEmitter(lambda first, end: self.rows[first:end])
 
 
-class _Coordinator(BaseCoordinator):
+class _FixedCoordinator(BaseCoordinator):
     def __init__(self, spout: FixedBatchSpout) -> None:
         self._spout = spout
 
@@ -78,9 +89,78 @@ class _Coordinator(BaseCoordinator):
         return not self._spout.cycle and metadata["end"] >= len(self._spout.rows)
 
 
-class _Emitter(BaseEmitter):
-    def __init__(self, spout: FixedBatchSpout) -> None:
-        self._spout = spout
+class _Feed:
+    """The state that all copies of a feeder share."""
 
-    def emit_batch(self, attempt: Attempt, metadata: Any, rows: Rows) -> None:
-        rows.emit(self._spout.rows[metadata["first"] : metadata["end"]])
+    def __init__(self) -> None:
+        self.batches: list[list[Any]] = []
+        self.ended = False
+        self.planned = 0  # how many of them have been put into a batch
+        self.last_txid = 0  # the last that has begun
+        self.committed: list[int] = []  # txids
+
+    def __deepcopy__(self, memo: Any) -> _Feed:
+        return self
+
+    def __reduce__(self) -> Any:
+        raise ConfigError(
+            "a FeederBatchSpout cannot be shared by several processes: run it in one, as in the "
+            "simulator, or take a source that all of them can read"
+        )
+
+
+class FeederBatchSpout:
+    """Each `feed` is one batch; no batch begins without one. Copies share what is fed."""
+
+    kind = SpoutKind.TRANSACTIONAL
+    commits = False
+    parallelism_max = 1
+
+    def __init__(
+        self, *, type: type[Any] | None = None, fields: Sequence[str] | None = None
+    ) -> None:
+        self.emits = type or fields
+        self._feed = _Feed()
+
+    def feed(self, rows: Sequence[Any]) -> None:
+        """Make one batch of these rows."""
+        self._feed.batches.append([*rows])
+
+    def end(self) -> None:
+        """Announce that there are no more rows, so that the topology may end."""
+        self._feed.ended = True
+
+    @property
+    def committed(self) -> list[int]:
+        """The txids whose success was reported, in that order."""
+        return [*self._feed.committed]
+
+    def coordinator(self, store: Tree, path: str, context: Context) -> Coordinator:
+        return _FeedCoordinator(self._feed)
+
+    def emitter(self, store: Tree, path: str, context: Context) -> Emitter:
+        return _RangeEmitter(lambda at, end: [*chain.from_iterable(self._feed.batches[at:end])])
+
+
+class _FeedCoordinator(BaseCoordinator):
+    def __init__(self, feed: _Feed) -> None:
+        self._feed = feed
+
+    def initialize(self, txid: int, previous: Any, current: Any) -> Any:
+        self._feed.last_txid = max(self._feed.last_txid, txid)
+        if current is not None:
+            return current
+        first = previous["end"] if previous else 0
+        end = min(first + 1, len(self._feed.batches))
+        self._feed.planned = max(self._feed.planned, end)
+        return {"first": first, "end": end}
+
+    def success(self, txid: int) -> None:
+        self._feed.committed.append(txid)
+
+    def is_ready(self, txid: int) -> bool:
+        feed = self._feed
+        return feed.ended or txid <= feed.last_txid or feed.planned < len(feed.batches)
+
+    def is_last(self, metadata: Any) -> bool:
+        return self._feed.ended and metadata["end"] >= len(self._feed.batches)

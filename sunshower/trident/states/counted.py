@@ -10,8 +10,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
-from sunshower.state.tree import Tree
-from sunshower.state.tree_incarnation import incarnation
+from sunshower.state.tree import Tree, incarnation
 from sunshower.trident.coordination.stored_progress import current_batch
 
 

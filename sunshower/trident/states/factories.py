@@ -17,7 +17,7 @@ from sunshower.arguments import PATH
 from sunshower.errors import ConfigError
 from sunshower.state.backing import Backing, Home
 from sunshower.state.memory_backing import MemoryBacking, MemoryShelf
-from sunshower.trident.states.marks import Owner
+from sunshower.trident.states.marks import StateOwner
 from sunshower.trident.states.port import Key, Place, StateKind
 from sunshower.trident.states.stored_map import StoredMap
 from sunshower.trident.states.texts import key_of, values_of
@@ -46,7 +46,7 @@ class KeptState(ABC):
     def make(self, place: Place) -> StoredMap:
         """Open the state of one task; see the port StateFactory."""
         home = Home(self.name or place.state, place.index)
-        owner = Owner(place, self.kind, self.where)
+        owner = StateOwner(place, self.kind, self.where)
         if place.index == 0:  # one task is enough: nothing is committed before all have started
             for other in self.homes():
                 owner.check_home(other, home)

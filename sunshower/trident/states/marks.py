@@ -39,7 +39,7 @@ class Journal:
 
 
 @dataclass(frozen=True)
-class Owner:
+class StateOwner:
     """The task and the store of a part of a state."""
 
     place: Place
@@ -95,10 +95,10 @@ class Owner:
             return
         if reservation(attempt) < reservation(last):
             raise StaleAttempt(
-                f"{self} was written by {said(last)} already, so {said(attempt)} writes nothing: "
-                "a later attempt or a later coordinator has taken over. If none has, then the "
-                "store of the batches was removed and that of the state was not: remove both to "
-                "begin anew"
+                f"{self} was written by {describe(last)} already, so {describe(attempt)} writes "
+                "nothing: a later attempt or a later coordinator has taken over. If none has, then "
+                "the store of the batches was removed and that of the state was not: remove both "
+                "to begin anew"
             )
         if attempt.txid < last.txid:
             self._counted_elsewhere(last)
@@ -111,9 +111,9 @@ class Owner:
 
     def _counted_elsewhere(self, last: Attempt) -> NoReturn:
         raise StateMismatch(
-            f"{self} was written by {said(last)}, and batches are counted elsewhere than they were "
-            "then: by a spout with another id, or in another store or one that was removed. Give "
-            "back the id and the store, or remove the state to begin anew"
+            f"{self} was written by {describe(last)}, and batches are counted elsewhere than they "
+            "were then: by a spout with another id, or in another store or one that was removed. "
+            "Give back the id and the store, or remove the state to begin anew"
         )
 
     def _identity(self) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def _texts(found: Sequence[Any]) -> tuple[str, ...]:
     return tuple(text_of_key(key_of(json.dumps(key))) for key in found)
 
 
-def said(attempt: Attempt | None) -> str:
+def describe(attempt: Attempt | None) -> str:
     """An attempt, for messages."""
     if attempt is None:
         return "nobody"

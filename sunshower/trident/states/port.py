@@ -42,8 +42,8 @@ class Place:
     batches: str = ""  # the numbering of batches, see counted.py; "": unknown
 
 
-class State(Protocol):
-    """A store that is written once per batch."""
+class MapState(Protocol):
+    """Values under keys, written once per batch. A batch reads its own writes."""
 
     def begin_commit(self, attempt: Attempt) -> None:
         """Begin to write a batch. Raises StaleAttempt if a later attempt has written."""
@@ -56,10 +56,6 @@ class State(Protocol):
 
     def close(self) -> None:
         """Close connections."""
-
-
-class MapState(State, Protocol):
-    """Values under keys. A batch reads its own writes."""
 
     def multi_get(self, keys: Sequence[Key]) -> list[Any]:
         """The values of keys, in their order; None where there is none."""

@@ -16,7 +16,7 @@ from typing import Any
 from sunshower.errors import BatchError, FailedBatch, StaleAttempt, Unserialisable, WrongVersion
 from sunshower.state.backing import Backing
 from sunshower.trident.coordination.attempts import Attempt
-from sunshower.trident.states.marks import Journal, Owner, said
+from sunshower.trident.states.marks import Journal, StateOwner, describe
 from sunshower.trident.states.port import Key, StateKind, Update
 from sunshower.trident.states.recent import Recent
 from sunshower.trident.states.texts import UNCHANGING, text_of, texts_of_keys, values_of
@@ -39,7 +39,7 @@ _RECENT_MAX = 100_000  # keys, of about 400 bytes each
 class StoredMap:
     """Implements the port MapState. It closes the backing."""
 
-    def __init__(self, backing: Backing, owner: Owner) -> None:
+    def __init__(self, backing: Backing, owner: StateOwner) -> None:
         self._backing = backing
         self._owner = owner
         self._kind = owner.kind
@@ -275,6 +275,6 @@ class StoredMap:
         self._look()
         self._owner.check(self._last, attempt)
         return FailedBatch(
-            f"{self._owner} was written meanwhile by {said(self._last)}, so what "
-            f"{said(attempt)} has read holds no more: it is tried again"
+            f"{self._owner} was written meanwhile by {describe(self._last)}, so what "
+            f"{describe(attempt)} has read holds no more: it is tried again"
         )

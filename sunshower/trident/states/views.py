@@ -1,11 +1,11 @@
-"""Small states: a single value, and values that are only read.
+"""The key of a single value, and states that are only read.
 
 Storm: org.apache.storm.trident.state.map.SnapshottableMap, TridentTopology.newStaticState.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -14,30 +14,6 @@ from sunshower.trident.coordination.attempts import Attempt
 from sunshower.trident.states.port import Key, MapState, Place, StateKind, Update
 
 GLOBAL = "$GLOBAL$"  # the key of the single value, as in Storm
-
-
-class Snapshot:
-    """One value in a map state, for an aggregate over a whole stream."""
-
-    def __init__(self, state: MapState, key: Hashable = GLOBAL) -> None:
-        self._state = state
-        self._key = key
-
-    def get(self) -> Any:
-        """The value; None if there is none."""
-        return self._state.multi_get([self._key])[0]
-
-    def update(self, update: Update) -> Any:
-        """Replace the value by `update(value)`; returns the new one."""
-        return self._state.multi_update([self._key], [update])[0]
-
-    def set(self, value: Any) -> None:
-        """Replace the value."""
-        self._state.multi_put([self._key], [value])
-
-    def remove(self) -> None:
-        """Remove the value."""
-        self._state.multi_remove([self._key])
 
 
 @dataclass(frozen=True)
@@ -60,31 +36,24 @@ class _ReadOnly:
         self._values = values
         self._name = name
 
-    def begin_commit(self, attempt: Attempt) -> None:
-        pass
+    def begin_commit(self, attempt: Attempt) -> None: ...
 
-    def commit(self, attempt: Attempt) -> None:
-        pass
+    def commit(self, attempt: Attempt) -> None: ...
 
-    def abort(self) -> None:
-        pass
+    def abort(self) -> None: ...
 
-    def close(self) -> None:
-        pass
+    def close(self) -> None: ...
 
     def multi_get(self, keys: Sequence[Key]) -> list[Any]:
         return [self._values.get(key) for key in keys]
 
     def multi_update(self, keys: Sequence[Key], updates: Sequence[Update]) -> NoReturn:
-        self._refuse()
+        self.multi_remove(keys)
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> NoReturn:
-        self._refuse()
+        self.multi_remove(keys)
 
     def multi_remove(self, keys: Sequence[Key]) -> NoReturn:
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
         raise TopologyError(
             f"state {self._name!r} is static: it can be looked up, and never written. Keep what "
             "is to be written in a SqliteState, or another one"

@@ -13,7 +13,7 @@ from sunshower.errors import IncompleteBatch, Unavailable
 from sunshower.state.tree import Tree
 from sunshower.topologies.components import Collector, Context, Tuple
 from sunshower.topologies.retry import DEAD_LETTERS
-from sunshower.trident.coordination.attempts import Attempt, Order
+from sunshower.trident.coordination.attempts import Attempt, BatchOrder
 from sunshower.trident.spouts.port import Emitter
 from sunshower.trident.stages.plan import Source
 from sunshower.trident.tasks.batch_letters import letter_without_rows, letters
@@ -58,7 +58,7 @@ class EmitterRunner:
 
     def emit(
         self,
-        order: Order,
+        order: BatchOrder,
         takers: Sequence[Callable[[Sequence[Any]], None]],
         anchor: Tuple[Any],
         out: Collector[Any],

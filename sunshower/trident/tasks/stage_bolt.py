@@ -32,8 +32,8 @@ from sunshower.trident.coordination.attempts import (
     COMMIT,
     SUCCESS,
     Attempt,
+    BatchOrder,
     Count,
-    Order,
     Part,
     counts_stream,
 )
@@ -221,7 +221,7 @@ class StageBolt(Bolt[Any, Any]):
         if not batch.operators and self._stage.nodes:
             batch.operators = self._operators.start(batch.attempt)
         self._operators.use(batch.operators)
-        if isinstance(tuple.record, Order) and not self._follows(tuple.record):
+        if isinstance(tuple.record, BatchOrder) and not self._follows(tuple.record):
             out.fail(tuple, "this task has not emitted the batch before")
             self._end(batch, "this task has not emitted the batch before")
             return
@@ -262,7 +262,7 @@ class StageBolt(Bolt[Any, Any]):
             take(rows)
         return False
 
-    def _follows(self, order: Order) -> bool:
+    def _follows(self, order: BatchOrder) -> bool:
         """Whether this task has emitted the batch before. If not, that order was lost with a former
         life of the task, and the emitter lacks its metadata."""
         before = self._batches.get(order.txid - 1)

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sunshower.errors import RecordMismatch, ResultMismatch, Unserialisable
-from sunshower.spark_integration.tables.annotations import Digits
+from sunshower.spark_integration import Digits
 from sunshower.spark_integration.tables.arrow_types import normalise
 from sunshower.spark_integration.tables.schema import RecordColumns
 from tests.spark.everything import EVERYTHING, Colour, Everything, Inner, everything, same

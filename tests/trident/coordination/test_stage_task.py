@@ -10,7 +10,7 @@ import pytest
 from sunshower import Context
 from sunshower.clock import Clock, ManualClock
 from sunshower.errors import BatchError
-from sunshower.trident.coordination.attempts import COMMIT, Attempt, Count, Part, Word
+from sunshower.trident.coordination.attempts import COMMIT, Attempt, BatchCommand, Count, Part
 from sunshower.trident.coordination.phases import phases
 from sunshower.trident.stages.plan import Feed, Stage, StageInput, StageNode, StageOutput
 from sunshower.trident.stages.port import Emit
@@ -114,7 +114,7 @@ class Task:
         return self.hear("before", task, COORD, Count(txid, attempt, epoch, parts))
 
     def commit(self, txid: int = 1, attempt: int = 0, epoch: int = 1) -> FakeTuple:
-        return self.hear("$mastercoord-g", 0, COMMIT, Word(txid, attempt, epoch, False))
+        return self.hear("$mastercoord-g", 0, COMMIT, BatchCommand(txid, attempt, epoch, False))
 
     @property
     def counts(self) -> list[int]:

@@ -16,8 +16,7 @@ from sunshower.topologies.topology import Topology
 from sunshower.trident.spouts.adapting import as_trident_spout
 from sunshower.trident.spouts.batch_spout import BatchSpout
 from sunshower.trident.spouts.bounds import Bounds
-from sunshower.trident.spouts.feeder import FeederBatchSpout
-from sunshower.trident.spouts.fixed import FixedBatchSpout
+from sunshower.trident.spouts.fixed import FeederBatchSpout, FixedBatchSpout
 from sunshower.trident.spouts.ordinary_spouts import PlainSpout
 from sunshower.trident.spouts.port import Rows, SpoutKind
 from tests.trident.rigs.emitting import Drive
