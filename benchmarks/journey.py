@@ -51,7 +51,7 @@ def _work(record: Number) -> None:
     """A bolt that emits nothing."""
 
 
-def main() -> None:
+def main(arguments: list[str]) -> None:
     topology = Topology("journey", workers=2, ackers=1)
     topology.spout("numbers", _One()).shuffle().bolt("work", _work)
     plan = make_plan(topology.graph(), Layout.ISOLATE)
@@ -71,7 +71,7 @@ def main() -> None:
                 receiver.receive(data)
                 worker.answered(peer, seq, answer)
         clock.sleep(0.001)
-    if "--list" in sys.argv:
+    if "--list" in arguments:
         for (file, function, line), times in sorted(entered.items()):
             print(f"{times:4} {Path(file).relative_to(_PACKAGE)}:{line} {function}")
     files = {file for file, _, _ in entered}
@@ -79,4 +79,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -121,7 +121,7 @@ class Stage(Rig):
     def deliver(self, reports: dict[int, ShardReport] | None = None) -> None:
         """`reports`, or what waits now."""
         for acker, report in (self.take() if reports is None else reports).items():
-            for verdicts in self.wired.ackers[acker].hear(report, 0.0).values():
+            for verdicts in self.wired.ackers[acker].apply(report, 0.0).values():
                 self.tell(verdicts)
 
     def tell(self, verdicts: Verdicts) -> None:

@@ -38,7 +38,7 @@ class Acker:
         return np.array([ROOT], np.uint64), np.array([xor], np.uint64)
 
     def _hear(self, report: ShardReport) -> str:
-        verdicts = self.task.hear(report, 0.0).get(0)
+        verdicts = self.task.apply(report, 0.0).get(0)
         self.task.ledger.check_invariants()
         if verdicts is None:
             return "nothing"

@@ -51,7 +51,7 @@ def test_verdicts_go_to_the_spout_task_that_emitted_and_to_no_bolt() -> None:
     stage.process("bolt1", "end")
     (acker,) = stage.wired.ackers.values()
     (report,) = stage.take().values()
-    verdicts = acker.hear(report, 0.0)
+    verdicts = acker.apply(report, 0.0)
     assert list(verdicts) == [0], "one spout task, and nobody else"
     assert sorted(np.concatenate(verdicts[0].complete).tolist()) == sorted(stage.pending.tolist())
 

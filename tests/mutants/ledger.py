@@ -44,7 +44,7 @@ LEDGER = [
             "(tags & STARTED == 0) & first_of_each(slots, self._seen)",
             "first_of_each(slots, self._seen)",
         ),
-        slip("AckerTask.hear", "report.starts", "report.starts * 2"),
+        slip("AckerTask.apply", "report.starts", "report.starts * 2"),
     ),
     mutant(
         "a failure is dropped",

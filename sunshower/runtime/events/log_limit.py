@@ -15,7 +15,7 @@ _INTERVAL_S = 10.0
 @dataclass(slots=True)
 class _Interval:
     end_s: float
-    said: int = 0
+    admitted: int = 0
     left_out: int = 0
 
 
@@ -33,8 +33,8 @@ class RateLimitedLog:
         if interval is None or now >= interval.end_s:
             self._close(place)
             interval = self._intervals[place] = _Interval(now + _INTERVAL_S)
-        if interval.said < _MOST:
-            interval.said += 1
+        if interval.admitted < _MOST:
+            interval.admitted += 1
             return True
         interval.left_out += 1
         return False

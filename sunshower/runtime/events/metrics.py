@@ -145,8 +145,8 @@ class Snapshot:
     @property
     def untracked(self) -> str | None:
         """The first failure of a record that could not be replayed; None if there is none."""
-        told = (self.untracked_before, *(worker.untracked for worker in self.workers.values()))
-        return next(filter(None, told), None)
+        failures = (self.untracked_before, *(worker.untracked for worker in self.workers.values()))
+        return next(filter(None, failures), None)
 
     def component(self, component: str) -> Counts:
         """The sum over a component's tasks, previous incarnations included."""

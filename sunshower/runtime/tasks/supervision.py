@@ -108,7 +108,7 @@ class Supervision:
         self._wait_error: TaskError | None = None
         self._waits_since_s: float | None = None
         self._doubts_since_s: float | None = None
-        self._tries = 0
+        self.tries = 0  # failed ones since the pause began
         self._to_pause = False
         self._chance = chance
         self.now_s = first_try_s  # the time of the last update
@@ -187,7 +187,7 @@ class Supervision:
         if not self._to_pause:
             return self.resumes_s
         self._to_pause = False
-        self._tries += 1
+        self.tries += 1
         self.now_s = now
         if self._waits_since_s is None:
             self._waits_since_s = now
@@ -195,7 +195,7 @@ class Supervision:
             self._doubts_since_s = None
         elif self._doubts_since_s is None:
             self._doubts_since_s = now
-        wait_s = backoff(_PAUSE_FIRST_S, self._tries, _PAUSE_MAX_S)
+        wait_s = backoff(_PAUSE_FIRST_S, self.tries, _PAUSE_MAX_S)
         self.resumes_s = now + wait_s * (1 - 0.5 * self._chance())
         return self.resumes_s
 
@@ -205,7 +205,7 @@ class Supervision:
         if since_s is not None and error is not None and now - since_s >= _DOUBT_MAX_S:
             raise TopologyFailed(
                 f"{self.task.component!r} had succeeded before, and has failed every input for "
-                f"{_DOUBT_MAX_S / 60:g} minutes, {self._tries} times in a row. The last error: "
+                f"{_DOUBT_MAX_S / 60:g} minutes, {self.tries} times in a row. The last error: "
                 f"{error.story}"
             )
 
@@ -214,11 +214,6 @@ class Supervision:
         self.proven = True
         if self.wait is not None:
             self.end_wait()
-
-    @property
-    def tries(self) -> int:
-        """Failed tries since the pause began."""
-        return self._tries
 
     def kind_of(self, raised: Raised) -> WaitKind:
         """The kind of wait that this error means."""
@@ -229,7 +224,7 @@ class Supervision:
     def end_wait(self) -> None:
         """End the wait."""
         self.wait = self._wait_error = self._waits_since_s = self._doubts_since_s = None
-        self.resumes_s, self._tries, self._to_pause = -inf, 0, False
+        self.resumes_s, self.tries, self._to_pause = -inf, 0, False
 
     def note(self, raised: Raised) -> None:
         """Record an error that does not stop the task."""
@@ -263,7 +258,7 @@ class Supervision:
     @property
     def pulse(self) -> tuple[object, ...]:
         """Values that change whenever `health` does, except for the length of a wait."""
-        return self.standing, self._errors, self.wait, self._tries
+        return self.standing, self._errors, self.wait, self.tries
 
     @property
     def health(self) -> Health:
@@ -275,7 +270,7 @@ class Supervision:
         if self.wait is None or self._wait_error is None or self._waits_since_s is None:
             return None
         for_s = max(0.0, self.now_s - self._waits_since_s)
-        return Wait(self.wait, for_s, self._tries, self._wait_error, self.proven)
+        return Wait(self.wait, for_s, self.tries, self._wait_error, self.proven)
 
     def _wait_until(self, retry_s: float) -> None:
         self.standing, self.retry_s = Standing.WAITING, retry_s

@@ -37,19 +37,19 @@ class AckerTask:
         self.slow_s = 0.0  # the delay that an experiment adds to each report
         self._reasons: dict[int, Failure] = {}
 
-    def hear(self, report: ShardReport, now: float) -> dict[int, Verdicts]:
+    def apply(self, report: ShardReport, now: float) -> dict[int, Verdicts]:
         """Apply a report received at `now`. Returns spout index (see Plan.spouts) → verdicts."""
         self.ledger.now_s = now
         verdicts: dict[int, Verdicts] = {}
         for roots, xors in report.starts:
-            self._tell(self.ledger.start(roots, xors), verdicts)
+            self._add_settled(self.ledger.start(roots, xors), verdicts)
         for roots, xors in report.acks:
-            self._tell(self.ledger.ack(roots, xors), verdicts)
+            self._add_settled(self.ledger.ack(roots, xors), verdicts)
         if report.fails:
             for root, failure in report.fails:
                 self._reasons.setdefault(root, failure)
             failed = np.array([root for root, _ in report.fails], np.uint64)
-            self._tell(self.ledger.fail(failed), verdicts)
+            self._add_settled(self.ledger.fail(failed), verdicts)
             while len(self._reasons) > _REASONS_MAX:  # late failures of trees that never start
                 self._reasons.pop(next(iter(self._reasons)))
         for asked in report.asks:
@@ -63,7 +63,7 @@ class AckerTask:
             answer = (roots, self.ledger.ages(roots))
             verdicts.setdefault(incarnation % self._spouts, Verdicts()).ages.append(answer)
 
-    def _tell(self, settled: SettledTrees, verdicts: dict[int, Verdicts]) -> None:
+    def _add_settled(self, settled: SettledTrees, verdicts: dict[int, Verdicts]) -> None:
         if len(settled.complete) and self._spouts == 1:
             verdicts.setdefault(0, Verdicts()).complete.append(settled.complete)
         elif len(settled.complete):

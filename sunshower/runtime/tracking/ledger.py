@@ -128,7 +128,7 @@ class Ledger:
                 return NOTHING
             settled = step(table, roots, xors)
             if self._timed:
-                table.hear(roots, self.now_s)
+                table.note_time(roots, self.now_s)
             return settled
         incarnations = incarnations_of(roots)
         parts = [NOTHING]
@@ -218,7 +218,7 @@ class _Table:
         started = (tags & STARTED).nonzero()[0]
         return SettledTrees(NO_IDS, self._close(roots, slots, tags, started, once=False))
 
-    def hear(self, roots: U64, now: float) -> None:
+    def note_time(self, roots: U64, now: float) -> None:
         """Note a report on these roots at `now`; late reports do not count."""
         slots, tags = self._find(roots)
         self._heard_s[slots[(_generations(roots) ^ tags) & _GENERATION == 0]] = now

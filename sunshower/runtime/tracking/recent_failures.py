@@ -21,25 +21,25 @@ class RecentFailures:
     """Two arrays for each group of roots that failed together, no object for each root."""
 
     def __init__(self) -> None:
-        self._lots: deque[tuple[float, U64, I64]] = deque()
+        self._groups: deque[tuple[float, U64, I64]] = deque()
         self._count = 0
 
     def note(self, roots: U64, numbers: I64, now: float) -> None:
         """Add `roots` that the runtime failed, not user code; `numbers` are their messages."""
-        self._lots.append((now, roots, numbers))
+        self._groups.append((now, roots, numbers))
         self._count += len(roots)
-        while self._lots[0][0] < now - _KEPT_S or self._count > _KEPT_MAX:
-            self._count -= len(self._lots.popleft()[1])
-            if not self._lots:
+        while self._groups[0][0] < now - _KEPT_S or self._count > _KEPT_MAX:
+            self._count -= len(self._groups.popleft()[1])
+            if not self._groups:
                 return
 
     def take(self, roots: U64) -> list[int]:
         """Return the messages of those of `roots` that are kept here, and remove them."""
         found: list[int] = []
-        for place, (at_s, here, numbers) in enumerate(self._lots):
+        for place, (at_s, here, numbers) in enumerate(self._groups):
             hit = np.isin(here, roots)
             if hit.any():
                 found += numbers[hit].tolist()
-                self._lots[place] = (at_s, here[~hit], numbers[~hit])
+                self._groups[place] = (at_s, here[~hit], numbers[~hit])
                 self._count -= int(hit.sum())
         return found

@@ -58,7 +58,7 @@ class ReportRouter:
         acker = self._wired.ackers[task]
         if acker.slow_s:
             self._clock.sleep(acker.slow_s)
-        for spout, verdicts in acker.hear(report, self._clock.now()).items():
+        for spout, verdicts in acker.apply(report, self._clock.now()).items():
             owner = self._plan.spouts[spout].id
             if owner in self._wired.spouts:
                 self.verdicts(owner, verdicts)

@@ -316,14 +316,14 @@ def test_acker_takes_so_much_longer_for_each_report() -> None:
     reports = 0
     run = start(Rows(), well(Automatic), slow(ACKER, 0.5))
     (acker,) = run.worker._wired.ackers.values()
-    hear = acker.hear
+    apply = acker.apply
 
     def counted(*args: Any) -> Any:
         nonlocal reports
         reports += 1
-        return hear(*args)
+        return apply(*args)
 
-    acker.hear = counted  # type: ignore[method-assign]
+    acker.apply = counted  # type: ignore[method-assign]
     run.run()
     assert reports > 1
     assert run.clock.now() == pytest.approx(reports * 0.5)

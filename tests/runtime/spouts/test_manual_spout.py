@@ -166,5 +166,5 @@ def test_message_without_subscribers_is_complete_at_once() -> None:
     spout.emit(0.0, 10)
     (acker,) = here.wired.ackers.values()
     (report,) = here.wired.reports.take().values()
-    spout.complete(acker.hear(report, 0.0)[0].complete[0], 0.0)
+    spout.complete(acker.apply(report, 0.0)[0].complete[0], 0.0)
     assert spout.spout.heard == [("ack", "one")]

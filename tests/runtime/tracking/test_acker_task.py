@@ -30,30 +30,15 @@ def acker() -> AckerTask:
 
 def test_verdict_goes_to_the_spout_whose_incarnation_the_root_has(acker: AckerTask) -> None:
     roots = [root(2), root(3), root(2, 1)]
-    verdicts = acker.hear(ShardReport(pair(roots, [A, B, A]), pair(roots, [A, B, A])), 0.0)
+    verdicts = acker.apply(ShardReport(pair(roots, [A, B, A]), pair(roots, [A, B, A])), 0.0)
     told = {spout: np.concatenate(v.complete).tolist() for spout, v in verdicts.items()}
     assert told == {0: [root(2), root(2, 1)], 1: [root(3)]}
-
-
-def test_nothing_is_said_of_a_tree_that_is_open(acker: AckerTask) -> None:
-    assert acker.hear(ShardReport(starts=pair([root(2)], [A])), 0.0) == {}
-
-
-def test_failure_carries_its_reason_to_the_spout(acker: AckerTask) -> None:
-    acker.hear(ShardReport(starts=pair([root(3)], [A])), 0.0)
-    verdicts = acker.hear(ShardReport(fails=[(root(3), WHY)]), 0.0)
-    assert verdicts[1].failed == [(root(3), WHY)]
-
-
-def test_reason_that_overtakes_the_start_is_kept(acker: AckerTask) -> None:
-    assert acker.hear(ShardReport(fails=[(root(2), WHY)]), 0.0) == {}
-    assert acker.hear(ShardReport(starts=pair([root(2)], [A])), 0.0)[0].failed == [(root(2), WHY)]
 
 
 def test_first_reason_counts(acker: AckerTask) -> None:
     later = Failure(Cause.BAD_FRAME)
     report = ShardReport(pair([root(2)], [A]), fails=[(root(2), WHY), (root(2), later)])
-    assert acker.hear(report, 0.0)[0].failed == [(root(2), WHY)]
+    assert acker.apply(report, 0.0)[0].failed == [(root(2), WHY)]
 
 
 def test_more_failures_at_once_than_are_kept_all_have_their_reason(
@@ -61,8 +46,8 @@ def test_more_failures_at_once_than_are_kept_all_have_their_reason(
 ) -> None:
     monkeypatch.setattr(acker_task, "_REASONS_MAX", 5)
     roots = [root(2, slot) for slot in range(50)]
-    acker.hear(ShardReport(starts=pair(roots, [A] * 50)), 0.0)
-    verdicts = acker.hear(ShardReport(fails=[(one, WHY) for one in roots]), 0.0)
+    acker.apply(ShardReport(starts=pair(roots, [A] * 50)), 0.0)
+    verdicts = acker.apply(ShardReport(fails=[(one, WHY) for one in roots]), 0.0)
     assert dict(verdicts[0].failed) == dict.fromkeys(roots, WHY)
 
 
@@ -71,7 +56,7 @@ def test_reasons_of_trees_that_never_start_do_not_pile_up(
 ) -> None:
     monkeypatch.setattr(acker_task, "_REASONS_MAX", 5)
     for slot in range(50):
-        acker.hear(ShardReport(fails=[(root(2, slot), WHY)]), 0.0)
+        acker.apply(ShardReport(fails=[(root(2, slot), WHY)]), 0.0)
     assert len(acker._reasons) <= 5
-    verdicts = acker.hear(ShardReport(starts=pair([root(2, 0)], [A])), 0.0)
+    verdicts = acker.apply(ShardReport(starts=pair([root(2, 0)], [A])), 0.0)
     assert verdicts[0].failed == [(root(2, 0), Failure(Cause.FAILED))], "failed, reason forgotten"

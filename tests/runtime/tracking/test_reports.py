@@ -48,14 +48,6 @@ def test_each_root_has_one_shard_by_spout_and_slot(
     assert owners(shards, some) == expected
 
 
-@given(layouts, roots, st.integers(0, (1 << 24) - 1))
-def test_generation_does_not_move_a_slot_to_another_shard(
-    shards: list[list[int]], root: int, generation: int
-) -> None:
-    other = root & ~(0xFFFFFF << 24) | generation << 24
-    assert owners(shards, [root]) == owners(shards, [other])
-
-
 @given(layouts, many)
 def test_reports_reach_the_shards_that_follow(shards: list[list[int]], some: list[int]) -> None:
     reports = Reports(Shards(shards))

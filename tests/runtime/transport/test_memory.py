@@ -50,7 +50,7 @@ def check_bound(core: Worker) -> None:
     wired = core._wired
     for spout in wired.spouts.values():
         assert len(spout.pending) + len(spout.replays.line) <= PENDING
-        assert len(spout.replays.line._charges) <= PENDING
+        assert len(spout.replays.line.charges) <= PENDING
         assert spout.pending.bytes_per_slot() == 52
     for acker in wired.ackers.values():
         tables = acker.ledger._tables.values()

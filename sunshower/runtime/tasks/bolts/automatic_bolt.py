@@ -66,8 +66,8 @@ class AutomaticBoltTask(BoltTask):
         super().__init__(*args)
         self._unfinished: _Unfinished | None = None
 
-    def _adopt(self, bolt: Any) -> None:
-        super()._adopt(bolt)
+    def adopt(self, bolt: Any) -> None:
+        super().adopt(bolt)
         self._yields = is_generator(self._call)
         self._schema = self.output_streams.default_schema
 

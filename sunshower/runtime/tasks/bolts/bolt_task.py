@@ -91,16 +91,13 @@ class BoltTask(Supervised):
         guard(self.task, "prepare of a custom grouping", self.output_streams.prepare)
         if hasattr(bolt, "prepare"):
             guard(self.task, "prepare", partial(bolt.prepare, context))
-        self._adopt(bolt)
-
-    def _adopt(self, bolt: Any) -> None:
-        self.bolt = bolt
-        self._call = getattr(bolt, "process", bolt)
-        self._flushes = getattr(type(bolt), "flush", Bolt.flush) is not Bolt.flush
+        self.adopt(bolt)
 
     def adopt(self, bolt: Any) -> None:
         """Continue with `bolt`, which is prepared already."""
-        self._adopt(bolt)
+        self.bolt = bolt
+        self._call = getattr(bolt, "process", bolt)
+        self._flushes = getattr(type(bolt), "flush", Bolt.flush) is not Bolt.flush
 
     @property
     def last_failed(self) -> bool:
@@ -120,7 +117,7 @@ class BoltTask(Supervised):
         """Continue from `transfer`, instead of `prepare`."""
         if transfer.instance is not None:
             guard(self.task, "prepare of a custom grouping", self.output_streams.prepare)
-            self._adopt(transfer.instance)
+            self.adopt(transfer.instance)
             return
         self.prepare(context)
         if hasattr(self.bolt, "restore"):

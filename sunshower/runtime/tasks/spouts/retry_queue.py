@@ -75,7 +75,7 @@ class RetryQueue:
         self.absent: dict[int, Replay] = {}  # number → a due message without its record
         self._waiting: list[tuple[float, int, Replay]] = []  # a heap: due, a tie-breaker
         self._put = 0
-        self._charges: dict[int, Charges] = {}
+        self.charges: dict[int, Charges] = {}  # by message number
         self._runtime_failures: dict[int, int] = {}  # number → failures by the runtime in a row
 
     def __len__(self) -> int:
@@ -91,7 +91,7 @@ class RetryQueue:
     @property
     def remembers(self) -> bool:
         """Whether any message has failed and is not settled."""
-        return bool(self._charges or self._runtime_failures)
+        return bool(self.charges or self._runtime_failures)
 
     @property
     def lowest(self) -> float:
@@ -148,16 +148,16 @@ class RetryQueue:
 
     def charge(self, number: int, failure: Failure) -> Charges:
         """Charge a failure to a message."""
-        charges = self._charges.get(number)
+        charges = self.charges.get(number)
         if charges is None:
-            charges = self._charges[number] = Charges(failure)
+            charges = self.charges[number] = Charges(failure)
         charges.failure = failure
         charges.times += 1
         return charges
 
     def charges_of(self, number: int) -> Charges | None:
         """The charged failures of a message; None if it has none."""
-        return self._charges.get(number)
+        return self.charges.get(number)
 
     def exhausted(self, charges: Charges) -> bool:
         """Whether a message has used up its attempts."""
@@ -173,23 +173,18 @@ class RetryQueue:
         waiting = (replay for _, _, replay in sorted(self._waiting))
         return [*self._ready, *self.absent.values(), *waiting]
 
-    @property
-    def charges(self) -> dict[int, Charges]:
-        """Message number → its charged failures."""
-        return self._charges
-
     def adopt(self, waiting: Iterable[Replay], charges: Mapping[int, Charges]) -> None:
         """Take over the queue of a former life; no message waits any longer."""
         for replay in waiting:
             self._let_go(replay)
-        self._charges.update(charges)
+        self.charges.update(charges)
 
     def forget(self, first: int, end: int) -> None:
         """Forget the messages of [first, end), which another task owns from now on."""
         self._ready = deque(r for r in self._ready if not first <= r.number < end)
         self._waiting = [one for one in self._waiting if not first <= one[2].number < end]
         heapify(self._waiting)
-        for memory in (self._charges, self._runtime_failures, self.absent, self._unavailable_since):
+        for memory in (self.charges, self._runtime_failures, self.absent, self._unavailable_since):
             for number in [number for number in memory if first <= number < end]:
                 del memory[number]
 
@@ -197,7 +192,7 @@ class RetryQueue:
         """Forget a completed message. Returns whether it was a dead letter."""
         self._runtime_failures.pop(number, None)
         self._unavailable_since.pop(number, None)
-        charges = self._charges.pop(number, None)
+        charges = self.charges.pop(number, None)
         return charges is not None and charges.dead
 
     def _wait(self, replay: Replay, now: float, wait_s: float) -> None:

@@ -135,10 +135,10 @@ def test_what_failed_long_ago_is_forgotten() -> None:
 
 def test_memory_is_bounded_however_much_fails() -> None:
     lately = RecentFailures()
-    for lot in range(100):
-        roots = np.arange(1, 30_001, dtype=np.uint64) + np.uint64(lot * 30_000)
+    for group in range(100):
+        roots = np.arange(1, 30_001, dtype=np.uint64) + np.uint64(group * 30_000)
         lately.note(roots, np.arange(30_000), 0.0)
-    kept = sum(len(roots) for _, roots, _ in lately._lots)
+    kept = sum(len(roots) for _, roots, _ in lately._groups)
     assert 200_000 < kept <= 1 << 18
     assert lately.take(ids(1)) == []
     assert lately.take(ids(99 * 30_000 + 1)) == [0]
