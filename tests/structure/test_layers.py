@@ -265,7 +265,7 @@ def test_no_module_imports_itself_by_a_detour() -> None:
         pytest.fail("an import circle: " + " → ".join(error.args[1][::-1]))
 
 
-"Conditions # = Plan SHARED_NAMES Snapshot State Verdict Word" do to
+SHARED_NAMES = "Plan Snapshot State Verdict Word"  # to do
 
 
 def test_no_two_public_classes_share_a_name() -> None:
