@@ -28,7 +28,7 @@ from sunshower.experiments.workload import relayed
 from sunshower.runtime.plan import Layout
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tracking.ids import NO_IDS, U64
-from sunshower.runtime.tracking.ledger import Ledger, Settled
+from sunshower.runtime.tracking.ledger import Ledger, SettledTrees
 from sunshower.simulation.cluster import SimCluster
 
 EXPERIMENT = Experiment(
@@ -128,9 +128,9 @@ def test_a_sample_keeps_whole_trees() -> None:
 
 
 def test_an_acker_that_completes_on_start_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def complete(ledger: Ledger, roots: U64, xors: U64) -> Settled:
+    def complete(ledger: Ledger, roots: U64, xors: U64) -> SettledTrees:
         del ledger, xors
-        return Settled(roots, NO_IDS)
+        return SettledTrees(roots, NO_IDS)
 
     monkeypatch.setattr(Ledger, "start", complete)
     outcome, _ = run(EXPERIMENT, 1)
