@@ -61,4 +61,4 @@ def test_a_seed_whose_code_raises_is_broken(monkeypatch: pytest.MonkeyPatch) -> 
         raise ZeroDivisionError(f"seed {seed}")
 
     monkeypatch.setattr("benchmarks.simulated.outages.run_day", crash)
-    assert overload.try_seed("outages", 0, 0.0, 7) == (7, ["ZeroDivisionError: seed 7"])
+    assert overload.try_seed("outages", 0, 0.0, 7) == (7, ["ZeroDivisionError: seed 7"], 1.0)
