@@ -38,8 +38,9 @@ class ConditionTracker:
         self._spouts = {spout.component for spout in plan.spouts}
         self._timeout_s = plan.graph.config.message_timeout_s
         self._stored = stored
-        self._doubted: dict[str, tuple[int, int]] = {}  # component → its tasks that do not wait:
-        # their number, and their acks when the doubt began
+        # component in doubt → its tasks that do not wait → their first statistics since then, which
+        # may be older than the doubt, and their acks in the next ones (None: not yet reported)
+        self._doubted: dict[str, dict[int, tuple[TaskStats, int | None]]] = {}
         self.now = Conditions(proven=frozenset(stored.proven))
 
     def look(self, stats: Mapping[int, WorkerStats]) -> None:
@@ -62,18 +63,27 @@ class ConditionTracker:
         return bool(task.counts.emitted if is_spout else task.counts.acked)
 
     def _find_succeeding(self, tasks: Iterable[TaskStats], doubted: set[str]) -> set[str]:
-        found: set[str] = set()
-        for component in doubted:
-            others = [t for t in tasks if t.component == component and not t.health.wait]
-            acked = (len(others), sum(task.counts.acked for task in others))
-            first = self._doubted.setdefault(component, acked)
-            if acked[0] != first[0]:
-                self._doubted[component] = acked
-            elif acked[1] > first[1]:
-                found.add(component)
         for component in self._doubted.keys() - doubted:
             del self._doubted[component]
-        return found
+        others: dict[str, list[TaskStats]] = {component: [] for component in doubted}
+        for task in tasks:
+            if task.component in doubted and task.health.wait is None:
+                others[task.component].append(task)
+        return {component for component in doubted if self._acks_grow(component, others[component])}
+
+    def _acks_grow(self, component: str, tasks: Iterable[TaskStats]) -> bool:
+        """Whether one of these tasks has acked anything since the component is in doubt."""
+        before, self._doubted[component] = self._doubted.get(component, {}), {}
+        grow = False
+        for task in tasks:
+            first, acked = before.get(task.task, (task, None))
+            if acked is None and task is not first:
+                acked = task.counts.acked
+            if acked is not None:
+                grow |= task.counts.acked > acked
+                acked = min(task.counts.acked, acked)  # a new life begins at 0
+            self._doubted[component][task.task] = first, acked
+        return grow
 
     def _find_slowest(self, tasks: Iterable[TaskStats]) -> tuple[str, float]:
         waits = {task.component: 0.0 for task in tasks}
