@@ -27,7 +27,7 @@ class Conditions:
     proven: frozenset[str] = frozenset()  # have succeeded, in any task and life
     waiting: frozenset[str] = frozenset()  # a task of it waits for a dependency, or is in doubt
     succeeding: frozenset[str] = frozenset()  # a task of it is in doubt, and another one succeeds
-    in_doubt: frozenset[str] = frozenset()  # a task of it is in doubt, and no other one succeeds
+    in_doubt: frozenset[str] = frozenset()  # a task of it is surely in doubt, and none succeeds
     slowest: tuple[str, float] = ("", 0.0)  # where tuples wait longest, and for about how long
 
 
@@ -54,13 +54,19 @@ class ConditionTracker:
             frozenset(self._stored.proven),
             frozenset(waiting),
             frozenset(succeeding),
-            frozenset(doubted - succeeding),
+            frozenset(self._find_sure(tasks) - succeeding),
             self._find_slowest(tasks),
         )
 
     def _has_succeeded(self, task: TaskStats) -> bool:
         is_spout = task.component in self._spouts
         return bool(task.counts.emitted if is_spout else task.counts.acked)
+
+    def _find_sure(self, tasks: Iterable[TaskStats]) -> set[str]:
+        waits = ((task.component, task.health.wait) for task in tasks)
+        return {
+            component for component, wait in waits if wait and wait.kind is _DOUBT and wait.sure
+        }
 
     def _find_succeeding(self, tasks: Iterable[TaskStats], doubted: set[str]) -> set[str]:
         for component in self._doubted.keys() - doubted:

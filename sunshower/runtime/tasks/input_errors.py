@@ -5,9 +5,10 @@
              that the topology fails fast or writes dead letters
     poison   other inputs of the component succeed: an attempt is charged; likewise for an error
              that sunshower itself raises for an input, because waiting does not help
-    doubt    the component has succeeded before, and ten different inputs in a row have failed, or
-             another of its tasks is in doubt (its pause may keep further inputs from this one):
-             the task pauses, charging nothing; after ten minutes the topology ends (supervision.py)
+    doubt    the component has succeeded before, and ten different inputs in a row have failed: the
+             task pauses, charging nothing; after ten minutes the topology ends (supervision.py).
+             While one task of a component is in doubt, one failed input is enough for the others,
+             because that pause may keep further inputs from them
 
 A paused task tries one input at a time. The first success ends the pause.
 """
@@ -51,11 +52,13 @@ class InputErrors:
         if isinstance(error, SunshowerError) or not care.proven or care.others_succeed:
             return failure
         self._note_different(record)
-        needed = 1 if care.others_doubt else _DOUBT_INPUTS
-        if care.wait is None and len(self._different) < needed:
-            return failure
-        self._pause(WaitKind.DOUBT, failure)
-        return replace(failure, in_doubt=True)
+        sure = len(self._different) >= _DOUBT_INPUTS
+        if sure or care.others_doubt:
+            self._pause(WaitKind.DOUBT, failure, sure=sure)
+            return replace(failure, in_doubt=True)
+        if care.wait is WaitKind.DOUBT:  # the other task has succeeded: it was this input
+            care.end_wait()
+        return failure
 
     def succeed(self) -> None:
         """Reset the counts: an input succeeded."""
@@ -63,13 +66,14 @@ class InputErrors:
         self._in_a_row = 0
         self._different.clear()
 
-    def _pause(self, kind: WaitKind, failure: Failure) -> None:
+    def _pause(self, kind: WaitKind, failure: Failure, *, sure: bool = True) -> None:
         self.stops = True
         task = self._supervision.task
         text = f"{task.component}[{task.index}] raised {failure.reason}"
         trace = failure.traceback.rstrip()
         place = (task.component, task.index, task.worker)
-        self._supervision.pause(kind, TaskError(*place, text, failure.exception, trace))
+        error = TaskError(*place, text, failure.exception, trace)
+        self._supervision.pause(kind, error, sure=sure)
 
     def _note_different(self, record: Any) -> None:
         if len(self._different) < _DOUBT_INPUTS and not any(

@@ -64,6 +64,7 @@ class Wait:
     tries: int  # failed tries since then
     error: TaskError  # the last error
     reached: bool  # whether the component has ever succeeded, in any task and any life
+    sure: bool = True  # false: in doubt only because another task of the component is
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ class Supervision:
         self._doubts_since_s: float | None = None
         self.tries = 0  # failed ones since the pause began
         self._to_pause = False
+        self._is_sure = True
         self._chance = chance
         self.now_s = first_try_s  # the time of the last update
         self.standing = Standing.WAITING
@@ -178,9 +180,9 @@ class Supervision:
         self._wait_until(self.begin_pause(now))
         return True
 
-    def pause(self, kind: WaitKind, error: TaskError) -> None:
-        """Request a pause, for an outage or doubt; `begin_pause` starts it."""
-        self.wait, self._wait_error, self._to_pause = kind, error, True
+    def pause(self, kind: WaitKind, error: TaskError, *, sure: bool = True) -> None:
+        """Request a pause, for an outage or doubt; `begin_pause` starts it. `sure`: see Wait."""
+        self.wait, self._wait_error, self._to_pause, self._is_sure = kind, error, True, sure
 
     def begin_pause(self, now: float) -> float:
         """Start a requested pause. Returns when to try again; −∞ without a pause."""
@@ -270,7 +272,8 @@ class Supervision:
         if self.wait is None or self._wait_error is None or self._waits_since_s is None:
             return None
         for_s = max(0.0, self.now_s - self._waits_since_s)
-        return Wait(self.wait, for_s, self.tries, self._wait_error, self.proven)
+        error, is_sure = self._wait_error, self._is_sure
+        return Wait(self.wait, for_s, self.tries, error, self.proven, is_sure)
 
     def _wait_until(self, retry_s: float) -> None:
         self.standing, self.retry_s = Standing.WAITING, retry_s

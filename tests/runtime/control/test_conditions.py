@@ -25,8 +25,8 @@ def tracker(book: MasterState | None = None) -> ConditionTracker:
     return ConditionTracker(plan, book or MasterState())
 
 
-def waits(kind: WaitKind) -> Health:
-    return Health(wait=Wait(kind, 1.0, 3, ERROR, True))
+def waits(kind: WaitKind, *, sure: bool = True) -> Health:
+    return Health(wait=Wait(kind, 1.0, 3, ERROR, True, sure))
 
 
 def work(task: int, acked: int = 0, health: Health = WELL, queue_s: float = 0.0) -> TaskStats:
@@ -75,6 +75,15 @@ def test_component_succeeds_where_another_task_acks_while_one_is_in_doubt() -> N
     assert here.now.in_doubt == frozenset()
     look(here, work(1), work(2, acked=6))
     assert here.now.succeeding == frozenset()
+
+
+def test_a_task_that_doubts_because_of_another_one_keeps_no_third_one_in_doubt() -> None:
+    here = tracker()
+    follows = waits(WaitKind.DOUBT, sure=False)
+    look(here, work(1, health=waits(WaitKind.DOUBT)), work(2, health=follows), work(3))
+    assert here.now.in_doubt == {"work"}
+    look(here, work(1), work(2, health=follows), work(3))
+    assert here.now.in_doubt == frozenset()
 
 
 def test_acks_that_are_reported_late_prove_nothing() -> None:

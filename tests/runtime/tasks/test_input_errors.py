@@ -158,6 +158,18 @@ def test_one_error_is_enough_while_another_task_of_the_component_is_in_doubt() -
     care.others_doubt = True  # its pause may keep further inputs from this task
     assert not judge(found, BROKEN, 0).is_charged
     assert care.wait is WaitKind.DOUBT
+    care.others_doubt = False  # the dependency is back: it was this input
+    assert judge(found, BROKEN, 0).is_charged
+    assert care.wait is None
+
+
+def test_poison_after_an_outage_is_charged() -> None:
+    found, care = errors(proven=True)
+    for number in range(2):
+        judge(found, AWAY, number)
+    assert care.wait is WaitKind.UNAVAILABLE
+    assert judge(found, BROKEN, 2).is_charged
+    assert care.wait is WaitKind.UNAVAILABLE, "no input has succeeded"
 
 
 def test_doubt_ends_the_topology_after_ten_minutes_with_the_last_error() -> None:
