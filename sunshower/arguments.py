@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
+from numbers import Integral, Real
 from pathlib import PurePath
 from typing import Any, Protocol
 
@@ -57,12 +58,11 @@ class Values:
             return True
         if self.kind is None or isinstance(value, bool):
             return False
-        if not isinstance(value, int if self.kind is int else (int, float)):
-            return False
-        if isinstance(value, float) and not isfinite(value):
+        is_number = isinstance(value, Integral if self.kind is int else Real)  # numpy's, too
+        if not is_number or not isfinite(value):
             return False
         enough = value > self.least if self.above else value >= self.least
-        return enough and value <= self.most
+        return bool(enough and value <= self.most)
 
     def __str__(self) -> str:
         numbers = self.what

@@ -58,6 +58,8 @@ class Alone:
 
     def __enter__(self) -> Alone:
         self._process.start()
+        while not self.calls:  # it is still importing
+            time.sleep(PAUSE_S)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -82,6 +84,7 @@ def _watch(running: RayRun, seconds: float) -> Figures:
     begun_s, acked, pauses_s, moved_s = time.monotonic(), 0, 0.0, time.monotonic()
     try:
         with Alone() as alone:
+            acked_at_first, calls_at_first = running.snapshot().component("n").acked, alone.calls
             while time.monotonic() - begun_s < seconds:
                 time.sleep(_LOOK_S)
                 now = running.snapshot().component("n").acked
@@ -93,12 +96,13 @@ def _watch(running: RayRun, seconds: float) -> Figures:
         lasted_s = round(time.monotonic() - begun_s)
         return {"state": f"failed after {lasted_s} s", "why": str(failed).splitlines()[0][:300]}
     counts, took_s = snapshot.component("n"), time.monotonic() - begun_s
+    speed = (counts.acked - acked_at_first) / (calls - calls_at_first)
     p99_s = snapshot.latencies("n").percentile(99)
     return {
         "state": snapshot.state,
         "acked": counts.acked,
         "acked_per_s": round(counts.acked / took_s),
-        "speed": round(counts.acked / calls, 3),
+        "speed": round(speed, 3),
         "failed": counts.failed,
         "timeouts": counts.causes.get("timeout", 0),
         "longest_pause_s": round(pauses_s, 1),

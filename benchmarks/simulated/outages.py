@@ -37,6 +37,7 @@ from sunshower.simulation.cluster import SimCluster
 AWAY_S = (0.1, 7_200.0)
 RECOVERY_S = 30.0  # from the end of the last fault, besides normal work
 WORK_S = 15.0  # attempts of poison with their back-offs, and what is left of the source
+POISON_S = 130.0  # two minutes of doubt, if poison is all that is left after an outage
 DOUBT_MAX_S = 500.0  # doubt ends a topology after ten minutes
 _SOURCE_S = 6.0
 _IDLE_POLL_S = 1.0  # a source that is away for two hours is polled 7,200 times
@@ -310,7 +311,8 @@ def _checkers(day: Day) -> tuple[Checker, ...]:
     poison = frozenset(number // tasks for number in day.poison)
     charged = NothingCharged(poison=poison, letters_only=day.doubts)
     promises = (AtLeastOnce(written=not day.poison), NoPrematureAck(), EachEdgeOnce())
-    return (*promises, Liveness(RECOVERY_S + WORK_S), NoneTimedOut(), charged)
+    settled_s = RECOVERY_S + WORK_S + (POISON_S if day.poison else 0.0)
+    return (*promises, Liveness(settled_s), NoneTimedOut(), charged)
 
 
 def _rounded(seconds: float) -> float:

@@ -12,7 +12,8 @@ from sunshower.simulation.cluster import SimCluster
 from sunshower.simulation.run import SimRun
 from sunshower.simulation.worker import SimWorker
 
-SPEED_MIN = 0.9  # of what the slowest worker does alone
+SPEED_MIN = 0.9  # of what the slowest worker does alone; a seed below is slow
+_SPEED_FLOOR = 0.7  # … and below this BROKEN
 LATENCY_MAX = 1 / 3  # p99 complete latency, of a message timeout, where the limit adapts
 _LOOKS = 21  # two in each timeout
 _CALL_S = 1e-5
@@ -37,7 +38,7 @@ class Run:
 
     @property
     def is_slow(self) -> bool:
-        """Whether it kept its promises, but not the speed."""
+        """Whether it has less than the speed that most seeds must have."""
         return not self.error and self.speed < SPEED_MIN
 
     @property
@@ -48,6 +49,8 @@ class Run:
         found = []
         if self.failed:
             found.append(f"{self.failed:,} failures: {self.causes}")
+        if self.speed < _SPEED_FLOOR:
+            found.append(f"{self.speed:.2f} of the speed of the slowest worker alone")
         # A number is the user's own choice.
         adapts = self.shape.settings.get("spout_pending", "auto") == "auto"
         limit_s = (LATENCY_MAX if adapts else 1.0) * self.shape.timeout_s

@@ -70,6 +70,8 @@ def find(name: str) -> Unit | None:
     """The unit of that name. If its keeper has ended, removes the note and returns None."""
     try:
         found = json.loads(_note(name).read_text(encoding="utf-8"))
+        if "born" in found:  # of an earlier version
+            found["started"] = found.pop("born")
         unit = Unit(**(found | {"logs": tuple(found["logs"])}))
     except FileNotFoundError:
         return None

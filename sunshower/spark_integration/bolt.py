@@ -14,11 +14,13 @@ from sunshower.errors import (
     ConfigError,
     SparkError,
     SparkMissing,
+    SparkUnavailable,
     SunshowerError,
     Unavailable,
     Unserialisable,
 )
 from sunshower.records import Schema
+from sunshower.spark_integration.error_report import error_text
 from sunshower.spark_integration.sessions.spark_port import BatchInfo, JobReport
 from sunshower.spark_integration.steps import Spark
 from sunshower.spark_integration.submissions import Submission, Submissions
@@ -209,7 +211,7 @@ class SparkBatchBolt(Bolt[Any, Any]):
         that is not an attempt of its tuples."""
         now = self._clock.now()
         try:
-            if not batch.submission.poll():
+            if not _is_finished(batch.submission):
                 return
             records = self._records(batch)
         except Unavailable as error:
@@ -241,3 +243,13 @@ class SparkBatchBolt(Bolt[Any, Any]):
                 "them, spark(…).write(…), take a smaller rows_max, or batches of Trident"
             )
         return records
+
+
+def _is_finished(submission: Submission) -> bool:
+    """As `poll`; whatever else the gateway raises is treated like an outage of Spark."""
+    try:
+        return submission.poll()
+    except (Unavailable, SparkError):
+        raise
+    except Exception as error:
+        raise SparkUnavailable(f"a batch cannot be handed over: {error_text(error)}") from error

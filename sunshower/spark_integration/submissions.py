@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from sunshower.errors import SparkLost, SparkUnavailable, Unavailable
-from sunshower.spark_integration.error_report import error_text
+from sunshower.errors import SparkLost, Unavailable
 from sunshower.spark_integration.sessions.spark_port import (
     BatchInfo,
     JobReport,
@@ -42,12 +41,8 @@ class Submissions:
         return Submission(self, tables, batch)
 
     def submit(self, tables: Sequence[pa.Table], batch: BatchInfo) -> Ticket:
-        """Submit a batch once. Raises SparkUnavailable."""
-        try:
-            return self._gateway.submit(self._step, tables, batch)
-        except Exception as error:
-            text = f"a batch cannot be handed over: {error_text(error)}"
-            raise SparkUnavailable(text) from error
+        """Submit a batch once. Raises what the gateway raises."""
+        return self._gateway.submit(self._step, tables, batch)
 
     def finished(self, report: JobReport | None) -> None:
         """Add the report of a finished batch; None if there is none."""
@@ -95,7 +90,7 @@ class Submission:
 
     def poll(self) -> bool:
         """Submit the batch, or return whether it is finished. Raises SparkError if it has failed,
-        and Unavailable during an outage."""
+        Unavailable during an outage, and what else the gateway raises."""
         if self._ticket is None:
             self._ticket = self._owner.submit(self._tables, self.batch)
             return False

@@ -27,8 +27,9 @@ class Callbacks(list[Callback]):
 
     def add(self, call: Callable[..., None], path: str = "", seen: Any = None) -> Callback:
         """Add a callback."""
-        self.append(Callback(call, self, path, seen))
-        return self[-1]
+        callback = Callback(call, self, path, seen)
+        self.append(callback)
+        return callback
 
     def tell(self, *values: object) -> None:
         """Call all callbacks with each of these values."""

@@ -55,15 +55,15 @@ class LogSpout(Spout[Out_co]):
 
     refetches = False
 
-    _queue: Callable[[], Sequence[int]] = staticmethod(tuple)
+    __queue: Callable[[], Sequence[int]] = staticmethod(tuple)
 
     def set_queue(self, queue: Callable[[], Sequence[int]]) -> None:
-        """Called by the framework before `open`, and again after a rebalance."""
-        self._queue = queue
+        """Called by the framework after `open`, and again after a rebalance."""
+        self.__queue = queue  # a subclass may have a `_queue` of its own
 
     def queued(self) -> Sequence[int]:
         """The numbers of records that have failed and will be emitted again."""
-        return self._queue()
+        return self.__queue()
 
     def poll(self, limit: int) -> Polled[Out_co] | None:
         """Return up to `limit` records and unreadable positions available now; must not block.

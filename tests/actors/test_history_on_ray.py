@@ -118,7 +118,7 @@ def test_without_a_sample_there_is_none(ray_cluster: RayCluster, tmp_path: Path)
 
 
 def test_a_sample_of_nothing_is_refused(ray_cluster: RayCluster, tmp_path: Path) -> None:
-    with pytest.raises(ExperimentError, match="sample 0"):
+    with pytest.raises(ExperimentError, match="the sample of a history is 0; it must be"):
         ray_cluster.submit(topology(tmp_path).graph(), sample=0)
     assert "evident" not in ray_cluster.runs()
 

@@ -36,8 +36,8 @@ def refuse() -> Table:
 
     if not refused:
         refused.append("")
-        refusing("_internal_kv_get", "/mark/")
-        refusing("_internal_kv_put", "/mark/")
+        refusing("_internal_kv_get", "/reservation/")
+        refusing("_internal_kv_put", "/reservation/")
     return Table()
 
 
@@ -64,6 +64,6 @@ def test_worker_that_says_hello_and_spout_that_draws_wait_for_the_store(
         assert snapshot.restarts == 0
         (found,) = run.results("keep")
         for name in ("_internal_kv_get", "_internal_kv_put"):
-            assert found.count(f"{name} /mark/") == TIMES
+            assert found.count(f"{name} /reservation/") == TIMES
     finally:
         run.stop()

@@ -51,7 +51,8 @@ def test_a_run_says_what_it_did_not_keep() -> None:
     assert replace(good, failed=2, causes={"timeout": 2}).complaints == [
         "2 failures: {'timeout': 2}"
     ]
-    assert replace(good, speed=0.5).is_slow
+    assert replace(good, speed=0.8).is_slow
+    assert replace(good, speed=0.5).complaints == ["0.50 of the speed of the slowest worker alone"]
     assert "p99 latency" in replace(good, latency_s=2 * shape.timeout_s).complaints[0]
     assert "the queues grew" in replace(good, queued=[10] * 10 + [5_000] * 11).complaints[0]
     assert "the topology ended" in replace(good, error="it gave up").complaints[0]

@@ -79,9 +79,11 @@ class Cursor:
 
     def leave(self, partitions: Iterable[Partition]) -> None:
         """Stop reading these."""
-        gone = [one for one in [*partitions] if self.at.pop(one, None) is not None]
+        gone = [one for one in partitions if one in self.at]
         if gone:
-            self.consumer.unassign(gone)
+            self.consumer.unassign(gone)  # if it raises, they are still read
+            for one in gone:
+                del self.at[one]
             self.discard(gone)
 
     def discard(self, partitions: Collection[Partition]) -> None:

@@ -61,7 +61,7 @@ class OnceBolt(Bolt[Any, None]):
         self.undo_failed()
         try:
             self.store(self._fresh)
-        except Exception:
+        except BaseException:  # also SystemExit, which fails the batch like any other error
             self._is_failed = True
             with suppress(StoreError):  # then the next call tries again
                 self.undo_failed()

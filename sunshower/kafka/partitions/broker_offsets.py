@@ -36,10 +36,13 @@ class KafkaOffsets(Offsets):
         if not partitions:
             return {}
         try:
-            return read_committed(self._consumer.client, partitions, ANSWER_S)
+            found, errors = read_committed(self._consumer.client, partitions, ANSWER_S)
         except KafkaException as error:
             why = self._consumer.reason(error.args[0])
             raise as_ours(why, self._what, self._consumer.address) from error
+        for refusal in errors:
+            raise as_ours(refusal, self._what, self._consumer.address)
+        return found
 
     def write(self, offsets: Mapping[Partition, Committed]) -> None:
         client = self._consumer.client
@@ -103,15 +106,14 @@ class KafkaOffsets(Offsets):
 
 def read_committed(
     client: Client, partitions: Collection[Partition], within_s: float
-) -> dict[Partition, Committed]:
-    """The offsets that the client's group has committed. Raises KafkaException."""
-    from confluent_kafka import KafkaException
-
-    found = {}
+) -> tuple[dict[Partition, Committed], list[Any]]:
+    """The offsets that the client's group has committed, and the errors of single partitions.
+    Raises KafkaException."""
+    found, errors = {}, []
     for one in client.committed(targets(dict.fromkeys(sorted(partitions), 0)), within_s):
         if one.error is not None:
-            raise KafkaException(one.error)
-        if one.offset >= 0:
+            errors.append(one.error)
+        elif one.offset >= 0:
             partition = Partition(one.topic, one.partition)
             found[partition] = Committed(one.offset, one.metadata or "")
-    return found
+    return found, errors

@@ -15,7 +15,7 @@ from sunshower.clock import Clock, SystemClock
 from sunshower.errors import KafkaError
 from sunshower.kafka.consuming.consumer import targets
 from sunshower.kafka.consuming.lag import Lag
-from sunshower.kafka.partitions.broker_metadata import KafkaDirectory, client_errors
+from sunshower.kafka.partitions.broker_metadata import KafkaDirectory, as_ours, client_errors
 from sunshower.kafka.partitions.broker_offsets import read_committed
 from sunshower.kafka.partitions.ports import Committed, Partition
 
@@ -43,7 +43,9 @@ def lags(settings: Mapping[str, Any], group: str, topics: Collection[str] = ()) 
     with closing(Consumer({"log_level": 0, **settings, **own})) as client:
         what = f"group {group!r}"
         with client_errors(what, address):
-            found = read_committed(client, wanted, left())
+            found, errors = read_committed(client, wanted, left())
+        for refusal in errors:
+            raise as_ours(refusal, what, address)
         if not topics:
             wanted = {*found}
             if not wanted:

@@ -27,7 +27,8 @@ class Conditions:
     proven: frozenset[str] = frozenset()  # have succeeded, in any task and life
     waiting: frozenset[str] = frozenset()  # a task of it waits for a dependency, or is in doubt
     succeeding: frozenset[str] = frozenset()  # a task of it is in doubt, and another one succeeds
-    in_doubt: frozenset[str] = frozenset()  # a task of it is surely in doubt, and none succeeds
+    # (component, task): surely in doubt, and no other task of the component succeeds
+    in_doubt: frozenset[tuple[str, int]] = frozenset()
     slowest: tuple[str, float] = ("", 0.0)  # where tuples wait longest, and for about how long
 
 
@@ -54,7 +55,7 @@ class ConditionTracker:
             frozenset(self._stored.proven),
             frozenset(waiting),
             frozenset(succeeding),
-            frozenset(self._find_sure(tasks) - succeeding),
+            frozenset(one for one in self._find_sure(tasks) if one[0] not in succeeding),
             self._find_slowest(tasks),
         )
 
@@ -62,10 +63,10 @@ class ConditionTracker:
         is_spout = task.component in self._spouts
         return bool(task.counts.emitted if is_spout else task.counts.acked)
 
-    def _find_sure(self, tasks: Iterable[TaskStats]) -> set[str]:
-        waits = ((task.component, task.health.wait) for task in tasks)
+    def _find_sure(self, tasks: Iterable[TaskStats]) -> set[tuple[str, int]]:
+        waits = ((task.component, task.task, task.health.wait) for task in tasks)
         return {
-            component for component, wait in waits if wait and wait.kind is _DOUBT and wait.sure
+            (name, id) for name, id, wait in waits if wait and wait.kind is _DOUBT and wait.sure
         }
 
     def _find_succeeding(self, tasks: Iterable[TaskStats], doubted: set[str]) -> set[str]:
@@ -115,7 +116,8 @@ def apply(
     for supervision in supervisions:
         supervision.proven |= supervision.task.component in conditions.proven
         supervision.others_succeed = supervision.task.component in conditions.succeeding
-        supervision.others_doubt = supervision.task.component in conditions.in_doubt
+        doubting = {id for name, id in conditions.in_doubt if name == supervision.task.component}
+        supervision.others_doubt = bool(doubting - {supervision.task.id})
     component, wait_s = conditions.slowest
     slowest = (
         f"tuples wait longest before {component!r}, about {wait_s:.0f} s: give it more tasks, "

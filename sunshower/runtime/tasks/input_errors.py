@@ -7,8 +7,9 @@
              that sunshower itself raises for an input, because waiting does not help
     doubt    the component has succeeded before, and ten different inputs in a row have failed: the
              task pauses, charging nothing; after ten minutes the topology ends (supervision.py).
-             While one task of a component is in doubt, one failed input is enough for the others,
-             because that pause may keep further inputs from them
+             One failed input is enough while another task of the component is in doubt, because
+             that pause may keep further inputs from this one; and for two minutes after an outage,
+             because a server that starts again may first refuse with other errors
 
 A paused task tries one input at a time. The first success ends the pause.
 """
@@ -25,6 +26,7 @@ from sunshower.runtime.tasks.user_code import TaskError
 
 _OUTAGE_INPUTS = 2  # a single input may have its own dependency: a URL, a file
 _DOUBT_INPUTS = 10  # fewer may be poison
+_AFTER_OUTAGE_S = 120.0  # a server that starts again may first refuse with other errors
 
 
 class InputErrors:
@@ -34,6 +36,7 @@ class InputErrors:
         self._supervision = supervision
         self._in_a_row = 0  # outage failures since the last success
         self._different: list[Any] = []  # distinct records that failed with other errors
+        self._outage_ended = False  # with another error, and without a success since
         self.stops = False  # stop the batch: its remaining inputs wait until the pause ends
 
     def judge(self, failure: Failure, record: Any, error: BaseException) -> Failure:
@@ -53,17 +56,24 @@ class InputErrors:
             return failure
         self._note_different(record)
         sure = len(self._different) >= _DOUBT_INPUTS
-        if sure or care.others_doubt:
+        if sure or care.others_doubt or self._is_after_outage():
             self._pause(WaitKind.DOUBT, failure, sure=sure)
             return replace(failure, in_doubt=True)
-        if care.wait is WaitKind.DOUBT:  # the other task has succeeded: it was this input
+        if care.wait is WaitKind.DOUBT:  # nothing else is in doubt: it was this input
             care.end_wait()
         return failure
+
+    def _is_after_outage(self) -> bool:
+        """Whether the task waits since an outage, and has not been in doubt for long since then."""
+        care = self._supervision
+        if care.wait is WaitKind.UNAVAILABLE:
+            self._outage_ended = True
+        return self._outage_ended and care.doubted_s < _AFTER_OUTAGE_S
 
     def succeed(self) -> None:
         """Reset the counts: an input succeeded."""
         self._supervision.succeed()
-        self._in_a_row = 0
+        self._in_a_row, self._outage_ended = 0, False
         self._different.clear()
 
     def _pause(self, kind: WaitKind, failure: Failure, *, sure: bool = True) -> None:

@@ -217,6 +217,12 @@ class Supervision:
         if self.wait is not None:
             self.end_wait()
 
+    @property
+    def doubted_s(self) -> float:
+        """How long it has been in doubt, as of the last try; 0 if it is not."""
+        since_s = self._doubts_since_s
+        return 0.0 if since_s is None else self.now_s - since_s
+
     def kind_of(self, raised: Raised) -> WaitKind:
         """The kind of wait that this error means."""
         cause = raised.__cause__

@@ -147,7 +147,7 @@ def test_brokers_that_fall_silent_are_our_error_in_time(monkeypatch: pytest.Monk
     monkeypatch.setattr(groups, "WITHIN_S", 0.05)
     with pytest.raises(KafkaUnreachable, match="does not answer for group 'words'"):
         groups.lags({"bootstrap.servers": "nowhere:1"}, "words", ["words"])
-    monkeypatch.setattr(groups, "read_committed", lambda *_: {})
+    monkeypatch.setattr(groups, "read_committed", lambda *_: ({}, []))
     with pytest.raises(KafkaUnreachable, match="the ends of partitions"):
         groups.lags({"bootstrap.servers": "nowhere:1"}, "words", ["words"])
     assert all(0 < wait_s <= 0.05 for wait_s in Silent.waits)

@@ -51,6 +51,8 @@ def line(offset: int, partition: int = 0) -> Line:
 def count(db: sqlite3.Connection, lines: Sequence[Line]) -> None:
     if any(line.word == "bad" for line in lines):
         raise ValueError("bad word")
+    if any(line.word == "exit" for line in lines):
+        raise SystemExit(1)
     db.executemany(
         "INSERT INTO counts VALUES (?, 1) ON CONFLICT DO UPDATE SET number = number + 1",
         [(line.word,) for line in lines],
@@ -111,10 +113,13 @@ def test_who_was_thought_dead_writes_nothing(kept: OffsetsWithResults) -> None:
     assert counts(kept) == {"word 0": 1, "word 1": 1}
 
 
-def test_results_that_cannot_be_written_leave_no_offset(kept: OffsetsWithResults) -> None:
+@pytest.mark.parametrize("word", ["bad", "exit"])
+def test_results_that_cannot_be_written_leave_no_offset(
+    kept: OffsetsWithResults, word: str
+) -> None:
     bolt = opened(kept)
-    with pytest.raises(ValueError, match="bad word"):
-        batch(bolt, line(0), Line("a", 0, 1, "bad"))
+    with pytest.raises((ValueError, SystemExit)):
+        batch(bolt, line(0), Line("a", 0, 1, word))
     assert counts(kept) == {}
     batch(bolt, line(0))
     assert counts(kept) == {"word 0": 1}

@@ -69,7 +69,7 @@ def test_component_succeeds_where_another_task_acks_while_one_is_in_doubt() -> N
     for _ in range(2):
         look(here, doubting, work(2, acked=5))
         assert here.now.succeeding == frozenset(), "what it acked before the doubt proves nothing"
-        assert here.now.in_doubt == {"work"}
+        assert here.now.in_doubt == {("work", 1)}
     look(here, doubting, work(2, acked=6))
     assert here.now.succeeding == {"work"}
     assert here.now.in_doubt == frozenset()
@@ -81,7 +81,7 @@ def test_a_task_that_doubts_because_of_another_one_keeps_no_third_one_in_doubt()
     here = tracker()
     follows = waits(WaitKind.DOUBT, sure=False)
     look(here, work(1, health=waits(WaitKind.DOUBT)), work(2, health=follows), work(3))
-    assert here.now.in_doubt == {"work"}
+    assert here.now.in_doubt == {("work", 1)}
     look(here, work(1), work(2, health=follows), work(3))
     assert here.now.in_doubt == frozenset()
 

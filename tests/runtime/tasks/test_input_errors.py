@@ -163,13 +163,27 @@ def test_one_error_is_enough_while_another_task_of_the_component_is_in_doubt() -
     assert care.wait is None
 
 
-def test_poison_after_an_outage_is_charged() -> None:
+def test_other_errors_after_an_outage_are_doubt_for_two_minutes() -> None:
+    """A server that starts again may first refuse with other errors."""
     found, care = errors(proven=True)
     for number in range(2):
         judge(found, AWAY, number)
-    assert care.wait is WaitKind.UNAVAILABLE
+    for now_s in (100.0, 160.0, 219.9):
+        assert not judge(found, BROKEN, 2).is_charged
+        care.begin_pause(now_s)
+    care.begin_pause(220.0)
+    care.now_s = 220.0
+    assert judge(found, BROKEN, 2).is_charged, "it is poison, and nothing else arrives"
+    assert care.wait is None
+
+
+def test_an_error_after_an_outage_and_a_success_is_charged() -> None:
+    found, care = errors(proven=True)
+    for number in range(2):
+        judge(found, AWAY, number)
+    found.succeed()
     assert judge(found, BROKEN, 2).is_charged
-    assert care.wait is WaitKind.UNAVAILABLE, "no input has succeeded"
+    assert care.wait is None
 
 
 def test_doubt_ends_the_topology_after_ten_minutes_with_the_last_error() -> None:

@@ -178,8 +178,9 @@ class RecordsSource(SpoutSource):
 
     def unpack(self, transfer: TaskTransfer) -> None:
         assert transfer.place is not None
+        assert transfer.source is not None
         is_draining = self._position.end < np.inf  # requested before `unpack`
-        self._position, self._left = transfer.place, transfer.source or iter(())
+        self._position, self._left = transfer.place, transfer.source  # which may be falsy
         self._source = self._watched()
         if is_draining:
             self._position.stop()
