@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.simulated.outages import DOUBTS, OUTAGES, draw_day, run_day
+from sunshower import Bolt, Counter, Number, Retry, Topology
 from sunshower.outages import is_unavailable
+from sunshower.simulation.cluster import SimCluster
 
 SEEDS = 40
 AWAY_MAX_S = 600.0
@@ -21,6 +23,27 @@ def test_outages_cost_time_and_no_tuple(seed: int) -> None:
 def test_outages_of_hours_cost_no_tuple(seed: int) -> None:
     day = run_day(seed)
     assert not day.complaints, (day.complaints, day.steps)
+
+
+class Chokes(Bolt[Number, None]):
+    """Raises on twelve adjacent records."""
+
+    def process(self, record: Number) -> None:
+        if 200 <= record.value < 212:
+            raise ValueError(f"{record.value} is poison")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_adjacent_poison_does_not_stop_the_stream(seed: int) -> None:
+    topology = Topology("poison", workers=2)
+    numbers = topology.spout("numbers", Counter(2_000), retry=Retry(dead_letters=True))
+    numbers.shuffle().bolt("work", Chokes)
+    numbers.stream("dead_letters").shuffle().bolt("letters", lambda _: None, fields=())
+    with SimCluster(seed) as cluster:
+        run = cluster.submit(topology.graph())
+        run.wait(60.0)
+        counts = run.snapshot().component("numbers")
+    assert counts.acked - counts.dead == 2_000 - 12
 
 
 def test_days_differ() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 
-from sunshower import Topology
+from sunshower import Spout, Topology
 from sunshower.clock import ManualClock
 from sunshower.runtime.control.lifecycle import State
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.runtime.wiring import context
-from tests.runtime.chains import Numbers, sink
+from tests.runtime.chains import Number, Numbers, sink
 from tests.runtime.example import MasterState, everything
 from tests.runtime.network import Network
 from tests.runtime.rig import Rig, records_of
@@ -112,3 +113,37 @@ def test_a_source_goes_on_when_the_task_of_the_former_places_is_thrown_away() ->
     task.emit(1.0, 100)
     assert [number.n for number in records_of(present.sent("sink"))] == list(range(10))
     assert task.exhausted
+
+
+class Falsy:
+    """An iterator with a length: what is at hand."""
+
+    def __init__(self, stop: int) -> None:
+        self.numbers = iter(range(stop))
+
+    def __iter__(self) -> Falsy:
+        return self
+
+    def __next__(self) -> Number:
+        return Number(next(self.numbers))
+
+    def __len__(self) -> int:
+        return 0
+
+
+class Feed(Spout[Number]):
+    def records(self) -> Iterator[Number]:
+        return Falsy(10)
+
+
+def test_a_source_whose_iterator_is_falsy_goes_on_too() -> None:
+    topology = Topology("t")
+    topology.spout("numbers", Feed()).shuffle().bolt("sink", sink)
+    former, present = Rig(topology), Rig(topology)
+    former.spout("numbers").emit(0.0, 4)
+    task = present.spout("numbers")
+    transfer = former.spout("numbers").pack(stays=True, now=0.0)
+    task.unpack(transfer, context(present.plan, task.task))
+    task.emit(1.0, 100)
+    task.emit(1.0, 100)
+    assert len(records_of(present.sent("sink"))) == 10

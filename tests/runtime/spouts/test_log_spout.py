@@ -305,3 +305,14 @@ def test_a_spout_that_is_given_up_gives_its_part_of_the_log_back() -> None:
     assert log.committed == [5]
     lives.core.close()
     assert log.closed == [0], "it is closed once"
+
+
+def test_a_log_spout_may_have_a_queue_of_its_own() -> None:
+    class Own(Reader):
+        def __init__(self, log: Log) -> None:
+            super().__init__(log)
+            self._queue = [1, 2]
+
+    spout = Own(Log())
+    spout.set_queue(lambda: [7])
+    assert (spout._queue, spout.queued()) == ([1, 2], [7])
