@@ -48,26 +48,20 @@ class ConditionTracker:
         """Update the conditions from the latest statistics of all workers."""
         tasks = [task for worker in stats.values() for task in worker.tasks]
         self._stored.proven.update(task.component for task in tasks if self._has_succeeded(task))
-        waiting = {task.component for task in tasks if task.health.wait is not None}
-        doubted = {t.component for t in tasks if t.health.wait and t.health.wait.kind is _DOUBT}
-        succeeding = self._find_succeeding(tasks, doubted)
+        waits = [(t.component, t.task, t.health.wait) for t in tasks if t.health.wait is not None]
+        doubts = [one for one in waits if one[2].kind is WaitKind.DOUBT]
+        succeeding = self._find_succeeding(tasks, {name for name, _, _ in doubts})
         self.now = Conditions(
             frozenset(self._stored.proven),
-            frozenset(waiting),
+            frozenset(name for name, _, _ in waits),
             frozenset(succeeding),
-            frozenset(one for one in self._find_sure(tasks) if one[0] not in succeeding),
+            frozenset((n, id) for n, id, wait in doubts if wait.sure and n not in succeeding),
             self._find_slowest(tasks),
         )
 
     def _has_succeeded(self, task: TaskStats) -> bool:
         is_spout = task.component in self._spouts
         return bool(task.counts.emitted if is_spout else task.counts.acked)
-
-    def _find_sure(self, tasks: Iterable[TaskStats]) -> set[tuple[str, int]]:
-        waits = ((task.component, task.task, task.health.wait) for task in tasks)
-        return {
-            (name, id) for name, id, wait in waits if wait and wait.kind is _DOUBT and wait.sure
-        }
 
     def _find_succeeding(self, tasks: Iterable[TaskStats], doubted: set[str]) -> set[str]:
         for component in self._doubted.keys() - doubted:
@@ -127,6 +121,3 @@ def apply(
         reached = plan.graph.downstream(spout.task.component)
         spout.deadlines.hold(not reached.isdisjoint(conditions.waiting), now)
         spout.deadlines.slowest = slowest if component in reached else ""
-
-
-_DOUBT = WaitKind.DOUBT

@@ -36,7 +36,7 @@ class InputErrors:
         self._supervision = supervision
         self._in_a_row = 0  # outage failures since the last success
         self._different: list[Any] = []  # distinct records that failed with other errors
-        self._outage_ended = False  # with another error, and without a success since
+        self._follows_outage = False  # other errors have followed an outage, and no success
         self.stops = False  # stop the batch: its remaining inputs wait until the pause ends
 
     def judge(self, failure: Failure, record: Any, error: BaseException) -> Failure:
@@ -59,6 +59,7 @@ class InputErrors:
         if sure or care.others_doubt or self._is_after_outage():
             self._pause(WaitKind.DOUBT, failure, sure=sure)
             return replace(failure, in_doubt=True)
+        self._follows_outage = False
         if care.wait is WaitKind.DOUBT:  # nothing else is in doubt: it was this input
             care.end_wait()
         return failure
@@ -67,13 +68,13 @@ class InputErrors:
         """Whether the task waits since an outage, and has not been in doubt for long since then."""
         care = self._supervision
         if care.wait is WaitKind.UNAVAILABLE:
-            self._outage_ended = True
-        return self._outage_ended and care.doubted_s < _AFTER_OUTAGE_S
+            self._follows_outage = True
+        return self._follows_outage and care.doubted_s < _AFTER_OUTAGE_S
 
     def succeed(self) -> None:
         """Reset the counts: an input succeeded."""
         self._supervision.succeed()
-        self._in_a_row, self._outage_ended = 0, False
+        self._in_a_row, self._follows_outage = 0, False
         self._different.clear()
 
     def _pause(self, kind: WaitKind, failure: Failure, *, sure: bool = True) -> None:
