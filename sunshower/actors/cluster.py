@@ -43,7 +43,8 @@ class RayCluster:
         active: bool = True,
         sample: int | None = None,
     ) -> RayRun:
-        """Start a topology and wait until all its workers have joined. `sample`: see the port.
+        """Start a topology and wait until all its workers have joined. With `sample`, the event
+        log has one tree in so many.
 
         The event log is kept in files on this machine until the topology is stopped, and uses its
         clock: a worker that starts on another machine fails. Raises ClusterError for that, and if

@@ -27,7 +27,7 @@ from sunshower.topologies.streams import Grouped, Inputs, Stream
 from sunshower.topologies.timing import check_timeout, tick_of
 
 
-class Guest(Protocol):
+class Extension(Protocol):
     """An extension of a topology (such as Trident); created once, it adds components at the end."""
 
     def __init__(self, topology: Topology) -> None: ...
@@ -35,7 +35,7 @@ class Guest(Protocol):
         """Add the remaining components. Called once, by `Topology.graph`."""
 
 
-G = TypeVar("G", bound=Guest)
+G = TypeVar("G", bound=Extension)
 _CONFIG = Instance((Config, NoneType), "Config(workers=4), or the settings by name: workers=4")
 _INPUTS = Instance((Iterable,), "a list of them: [stream.shuffle()]")
 
@@ -65,16 +65,16 @@ class Topology:
         except ConfigError as error:
             raise ConfigError(f"topology {id!r}: {error}") from None
         self._components: dict[str, Component] = {}
-        self._guests: dict[type[Guest], Guest] = {}
-        self._finished: set[type[Guest]] = set()
+        self._extensions: dict[type[Extension], Extension] = {}
+        self._finished: set[type[Extension]] = set()
 
-    def guest(self, kind: type[G]) -> G:
+    def extension(self, kind: type[G]) -> G:
         """Return the extension of this type, created on the first call."""
-        if kind not in self._guests:
-            self._guests[kind] = kind(self)
-        guest = self._guests[kind]
-        assert isinstance(guest, kind), f"{guest!r} is no {kind.__name__}"
-        return guest
+        if kind not in self._extensions:
+            self._extensions[kind] = kind(self)
+        extension = self._extensions[kind]
+        assert isinstance(extension, kind), f"{extension!r} is no {kind.__name__}"
+        return extension
 
     def spout(
         self,
@@ -201,9 +201,9 @@ class Topology:
 
         Raises TopologyError if no spout feeds some bolt, or no bolt reads the dead letters.
         """
-        for kind, guest in self._guests.items():
+        for kind, extension in self._extensions.items():
             if kind not in self._finished:
-                guest.finish()
+                extension.finish()
                 self._finished.add(kind)
         graph = Graph(self.id, dict(self._components), self.config)
         fed = set().union(*(graph.downstream(spout.id) for spout in graph.spouts))

@@ -33,7 +33,7 @@ SPOUTS = [
     ),
     mutant(
         "a root that is named twice frees its slot twice",
-        "An obituary names the root of each record of a batch: with two of one tree its slot "
+        "A crash report names the root of each record of a batch: with two of one tree its slot "
         "is free twice, and two messages will share it.",
         slip(
             "Pending._still_pending",
@@ -121,7 +121,7 @@ SPOUTS = [
         on="drains",
     ),
     mutant(
-        "the luggage of a spout is left behind",
+        "the transfer of a spout is left behind",
         "After a rebalance the source goes on where it was, and what was pending is not in line.",
         slip(
             "SpoutTask.unpack",
@@ -162,7 +162,7 @@ SPOUTS = [
     ),
     mutant(
         "nobody is blamed for a death",
-        "The obituary names no record: one that kills its process does so for ever.",
+        "The crash report names no record: one that kills its process does so for ever.",
         slip("CrashReport.suspects", "self.roots", "b''"),
         on="poison",
     ),

@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "actors": {"topologies", "runtime", "state"},
     "simulation": {"topologies", "runtime", "state"},
     "experiments": {"topologies", "runtime"},
-    # floor 5: guests, who bring their own words
+    # level 5: extensions, with terms of their own
     "kafka": {"topologies", "trident", "state"},
     "spark_integration": {"topologies", "trident", "state"},
     "dev": set(),

@@ -52,7 +52,7 @@ class Raised(Exception):
         self.error = error
 
 
-def blame(task: Task, what: str, error: BaseException) -> Raised:
+def as_raised(task: Task, what: str, error: BaseException) -> Raised:
     """The Raised to raise, or to note, for `error`.
 
     Sunshower's own errors explain themselves; a ProtocolError also gets its component and task.
@@ -79,7 +79,7 @@ def guard(task: Task, what: str, call: Callable[[], T]) -> T:
     except (Raised, TopologyFailed):
         raise
     except RAISED as error:
-        raise blame(task, what, error) from error
+        raise as_raised(task, what, error) from error
 
 
 def failure_of(

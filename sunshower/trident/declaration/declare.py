@@ -97,7 +97,7 @@ def batches(
         raise TopologyError(
             f"{where}: parallelism is {parallelism}, but {name_of(type(spout))} has at most {most}"
         )
-    program = topology.guest(StreamProgram)
+    program = topology.extension(StreamProgram)
     program.check_open(where)
     stages = [stage for one in program.groups.values() for stage in one.stages]
     if any(stage.spout is not None and stage.root == id for stage in stages):

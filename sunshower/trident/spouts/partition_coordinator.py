@@ -59,7 +59,7 @@ def begin_batch(spout: Partitioned, metadata: Any) -> None:
 
 
 class PartitionsCoordinator(BaseCoordinator):
-    """Assigns partitions to batches; see the port `Coordinator`. Of a transactional spout every
+    """Assigns partitions to batches (port `Coordinator`). Of a transactional spout every
     attempt has the partitions of the first."""
 
     def __init__(self, spout: Partitioned, tree: Tree, path: str, context: Context) -> None:

@@ -44,7 +44,7 @@ class KeptState(ABC):
         """All task parts in this store, in order."""
 
     def make(self, place: Place) -> StoredMap:
-        """Open the state of one task; see the port StateFactory."""
+        """Open the state of one task (port StateFactory)."""
         home = Home(self.name or place.state, place.index)
         owner = StateOwner(place, self.kind, self.where)
         if place.index == 0:  # one task is enough: nothing is committed before all have started

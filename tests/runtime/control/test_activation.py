@@ -171,7 +171,7 @@ def test_drained_spout_emits_again_what_fails_and_nothing_fresh(active: bool) ->
     assert worker.finished
 
 
-# ---- luggage ------------------------------------------------------------------------------------
+# ---- transfers ----------------------------------------------------------------------------------
 
 
 class Rows(Spout[Number]):

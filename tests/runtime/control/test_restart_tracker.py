@@ -131,7 +131,7 @@ def test_config_says_after_how_many_deaths() -> None:
 
 
 def test_kills_at_random_quarantine_nobody_in_ten_thousand_minutes() -> None:
-    """Eight workers under load, a SIGKILL every 2 s, no obituaries: the worst that is known.
+    """Eight workers under load, a SIGKILL every 2 s, no crash reports: the worst that is known.
 
     A process is there again 0.5 to 1.5 s after its death, and has finished something 1 s later.
     """

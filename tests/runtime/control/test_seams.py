@@ -1,4 +1,4 @@
-"""Where two features meet: luggage and errors, wishes and moves, charges and new lives."""
+"""Where two features meet: transfers and errors, desired states and moves, charges and lives."""
 
 from __future__ import annotations
 

@@ -9,13 +9,13 @@ from sunshower.errors import BadEmit, SourceError, TopologyFailed
 from sunshower.failures import Cause
 from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.supervision import Standing, Supervision, WaitKind, backoff
-from sunshower.runtime.tasks.user_code import Raised, TaskError, blame, guard
+from sunshower.runtime.tasks.user_code import Raised, TaskError, as_raised, guard
 
 TASK = Task(3, "count", 1, 2)
 
 
 def raised(text: str = "gone") -> Raised:
-    return blame(TASK, "open", OSError(text))
+    return as_raised(TASK, "open", OSError(text))
 
 
 def supervision(**settings: float) -> Supervision:
@@ -148,7 +148,7 @@ def test_interrupts_and_the_end_of_memory_are_nobodys_error() -> None:
 
 
 def away() -> Raised:
-    return blame(TASK, "open", ConnectionRefusedError("nobody listens"))
+    return as_raised(TASK, "open", ConnectionRefusedError("nobody listens"))
 
 
 def test_an_outage_never_quarantines_and_its_wait_doubles_up_to_ten_seconds() -> None:
@@ -195,9 +195,9 @@ def test_further_types_of_the_user_are_outages_too() -> None:
         pass
 
     care = Supervision(TASK, Config(task_errors_max=1), unavailable=(Busy,))
-    care.raised(blame(TASK, "open", Busy()), 0.0)
+    care.raised(as_raised(TASK, "open", Busy()), 0.0)
     assert care.waits
-    care.raised(blame(TASK, "open", ValueError()), 0.0)
+    care.raised(as_raised(TASK, "open", ValueError()), 0.0)
     assert care.is_quarantined
 
 

@@ -23,7 +23,7 @@ FAILURE = Failure(Cause.FAILED, "split", 0)
 
 
 class Way:
-    """A lane with one channel, and a peer that answers only when it is told to."""
+    """A peer link with one channel, and a peer that answers only when it is told to."""
 
     def __init__(self) -> None:
         self.refused: list[Batch] = []

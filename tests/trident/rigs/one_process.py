@@ -205,7 +205,7 @@ def built(read: StageInput, rows: list[list[Any]]) -> list[Any]:
 
 
 def plans(topology: Topology) -> list[Group]:
-    program = topology.guest(StreamProgram)
+    program = topology.extension(StreamProgram)
     for group in program.groups.values():
         group.store = group.store or InMemory()
     return [group.freeze() for group in program.groups.values()]

@@ -24,7 +24,7 @@ from sunshower.runtime.tasks.bolts.dead_letters import safe_repr
 from sunshower.runtime.tasks.spouts.retry_queue import ABSENT, Replay
 from sunshower.runtime.tasks.spouts.source import Drawn, SpoutSource, apart, by_stream
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
-from sunshower.runtime.tasks.user_code import RAISED, Raised, blame, guard
+from sunshower.runtime.tasks.user_code import RAISED, Raised, as_raised, guard
 from sunshower.runtime.tracking.ids import I64
 from sunshower.runtime.tracking.pending import Released
 from sunshower.topologies.components import DEFAULT, OnStream
@@ -128,7 +128,7 @@ class LogSource(SpoutSource):
             self._forget(first, end)
         count = len(polled.numbers) + len(polled.unreadable)
         if count > limit or len(polled.numbers) != len(polled.records):
-            raise blame(
+            raise as_raised(
                 self._task,
                 "poll",
                 ProtocolError(
@@ -226,7 +226,7 @@ class LogSource(SpoutSource):
         hit = faults.first_hit(polled.records, self._host.output.schema(DEFAULT))
         if hit is not None:
             self._keep_from(polled, hit)
-            self.error = blame(self._task, "poll", faults.error)
+            self.error = as_raised(self._task, "poll", faults.error)
 
     def _keep_from(self, polled: Polled[Any], index: int) -> None:
         """Keep the records from `index` on for a later emit."""

@@ -14,7 +14,7 @@ from sunshower.runtime.tasks.bolts.anchoring import Anchor, AnchoredSender
 from sunshower.runtime.tasks.spouts.retry_queue import Replay
 from sunshower.runtime.tasks.spouts.source import Drawn, SpoutSource
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
-from sunshower.runtime.tasks.user_code import RAISED, blame, guard, no_way
+from sunshower.runtime.tasks.user_code import RAISED, as_raised, guard, no_way
 from sunshower.runtime.tracking.pending import Released
 from sunshower.topologies.components import DEFAULT
 from sunshower.topologies.retry import DEAD_LETTERS, DeadLetter
@@ -88,7 +88,7 @@ class NextTupleSource(SpoutSource):
                 if len(emitted) == before:
                     break
         except RAISED as error:
-            self.error = blame(self._task, "next_tuple", error)
+            self.error = as_raised(self._task, "next_tuple", error)
 
     def _is_tracked(self, emission: Emission) -> bool:
         return self._host.is_tracked and emission.message_id is not None

@@ -15,7 +15,7 @@ from sunshower.runtime.tasks.spouts.position import SKIP_RECORDS, Position, skip
 from sunshower.runtime.tasks.spouts.retry_queue import Replay
 from sunshower.runtime.tasks.spouts.source import Drawn, SpoutSource, apart, by_stream
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
-from sunshower.runtime.tasks.user_code import RAISED, blame, guard
+from sunshower.runtime.tasks.user_code import RAISED, as_raised, guard
 from sunshower.runtime.tracking.pending import Released
 from sunshower.topologies.components import DEFAULT
 
@@ -105,7 +105,7 @@ class RecordsSource(SpoutSource):
     def _fail_with(self, error: BaseException) -> None:
         """Treat the source as one that raised, not as one that ended: records that were read from
         it and not emitted are read again."""
-        self.error = blame(self._task, self._method, error)
+        self.error = as_raised(self._task, self._method, error)
         self._host.exhausted = False
 
     def _note_drawn(self) -> None:

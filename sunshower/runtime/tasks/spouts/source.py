@@ -148,7 +148,7 @@ class SpoutSource:
         """Continue with what `pack` has added. Raises Raised."""
 
     def listens(self, spout: Any) -> bool:
-        """Whether the spout is told which messages are complete."""
+        """Whether the spout gets a call of `ack` for complete messages."""
         return type(spout).ack is not Spout.ack
 
     def tell_completed(self, released: Released) -> None:

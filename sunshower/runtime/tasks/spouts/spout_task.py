@@ -29,7 +29,7 @@ from sunshower.runtime.tasks.spouts.retry_queue import RetryQueue
 from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tasks.spouts.spout_output import SpoutOutput
 from sunshower.runtime.tasks.supervision import Supervised, Supervision
-from sunshower.runtime.tasks.user_code import RAISED, TaskError, blame, guard
+from sunshower.runtime.tasks.user_code import RAISED, TaskError, as_raised, guard
 from sunshower.runtime.tracking.congestion_control import PendingLimit
 from sunshower.runtime.tracking.deadlines import Deadlines
 from sunshower.runtime.tracking.ids import U64
@@ -356,7 +356,7 @@ class SpoutTask(Supervised):
                     self.spout.ack(message_id)
                 return
             except RAISED as error:
-                self.supervision.note(blame(self.task, "ack", error))
+                self.supervision.note(as_raised(self.task, "ack", error))
 
     def _time_out(self, roots: U64, now: float, failure: Failure | None = None) -> None:
         if len(roots):
