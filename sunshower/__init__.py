@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from sunshower.config import Config
 from sunshower.errors import Unavailable
 from sunshower.failures import Cause, Failure
+from sunshower.secret import Secret
 from sunshower.topologies.components import (
     BatchBolt,
     Bolt,
@@ -51,6 +52,7 @@ __all__ = [
     "RayCluster",
     "Records",
     "Retry",
+    "Secret",
     "Spout",
     "SpoutCollector",
     "Stdout",

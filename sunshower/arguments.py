@@ -80,10 +80,13 @@ class Instance:
     kinds: tuple[Any, ...]  # also of collections.abc, such as Callable
     instead: str
     may_be_empty: bool = True  # whether an empty text is allowed
+    is_secret: bool = False  # whether a wrong value may contain a secret, and is not shown
 
     def check(self, name: str, value: Any, error: Error = ConfigError) -> None:
         if not isinstance(value, self.kinds) or (value == "" and not self.may_be_empty):
-            raise error(f"{name} is {value!r:.200}; give {self.instead}")
+            hides = self.is_secret and value is not None
+            shown = f"a {type(value).__name__}" if hides else f"{value!r:.200}"
+            raise error(f"{name} is {shown}; give {self.instead}")
 
 
 def check_all(

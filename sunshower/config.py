@@ -30,6 +30,7 @@ LIMITS: dict[str, Values] = {
     "attempts_max": COUNT,
     "replay_share": Values(float, least=0, above=True, most=1),
     "block_max_s": SECONDS,
+    "worker_timeout_s": SECONDS,
     "idle_poll_s": SECONDS,
     "check_mutation": FLAG,
     "unavailable_max_s": SECONDS,
@@ -69,6 +70,7 @@ class Config:
     attempts_max: int = 5  # of a tuple whose bolt fails it, if its spout has no retry=
     replay_share: float = 0.5  # of a spout's emits, while it has new records; see replay_budget.py
     block_max_s: float = 60.0  # of one call of user code; then its process is ended
+    worker_timeout_s: float = 20.0  # supervisor.worker.timeout.secs: a silent worker is replaced
     idle_poll_s: float = 0.1  # longest time between two polls of an idle spout
     check_mutation: bool = False  # refuse bolts that change their input: mutation_check.py
     # How long a tuple may fail with `unavailable` while others of that component succeed; then each

@@ -13,12 +13,13 @@ SunshowerError                 its message says what failed, where, and what to 
 │   └── BadEmit                a record, stream or task that the emit cannot go to
 ├── WireError                  bytes that cannot be encoded or decoded
 │   ├── Unserialisable         a record that MessagePack or Arrow cannot encode
-│   └── CorruptPacket          a packet whose checksum, version or shape is wrong
+│   └── CorruptPacket          a packet whose checksum or shape is wrong
 ├── SourceError                an input file that is missing, unreadable or undecodable
 ├── LoadError                  a topology file that cannot be found, imported or understood
 ├── ClusterError               Ray, or a worker on it, could not do what was requested
 │   └── LifecycleError         a topology cannot do that in its current state
 ├── ExperimentError            an experiment, a fault or an event log that is not valid
+├── VersionMismatch            a process, or stored data, of another release
 ├── StoreError                 a store cannot do what was requested
 │   ├── NodeExists             a node that was to be created exists already
 │   ├── NoNode                 a node that does not exist
@@ -121,7 +122,7 @@ class Unserialisable(WireError):
 
 
 class CorruptPacket(WireError):
-    """A packet whose checksum, version or shape is wrong."""
+    """A packet whose checksum or shape is wrong."""
 
 
 class SourceError(SunshowerError):
@@ -142,6 +143,10 @@ class LifecycleError(ClusterError):
 
 class ExperimentError(SunshowerError):
     """An experiment, a fault or an event log that is not valid."""
+
+
+class VersionMismatch(SunshowerError):
+    """A process, or stored data, of another release; the message names both versions."""
 
 
 class StoreError(SunshowerError):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from sys import getsizeof
+
+from sunshower.texts import REASON_BYTES, TRACEBACK_BYTES, clip
 
 
 class Cause(StrEnum):
@@ -21,6 +25,9 @@ class Cause(StrEnum):
     UNAVAILABLE = "unavailable"  # a dependency was away; see outages.py
 
 
+_TEXTS = {"reason": REASON_BYTES, "exception": 256, "traceback": TRACEBACK_BYTES}
+_SHORT_BYTES = 256  # of the reason of a short failure
+
 # Causes in the tuple or in the code that processed it. The others are the runtime's.
 _CHARGED = frozenset(
     {
@@ -36,7 +43,10 @@ _CHARGED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failure of one tuple tree. Storm passes its spout none of this (STORM-154, STORM-521)."""
+    """One failure of one tuple tree. Storm passes its spout none of this (STORM-154, STORM-521).
+
+    Its texts are clipped, and UTF-8 can encode them: see texts.py.
+    """
 
     cause: Cause
     component: str = ""  # where it failed; empty if unknown (a timeout)
@@ -47,6 +57,9 @@ class Failure:
     worker: int = -1  # where the task ran
     attempt: int = 1  # set by the spout: 1 is the first emit of the tuple
     in_doubt: bool = False  # the component fails every input, so the error may not be the tuple's
+
+    def __post_init__(self) -> None:
+        clip_texts(self, _TEXTS)
 
     def __str__(self) -> str:
         number = f"[{self.task}]" if self.task >= 0 else ""
@@ -59,3 +72,48 @@ class Failure:
         """Whether this counts as an attempt of the tuple. A crash, a lost frame, an outage and a
         failure in doubt do not."""
         return self.cause in _CHARGED and not self.in_doubt
+
+    @property
+    def size(self) -> int:
+        """How many bytes its texts have in memory."""
+        return getsizeof(self.reason) + getsizeof(self.exception) + getsizeof(self.traceback)
+
+    @property
+    def short(self) -> Failure:
+        """The same without the traceback, and with the beginning and the end of the reason."""
+        if len(self.reason) <= _SHORT_BYTES and not self.traceback:
+            return self
+        return replace(self, reason=clip(self.reason, _SHORT_BYTES), traceback="")
+
+
+class FailureTexts:
+    """Chooses which failures of a container keep their whole texts: the newest ones, of together
+    `bytes_max` bytes. The others are to become `short`."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._sizes: dict[int, int] = {}  # key → size, the oldest first
+
+    def add(self, key: int, failure: Failure) -> Iterator[int]:
+        """A failure is kept under `key`. Yields the keys of failures that are to become short."""
+        self.remove(key)
+        if failure.short is not failure:
+            self._sizes[key] = failure.size
+            self._bytes += failure.size
+        while self._bytes > self._bytes_max:
+            oldest = next(iter(self._sizes))
+            self.remove(oldest)
+            yield oldest
+
+    def remove(self, key: int) -> None:
+        """Nothing is kept under `key` any more."""
+        self._bytes -= self._sizes.pop(key, 0)
+
+
+def clip_texts(owner: object, limits: Mapping[str, int]) -> None:
+    """Clip these attributes of a frozen dataclass to so many bytes each."""
+    for name, bytes_max in limits.items():
+        text = getattr(owner, name)
+        if (clipped := clip(text, bytes_max)) is not text:
+            object.__setattr__(owner, name, clipped)

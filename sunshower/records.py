@@ -1,4 +1,4 @@
-"""Records (NamedTuple, dataclass, or tuples with declared fields) and their schemas."""
+"""Records (NamedTuple, dataclass, or tuples with declared fields), their schemas and keys."""
 
 from __future__ import annotations
 
@@ -7,12 +7,59 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from math import isnan
 from operator import attrgetter, itemgetter
+from types import NoneType
 from typing import Any, TypeAlias, get_type_hints
 
 from sunshower.errors import RecordMismatch, UnknownField
 
 RecordType: TypeAlias = type[Any]
+
+_PLAIN = frozenset({str, int, bool, bytes, NoneType})  # their values are keys as they are
+_NAN = float("nan")  # one object, so that it equals itself as a key
+
+
+class DictKey(dict[Any, Any]):
+    """A dictionary that is a key. Do not change it."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return frozenset(self.items()).__hash__()
+
+
+def key_of(value: Any) -> Any:
+    """The key that a value stands for: hashable, and the same before and after a journey to another
+    process. Lists and tuples are tuples, dictionaries DictKeys, NumPy's values those of Python;
+    NaN equals NaN, and -0.0 is 0.0. Other values are returned as they are."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is float:
+        return _NAN if isnan(value) else value or 0.0
+    if kind.__module__ == "numpy" and hasattr(value, "tolist"):
+        plain = value.tolist()
+        return value if type(plain) is kind else key_of(plain)
+    if isinstance(value, tuple | list):
+        return tuple(map(key_of, value))
+    if isinstance(value, dict):
+        return DictKey({key_of(name): key_of(one) for name, one in value.items()})
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, str):
+        return str.__str__(value)  # of a StrEnum, too
+    if isinstance(value, int | float):
+        return key_of(int(value) if isinstance(value, int) else float(value))
+    return value
+
+
+def keys_of_rows(
+    getters: Sequence[Callable[[Any], Any]], key: Callable[[Any], Any], rows: Sequence[Any]
+) -> Iterable[Any]:
+    """`key_of(key(row))` of each row; `getters` get the values that the key is made of, one by one.
+    Values that are keys already cost one look at their types."""
+    if all(_PLAIN.issuperset(map(type, map(get, rows))) for get in getters):
+        return map(key, rows)
+    return map(key_of, map(key, rows))
 
 
 @dataclass(frozen=True)
@@ -72,6 +119,10 @@ class Schema:
         if self.is_tuple:
             return itemgetter(*(self.fields.index(field) for field in fields))
         return attrgetter(*fields)
+
+    def keys(self, fields: Sequence[str], rows: Sequence[Any]) -> Iterable[Any]:
+        """The keys (see `key_of`) of records: of one field, or a tuple of several."""
+        return keys_of_rows([self.key([field]) for field in fields], self.key(fields), rows)
 
     def fits(self, records: Sequence[Any], kinds: set[RecordType]) -> bool:
         """Whether all `records`, whose types are `kinds`, fit; at C speed, 20 to 40 ns a record."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from sunshower.errors import ConfigError, StoreError, StoreForbidden, StoreUnreachable
 from sunshower.outages import is_unavailable
+from sunshower.secret import Secret, address, reveal, without_secrets
 from sunshower.state.backing import ANSWER_WITHIN_S, Home, Mark, is_there, table_of
 
 _MARKS = """CREATE TABLE IF NOT EXISTS sunshower_marks (
@@ -31,7 +32,7 @@ _GRACE_S = 1.0  # lets the server's own statement timeout act first
 _NAME_BYTES_MAX = 63  # PostgreSQL truncates longer names, so two states could share a table
 
 
-def connect(dsn: str, answer_within_s: float) -> Any:
+def connect(dsn: str | Secret, answer_within_s: float) -> Any:
     """A connection with autocommit. Raises StoreUnreachable, ConfigError, and StoreError without
     psycopg."""
     if not importlib.util.find_spec("psycopg"):
@@ -39,14 +40,16 @@ def connect(dsn: str, answer_within_s: float) -> Any:
     import psycopg
 
     try:
-        db = psycopg.connect(dsn, autocommit=True, connect_timeout=max(2, int(answer_within_s)))
+        db = psycopg.connect(
+            reveal(dsn), autocommit=True, connect_timeout=max(2, int(answer_within_s))
+        )
         with bounded(db, answer_within_s):
             db.execute(f"SET statement_timeout = {int(answer_within_s * 1000)}".encode())
         return db
-    except psycopg.ProgrammingError as error:
+    except psycopg.ProgrammingError:  # its text repeats a part of the DSN
         raise ConfigError(
-            f"that is no address of a PostgreSQL, such as postgresql://host/database: {error}"
-        ) from error
+            f"{address(dsn)} is no address of a PostgreSQL, such as postgresql://host/database"
+        ) from None
 
 
 @contextmanager
@@ -77,19 +80,22 @@ def errors(what: object) -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
+        why = without_secrets(str(error))
         if is_unavailable(error) or isinstance(error, they.QueryCanceled):
-            raise StoreUnreachable(f"the PostgreSQL with {what} cannot be used: {error}") from error
+            raise StoreUnreachable(f"the PostgreSQL with {what} cannot be used: {why}") from error
         forbidden = (they.InsufficientPrivilege, they.InvalidAuthorizationSpecification)
         if isinstance(error, forbidden) or type(error) is psycopg.OperationalError:
-            raise StoreForbidden(f"the PostgreSQL with {what} forbids that: {error}") from error
-        raise StoreError(f"the PostgreSQL with {what} refuses that: {error}") from error
+            raise StoreForbidden(f"the PostgreSQL with {what} forbids that: {why}") from error
+        raise StoreError(f"the PostgreSQL with {what} refuses that: {why}") from error
 
 
 class PostgresBacking:
     """Implements the port `Backing`. It reconnects after an outage; a call to a server that hangs
     ends 1 s after `answer_within_s`."""
 
-    def __init__(self, dsn: str, home: Home, *, answer_within_s: float = ANSWER_WITHIN_S) -> None:
+    def __init__(
+        self, dsn: str | Secret, home: Home, *, answer_within_s: float = ANSWER_WITHIN_S
+    ) -> None:
         self._dsn = dsn
         self._answer_within_s = answer_within_s
         self._home = home
@@ -179,7 +185,7 @@ class PostgresBacking:
             db.execute(sql.encode(), (task, gone))
 
 
-def homes(dsn: str, answer_within_s: float = ANSWER_WITHIN_S) -> list[Home]:
+def homes(dsn: str | Secret, answer_within_s: float = ANSWER_WITHIN_S) -> list[Home]:
     """All homes with a mark, in order."""
     with errors("all states"), connect(dsn, answer_within_s) as db, bounded(db, answer_within_s):
         db.execute(_MARKS)

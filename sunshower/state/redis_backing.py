@@ -17,13 +17,14 @@ from typing import Any
 
 from sunshower.errors import ConfigError, StoreError, StoreForbidden, StoreUnreachable
 from sunshower.outages import is_unavailable
+from sunshower.secret import Secret, address, reveal, without_secrets
 from sunshower.state.backing import ANSWER_WITHIN_S, Home, Mark, is_there
 
 _AT_ONCE = 5_000  # fields in one command
 _HOME = re.compile(r"\{(.*)/(\d+)\}:mark", re.DOTALL)
 
 
-def connect(url: str, answer_within_s: float) -> Any:
+def connect(url: str | Secret, answer_within_s: float) -> Any:
     """A client; it connects at its first use. Raises ConfigError; StoreError without redis."""
     if not importlib.util.find_spec("redis"):
         raise StoreError("redis, its client, is missing: make setup EXTRAS=redis")
@@ -31,19 +32,20 @@ def connect(url: str, answer_within_s: float) -> Any:
 
     try:
         return Redis.from_url(
-            url,
+            reveal(url),
             decode_responses=True,
             socket_timeout=answer_within_s,
             socket_connect_timeout=answer_within_s,
         )
     except ValueError as error:
         raise ConfigError(
-            f"{url!r} is no address of a Redis, such as redis://host:6379/0: {error}"
-        ) from error
+            f"{address(url)} is no address of a Redis, such as redis://host:6379/0: "
+            f"{without_secrets(str(error))}"
+        ) from None  # its text may contain a part of the password
 
 
 @contextmanager
-def errors(where: str) -> Iterator[None]:
+def errors(where: object) -> Iterator[None]:
     """Convert the client's errors: StoreUnreachable for an outage (outages.py), else StoreForbidden
     or StoreError."""
     from redis import exceptions as they
@@ -51,18 +53,14 @@ def errors(where: str) -> Iterator[None]:
     try:
         yield
     except they.RedisError as error:
+        why = without_secrets(str(error))
         if is_unavailable(error):
-            raise StoreUnreachable(f"the Redis at {where} cannot be used: {error}") from error
+            raise StoreUnreachable(f"the Redis at {where} cannot be used: {why}") from error
         if isinstance(error, they.AuthenticationError | they.NoPermissionError):
             raise StoreForbidden(
-                f"the Redis at {where} does not let this client in: {error}"
+                f"the Redis at {where} does not let this client in: {why}"
             ) from error
-        raise StoreError(f"the Redis at {where} refuses that: {error}") from error
-
-
-def shown(url: str) -> str:
-    """The URL without its password."""
-    return re.sub(r"(//[^/@]*:)[^/@]*@", r"\1…@", url)
+        raise StoreError(f"the Redis at {where} refuses that: {why}") from error
 
 
 class RedisBacking:
@@ -70,13 +68,13 @@ class RedisBacking:
 
     def __init__(
         self,
-        url: str,
+        url: str | Secret,
         home: Home,
         *,
         prefix: str = "sunshower",
         answer_within_s: float = ANSWER_WITHIN_S,
     ) -> None:
-        self._where = shown(url)
+        self._where = address(url)
         self._home = home
         self._mark = f"{prefix}:{{{home}}}:mark"
         self._values = f"{prefix}:{{{home}}}:values"
@@ -138,11 +136,11 @@ def _write(pipe: Any, values: str, changes: Mapping[str, str | None]) -> None:
         pipe.hdel(values, *names)
 
 
-def homes(url: str, prefix: str, answer_within_s: float = ANSWER_WITHIN_S) -> list[Home]:
+def homes(url: str | Secret, prefix: str, answer_within_s: float = ANSWER_WITHIN_S) -> list[Home]:
     """All homes with a mark, in order."""
     client = connect(url, answer_within_s)
     try:
-        with errors(shown(url)):
+        with errors(address(url)):
             keys = client.scan_iter(match=f"{prefix}:{{*}}:mark", count=_AT_ONCE)
             found = [_HOME.search(key) for key in keys]
     finally:

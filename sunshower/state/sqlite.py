@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
+import platform
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from sunshower.errors import StoreError, StoreUnreachable
+from sunshower import versions
+from sunshower.errors import ConfigError, StoreError, StoreUnreachable
 from sunshower.outages import is_unavailable
 
 _AGAIN_S = 0.01
+_VERSIONS = """CREATE TABLE IF NOT EXISTS sunshower_versions (
+    part TEXT PRIMARY KEY, version INTEGER NOT NULL
+) WITHOUT ROWID"""
 
 # Also raised while a file system is not mounted, or mounted read-only after an error. For files
 # of user code, outages.py treats these codes as a wrong path.
@@ -22,6 +28,26 @@ _WRONG = {
     *(sqlite3.SQLITE_ERROR, sqlite3.SQLITE_SCHEMA, sqlite3.SQLITE_TOOBIG),
     *(sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH),
 }
+
+
+def machine() -> str:
+    """Identifies the running kernel; containers of one machine share it."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return platform.node()
+
+
+def check_machine(file: object, declared: str) -> None:
+    """Raise ConfigError on another machine than the one where the file was declared: there, the
+    same path is another file, and SQLite does not work over a network."""
+    if declared != machine():
+        raise ConfigError(
+            f"{file} is a file of the machine where the topology was declared, and this task runs "
+            f"on another one, {platform.node()}. Keep it in a server that all machines reach: "
+            "InZooKeeper for the progress of batches, PostgresState, RedisState or ZooKeeperState "
+            "for a state; or run all workers on that machine"
+        )
 
 
 @contextmanager
@@ -91,3 +117,44 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
             if db.in_transaction:
                 db.execute("ROLLBACK")
         raise
+
+
+@dataclass(frozen=True)
+class Tables:
+    """A part of a file: its tables, of one version."""
+
+    part: str
+    version: int
+    schema: Sequence[str]  # statements that create what is missing
+    first: str  # one of the tables: there is a part without a version, 1, if it exists
+    upgrades: Mapping[int, Sequence[str]] = field(default_factory=dict)  # version → what leads on
+
+    def make(self, db: sqlite3.Connection, file: Path) -> None:
+        """Create or upgrade the tables. Raises VersionMismatch for those of a later release. If
+        there is nothing to do, this takes no lock and waits for no writer."""
+        if self._found(db) == self.version:
+            return
+        with transaction(db):
+            found = self._found(db) or (1 if _has_table(db, self.first) else self.version)
+            if found > self.version:
+                way_out = "use the release that wrote it, or another file"
+                versions.check(f"{self.part} in {file}", found, self.version, way_out)
+            for older in range(found, self.version):
+                for statement in self.upgrades[older]:
+                    db.execute(statement)
+            for statement in (*self.schema, _VERSIONS):
+                db.execute(statement)
+            sql = "INSERT OR REPLACE INTO sunshower_versions VALUES (?, ?)"
+            db.execute(sql, (self.part, self.version))
+
+    def _found(self, db: sqlite3.Connection) -> int | None:
+        if not _has_table(db, "sunshower_versions"):
+            return None
+        sql = "SELECT version FROM sunshower_versions WHERE part = ?"
+        row = db.execute(sql, (self.part,)).fetchone()
+        return row and int(row[0])
+
+
+def _has_table(db: sqlite3.Connection, name: str) -> bool:
+    sql = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+    return db.execute(sql, (name,)).fetchone() is not None

@@ -13,14 +13,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from sunshower import versions
 from sunshower.errors import WrongVersion
 from sunshower.state.backing import ANSWER_WITHIN_S
-from sunshower.state.sqlite import connect, errors, is_of_statement, transaction
+from sunshower.state.sqlite import Tables, connect, errors, is_of_statement, transaction
 
-_OFFSETS = """CREATE TABLE IF NOT EXISTS sunshower_offsets (
+_SCHEMA = """CREATE TABLE IF NOT EXISTS sunshower_offsets (
     id TEXT, topic TEXT, partition INTEGER, settled INTEGER, done TEXT NOT NULL,
     version INTEGER NOT NULL, PRIMARY KEY (id, topic, partition)
 ) WITHOUT ROWID"""
+_OFFSETS = Tables("the offsets", versions.OFFSETS, [_SCHEMA], "sunshower_offsets")
 _ROW = """SELECT settled, done, version FROM sunshower_offsets
     WHERE id = ? AND topic = ? AND partition = ?"""
 
@@ -47,7 +49,7 @@ class SqliteResults:
         self._id = id
         with errors(self._file):
             self._db = connect(self._file, answer_within_s)
-            self._db.execute(_OFFSETS)
+            _OFFSETS.make(self._db, self._file)
 
     def setup(self, script: str) -> None:
         """Run SQL that creates missing tables of the results."""

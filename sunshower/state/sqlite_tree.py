@@ -6,14 +6,15 @@ import sqlite3
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
+from sunshower import versions
 from sunshower.errors import NoNode, StoreError
 from sunshower.state.backing import ANSWER_WITHIN_S
 from sunshower.state.callbacks import Callback, Callbacks
-from sunshower.state.sqlite import errors, transaction, write_ahead
+from sunshower.state.sqlite import Tables, errors, transaction, write_ahead
 from sunshower.state.tree import (
     Node,
     SessionState,
@@ -27,23 +28,56 @@ from sunshower.state.tree import (
     parent,
 )
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS nodes (
+_SCHEMA = (
+    """CREATE TABLE IF NOT EXISTS nodes (
     id INTEGER PRIMARY KEY AUTOINCREMENT, -- another one when a node is made again
     path TEXT NOT NULL UNIQUE, parent TEXT NOT NULL, value BLOB NOT NULL, version INTEGER NOT NULL,
     owner TEXT -- the session of an ephemeral node
-);
-CREATE INDEX IF NOT EXISTS children ON nodes (parent);
-CREATE TABLE IF NOT EXISTS sessions (id TEXT PRIMARY KEY, until REAL NOT NULL);
-"""
+)""",
+    "CREATE INDEX IF NOT EXISTS children ON nodes (parent)",
+    """CREATE TABLE IF NOT EXISTS sessions (
+    id TEXT PRIMARY KEY, beats INTEGER NOT NULL, timeout_s REAL NOT NULL
+)""",
+)
+# Sessions of version 1 had times of the wall clock. Their clients have ended before an upgrade.
+_UPGRADES = {1: ("DROP TABLE IF EXISTS sessions", "DELETE FROM nodes WHERE owner IS NOT NULL")}
+_TABLES = Tables("the tree", versions.TREE, _SCHEMA, "nodes", _UPGRADES)
 _LOOK_EVERY_S = 0.05
 _BEATS = 4  # heartbeats within a session timeout
+
+
+class SilentSessions:
+    """Finds sessions without heartbeats: each heartbeat counts up, and this measures by the clock
+    of its own process how long a count stays the same. So it does not matter whether clocks agree,
+    and what time they show.
+
+    `look_s`: how often it looks. Time in which it was stopped itself, when it could see nobody's
+    heartbeats, does not count.
+    """
+
+    def __init__(self, look_s: float) -> None:
+        self._look_s = look_s
+        self._looked_s = 0.0
+        self._seen: dict[str, tuple[int, float]] = {}  # session → its count, for how long
+
+    def ended(self, sessions: Iterable[tuple[str, int, float]], now: float) -> list[str]:
+        """The sessions (id, heartbeats, timeout) that were silent for longer than their timeout.
+        `now`: on any clock that is never set."""
+        passed_s = min(now - self._looked_s, 2 * self._look_s)
+        before, self._seen, self._looked_s = self._seen, {}, now
+        found = []
+        for session, beats, timeout_s in sessions:
+            known, silent_s = before.get(session, (None, 0.0))
+            self._seen[session] = beats, silent_s + passed_s if known == beats else 0.0
+            if self._seen[session][1] > timeout_s:
+                found.append(session)
+        return found
 
 
 class SqliteTree:
     """Implements the port `Tree`. A thread sends the session's heartbeats, and looks for changes
     every 50 ms if there are watches.
-    A session ends when its process has sent no heartbeat for `session_timeout_s`.
+    A session ends when another client has seen no heartbeat of it for its `session_timeout_s`.
     """
 
     def __init__(
@@ -55,6 +89,7 @@ class SqliteTree:
     ) -> None:
         self._file = Path(file)
         self._session_timeout_s = session_timeout_s
+        self._silent = SilentSessions(session_timeout_s / _BEATS)
         self._answer_within_s = answer_within_s
         self._lock = threading.Lock()
         self._watches = Callbacks()
@@ -66,7 +101,7 @@ class SqliteTree:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             self._db = self._open()
             write_ahead(self._db, answer_within_s)
-            self._db.executescript(_SCHEMA)
+            _TABLES.make(self._db, self._file)
         with self._writing() as db:
             self._beat(db)
         self._lost = False  # this was the first session
@@ -171,15 +206,14 @@ class SqliteTree:
 
     def _beat(self, db: sqlite3.Connection) -> None:
         """Renew the session, or begin a new one, and end expired sessions."""
-        now = time.time()
-        sql = "SELECT id FROM sessions WHERE until < ?"
-        _end(db, [row[0] for row in db.execute(sql, (now,))])
-        until = now + self._session_timeout_s
-        sql = "UPDATE sessions SET until = ? WHERE id = ?"
-        if not db.execute(sql, (until, self.session)).rowcount:
+        sql = "UPDATE sessions SET beats = beats + 1 WHERE id = ?"
+        if not db.execute(sql, (self.session,)).rowcount:
             self._lost, self.session = True, uuid.uuid4().hex
             self._wake.set()
-            db.execute("INSERT INTO sessions VALUES (?, ?)", (self.session, until))
+            sql = "INSERT INTO sessions VALUES (?, 0, ?)"
+            db.execute(sql, (self.session, self._session_timeout_s))
+        rows = db.execute("SELECT id, beats, timeout_s FROM sessions").fetchall()
+        _end(db, self._silent.ended(rows, time.monotonic()))
 
     def _tell_of_session(self) -> None:
         if self._lost:

@@ -53,6 +53,9 @@ class ZooKeeperBacking:
                 tree.create(f"{self._path}/{name}")
 
     def mark(self) -> Mark | None:
+        # The server of this client may be behind others, where a former life has written.
+        with self._tree.errors(self._path):
+            self._tree.ask(self._tree.client.sync_async, self._path)
         while True:
             before, journal, after = (
                 self._node(path) for path in (self._path, f"{self._path}/journal", self._path)

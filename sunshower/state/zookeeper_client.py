@@ -8,11 +8,13 @@ import math
 import ssl
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sunshower.arguments import TEXT
 from sunshower.errors import ConfigError, StoreError, StoreUnreachable
+from sunshower.secret import Secret, reveal
 
 # Retry after 0.05 s, doubled each time up to 2 s, each with up to 40 % jitter.
 _RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.4, "max_delay": 2.0}
@@ -31,14 +33,37 @@ class Tls:
 
 
 @dataclass(frozen=True)
-class Access:
-    """The address, time limits and credentials of a ZooKeeper."""
+class ZooKeeperAccess:
+    """Where a ZooKeeper is, and how a client gets in: the base of all options for ZooKeeper.
+
+    `hosts` is a connect string; a path at its end is the root of all paths. With `digest`, a name
+    and a password, only clients with these credentials can read and write the nodes that this
+    client creates. With `tls` all traffic is encrypted.
+    """
 
     hosts: str
-    session_timeout_s: float
-    answer_within_s: float
-    digest: tuple[str, str] | None
-    tls: Tls | None
+    session_timeout_s: float = field(default=10.0, kw_only=True)
+    digest: tuple[str, str | Secret] | None = field(default=None, kw_only=True)
+    tls: Tls | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        TEXT.check(f"{type(self).__name__}: hosts", self.hosts)
+        if self.digest is None:
+            return
+        match self.digest:
+            case (str(name), str() | Secret() as word) if name and ":" not in name:
+                password = word if isinstance(word, Secret) else Secret(word)
+                object.__setattr__(self, "digest", (name, password))
+            case _:
+                raise ConfigError(
+                    f"{type(self).__name__}: digest is not a name without a colon and a password: "
+                    'give both, as in digest=("me", Secret.from_environment("ZOOKEEPER_PASSWORD"))'
+                )
+
+    @property
+    def authority(self) -> str:
+        """The name and the password, as ZooKeeper's scheme "digest" has them; else ""."""
+        return ":".join(map(reveal, self.digest)) if self.digest else ""
 
 
 class LastMessage(logging.Handler):
@@ -55,7 +80,7 @@ class LastMessage(logging.Handler):
             logging.getLogger(__name__).handle(record)
 
 
-def connect(access: Access) -> tuple[Any, LastMessage]:
+def connect(access: ZooKeeperAccess, answer_within_s: float) -> tuple[Any, LastMessage]:
     """A connected kazoo client. Raises StoreUnreachable, StoreError without kazoo, and ConfigError
     for an invalid address or certificate."""
     if not importlib.util.find_spec("kazoo"):
@@ -63,13 +88,13 @@ def connect(access: Access) -> tuple[Any, LastMessage]:
     last = LastMessage()
     log = logging.Logger("kazoo", logging.WARNING)  # noqa: LOG001 (of this client alone)
     log.addHandler(last)
-    client = _client(access, log)
+    client = _client(access, answer_within_s, log)
     connected = client.start_async()  # `start` may wait for the session timeout in addition
-    connected.wait(access.answer_within_s)
+    connected.wait(answer_within_s)
     if not client.connected:
         threading.Thread(target=_stop, args=[client], daemon=True).start()
         raise StoreUnreachable(
-            f"no ZooKeeper has answered at {access.hosts} for {access.answer_within_s:g} s"
+            f"no ZooKeeper has answered at {access.hosts} for {answer_within_s:g} s"
             f"{' (' + last.text + ')' if last.text else ''}. Is it running, and is that its "
             f"address{'' if access.tls else ', and does it want no TLS'}?"
         )
@@ -91,7 +116,7 @@ def _stop(client: Any) -> None:
         client.close()
 
 
-def _client(access: Access, log: logging.Logger) -> Any:
+def _client(access: ZooKeeperAccess, answer_within_s: float, log: logging.Logger) -> Any:
     from kazoo.client import KazooClient
     from kazoo.handlers.threading import SequentialThreadingHandler
     from kazoo.retry import KazooRetry
@@ -101,7 +126,8 @@ def _client(access: Access, log: logging.Logger) -> Any:
         def create_connection(self, *arguments: object, timeout: float, **named: object) -> Any:
             return super().create_connection(*arguments, timeout=min(timeout, ATTEMPT_S), **named)
 
-    digest, tls = access.digest, access.tls
+    who, tls = access.authority, access.tls
+    name, _, password = who.partition(":")
     try:
         return KazooClient(
             _repeated_hosts(access),
@@ -109,9 +135,9 @@ def _client(access: Access, log: logging.Logger) -> Any:
             logger=log,
             timeout=access.session_timeout_s,
             connection_retry=KazooRetry(**_RETRY),
-            command_retry=KazooRetry(**_RETRY, deadline=access.answer_within_s),
-            auth_data=[("digest", ":".join(digest))] if digest else None,
-            default_acl=[make_digest_acl(*digest, all=True)] if digest else None,
+            command_retry=KazooRetry(**_RETRY, deadline=answer_within_s),
+            auth_data=[("digest", who)] if who else None,
+            default_acl=[make_digest_acl(name, password, all=True)] if who else None,
             **(_encrypted(tls) if tls else {}),
         )
     except ValueError as error:
@@ -121,7 +147,7 @@ def _client(access: Access, log: logging.Logger) -> Any:
         ) from error
 
 
-def _repeated_hosts(access: Access) -> str:
+def _repeated_hosts(access: ZooKeeperAccess) -> str:
     """The hosts, repeated so that an attempt takes `ATTEMPT_S` at most: kazoo divides the session
     timeout equally among the listed hosts."""
     hosts, slash, path = access.hosts.partition("/")

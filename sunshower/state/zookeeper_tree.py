@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
@@ -18,6 +19,7 @@ from sunshower.errors import (
     StoreUnreachable,
     WrongVersion,
 )
+from sunshower.secret import Secret
 from sunshower.state.callbacks import Callback, Callbacks
 from sunshower.state.tree import (
     Node,
@@ -29,8 +31,10 @@ from sunshower.state.tree import (
     node_exists,
     parent,
 )
-from sunshower.state.zookeeper_client import Access, Tls, connect, disconnect
+from sunshower.state.zookeeper_client import Tls, ZooKeeperAccess, connect, disconnect
 
+_LOG = logging.getLogger("sunshower")
+_READ = 1  # ZooKeeper's permission
 _ANY_VERSION = -1
 # The server disconnects at requests of 1 MiB or more, which would look like an outage.
 _VALUE_BYTES_MAX = 1_000_000
@@ -90,10 +94,8 @@ class _Attempts:
 class ZooKeeperTree:
     """Implements the port `Tree`.
 
-    `hosts` is a connect string; a path at its end is the root of this tree. With `digest`, a name
-    and a password, only clients with these credentials can read and write the nodes that this
-    client creates. With `tls` all traffic is encrypted.
-    A call answers or raises within `answer_within_s`.
+    `hosts`, `digest` and `tls` are those of ZooKeeperAccess. A call answers or raises within
+    `answer_within_s`.
     """
 
     def __init__(
@@ -102,7 +104,7 @@ class ZooKeeperTree:
         *,
         session_timeout_s: float = 10.0,
         answer_within_s: float = 8.0,
-        digest: tuple[str, str] | None = None,
+        digest: tuple[str, str | Secret] | None = None,
         tls: Tls | None = None,
     ) -> None:
         self._hosts = hosts
@@ -110,10 +112,17 @@ class ZooKeeperTree:
         self.watches: set[_Watch] = set()
         self._listeners = Callbacks()
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        access = Access(hosts, session_timeout_s, answer_within_s, digest, tls)
-        self.client, self._last = connect(access)
+        access = ZooKeeperAccess(hosts, session_timeout_s=session_timeout_s, digest=digest, tls=tls)
+        self._checked: set[str] | None = None if digest is None else set()
+        self.client, self._last = connect(access, answer_within_s)
         self.client.add_listener(self._on_state)
         threading.Thread(target=self._call_all, name="zookeeper-calls", daemon=True).start()
+
+    @classmethod
+    def of(cls, access: ZooKeeperAccess) -> ZooKeeperTree:
+        """A tree with this access."""
+        timeout_s = access.session_timeout_s
+        return cls(access.hosts, session_timeout_s=timeout_s, digest=access.digest, tls=access.tls)
 
     def get(self, path: str) -> Node | None:
         try:
@@ -131,7 +140,7 @@ class ZooKeeperTree:
             return []
 
     def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False) -> None:
-        self._check_size(path, value)
+        self._check_write(path, value)
         attempts = _Attempts(self.client.create_async)
         try:
             with self.errors(check(path)):
@@ -141,7 +150,7 @@ class ZooKeeperTree:
                 raise  # else an earlier attempt of this call created it, and its answer was lost
 
     def set(self, path: str, value: bytes, version: int | None = None) -> int:
-        self._check_size(path, value)
+        self._check_write(path, value)
         attempts = _Attempts(self.client.set_async)
         try:
             with self.errors(check(path)):
@@ -156,7 +165,7 @@ class ZooKeeperTree:
             return version + 1
 
     def put(self, path: str, value: bytes, beside: str | None = None) -> None:
-        self._check_size(path, value)
+        self._check_write(path, value)
         with self.errors(check(path)):
             while not self._done(beside, lambda step: step.set_data(path, value)):
                 self.ask(self.client.ensure_path_async, parent(path))
@@ -262,12 +271,30 @@ class ZooKeeperTree:
             _raise_failure(answer)
         return not isinstance(written, NodeExistsError | NoNodeError)
 
-    def _check_size(self, path: str, value: bytes) -> None:
+    def _check_write(self, path: str, value: bytes) -> None:
+        self._check_access(check(path))
         if len(value) > _VALUE_BYTES_MAX:
             raise StoreError(
                 f"{path} would have {len(value):,} bytes, and ZooKeeper takes "
                 f"{_VALUE_BYTES_MAX:,} at once: keep less there, or keep it in another store"
             )
+
+    def _check_access(self, path: str) -> None:
+        """Log a warning, once for each node at the top, if `digest` is given and any client may
+        change that node: it is older than the digest."""
+        top = "/" + path.split("/")[1]
+        if self._checked is None or top in self._checked:
+            return
+        self._checked.add(top)
+        with suppress(StoreError), self.errors(top):
+            found, _ = self.ask(self.client.get_acls_async, top)
+            if any(one.id.scheme == "world" and one.perms & ~_READ for one in found):
+                _LOG.warning(
+                    "any client of the ZooKeeper at %s may change %s, in spite of `digest`: it was "
+                    "created without. Take another path, or change its access with `setAcl -R`",
+                    self._hosts,
+                    top,
+                )
 
     def _is_mine(self, path: str, value: bytes, ephemeral: bool) -> bool:
         if ephemeral:

@@ -1,0 +1,161 @@
+"""Passwords, keys and addresses that contain them, in a type that does not print them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from os import PathLike, environ
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from sunshower.errors import ConfigError
+
+HIDDEN = "•••"
+_SHORTEST = 4  # characters: to replace shorter texts would change too much else
+# Settings of Kafka's and Spark's clients that hold a secret, by a part of their name.
+_SECRET_NAME = re.compile(
+    r"passw|passphrase|secret|token|credential|jaas|oauthbearer\.c|user\.info|\.pem$"
+    r"|azure\.sas\.|(access|account|api|private|encryption)[._-]?key",
+    re.IGNORECASE,
+)
+_OPEN_NAME = re.compile(
+    r"location|endpoint|class|provider|callback|enable|timeout|renew", re.IGNORECASE
+)
+_URL = re.compile(r"(?P<scheme>[A-Za-z][\w+.:-]*://)(?:(?P<login>[^/?#;]*)@)?(?P<rest>[^?#@;]*)")
+_PAIR = re.compile(r"\s*(\w+)\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s'\\]|\\.)+)\s*")
+_PARAMETER = re.compile(  # a name; its quoted value, or the value up to a space, and up to & or ;
+    r"([\w.-]+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|(?=((?:[^\s'\\]|\\.)+))([^\s&;]+))"
+)
+_OPEN_PAIRS = {"host", "hostaddr", "port", "dbname", "user", "sslmode"}
+
+
+class Secret:
+    """A text that `repr`, `str`, `format` and JSON do not show: they show `shown` instead.
+
+    Accepted wherever a password, a setting or an address is given. The text is pickled with the
+    topology, because workers need it; see docs/SECURITY.md.
+    """
+
+    __slots__ = ("_shown", "_text")
+
+    def __init__(self, text: str, shown: str = HIDDEN) -> None:
+        if not isinstance(text, str):
+            raise ConfigError(f"a Secret is a text, not of type {type(text).__name__}")
+        self._text, self._shown = text, shown
+        _remember(text)
+
+    @classmethod
+    def from_environment(cls, name: str) -> Secret:
+        """The value of an environment variable of this process. Raises ConfigError."""
+        if name not in environ:
+            raise ConfigError(f"there is no environment variable {name}: set it to the secret")
+        return cls(environ[name])
+
+    @classmethod
+    def from_file(cls, path: str | PathLike[str]) -> Secret:
+        """The text of a file without the newlines at its end. Raises ConfigError."""
+        try:
+            return cls(Path(path).read_text(encoding="utf-8").rstrip("\r\n"))
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or "it is not UTF-8"
+            raise ConfigError(f"the secret in {path} cannot be read: {why}") from None
+
+    def reveal(self) -> str:
+        """The text itself."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return self._shown
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return format(self._shown, spec)
+
+    def __eq__(self, other: object) -> bool:
+        return self._text == other._text if isinstance(other, Secret) else NotImplemented
+
+    def __hash__(self) -> int:
+        return self._text.__hash__()
+
+    def __reduce__(self) -> tuple[type[Secret], tuple[str, str]]:
+        return Secret, (self._text, self._shown)
+
+
+def reveal(value: Any) -> Any:
+    """The text of a Secret; any other value as it is."""
+    return value.reveal() if isinstance(value, Secret) else value
+
+
+def address(url: str | Secret) -> Secret:
+    """A URL or a connection string as a Secret that shows it without passwords."""
+    if not isinstance(url, str):
+        return url
+    return Secret(url, shown(url))
+
+
+def shown(url: str) -> str:
+    """A URL or a connection string (`host=… dbname=…`) without passwords and parameters. A text
+    that is neither is not shown at all, because a secret may be anywhere in it."""
+    if (found := _URL.match(url)) is not None:
+        login, rest = found["login"], found["rest"]
+        if "@" in url[found.end() :]:
+            return found["scheme"] + HIDDEN
+        if login is not None:
+            name, colon, _ = login.partition(":")
+            rest = f"{name}:{HIDDEN}@{rest}" if colon else f"{HIDDEN}@{rest}"  # may be a token
+        return found["scheme"] + rest + (f"?{HIDDEN}" if found.end() < len(url) else "")
+    at, pairs = 0, []
+    while (pair := _PAIR.match(url, at)) is not None:
+        at = pair.end()
+        pairs.append(f"{pair[1]}={pair[2] if pair[1].lower() in _OPEN_PAIRS else HIDDEN}")
+    return " ".join(pairs) if pairs and at == len(url) else HIDDEN
+
+
+def protected(given: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a client's settings in which those that hold secrets are a Secret."""
+    return {name: _setting(name, value) for name, value in given.items()}
+
+
+def revealed(given: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of the settings for the client itself."""
+    return {name: reveal(value) for name, value in given.items()}
+
+
+def is_secret(name: str) -> bool:
+    """Whether a setting of that name holds a secret."""
+    return bool(_SECRET_NAME.search(name)) and not _OPEN_NAME.search(name)
+
+
+def _setting(name: str, value: Any) -> Any:
+    if not isinstance(value, str) or not value:
+        return value
+    if is_secret(name):
+        return Secret(value)
+    return address(value) if "://" in value and shown(value) != value else value
+
+
+# ---- texts of others ----------------------------------------------------------------------------
+
+_known: set[str] = set()  # the secrets of this process
+
+
+def _remember(text: str) -> None:
+    """Hide this text, and the passwords in it if it is an address, in `without_secrets`."""
+    login = (found["login"] or "") if (found := _URL.match(text)) else ""
+    password = login.partition(":")[2]
+    parts = re.split("[:@]", password)  # where a client may split it that is not ours
+    for name, *values in _PARAMETER.findall(text):
+        if is_secret(name):  # a timeout or a name may well be in other texts
+            parts += [*values, *(re.sub(r"\\(.)", r"\1", value) for value in values)]
+    for one in (text, password, *parts):
+        _known.update(form for form in (one, unquote(one)) if len(form) >= _SHORTEST)
+
+
+def without_secrets(text: str) -> str:
+    """`text`, such as the message of a client's error, without the secrets of this process."""
+    for secret in sorted(_known, key=len, reverse=True):
+        if secret in text:
+            text = text.replace(secret, HIDDEN)
+    return text

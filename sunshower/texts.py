@@ -1,0 +1,184 @@
+"""Makes texts and values of users safe to keep, to send and to show: encodable, clipped, printable.
+
+Records, keys and exceptions may hold anything: lone surrogates, control characters, 16 MiB of
+bytes, lists that hold themselves, objects whose `__repr__` raises. None of these functions raises.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+REASON_BYTES = 1 << 12  # of a reason or an error's text that is kept
+TRACEBACK_BYTES = 1 << 14
+ERROR_BYTES = 1 << 16  # of why a topology failed: an error, with advice and a traceback
+_ITEM_BYTES = 1 << 24  # of an item of a JSON object, as the other limits of values
+_DEPTH_MAX = 100  # MessagePack refuses more than 511
+_DIGITS_MAX = 4096  # bits of an int that is written in decimal: Python refuses 4,300 digits
+_BRACKETS: dict[Any, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}")}
+# Control characters except tab and newline, line separators, marks that change the direction of
+# text, and lone surrogates.
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def utf8(text: str) -> bytes:
+    r"""UTF-8. A lone surrogate, which UTF-8 cannot encode, becomes its escape, such as \udc80; in a
+    JSON text that is the same value."""
+    return text.encode("utf-8", "backslashreplace")
+
+
+def printable(text: str) -> str:
+    r"""The text for a terminal or a log: control characters are escaped, as in \x1b. Tabs and
+    newlines stay."""
+    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def clip(text: Any, bytes_max: int = REASON_BYTES) -> str:
+    """A text of at most `bytes_max` bytes that UTF-8 can encode. Of a longer one the beginning and
+    the end are kept, with a marker between them; anything but a text becomes its repr."""
+    if not isinstance(text, str):
+        return describe(text, bytes_max)
+    if len(text) <= bytes_max:
+        if text.isascii():
+            return text
+        data = utf8(text)
+        if len(data) <= bytes_max:
+            return data.decode()
+    marker = f" … (clipped to {bytes_max:,} bytes) … "
+    kept = bytes_max - len(marker.encode())
+    if kept < 0:
+        return utf8(text[:bytes_max])[:bytes_max].decode(errors="ignore")
+    head, tail = utf8(text[:kept])[: kept - kept // 2], utf8(text[-kept:])
+    end = tail[len(tail) - kept // 2 :]
+    return f"{head.decode(errors='ignore')}{marker}{end.decode(errors='ignore')}"
+
+
+def describe(value: Any, bytes_max: int = REASON_BYTES) -> str:
+    """`repr(value)`, clipped; a placeholder with the type's name if `__repr__` raises."""
+    parts: list[str] = []
+    left = bytes_max
+    for part in _parts(value, bytes_max, ()):
+        parts.append(part)
+        left -= len(part)
+        if left < 0:
+            break
+    return clip("".join(parts), bytes_max)
+
+
+def message_of(error: BaseException) -> str:
+    """`str(error)`; a placeholder if that raises."""
+    try:
+        return str(error)
+    except (Exception, SystemExit) as other:
+        return f"<{type(error).__name__}, whose str raised {type(other).__name__}>"
+
+
+def describe_error(error: BaseException) -> str:
+    """The type and the message of an exception, clipped: `ValueError: no such word`."""
+    return clip(f"{type(error).__name__}: {message_of(error)}")
+
+
+def carried(value: Any, bytes_max: int) -> Any:
+    """`value` if JSON and MessagePack can encode it, and it has at most `bytes_max` bytes as
+    MessagePack; else a text that describes it.
+
+    They can encode None, bool, int of 64 bits, finite float, str, and lists, tuples and dicts with
+    str keys of these, up to 100 deep. Subclasses would lose what they add.
+    """
+    if _room_left(value, bytes_max, 0) >= 0:
+        return value
+    return clip(value, bytes_max) if type(value) is str else describe(value, bytes_max)
+
+
+def json_of(fields: Mapping[str, Any], **layout: Any) -> str:
+    """A JSON object of any values: one that JSON cannot represent becomes a text. `layout`: further
+    arguments of json.dumps."""
+    try:
+        return json.dumps(fields, default=describe, allow_nan=False, **layout)
+    except (TypeError, ValueError, RecursionError):  # a key that is no text, NaN, or too deep
+        return json.dumps(_json_value(dict(fields)), **layout)
+
+
+def size_of(value: Any) -> int:
+    """At least the size as MessagePack of a value that `carried` has returned."""
+    whole = 1 << 62
+    return whole - _room_left(value, whole, 0)
+
+
+def _json_value(value: Any, depth: int = 0) -> Any:
+    """`value` with texts in place of what JSON cannot represent: single items of lists and
+    dictionaries up to three deep, else the whole item at that depth."""
+    kind = type(value)
+    if kind not in _BRACKETS or depth == 3:  # items may be shared, or hold themselves
+        return value if _room_left(value, _ITEM_BYTES, 0) >= 0 else clip(value, ERROR_BYTES)
+    if kind is dict:
+        return {clip(name): _json_value(item, depth + 1) for name, item in value.items()}
+    return [_json_value(item, depth + 1) for item in value]
+
+
+def _room_left(value: Any, room: int, depth: int) -> int:
+    """What is left of `room` bytes after `value`; negative if it is too large, or not plain."""
+    if room < 0 or depth > _DEPTH_MAX:
+        return -1
+    kind = type(value)
+    if kind is str:
+        size = len(value)
+        if size <= room and not value.isascii():
+            size = len(value.encode("utf-8", "surrogatepass"))
+        return room - 5 - size
+    if value is None or kind is bool:
+        return room - 1
+    if kind is int:
+        return room - 9 if -(1 << 63) <= value < 1 << 64 else -1
+    if kind is float:
+        return room - 9 if math.isfinite(value) else -1
+    if kind not in _BRACKETS:
+        return -1
+    room -= 5
+    if kind is dict:
+        for key in value:
+            room = _room_left(key, room, depth + 1) if type(key) is str else -1
+    for item in value.values() if kind is dict else value:
+        room = _room_left(item, room, depth + 1)
+        if room < 0:
+            return -1
+    return room
+
+
+def _parts(value: Any, bytes_max: int, path: tuple[Any, ...]) -> Iterator[str]:
+    """The repr of `value` in pieces; `path`: the lists, tuples and dicts that hold it."""
+    kind = type(value)
+    if kind in (str, bytes, bytearray):
+        yield repr(value[: bytes_max + 1])
+        return
+    if kind not in _BRACKETS:
+        yield _repr(value)
+        return
+    first, last = _BRACKETS[kind]
+    if len(path) > _DEPTH_MAX or any(value is other for other in path):
+        yield f"{first}...{last}"
+        return
+    yield first
+    path = (*path, value)
+    for number, item in enumerate(value.items() if kind is dict else value):
+        if number:
+            yield ", "
+        for at, one in enumerate(item if kind is dict else (item,)):
+            if at:
+                yield ": "
+            yield from _parts(one, bytes_max, path)
+    yield "," * (kind is tuple and len(value) == 1) + last
+
+
+def _repr(value: Any) -> str:
+    try:
+        if type(value) is int and value.bit_length() > _DIGITS_MAX:
+            return hex(value)
+        return repr(value)
+    except (Exception, SystemExit) as error:
+        return f"<{type(value).__name__}, whose repr raised {type(error).__name__}>"
