@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
+from types import MethodType
 from typing import Any
 
 from sunshower.config import Config
-from sunshower.errors import ConfigError
+from sunshower.errors import ConfigError, TopologyError
 from sunshower.records import Schema
 from sunshower.topologies.groupings import Grouping
 from sunshower.topologies.retry import DEAD_LETTERS, Retry
@@ -60,6 +62,21 @@ class Subscription:
     grouping: Grouping
 
 
+def own_copy(code: Any, where: str) -> Any:
+    """Return a copy of user code for one task. Functions, bound methods and classes are returned as
+    they are. Raises TopologyError for an object that cannot be copied."""
+    if isinstance(code, MethodType | partial):
+        return code
+    try:
+        return deepcopy(code)
+    except Exception as error:
+        raise TopologyError(
+            f"{where}: {type(code).__name__} cannot be copied, and each task needs a copy of its "
+            f"own ({type(error).__name__}: {error}). Open files, locks and connections in prepare, "
+            "or in open for a spout"
+        ) from error
+
+
 @dataclass(frozen=True)
 class Component:
     """A spout or a bolt as declared. `implementation` is a function, a class, or an instance.
@@ -84,12 +101,11 @@ class Component:
         return any(read.stream == DEAD_LETTERS for read in self.inputs)
 
     def instance(self) -> Any:
-        """Return the object (or function) of one task: no two tasks share an object."""
+        """Return the object (or function) of one task: no two tasks share an object, be it a
+        spout, a bolt or a callable. Raises TopologyError for one that cannot be copied."""
         if isinstance(self.implementation, type):
             return self.implementation()
-        if callable(self.implementation) and not hasattr(self.implementation, "process"):
-            return self.implementation
-        return deepcopy(self.implementation)
+        return own_copy(self.implementation, f"component {self.id!r}")
 
 
 @dataclass(frozen=True)

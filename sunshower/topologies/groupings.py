@@ -52,7 +52,7 @@ class LocalOrShuffle:
 
 
 class CustomGrouping(Protocol):
-    """A user-defined grouping; one object per sending task and subscription."""
+    """A user-defined grouping. Each sending task has a copy of its own for each subscription."""
 
     def prepare(self, targets: Sequence[int]) -> None:
         """Called once, before the first record, with the subscriber's task ids, ascending."""

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from sunshower.arguments import COUNT, PROBABILITY, SECONDS, Instance, Rule, Values, check_all
 from sunshower.errors import ConfigError, DuplicateComponent, TopologyError
+from sunshower.texts import carried, clip
 
 DEAD_LETTERS = "dead_letters"
+_SHARE_MIN = 32  # bytes that each value of a letter may have in any case
 
 
 class DeadLetter(NamedTuple):
     """A tuple that has used up its attempts, with the last failure that counted.
 
-    Values that JSON or MessagePack cannot encode are here as their repr.
+    Values that JSON or MessagePack cannot encode are here as their repr. A letter that is larger
+    than `record_bytes_max`, or than its Kafka topic takes, is clipped, with a marker in each
+    clipped text.
     """
 
     message_id: Any
@@ -30,6 +34,23 @@ class DeadLetter(NamedTuple):
     reason: str
     exception: str  # the exception's type
     traceback: str
+
+
+def fitted(letter: DeadLetter, bytes_max: int, size: Callable[[DeadLetter], int]) -> DeadLetter:
+    """The letter with its largest values clipped so far that `size` of it is at most `bytes_max`
+    (or about 500, if that is more), and with values that any encoder takes."""
+    share = bytes_max
+    while True:
+        letter = letter._replace(
+            message_id=carried(letter.message_id, share),
+            record={field: carried(value, share) for field, value in letter.record.items()},
+            reason=clip(letter.reason, share),
+            exception=clip(letter.exception, share),
+            traceback=clip(letter.traceback, share),
+        )
+        if share <= _SHARE_MIN or size(letter) <= bytes_max:
+            return letter
+        share //= 2
 
 
 @dataclass(frozen=True, kw_only=True)

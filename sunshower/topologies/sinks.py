@@ -14,6 +14,7 @@ from typing import Any
 from sunshower.arguments import Instance
 from sunshower.errors import RecordMismatch, TopologyError, TopologyFailed
 from sunshower.records import Schema
+from sunshower.texts import printable, utf8
 from sunshower.topologies.components import Bolt, Context
 
 _LOG = logging.getLogger("sunshower")
@@ -71,8 +72,7 @@ class JsonLines(Bolt[Any, None]):
         All of them are in the file, or none is and the system's OSError is raised.
         """
         lines, self._lines = self._lines, []
-        # A lone surrogate, which UTF-8 cannot encode, becomes its JSON escape, such as \udc80.
-        self._write("".join(lines).encode("utf-8", "backslashreplace"))
+        self._write(utf8("".join(lines)))
 
     def _write(self, data: bytes) -> None:
         if not data:
@@ -124,10 +124,13 @@ class Stdout(Bolt[Any, None]):
         self._lines.append(self.format(record) + "\n")
 
     def flush(self) -> None:
-        """Write the collected lines at once; characters that the output's encoding lacks are
-        escaped. Raises TopologyFailed if the output is closed: waiting does not help."""
+        """Write the collected lines at once. Characters that the output's encoding lacks are
+        escaped, on a terminal also control characters. Raises TopologyFailed if the output is
+        closed: waiting does not help."""
         lines, self._lines = self._lines, []
         text, out = "".join(lines), sys.stdout
+        if out.isatty():
+            text = printable(text)
         try:
             try:
                 out.write(text)

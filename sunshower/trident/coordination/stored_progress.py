@@ -6,10 +6,11 @@
     <root>/<spout id>/coordinator/skipped        {"7": [why]}   skipped batches, and why;
                                                  {"8": 3}       counted failures of others
     <root>/<spout id>/coordinator/topology       "words"        the topology that owns all this
+    <root>/<spout id>/coordinator/version        1              of these nodes; see versions.py
 
-Paths and values are Storm's, except the last three. Each life of the master rewrites all nodes but
-`topology`. Every write names the version that it replaces, so a former life that still runs cannot
-write any more. Each spout of a group has the same nodes; where they differ, the highest value
+Paths and values are Storm's, except the last four. Each life of the master rewrites all nodes but
+the last two. Every write names the version that it replaces, so a former life that still runs can
+write no more. Each spout of a group has the same nodes; where they differ, the highest value
 counts. Storm: org.apache.storm.trident.topology.MasterBatchCoordinator, TransactionalState
 """
 
@@ -20,6 +21,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import Any, TypeVar
 
+from sunshower import versions
 from sunshower.errors import NodeExists, NoNode, StaleAttempt, StateMismatch, WrongVersion
 from sunshower.state.tree import Tree
 from sunshower.trident.coordination.transactional_log import JsonNode, mismatch
@@ -27,7 +29,7 @@ from sunshower.trident.tasks.batch_letters import is_packed
 
 _CURRENT, _ATTEMPTS, _EPOCH, _SKIPPED = "currtx", "currattempts", "epoch", "skipped"
 _NAMES = (_EPOCH, _ATTEMPTS, _SKIPPED, _CURRENT)  # in the order in which a new life writes them
-_TOPOLOGY = "topology"
+_TOPOLOGY, _VERSION = "topology", "version"
 _NONE: Mapping[int, int] = {}
 _ROUNDS_MAX = 20  # how often another writer may interfere while a life begins
 
@@ -48,7 +50,8 @@ class StoredProgress:
         self.skipped: dict[int, list[Any]] = {}  # likewise: txid → why, see batch_letters.packed
         self.failures: dict[int, int] = {}  # likewise: txid → counted failures
         self.epoch = 1
-        self._claim(topology)
+        self._claim(_VERSION, versions.PROGRESS, _check_version)
+        self._claim(_TOPOLOGY, topology, _check_owner)
         self._begin_life()
 
     def skip(self, txid: int, why: list[Any]) -> None:
@@ -75,23 +78,16 @@ class StoredProgress:
         self._write_all(_SKIPPED, _named({**failures, **skipped}))
         self.skipped, self.failures = skipped, dict(failures)
 
-    def _claim(self, topology: str) -> None:
-        """Write the topology's id to all folders, unless one belongs to another topology."""
-        nodes = [JsonNode(self._tree, f"{folder}/{_TOPOLOGY}") for folder in self._folders]
+    def _claim(self, name: str, ours: T, check: Callable[[str, JsonNode, T], None]) -> None:
+        """Write what marks the folders as ours, unless one has a mark that `check` refuses."""
+        nodes = [JsonNode(self._tree, f"{folder}/{name}") for folder in self._folders]
         for folder, node in zip(self._folders, nodes, strict=True):
-            owner = node.value if node.read() else topology
-            if not isinstance(owner, str):
-                raise mismatch(node.path, owner, "the id of a topology")
-            if owner != topology:
-                raise StateMismatch(
-                    f"{folder} is of topology {owner!r}, and here is {topology!r}, which would go "
-                    "on where that one is: give this one's spout another id, or its batches "
-                    f"another store or root; if it was only renamed, remove {node.path}"
-                )
+            if node.read():
+                check(folder, node, ours)
         for node in nodes:
             if node.version is None:
                 with suppress(NodeExists):  # a late write of a former life
-                    node.write(topology)
+                    node.write(ours)
 
     def _begin_life(self) -> None:
         for _ in range(_ROUNDS_MAX):
@@ -145,6 +141,22 @@ class StoredProgress:
         path = f"{folder}/{_EPOCH}"
         now = self._tree.get(path)
         return now is not None and now.version == self._nodes[path].version
+
+
+def _check_version(folder: str, node: JsonNode, ours: int) -> None:
+    way_out = "use the release that wrote it, or give the batches another store or root"
+    versions.check(folder, node.value, ours, way_out)
+
+
+def _check_owner(folder: str, node: JsonNode, topology: str) -> None:
+    if not isinstance(node.value, str):
+        raise mismatch(node.path, node.value, "the id of a topology")
+    if node.value != topology:
+        raise StateMismatch(
+            f"{folder} is of topology {node.value!r}, and here is {topology!r}, which would go on "
+            "where that one is: give this one's spout another id, or its batches another store or "
+            f"root; if it was only renamed, remove {node.path}"
+        )
 
 
 def coordinator_path(root: str, spout: str) -> str:

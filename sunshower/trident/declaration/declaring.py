@@ -143,10 +143,18 @@ def join_keys(
 
 
 def columns_schema(fields: Any, where: str) -> Schema:
-    """A record type or field names as a schema."""
-    return output_streams(Signature(Level.FUNCTION, Any, Any), None, fields, None, where)[
-        DEFAULT
-    ].schema
+    """A record type or field names as a schema. Raises TopologyError for none."""
+    return _schema(Any, fields, where)
+
+
+def _schema(emits: Any, fields: Any, where: str) -> Schema:
+    streams = output_streams(Signature(Level.FUNCTION, Any, emits), None, fields, None, where)
+    if DEFAULT not in streams:
+        raise TopologyError(
+            f"{where}: fields= is empty, and rows need at least one field; give a record type, or "
+            'names such as ("word",)'
+        )
+    return streams[DEFAULT].schema
 
 
 def code_name(code: Any) -> str:
@@ -203,5 +211,4 @@ def _made(
 ) -> Schema:
     if emits is NoneType:
         raise RecordMismatch(f"{where}: {name_of(function)} makes nothing; {hint}")
-    signature = Signature(Level.FUNCTION, Any, emits)
-    return output_streams(signature, None, fields, None, where)[DEFAULT].schema
+    return _schema(emits, fields, where)

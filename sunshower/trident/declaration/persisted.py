@@ -37,10 +37,18 @@ class WrittenState:
 
 
 def new_state(
-    factory: StateFactory, name: str, stream: RowStream[Any], where: str, not_exactly_once: bool
+    factory: StateFactory,
+    name: str,
+    stream: RowStream[Any],
+    where: str,
+    not_exactly_once: bool,
+    *,
+    in_place: bool = False,
 ) -> StateSlot:
-    """Register a state and return its slot. Raises TopologyError for a value that is not a state
-    factory, a duplicate name, or a kind that is not exactly once with the spouts."""
+    """Register a state and return its slot. `in_place`: the rows are written in the tasks in which
+    they are; otherwise they are first sent to the task of their group, or to a single one. Raises
+    TopologyError for a value that is not a state factory, a duplicate name, or a kind that is not
+    exactly once with the spouts."""
     if not is_factory(factory):
         raise TopologyError(
             f'{where}: {name_of(factory)} is no state; give one like SqliteState("counts.db")'
@@ -50,8 +58,10 @@ def new_state(
     if not isinstance(factory.kind, StateKind):
         raise TopologyError(f"{where}: kind is {factory.kind!r}; give one of StateKind")
     check_pairs(factory.kind, stream, where, not_exactly_once)
-    if factory.kind is StateKind.TRANSACTIONAL and stream.is_uneven:
-        check_sharing(where, accept=not_exactly_once)
+    if factory.kind is StateKind.TRANSACTIONAL and (
+        stream.varies or (in_place and stream.is_uneven)
+    ):
+        check_sharing(where, accept=not_exactly_once, varies=stream.varies)
     program.keep_state(getattr(factory, "name", None) or name, where)
     return StateSlot(factory, name, exactly_once=not not_exactly_once)
 
@@ -154,4 +164,6 @@ def _with_answer(schema: Schema, fields: str | Columns, where: str) -> Schema:
         return whole
     _FIELDS.check(f"{where}: fields", fields, TopologyError)
     names = (fields,) if isinstance(fields, str) else tuple(fields)
+    if not names:
+        raise TopologyError(f'{where}: fields= is empty; name the answer, as in fields="value"')
     return columns_schema((*schema.fields, *names), where)

@@ -53,6 +53,11 @@ class RowStream(Generic[R_co]):
         several = len({source.stage for source in self.sources}) > 1
         return several or any(source.is_uneven for source in self.sources)
 
+    @property
+    def varies(self) -> bool:
+        """As RowSource.varies."""
+        return any(source.varies for source in self.sources)
+
     # ---- the same rows, or some of them --------------------------------------------------------
 
     def filter(self, predicate: Callable[[R_co], bool]) -> Self:

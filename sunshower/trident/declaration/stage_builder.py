@@ -100,6 +100,7 @@ class RowSource:
     node: int | None = None  # the operator that emits them; None: the spout, or other stages
     origins: tuple[RowSource, ...] = ()  # what that operator reads, or what other stages send
     sharing: Sharing | None = None  # of rows that other stages send
+    varies: bool = False  # whether another attempt may have other rows, all tasks together
     feeds: list[Feed] = field(default_factory=list)
 
     @property
@@ -113,6 +114,12 @@ class RowSource:
     def then(self, operator: Operator, schema: Schema) -> RowSource:
         """What `operator` emits for these rows, in the same stage."""
         return self.stage.add(operator, schema, [self])
+
+
+class _Passing(BaseOperator):
+    """Passes rows from one stage on to the next."""
+
+    by_row = True
 
 
 @dataclass(eq=False)
@@ -140,24 +147,27 @@ class StageBuilder:
         return f"topology {topology!r}, batches {self.root!r}" + (f", {word}" if word else "")
 
     def add(self, operator: Operator, schema: Schema, *inputs: Sequence[RowSource]) -> RowSource:
-        """Add an operator that reads `inputs[i]` as its input i. Returns what it emits."""
+        """Add an operator that reads `inputs[i]` as its input i. Returns what it emits, which
+        varies if the operator depends on which rows come to one task, and that may vary."""
         self.group.program.check_open(self.where(type(operator).__name__.lower()))
-        node = len(self.nodes)
+        node, by_row = len(self.nodes), getattr(operator, "by_row", False)
         for number, sources in enumerate(inputs):
             for source in sources:
                 source.feeds.append(Feed(node, number))
         origins = tuple(source for sources in inputs for source in sources)
-        emitted = RowSource(self, schema, node, origins)
+        varies = any(one.varies or (one.is_uneven and not by_row) for one in origins)
+        emitted = RowSource(self, schema, node, origins, varies=varies)
         self.nodes.append((operator, emitted))
         return emitted
 
     def receive(self, rows: Sequence[RowSource], sharing: Sharing) -> RowSource:
         """Let other stages send rows to this one."""
         origins = tuple(
-            one.stage.add(BaseOperator(), one.schema, [one]) if one.sharing is not None else one
+            one.stage.add(_Passing(), one.schema, [one]) if one.sharing is not None else one
             for one in rows
         )
-        self.arrivals.append(RowSource(self, rows[0].schema, None, origins, sharing))
+        varies = any(one.varies for one in origins)
+        self.arrivals.append(RowSource(self, rows[0].schema, None, origins, sharing, varies))
         return self.arrivals[-1]
 
     def feeders(self) -> Iterator[StageBuilder]:

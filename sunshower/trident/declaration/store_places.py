@@ -11,42 +11,43 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
-from sunshower.arguments import PATH, TEXT
+from sunshower.arguments import PATH
 from sunshower.errors import ConfigError
 from sunshower.state.memory_tree import MemoryForest, MemoryTree
+from sunshower.state.sqlite import check_machine, machine
 from sunshower.state.tree import Tree
+from sunshower.state.zookeeper_client import ZooKeeperAccess
 
 
 @dataclass(frozen=True)
 class InSqlite:
-    """Stores progress in a SQLite file, which all processes of the topology must share."""
+    """Stores progress in a SQLite file, which all processes of the topology must share. Opening it
+    on another machine than the one where it was declared raises ConfigError."""
 
     file: str | PurePath
+    _machine: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         PATH.check("InSqlite: file", self.file)
         # Workers have another working directory.
         object.__setattr__(self, "file", Path(self.file).absolute())
+        object.__setattr__(self, "_machine", machine())
 
     def __call__(self) -> Tree:
         from sunshower.state.sqlite_tree import SqliteTree
 
+        check_machine(self.file, self._machine)
         return SqliteTree(str(self.file))
 
 
 @dataclass(frozen=True)
-class InZooKeeper:
-    """Stores progress in ZooKeeper."""
-
-    hosts: str
-
-    def __post_init__(self) -> None:
-        TEXT.check("InZooKeeper: hosts", self.hosts)
+class InZooKeeper(ZooKeeperAccess):
+    """Stores progress in ZooKeeper. See ZooKeeperAccess for `digest` and `tls`."""
 
     def __call__(self) -> Tree:
         from sunshower.state.zookeeper_tree import ZooKeeperTree
 
-        return ZooKeeperTree(self.hosts)
+        return ZooKeeperTree.of(self)
 
 
 @dataclass(frozen=True)

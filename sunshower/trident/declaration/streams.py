@@ -334,7 +334,8 @@ class BatchStream(RowStream[R_co], Aggregations[R_co]):
         out = persisted_schema(
             state_code_returns(updater, self.schema, where), updater, fields, where
         )
-        slot = new_state(state, name or code_name(updater), self, where, not_exactly_once)
+        name = name or code_name(updater)
+        slot = new_state(state, name, self, where, not_exactly_once, in_place=True)
         operator = PersistPartition(slot, updater, out)
         return BatchState(self.add(operator, out or Schema(("nothing",))), slot, None)
 

@@ -28,6 +28,7 @@ class Room:
 
     def __init__(self, bounds: Bounds, clock: Clock) -> None:
         self.rows: list[Any] = []
+        self.filled: set[str] = set()  # partitions that are known to have emitted rows
         self.records = bounds.records  # left
         self.bytes = bounds.bytes  # left
         self._clock = clock

@@ -10,6 +10,9 @@ opaque          the metadata are stored when the batch commits. A task knows if 
                 batch before itself, or all before are committed. A partition without new rows is
                 written only if an earlier attempt may have written it
 
+The spout gets copies of metadata, so it may change them in place. Metadata that are equal to those
+of the batch before mean that the batch has no rows of the partition.
+
 Storm: org.apache.storm.trident.spout.PartitionedTridentSpoutExecutor (there a row may be in two
 batches), OpaquePartitionedTridentSpoutExecutor (there the new owner continues from the last
 committed batch, and repeats the rows of those in progress)
@@ -105,13 +108,16 @@ class TransactionalEmitter(PartitionsEmitter):
         incomplete = None
         try:
             if again:
-                self._spout.emit_all_again(again, room)
+                self._spout.emit_all_again(deepcopy(again), room)
         except IncompleteBatch as error:  # others are stored first: it may be skipped
             incomplete = error
         certain = {name: one for name, one in last.items() if one is not NOTHING}
-        found: Mapping[str, Any] = self._spout.emit_all_new(certain, room) if certain else {}
-        for name in last:
-            self._logs[name].keep_first(attempt, found.get(name, NOTHING))
+        found = self._spout.emit_all_new(deepcopy(certain), room) if certain else {}
+        for name, before in last.items():
+            metadata = found.get(name, NOTHING)
+            if name not in room.filled and self._logs[name].is_same(metadata, before):
+                metadata = NOTHING
+            self._logs[name].keep_first(attempt, metadata)
         if incomplete is not None:
             raise incomplete
 
@@ -169,7 +175,7 @@ class OpaqueEmitter(PartitionsEmitter):
         ended = frozenset(n for n, one in certain.items() if at_end(self._spout, n, one))
         wanted = {name: one for name, one in certain.items() if name not in ended}
         room = Room(self._spout.bounds, self._context.clock)
-        found = self._spout.emit_all_new(wanted, room) if wanted else {}
+        found = self._spout.emit_all_new(deepcopy(wanted), room) if wanted else {}
         after = {name: found.get(name, one) for name, one in last.items()}
         same = {name for name, one in last.items() if after[name] == one and not attempt.attempt}
         self._held[attempt.txid] = _EmittedShare(attempt, after, ended | same)

@@ -9,6 +9,7 @@ RotatingTransactionalState, as the partitioned executors use it
 
 from __future__ import annotations
 
+import json
 import math
 from enum import Enum
 from typing import Any, Final
@@ -18,7 +19,7 @@ from sunshower.errors import FailedBatch, NodeExists, NoNode, StaleAttempt, Wron
 from sunshower.state.tree import Tree, parent
 from sunshower.trident.coordination.attempts import Attempt
 from sunshower.trident.coordination.stored_progress import current_batch
-from sunshower.trident.coordination.transactional_log import JsonNode, TransactionalLog
+from sunshower.trident.coordination.transactional_log import JsonNode, TransactionalLog, encode
 
 
 class Nothing(Enum):
@@ -56,6 +57,13 @@ class PartitionLog(TransactionalLog):
         """The greatest txid up to this one that has metadata; 0 if none has."""
         known = (key for key in self._nodes() if key <= up_to and self[key] is not NOTHING)
         return max(known, default=0)
+
+    def is_same(self, metadata: Any, before: Any) -> bool:
+        """Whether metadata of a spout are, as stored, those of the batch before. Raises BatchError
+        if JSON cannot represent them."""
+        if metadata is NOTHING or before is NOTHING:
+            return metadata is before
+        return bool(json.loads(encode(metadata, self._path)) == before)
 
     def keep_first(self, attempt: Attempt, metadata: Any) -> None:
         """Write the entry of a batch that has none; it is final. Raises FailedBatch if another life

@@ -44,17 +44,21 @@ class Partitioned:
 
     def emit_new(self, partition: str, last: Any, room: Room) -> Any:
         """Emit what follows `last` (None: the start), as far as `room` allows. Returns the metadata
-        of the emitted part; `last` again if nothing was emitted."""
+        of the emitted part; `last` again, or an equal value, if nothing was emitted: then the batch
+        has no rows of the partition, also when it is repeated."""
         raise NotImplementedError
 
     def emit_all_new(self, last: Mapping[str, Any], room: Room) -> dict[str, Any]:
         """Emit from all partitions of a task at once: override this or `emit_new`. A partition
-        without an entry in the result has no rows in this batch."""
+        without an entry in the result, or whose entry equals `last`, has no rows in this batch."""
         found = {}
         for partition, before in last.items():
             if room.full:
                 break
+            emitted = len(room.rows)
             found[partition] = self.emit_new(partition, before, room)
+            if len(room.rows) > emitted:
+                room.filled.add(partition)
         return found
 
     def is_end(self, partition: str, metadata: Any) -> bool:

@@ -14,7 +14,7 @@ from sunshower.records import Schema
 from sunshower.topologies.components import Context
 from sunshower.trident.coordination.attempts import Attempt
 from sunshower.trident.declaration.aggregators import AnyAggregator, CombinerAggregator, Table
-from sunshower.trident.stages.grouping import group_keys, key_of_row, result_rows
+from sunshower.trident.stages.grouping import group_keys, keys_of_partial, result_rows
 from sunshower.trident.stages.port import Emit, Rows
 from sunshower.trident.stages.steps import BaseOperator
 from sunshower.trident.states.views import GLOBAL
@@ -77,6 +77,8 @@ class Aggregate(AggregatorOperator):
 class Combine(AggregatorOperator):
     """Emits this task's partial aggregates: rows (fields of the group, values so far)."""
 
+    by_row = True  # the parts differ, but not what they are combined to behind it
+
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
         tables: list[Table] = batch[1]
         if not tables[0]:
@@ -98,7 +100,7 @@ class CombineFurther(Aggregate):
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
         width = len(self.by)
-        keys = list(map(key_of_row(width), rows))
+        keys = keys_of_partial(width, rows)
         for place, (aggregator, table) in enumerate(
             zip(self.aggregators, batch[1], strict=True), start=width
         ):

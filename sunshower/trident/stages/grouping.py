@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product, repeat
+from operator import itemgetter
 from typing import Any
 
-from sunshower.records import Schema
+from sunshower.records import Schema, keys_of_rows
 from sunshower.trident.declaration.aggregators import AnyAggregator, Table
 from sunshower.trident.states.views import GLOBAL  # the key of the single group of ungrouped rows
 
 
 def group_keys(schema: Schema, by: Sequence[str], rows: Sequence[Any]) -> Iterable[Any]:
-    """The group of each row: the value of a single field, a tuple of several, GLOBAL for none."""
-    return map(schema.key(by), rows) if by else repeat(GLOBAL, len(rows))
+    """The group of each row: the key (`records.key_of`) of a single field, a tuple of several,
+    GLOBAL for none."""
+    return schema.keys(by, rows) if by else repeat(GLOBAL, len(rows))
 
 
-def key_of_row(width: int) -> Callable[[Any], Any]:
-    """A function that gets the group of a row whose first `width` values are those of its group."""
+def keys_of_partial(width: int, rows: Sequence[Any]) -> list[Any]:
+    """The groups of rows whose first `width` values are those of their group."""
     if width == 0:
-        return lambda _: GLOBAL
-    return (lambda row: row[0]) if width == 1 else (lambda row: tuple(row[:width]))
+        return [GLOBAL] * len(rows)
+    getters = [itemgetter(place) for place in range(width)]
+    return list(keys_of_rows(getters, itemgetter(*range(width)), rows))
 
 
 def values_of_key(key: Any, width: int) -> tuple[Any, ...]:

@@ -39,7 +39,8 @@ class Join(BaseOperator):
         schema, on, rest = self.sides[source]
         side: Side = batch[source]
         others = keys_of(schema, rest, rows) if rest else [()] * len(rows)
-        for key, other in zip(keys_of(schema, on, rows), others, strict=True):
+        keys = schema.keys(on, rows)
+        for key, other in zip(keys if len(on) > 1 else zip(keys), others, strict=True):
             side.setdefault(key, []).append(other)
 
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:

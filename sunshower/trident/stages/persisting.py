@@ -15,14 +15,15 @@ from typing import Any
 from sunshower.errors import BatchError
 from sunshower.records import Schema
 from sunshower.topologies.components import Context
+from sunshower.topologies.graph import own_copy
 from sunshower.trident.coordination.attempts import Attempt
 from sunshower.trident.declaration.aggregators import CombinerAggregator, ReducerAggregator, Table
 from sunshower.trident.stages.aggregating import combine_into
-from sunshower.trident.stages.grouping import group_keys, key_of_row, values_of_key
+from sunshower.trident.stages.grouping import group_keys, keys_of_partial, values_of_key
 from sunshower.trident.stages.port import Emit, Rows
 from sunshower.trident.stages.steps import BaseOperator, check_rows, keys_of, prepare_code
-from sunshower.trident.states.counted import CountedIn
-from sunshower.trident.states.port import MapState, Place, StateFactory
+from sunshower.trident.states.counted import CountedIn, LastWrite
+from sunshower.trident.states.port import MapState, Place, RecognisedState, StateFactory
 
 
 class StateSlot:
@@ -32,12 +33,38 @@ class StateSlot:
         self.factory, self.name, self.exactly_once = factory, name, exactly_once
         self.counted: CountedIn | None = None  # set by GroupBuilder.freeze
         self._state: MapState | None = None
+        self._written: LastWrite | None = None  # of states that are exactly once
 
     def open(self, context: Context) -> None:
-        if self._state is None:
-            batches = self.counted.incarnation() if self.counted is not None else ""
-            place = Place(context.topology, self.name, context.index, context.parallelism, batches)
+        """Open the state. Raises StateMismatch for one that is not as it was left."""
+        if self._state is not None:
+            return
+        counted, name = self.counted, getattr(self.factory, "name", None) or self.name
+        batches = counted.incarnation() if counted is not None else ""
+        place = Place(context.topology, self.name, context.index, context.parallelism, batches)
+        self._told = f"state {name!r}, task {context.index}"
+        try:
+            if counted is not None and self.exactly_once:
+                self._written = counted.last_write(name, context.index)
             self._state = self.factory.make(place)
+            if self._written is not None and not isinstance(self._state, RecognisedState):
+                self._written.close()
+                self._written = None
+            self._check()
+        except BaseException:
+            self.close()
+            raise
+
+    def begin_commit(self, attempt: Attempt) -> None:
+        """Begin to write a batch. Raises StateMismatch as `open` does."""
+        self.state.begin_commit(attempt)
+        self._check()
+
+    def commit(self, attempt: Attempt) -> None:
+        """Write the batch to the state, and note that in the store of the batches."""
+        self.state.commit(attempt)
+        if self._written is not None and (last := self._last_attempt) is not None:
+            self._written.note(last)
 
     @property
     def state(self) -> MapState:
@@ -45,9 +72,19 @@ class StateSlot:
         return self._state
 
     def close(self) -> None:
-        if self._state is not None:
-            self._state.close()
-        self._state = None
+        for client in (self._state, self._written):
+            if client is not None:
+                client.close()
+        self._state = self._written = None
+
+    def _check(self) -> None:
+        if self._written is not None:
+            self._written.check(self._last_attempt, self._told)
+
+    @property
+    def _last_attempt(self) -> Attempt | None:
+        last: Attempt | None = getattr(self._state, "last_attempt", None)
+        return last
 
 
 class Persist(BaseOperator):
@@ -72,11 +109,11 @@ class Persist(BaseOperator):
         raise NotImplementedError
 
     def finish(self, batch: Any, attempt: Attempt, emit: Emit) -> None:
-        state = self.slot.state
-        state.begin_commit(attempt)
+        slot, state = self.slot, self.slot.state
         try:
+            slot.begin_commit(attempt)
             made = self.write(state, batch, attempt) if batch else ()
-            state.commit(attempt)
+            slot.commit(attempt)
         except BaseException:
             state.abort()
             raise
@@ -100,7 +137,7 @@ class PersistCombined(Persist):
         return {}
 
     def process(self, batch: Any, source: int, rows: Rows, emit: Emit) -> None:
-        keys, width = list(map(key_of_row(self.width), rows)), self.width
+        keys, width = keys_of_partial(self.width, rows), self.width
         combine_into(batch, self.combiner, keys, [row[width] for row in rows])
 
     def write(self, state: MapState, batch: Any, attempt: Attempt) -> Sequence[Any]:
@@ -143,7 +180,7 @@ class PersistPartition(Persist):
 
     def __init__(self, slot: StateSlot, updater: Callable[..., Any], out: Schema | None) -> None:
         super().__init__(slot)
-        self.updater, self.out = updater, out
+        self.updater, self.out = own_copy(updater, "the updater of a state"), out
 
     def prepare(self, context: Context) -> None:
         super().prepare(context)
@@ -169,7 +206,8 @@ class QueryState(BaseOperator):
         *,
         commits: bool,
     ) -> None:
-        self.slot, self.query, self.schema, self.out = slot, query, schema, out
+        self.slot, self.schema, self.out = slot, schema, out
+        self.query = own_copy(query, "the query of a state")
         self.commits = commits
 
     def prepare(self, context: Context) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from sunshower.errors import BadEmit
 from sunshower.records import Schema
+from sunshower.topologies.graph import own_copy
 from sunshower.topologies.groupings import CustomGrouping
 
 Shares = list[tuple[int, Sequence[Any]]]
@@ -39,14 +40,14 @@ class ByFields:
 
     schema: Schema
     fields: tuple[str, ...]
-    _find: Callable[[Any], int] = field(init=False, repr=False, compare=False)
+    _find_all: Callable[[Any], list[int]] = field(init=False, repr=False, compare=False)
 
     def prepare(self, targets: int, index: int) -> None:
         from sunshower.runtime.transport.hashing import KeyTable
 
         self._targets = targets
         table = KeyTable(targets)
-        self._find = table.__getitem__
+        self._find_all = table.find_all
         places = [self.schema.fields.index(name) for name in self.fields]
         self._of_tuple, self._of_object = itemgetter(*places), attrgetter(*self.fields)
 
@@ -55,7 +56,7 @@ class ByFields:
             return [(0, rows)] if rows else []
         key = self._of_tuple if isinstance(rows[0], tuple | list) else self._of_object
         shares: list[list[Any]] = [[] for _ in range(self._targets)]
-        for row, index in zip(rows, map(self._find, map(key, rows)), strict=True):
+        for row, index in zip(rows, self._find_all(list(map(key, rows))), strict=True):
             shares[index].append(row)
         return [share for share in enumerate(shares) if share[1]]
 
@@ -95,15 +96,17 @@ class ByGrouping:
     """A CustomGrouping chooses; it numbers the tasks 0, 1, 2 and so on."""
 
     grouping: CustomGrouping
+    _chosen: CustomGrouping = field(init=False, repr=False, compare=False)
 
     def prepare(self, targets: int, index: int) -> None:
         self._targets = targets
-        self.grouping.prepare(range(targets))
+        self._chosen = own_copy(self.grouping, "a custom grouping")
+        self._chosen.prepare(range(targets))
 
     def split(self, txid: int, rows: Sequence[Any]) -> Shares:
         shares: list[list[Any]] = [[] for _ in range(self._targets)]
         for row in rows:
-            for index in self.grouping.choose(row):
+            for index in self._chosen.choose(row):
                 if not 0 <= index < self._targets:
                     raise BadEmit(
                         f"{type(self.grouping).__name__}.choose named task {index!r}; the tasks "

@@ -12,6 +12,7 @@ from typing import Any
 from sunshower.errors import BadEmit
 from sunshower.records import Schema
 from sunshower.topologies.components import Context, OnStream
+from sunshower.topologies.graph import own_copy
 from sunshower.trident.coordination.attempts import Attempt
 from sunshower.trident.stages.port import Emit, Rows
 
@@ -20,6 +21,9 @@ class BaseOperator:
     """The base of operators; it passes rows on and keeps nothing of a batch."""
 
     commits = False
+    # Whether what it emits is the same, however the rows are distributed among its tasks. False is
+    # the safe answer: then a transactional state behind a shuffle and this operator is refused.
+    by_row = False
 
     def prepare(self, context: Context) -> None:
         """Do nothing."""
@@ -38,10 +42,13 @@ class BaseOperator:
 
 
 class FunctionOperator(BaseOperator):
-    """A step that calls a function, and its `prepare` and `cleanup` if it has them."""
+    """A step that calls a function, and its `prepare` and `cleanup` if it has them. A callable
+    object that is declared in several places has a copy in each."""
+
+    by_row = True
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
+        self.function = own_copy(function, "a step of a stream")
 
     def prepare(self, context: Context) -> None:
         prepare_code(self.function, context)
@@ -93,6 +100,8 @@ class Peek(FunctionOperator):
 
 class Project(BaseOperator):
     """Emits some fields of each row, as plain tuples."""
+
+    by_row = True
 
     def __init__(self, schema: Schema, fields: Sequence[str]) -> None:
         self.schema, self.fields = schema, tuple(fields)

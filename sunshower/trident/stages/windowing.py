@@ -23,6 +23,7 @@ from sunshower.trident.stages.grouping import group_keys, result_rows, values_of
 from sunshower.trident.stages.persisting import Persist, StateSlot
 from sunshower.trident.stages.port import Emit
 from sunshower.trident.states.port import MapState
+from sunshower.trident.states.texts import hashable, listed
 
 KEY = "$windows"
 Panes = dict[int, list[Any]]  # pane → a value per aggregator, or its rows
@@ -36,7 +37,7 @@ class WindowContents:
         self.time: float | None = stored["time"]  # of the latest row, or batch
         self.late: int = stored["late"]  # rows that arrived after their windows had ended
         self.groups: dict[Any, tuple[int, Panes]] = {  # group → (rows so far, panes)
-            tuple(key) if isinstance(key, list) else key: (
+            hashable(key): (
                 rows,
                 {pane: [*values] for pane, values in panes},  # a copy: `stored` must not change
             )
@@ -45,7 +46,7 @@ class WindowContents:
 
     def stored(self, fired: list[Any]) -> dict[str, Any]:
         groups = [
-            [key, rows, [[pane, values] for pane, values in panes.items()]]
+            [listed(key), rows, [[pane, values] for pane, values in panes.items()]]
             for key, (rows, panes) in self.groups.items()
         ]
         return {"time": self.time, "late": self.late, "groups": groups, "fired": fired}
@@ -97,7 +98,9 @@ class Windows(Persist):
             groups = {KEY: batch}
         updates = [partial(self._update, rows, attempt) for rows in groups.values()]
         values = state.multi_update(list(groups), updates)
-        return self.out.build([row for value in values for row in value["fired"]])
+        fired = [row for value in values for row in value["fired"]]
+        width = len(self.by)
+        return self.out.build([(*map(hashable, row[:width]), *row[width:]) for row in fired])
 
     def _now(self) -> float:
         return self._clock.now() + (self._shift or 0.0)
@@ -199,7 +202,7 @@ class Windows(Persist):
         for last in sorted(last for last in lasts if before < last <= ended):
             within = [panes[pane] for pane in range(last - count + 1, last + 1) if pane in panes]
             name = last if self.window.by_count else (last + 1) * self.window.every
-            head = (*values_of_key(key, len(self.by)), name)
+            head = (*map(listed, values_of_key(key, len(self.by))), name)
             fired += [[*head, *row] for row in self._results(key, within, attempt)]
         for pane in [pane for pane in panes if pane + count - 1 <= ended]:
             del panes[pane]

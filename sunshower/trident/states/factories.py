@@ -17,6 +17,7 @@ from sunshower.arguments import PATH
 from sunshower.errors import ConfigError
 from sunshower.state.backing import Backing, Home
 from sunshower.state.memory_backing import MemoryBacking, MemoryShelf
+from sunshower.state.sqlite import check_machine, machine
 from sunshower.trident.states.marks import StateOwner
 from sunshower.trident.states.port import Key, Place, StateKind
 from sunshower.trident.states.stored_map import StoredMap
@@ -118,16 +119,19 @@ class MemoryState(KeptState):
 @dataclass(frozen=True)
 class SqliteState(KeptState):
     """In a SQLite file, which all processes of the topology must share; one table per state. Keys
-    and values are JSON: SELECT key, value FROM "counts"."""
+    and values are JSON: SELECT key, value FROM "counts". Opening it on another machine than the one
+    where it was declared raises ConfigError."""
 
     file: str | PurePath
     kind: StateKind = StateKind.OPAQUE
     name: str | None = None
+    _machine: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         PATH.check("SqliteState: file", self.file)
         # Workers have another working directory.
         object.__setattr__(self, "file", Path(self.file).absolute())
+        object.__setattr__(self, "_machine", machine())
 
     @property
     def where(self) -> str:
@@ -136,9 +140,11 @@ class SqliteState(KeptState):
     def open(self, home: Home) -> Backing:
         from sunshower.state.sqlite_backing import SqliteBacking
 
+        check_machine(self.file, self._machine)
         return SqliteBacking(Path(self.file), home)
 
     def homes(self) -> list[Home]:
         from sunshower.state.sqlite_backing import homes
 
+        check_machine(self.file, self._machine)
         return homes(Path(self.file))

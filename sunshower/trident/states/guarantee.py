@@ -46,13 +46,19 @@ def check(spout: SpoutKind, state: StateKind, where: str, accept: bool = False) 
     )
 
 
-def check_sharing(where: str, accept: bool = False) -> None:
-    """The same check for a transactional state whose tasks may get other rows in each attempt."""
+def check_sharing(where: str, accept: bool = False, *, varies: bool = False) -> None:
+    """The same check for a transactional state whose tasks may get other rows in each attempt;
+    `varies`: because the rows themselves were made of those that had come to one task."""
+    problem = (
+        "after a shuffle or a merge, what is made of several rows of a task (partition_aggregate, "
+        "top, an operator of your own) differs from attempt to attempt"
+        if varies
+        else "after a shuffle or a merge which task gets which rows differs from attempt to attempt"
+    )
     _refuse(
-        f"{where}: into a state of kind transactional, rows do not count exactly once after a "
-        "shuffle or a merge: which task gets which rows differs from attempt to attempt, and "
-        "what a task has written stays",
-        "Say who gets which by partition_by or global_, take a state of kind opaque",
+        f"{where}: into a state of kind transactional, rows do not count exactly once: {problem}, "
+        "and what a task has written stays",
+        "Say before who gets which by partition_by or global_, take a state of kind opaque",
         accept,
     )
 

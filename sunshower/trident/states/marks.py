@@ -1,7 +1,7 @@
 """The mark of a task's part of a state: which batch wrote it last, and the keys of that batch.
 
 The word    {"topology":"words","batches":"9f1c…","kind":"opaque","parallelism":2,
-             "epoch":1,"txid":7,"attempt":0}
+             "epoch":1,"txid":7,"attempt":0,"version":1}
 The journal {"written":["storm"],"removed":[]}      keys of that batch
 
 A writer with a smaller (epoch, txid, attempt) gets StaleAttempt. A writer of another topology, kind
@@ -15,16 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from sunshower import versions
 from sunshower.errors import StaleAttempt, StateMismatch
 from sunshower.state.backing import Home, Mark
 from sunshower.trident.coordination.attempts import Attempt
+from sunshower.trident.states.counted import describe, order_of
 from sunshower.trident.states.port import Place, StateKind
 from sunshower.trident.states.texts import key_of, text_of_key
-
-
-def reservation(attempt: Attempt) -> tuple[int, int, int]:
-    """The order of attempts: a later attempt has the greater value."""
-    return attempt.epoch, attempt.txid, attempt.attempt
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,8 @@ class StateOwner:
 
     def mark(self, attempt: Attempt, journal: Journal) -> Mark:
         """The mark that is written with a batch."""
-        return Mark(json.dumps(self._identity() | attempt._asdict()), journal.text())
+        word = {**self._identity(), **attempt._asdict(), "version": versions.STATE}
+        return Mark(json.dumps(word), journal.text())
 
     def last(self, mark: Mark) -> Attempt:
         """The last attempt that wrote the state. Raises StateMismatch if another owner wrote it."""
@@ -62,13 +60,15 @@ class StateOwner:
             self.corrupt("its mark", mark.word)
         if not all(type(number) is int and number >= 0 for number in attempt):
             self.corrupt("its mark", mark.word)
+        way_out = "use the release that wrote it, or give the state another name"
+        versions.check(str(self), found.get("version", 1), versions.STATE, way_out)
         for what, ours in self._identity().items():
             if found.get(what) != ours:
                 if what == "batches":
                     self._counted_elsewhere(attempt)
                 raise StateMismatch(
                     f"{self} was written with {what} {found.get(what)!r}, and this is {ours!r}: "
-                    f"set that back, give the state another name, or remove it to begin anew"
+                    "set that back, or give the state another name, under which it begins empty"
                 )
         return attempt
 
@@ -77,8 +77,8 @@ class StateOwner:
         if found.state == ours.state and found.task >= self.place.parallelism:
             raise StateMismatch(
                 f"{self} has {self.place.parallelism} tasks, and task {found.task} has written "
-                "there, too: give it back the parallelism that it had, give the state another "
-                "name, or remove it to begin anew"
+                "there, too: give it back the parallelism that it had, or give the state another "
+                "name, under which it begins empty"
             )
 
     def journal(self, mark: Mark) -> Journal:
@@ -93,7 +93,7 @@ class StateOwner:
         """Raise StaleAttempt or StateMismatch unless `attempt` may write after `last`."""
         if last is None:
             return
-        if reservation(attempt) < reservation(last):
+        if order_of(attempt) < order_of(last):
             raise StaleAttempt(
                 f"{self} was written by {describe(last)} already, so {describe(attempt)} writes "
                 "nothing: a later attempt or a later coordinator has taken over. If none has, then "
@@ -106,14 +106,14 @@ class StateOwner:
     def corrupt(self, what: str, found: str) -> NoReturn:
         raise StateMismatch(
             f"{self}: {what} cannot be read: {found[:100]!r}. Somebody else has written there; "
-            "give the state another name, or remove it to begin anew"
+            "give the state another name, under which it begins empty"
         )
 
     def _counted_elsewhere(self, last: Attempt) -> NoReturn:
         raise StateMismatch(
             f"{self} was written by {describe(last)}, and batches are counted elsewhere than they "
             "were then: by a spout with another id, or in another store or one that was removed. "
-            "Give back the id and the store, or remove the state to begin anew"
+            "Give back the id and the store, or give the state another name"
         )
 
     def _identity(self) -> dict[str, Any]:
@@ -127,10 +127,3 @@ class StateOwner:
 
 def _texts(found: Sequence[Any]) -> tuple[str, ...]:
     return tuple(text_of_key(key_of(json.dumps(key))) for key in found)
-
-
-def describe(attempt: Attempt | None) -> str:
-    """An attempt, for messages."""
-    if attempt is None:
-        return "nobody"
-    return f"batch {attempt.txid}, attempt {attempt.attempt} (coordinator {attempt.epoch})"

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from sunshower.trident.coordination.attempts import Attempt
 
@@ -68,6 +68,17 @@ class MapState(Protocol):
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
         """Remove keys; a repeated batch finds them as they were before it."""
+
+
+@runtime_checkable
+class RecognisedState(MapState, Protocol):
+    """A MapState that says who wrote it last. It is refused when it is behind what the store of the
+    batches knows; another MapState is written on."""
+
+    @property
+    def last_attempt(self) -> Attempt | None:
+        """The attempt that has written last, as stored with the values; None: nobody has. It is
+        asked after the state was opened, after `begin_commit` and after `commit`."""
 
 
 class StateFactory(Protocol):

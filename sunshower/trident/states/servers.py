@@ -5,17 +5,19 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass
 
+from sunshower.secret import Secret, address
 from sunshower.state.backing import Backing, Home
+from sunshower.state.zookeeper_client import ZooKeeperAccess
 from sunshower.trident.states.factories import KeptState
 from sunshower.trident.states.port import StateKind
 
 
 @dataclass(frozen=True)
-class ZooKeeperState(KeptState):
+class ZooKeeperState(ZooKeeperAccess, KeptState):
     """In ZooKeeper, one node per key: for small states. A batch must be below a megabyte. The node
-    of key "storm" is `<root>/<state>/<task>/values/%22storm%22` and holds JSON as in Storm."""
+    of key "storm" is `<root>/<state>/<task>/values/%22storm%22` and holds JSON as in Storm. See
+    ZooKeeperAccess for `digest` and `tls`."""
 
-    hosts: str
     kind: StateKind = StateKind.OPAQUE
     name: str | None = None
     root: str = "/sunshower/states"
@@ -28,13 +30,13 @@ class ZooKeeperState(KeptState):
         from sunshower.state.zookeeper_backing import ZooKeeperBacking
         from sunshower.state.zookeeper_tree import ZooKeeperTree
 
-        return ZooKeeperBacking(ZooKeeperTree(self.hosts), self.root, home)
+        return ZooKeeperBacking(ZooKeeperTree.of(self), self.root, home)
 
     def homes(self) -> list[Home]:
         from sunshower.state.zookeeper_backing import homes
         from sunshower.state.zookeeper_tree import ZooKeeperTree
 
-        with closing(ZooKeeperTree(self.hosts)) as tree:
+        with closing(ZooKeeperTree.of(self)) as tree:
             return homes(tree, self.root)
 
 
@@ -43,16 +45,17 @@ class RedisState(KeptState):
     """In Redis, one hash per task: HGETALL "sunshower:{counts/0}:values". Acknowledged writes
     survive a crash of Redis only with `appendonly yes`, `appendfsync always`."""
 
-    url: str
+    url: str | Secret
     kind: StateKind = StateKind.OPAQUE
     name: str | None = None
     prefix: str = "sunshower"
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "url", address(self.url))
+
     @property
     def where(self) -> str:
-        from sunshower.state.redis_backing import shown
-
-        return f"Redis at {shown(self.url)}, {self.prefix}"
+        return f"Redis at {self.url}, {self.prefix}"
 
     def open(self, home: Home) -> Backing:
         from sunshower.state.redis_backing import RedisBacking
@@ -69,10 +72,16 @@ class RedisState(KeptState):
 class PostgresState(KeptState):
     """In PostgreSQL, one table per state: SELECT key, value FROM "counts"."""
 
-    dsn: str
+    dsn: str | Secret
     kind: StateKind = StateKind.OPAQUE
     name: str | None = None
-    where = "PostgreSQL"  # a DSN may contain a password
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dsn", address(self.dsn))
+
+    @property
+    def where(self) -> str:
+        return f"PostgreSQL at {self.dsn}"
 
     def open(self, home: Home) -> Backing:
         from sunshower.state.postgres_backing import PostgresBacking

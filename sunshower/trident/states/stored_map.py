@@ -16,7 +16,8 @@ from typing import Any
 from sunshower.errors import BatchError, FailedBatch, StaleAttempt, Unserialisable, WrongVersion
 from sunshower.state.backing import Backing
 from sunshower.trident.coordination.attempts import Attempt
-from sunshower.trident.states.marks import Journal, StateOwner, describe
+from sunshower.trident.states.counted import describe
+from sunshower.trident.states.marks import Journal, StateOwner
 from sunshower.trident.states.port import Key, StateKind, Update
 from sunshower.trident.states.recent import Recent
 from sunshower.trident.states.texts import UNCHANGING, text_of, texts_of_keys, values_of
@@ -37,7 +38,7 @@ _RECENT_MAX = 100_000  # keys, of about 400 bytes each
 
 
 class StoredMap:
-    """Implements the port MapState. It closes the backing."""
+    """Implements the port RecognisedState. It closes the backing."""
 
     def __init__(self, backing: Backing, owner: StateOwner) -> None:
         self._backing = backing
@@ -109,6 +110,10 @@ class StoredMap:
     def abort(self) -> None:
         self._attempt = None
         self._found, self._written = {}, {}
+
+    @property
+    def last_attempt(self) -> Attempt | None:
+        return self._last
 
     def close(self) -> None:
         self._backing.close()

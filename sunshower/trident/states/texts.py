@@ -1,18 +1,23 @@
 """Encodes keys and values of states as JSON that any tool can read; decoding restores them exactly.
 
-JSON has no tuples: a tuple within a value is {"()": […]}, and a key that is a tuple is a list.
+JSON has no tuples: a tuple within a value is {"()": […]}, and a key that is a tuple is a list. In
+a key, bytes are {"bytes": "base64"}, and a dictionary is {"dict": [[name, value], …]}, sorted.
+Numbers that are equal in Python are one key, so 1.0 and True are kept as 1.
 """
 
 from __future__ import annotations
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from json.encoder import encode_basestring
 from typing import Any
 
 from sunshower.errors import Unserialisable
+from sunshower.records import DictKey
+from sunshower.records import key_of as key_of_value
 
-_TUPLE = "()"
+_TUPLE, _BYTES, _DICT = "()", "bytes", "dict"
 _SCALARS = {str, int, float, bool}
 UNCHANGING = {*_SCALARS, type(None)}  # immutable, so callers cannot change a cached one
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
@@ -21,11 +26,11 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circ
 def text_of(value: Any) -> str:
     """A value as JSON. Raises Unserialisable, naming the type, if decoding would not restore it."""
     kind = type(value)
-    if kind is int:
-        return str(value)
     if value is None:
         return "null"
     try:
+        if kind is int:
+            return str(value)
         if kind is str:
             text = encode_basestring(value)
         else:
@@ -39,7 +44,7 @@ def text_of(value: Any) -> str:
 
 def text_of_key(key: Any) -> str:
     """A key as JSON: a value, or a tuple of values. Raises Unserialisable."""
-    return text_of(_listed(key) if type(key) is tuple else key)
+    return text_of(key if type(key) in {int, str} else listed(_number_as_key(key_of_value(key))))
 
 
 def texts_of_keys(keys: Sequence[Any]) -> list[str]:
@@ -64,7 +69,40 @@ def values_of(texts: Sequence[str]) -> list[Any]:
 
 def key_of(text: str) -> Any:
     """The key that was encoded by `text_of_key`."""
-    return _hashable(_DECODER.decode(text))
+    return hashable(_DECODER.decode(text))
+
+
+def listed(key: Any) -> Any:
+    """A key in JSON types, from which `hashable` makes it again."""
+    if type(key) is tuple:
+        return [listed(one) for one in key]
+    if type(key) is bytes:
+        return {_BYTES: b64encode(key).decode()}
+    if isinstance(key, dict):
+        pairs = [[listed(name), listed(value)] for name, value in key.items()]
+        return {_DICT: sorted(pairs, key=_encode)}
+    return key
+
+
+def hashable(found: Any) -> Any:
+    """The key of what `listed` returned, also after it was stored."""
+    if isinstance(found, list | tuple):
+        return tuple(map(hashable, found))
+    if isinstance(found, dict):
+        if _BYTES in found:
+            return b64decode(found[_BYTES])
+        return DictKey({hashable(name): hashable(value) for name, value in found[_DICT]})
+    return key_of_value(found)
+
+
+def _number_as_key(key: Any) -> Any:
+    """Equal numbers as one of them: whole floats and bools as integers."""
+    if type(key) is tuple:
+        return tuple(map(_number_as_key, key))
+    if type(key) is DictKey:
+        return DictKey({_number_as_key(n): _number_as_key(one) for n, one in key.items()})
+    is_whole = type(key) is bool or (type(key) is float and key.is_integer())
+    return int(key) if is_whole else key
 
 
 def _plain(value: Any) -> Any:
@@ -87,14 +125,6 @@ def _rebuilt(found: dict[str, Any]) -> Any:
 
 
 _DECODER = json.JSONDecoder(object_hook=_rebuilt)
-
-
-def _listed(key: Any) -> Any:
-    return [_listed(one) for one in key] if type(key) is tuple else key
-
-
-def _hashable(found: Any) -> Any:
-    return tuple(map(_hashable, found)) if isinstance(found, list) else found
 
 
 def _named(value: Any) -> str:

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from sunshower.texts import describe_error
 from sunshower.topologies.components import Bolt, Collector, Context, Tuple
 from sunshower.trident.coordination.attempts import (
     COMMIT,
@@ -140,7 +141,7 @@ class StageBolt(Bolt[Any, Any]):
             self._work(batch, tuple, out)
         except BaseException as error:
             self._sender.discard()
-            self._end(batch, f"it has failed in this task ({type(error).__name__}: {error})")
+            self._end(batch, f"it has failed in this task ({describe_error(error)})")
             raise
 
     def snapshot(self) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from sunshower.errors import Unavailable
 from sunshower.runtime.tasks.user_code import RAISED
+from sunshower.texts import describe_error
 from sunshower.topologies.components import Collector, Context, Tuple
 from sunshower.trident.tasks.stage_bolt import StageBolt, TaskBatch
 
@@ -58,6 +59,6 @@ class WaitingStageBolt(StageBolt):
             self._sender.discard()
             for tuple in batch.held:
                 out.fail(tuple, error)
-            self._end(batch, f"it has failed in this task ({type(error).__name__}: {error})")
+            self._end(batch, f"it has failed in this task ({describe_error(error)})")
             if isinstance(error, Unavailable):
                 raise
