@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any
+from weakref import WeakMethod
 
 from sunshower.errors import KafkaError, KafkaUnreachable
 from sunshower.kafka.partitions.broker_metadata import KafkaDirectory, as_ours
 
 _REASONS = {"_TRANSPORT", "_RESOLVE", "_TIMED_OUT"}
+
+
+def weakly(method: Callable[..., None]) -> Callable[..., None]:
+    """A callback that calls a method as long as its object lives.
+
+    A client keeps its callbacks. An object that has a client, and is its callback, would stay, with
+    the client's threads and sockets, until a garbage collection, which workers run seldom.
+    """
+    found = WeakMethod(method)
+
+    def call(*arguments: Any) -> None:
+        if (alive := found()) is not None:
+            alive(*arguments)
+
+    return call
 
 
 class Connection:

@@ -11,6 +11,7 @@ from typing import Any
 
 from sunshower.errors import ConfigError, KafkaUnreachable
 from sunshower.records import Schema
+from sunshower.secret import protected, revealed, without_secrets
 
 Decode = Callable[[bytes], Any]
 
@@ -99,6 +100,9 @@ class Avro(Format):
     registry: Mapping[str, Any] = field(default_factory=dict)
     record_type: type[Any] | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "registry", protected(self.registry))
+
     def decoder(self, topic: str, part: str) -> Decode:
         try:
             from confluent_kafka.schema_registry import SchemaRegistryClient, SchemaRegistryError
@@ -109,7 +113,7 @@ class Avro(Format):
                 f"Avro needs {error.name}, which is not installed: "
                 "pip install 'confluent-kafka[avro,schemaregistry]'"
             ) from error
-        read = AvroDeserializer(SchemaRegistryClient({**_REGISTRY, **self.registry}))
+        read = AvroDeserializer(SchemaRegistryClient({**_REGISTRY, **revealed(self.registry)}))
         field = MessageField.VALUE if part == "value" else MessageField.KEY
         where = SerializationContext(topic, field)
         url = self.registry.get("url")
@@ -122,7 +126,7 @@ class Avro(Format):
                 if status not in _RETRIED and not _is_of_transport(error):
                     raise
                 raise KafkaUnreachable(
-                    f"the schema registry at {url} does not answer ({error})"
+                    f"the schema registry at {url} does not answer ({without_secrets(str(error))})"
                 ) from error
 
         return _records(decode, self.record_type)

@@ -32,6 +32,7 @@ from sunshower.kafka.formats import Format, format_of
 from sunshower.kafka.options import Guarantee, KafkaOptions, ReaderContext
 from sunshower.kafka.partitions.cached_directory import RefreshedDirectory
 from sunshower.kafka.partitions.ports import Partition
+from sunshower.secret import protected
 from sunshower.topologies.components import Context
 from sunshower.topologies.logs import LogSpout, Polled, Unreadable
 
@@ -80,7 +81,7 @@ class KafkaSpout(LogSpout[Any]):
             raise ConfigError(f"topics is {topics!r}; give a list: [{topics!r}]")
         for name, given in (("topics", topics), ("partitions", partitions)):
             _SEVERAL.check(name, given)
-        self.settings = dict(settings)
+        self.settings = protected(settings)
         self.options = KafkaOptions() if options is None else options
         _OPTIONS.check("options", self.options)
         self.subscription = TopicSubscription(tuple(topics), pattern, tuple(partitions))

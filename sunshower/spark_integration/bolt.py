@@ -26,6 +26,7 @@ from sunshower.spark_integration.steps import Spark
 from sunshower.spark_integration.submissions import Submission, Submissions
 from sunshower.spark_integration.tables.schema import RecordColumns
 from sunshower.spark_integration.tables.tables import tables_in
+from sunshower.texts import describe_error
 from sunshower.topologies.components import Bolt, Collector, Context, Tuple
 
 _TIMEOUT_RESET_S = (
@@ -221,7 +222,7 @@ class SparkBatchBolt(Bolt[Any, Any]):
         except SparkError as error:
             self._submitted.remove(batch)
             for tuple in batch.tuples:
-                self._collector.fail(tuple, f"{type(error).__name__}: {error}")
+                self._collector.fail(tuple, describe_error(error))
             if isinstance(error, SparkMissing):
                 self._error = error
         else:

@@ -16,6 +16,7 @@ from sunshower.errors import (
     WriteFailed,
 )
 from sunshower.outages import is_unavailable
+from sunshower.secret import without_secrets
 
 _OUR_FOLDER = str(Path(__file__).parent)
 _LIBRARIES = re.compile(r"[/\\](pyspark|py4j|raydp)[/\\]")
@@ -38,7 +39,7 @@ _FILE_ERROR = re.compile(
 def error_text(error: BaseException) -> str:
     """The text of an exception. Java exceptions fetch it from the JVM, which may have ended."""
     try:
-        return str(error)
+        return without_secrets(str(error))
     except Exception:
         return "its Java is gone"
 

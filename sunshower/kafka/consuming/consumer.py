@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sunshower.errors import ConfigError, UnknownTopic
-from sunshower.kafka.connection import Connection
+from sunshower.kafka.connection import Connection, weakly
 from sunshower.kafka.partitions.broker_metadata import (
     SETTINGS,
     as_ours,
@@ -54,8 +54,8 @@ class Consumer:
         self.on_commit: Callable[[Any, list[Any]], None] | None = None
         usual: dict[str, Any] = {
             "log_level": 0,
-            "error_cb": self._on_error,
-            "on_commit": self._on_commit,
+            "error_cb": weakly(self._on_error),
+            "on_commit": weakly(self._on_commit),
         }
         self.client: Client = new_client("Consumer", {**usual, **settings, **_FIXED})
         self.consume: Callable[[int, float], list[Message]] = self.client.consume

@@ -10,6 +10,7 @@ from sunshower.kafka.consuming.record_batch import MessageBatch
 from sunshower.kafka.formats import Decode, Format
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.outages import is_unavailable
+from sunshower.texts import clip, message_of
 
 Headers = Sequence[tuple[str, bytes | None]]  # in order; a name may come twice
 
@@ -103,7 +104,7 @@ class Translator:
             if is_unavailable(error):
                 raise
             kind = type(error).__qualname__
-            return Undecodable(str(error) or kind, kind)
+            return Undecodable(clip(message_of(error)) or kind, kind)
 
     def _all(self, batch: MessageBatch) -> list[Any]:
         if self._typed:

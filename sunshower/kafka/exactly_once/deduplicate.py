@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Collection, Hashable
 from typing import Any
 
-from sunshower.errors import TopologyError
+from sunshower import versions
+from sunshower.errors import StateMismatch, TopologyError
 from sunshower.kafka.exactly_once.key_cache import KeyCache
 from sunshower.kafka.exactly_once.once_bolt import OnceBolt
+from sunshower.kafka.exactly_once.plain_values import decode, encode
 from sunshower.kafka.producing.messages import Part, part_of
 from sunshower.records import Schema
 from sunshower.state.tree import Tree
@@ -33,7 +34,8 @@ def deduplicate(
     together after each batch, before it is acked, at `path`/topology/bolt/task. A restarted task
     continues with them, so that each key counts once, whichever process crashes. Versioned writes
     prevent a process that was replaced from overwriting its successor's data. Every write contains
-    everything: keep `memory` and the state small (ZooKeeper's limit is 1 MB). Changes by the
+    everything: keep `memory` and the state small (ZooKeeper's limit is 1 MB). Keys and snapshot
+    must be plain values (see plain_values.py), else Unserialisable is raised. Changes by the
     bolt's `tick` are written with the next batch. While the store is unreachable all batches fail
     and are replayed. Without `store` the keys survive a rebalance, but not a crash of the process.
 
@@ -79,7 +81,7 @@ class Deduplicated(OnceBolt):
         self._node = f"{self._path}/{context.topology}/{context.component}/{context.index}"
         self._version: int | None = None  # of the stored node; None: there is none
         if self._tree is not None:
-            self._initial = pickle.dumps(([], self.bolt.snapshot()))
+            self._initial = encode([versions.KEYS, [], self.bolt.snapshot()])
             self.load()
 
     def key_of(self, record: Any) -> Hashable:
@@ -95,7 +97,8 @@ class Deduplicated(OnceBolt):
         self.bolt.flush()
         if self._tree is not None and keys:
             newest = [*self._stored.keys(), *keys][-self._memory :]
-            value = pickle.dumps((newest, self.bolt.snapshot()))
+            plain = [tuple(key) if isinstance(key, tuple) else key for key in newest]
+            value = encode([versions.KEYS, plain, self.bolt.snapshot()])
             if self._version is None:
                 self._tree.create(self._node, value)
                 self._version = 0
@@ -109,7 +112,27 @@ class Deduplicated(OnceBolt):
             return
         node = self._tree.get(self._node)
         self._version = None if node is None else node.version
-        self._restore(pickle.loads(self._initial if node is None else node.value))  # noqa: S301
+        self._restore(self._decoded(self._initial if node is None else node.value))
+
+    def _decoded(self, value: bytes) -> tuple[list[Hashable], Any]:
+        try:
+            layout, *stored = decode(value)
+            if type(layout) is not int:
+                raise ValueError(f"it is {value!r:.100}")
+            way_out = "use the release that wrote it, or give another `path`"
+            versions.check(self._node, layout, versions.KEYS, way_out)
+            keys, results = stored
+            if type(keys) is not list:
+                raise ValueError(f"it is {value!r:.100}")
+            keys = [*dict.fromkeys(keys)]  # raises TypeError for what cannot be a key
+        except (ValueError, TypeError) as error:
+            raise StateMismatch(
+                f"{self._node} does not hold the keys and results of a deduplicate "
+                f"({error!s:.200}): it is corrupt, of something else, or of a version that pickled "
+                "them. A pickle is not read, because it could run code. Remove the node, or give "
+                "another `path`, to begin without keys and results"
+            ) from None
+        return keys, results
 
     def _restore(self, state: tuple[list[Hashable], Any]) -> None:
         keys, results = state

@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -26,6 +26,7 @@ from sunshower.kafka.options import ReaderContext
 from sunshower.kafka.partitions.ports import Committed, Offsets, Partition
 from sunshower.kafka.partitions.store_errors import using
 from sunshower.records import Schema
+from sunshower.state.sqlite import check_machine, machine
 from sunshower.state.sqlite_results import Source, SqliteResults
 from sunshower.topologies.components import Context
 
@@ -36,16 +37,19 @@ Write = Callable[[Any, Sequence[Any]], None]  # called with a sqlite3 connection
 @dataclass(frozen=True)
 class OffsetsWithResults:
     """A `store` for KafkaOptions, and the bolt that belongs to it. All processes of the topology
-    must have access to the file. A topic recreated under its old name needs another `id`."""
+    must have access to the file, and run on the machine where it was declared: elsewhere opening it
+    raises ConfigError. A topic recreated under its old name needs another `id`."""
 
     file: str | PurePath
     id: str
+    _machine: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         PATH.check("OffsetsWithResults: file", self.file)
         TEXT.check("OffsetsWithResults: id", self.id)
         # Each worker has its own working directory.
         object.__setattr__(self, "file", Path(self.file).absolute())
+        object.__setattr__(self, "_machine", machine())
 
     def __call__(self, reader: ReaderContext) -> Offsets:
         with using(str(self.file)):
@@ -62,6 +66,7 @@ class OffsetsWithResults:
         return ResultsBolt(self, write, setup)
 
     def _open(self) -> SqliteResults:
+        check_machine(self.file, self._machine)
         return SqliteResults(Path(self.file), self.id)
 
 
@@ -76,8 +81,8 @@ class ResultsBolt(OnceBolt):
 
     def check_input(self, schema: Schema) -> None:
         """Raise an error for records without topic, partition and offset."""
-        for field in FIELDS:
-            schema.check_field(field, "a bolt that keeps offsets with its results")
+        for name in FIELDS:
+            schema.check_field(name, "a bolt that keeps offsets with its results")
         self._place_of = schema.key(FIELDS)
 
     def prepare(self, context: Context) -> None:

@@ -17,6 +17,7 @@ from sunshower.errors import (
 )
 from sunshower.kafka.partitions.ports import INTERNAL_TOPICS, Partition
 from sunshower.outages import KAFKA_CODES
+from sunshower.secret import protected, revealed, without_secrets
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -120,7 +121,9 @@ class KafkaDirectory:
 
 
 SETTINGS = Instance(
-    (Mapping,), 'what librdkafka calls so, such as {"bootstrap.servers": "127.0.0.1:9092"}'
+    (Mapping,),
+    'what librdkafka calls so, such as {"bootstrap.servers": "127.0.0.1:9092"}',
+    is_secret=True,
 )
 
 
@@ -140,11 +143,11 @@ def new_client(
 
     kinds = {"Consumer": Consumer, "Producer": Producer, "AdminClient": AdminClient}
     try:
-        return kinds[kind](dict(settings))
+        return kinds[kind](revealed(protected(settings)))
     except (KafkaException, TypeError) as error:
         reason = error.args[0]
-        text = reason.str() if hasattr(reason, "str") else reason
-        raise ConfigError(f"these settings make no client of Kafka: {text}") from error
+        text = without_secrets(str(reason.str() if hasattr(reason, "str") else reason))
+        raise ConfigError(f"these settings make no client of Kafka: {text}") from None
 
 
 def _reported(reports: Collection[Any], late: object) -> tuple[object, object, bool]:

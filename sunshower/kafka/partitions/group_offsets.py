@@ -15,7 +15,12 @@ from sunshower.clock import Clock, SystemClock
 from sunshower.errors import KafkaError
 from sunshower.kafka.consuming.consumer import targets
 from sunshower.kafka.consuming.lag import Lag
-from sunshower.kafka.partitions.broker_metadata import KafkaDirectory, as_ours, client_errors
+from sunshower.kafka.partitions.broker_metadata import (
+    KafkaDirectory,
+    as_ours,
+    client_errors,
+    new_client,
+)
 from sunshower.kafka.partitions.broker_offsets import read_committed
 from sunshower.kafka.partitions.ports import Committed, Partition
 
@@ -36,11 +41,9 @@ def lags(settings: Mapping[str, Any], group: str, topics: Collection[str] = ()) 
     """
     left = _until(WITHIN_S)
     wanted = _wanted(settings, topics, left)
-    from confluent_kafka import Consumer
-
     address = str(settings["bootstrap.servers"])
     own = {"group.id": group, "enable.auto.commit": False}
-    with closing(Consumer({"log_level": 0, **settings, **own})) as client:
+    with closing(new_client("Consumer", {"log_level": 0, **settings, **own})) as client:
         what = f"group {group!r}"
         with client_errors(what, address):
             found, errors = read_committed(client, wanted, left())

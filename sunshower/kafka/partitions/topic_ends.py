@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from sunshower.errors import KafkaUnreachable
-from sunshower.kafka.partitions.broker_metadata import KafkaDirectory, client_errors
+from sunshower.kafka.partitions.broker_metadata import KafkaDirectory, client_errors, new_client
 from sunshower.kafka.partitions.ports import Partition
 from sunshower.kafka.producing.producer import Settings
 
@@ -32,10 +32,8 @@ def tails(settings: Settings, topic: str, count: int) -> Iterator[Message]:
     """
     with closing(KafkaDirectory(settings)) as directory:
         partitions = directory.partitions(topic)
-    from confluent_kafka import Consumer
-
     with (
-        closing(Consumer({"log_level": 0, **settings, **_OWN})) as consumer,
+        closing(new_client("Consumer", {"log_level": 0, **settings, **_OWN})) as consumer,
         client_errors(f"the end of topic {topic!r}", str(settings.get("bootstrap.servers"))),
     ):
         yield from _read(consumer, partitions, count)

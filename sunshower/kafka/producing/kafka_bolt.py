@@ -9,14 +9,19 @@ from typing import Any
 
 from sunshower.errors import KafkaError
 from sunshower.kafka.producing.messages import Composer, Headers, Message, Part, as_bytes
-from sunshower.kafka.producing.producer import Producer, Settings, checked
+from sunshower.kafka.producing.producer import TOO_LARGE, Producer, Settings, checked
 from sunshower.records import Schema
+from sunshower.texts import carried
 from sunshower.topologies.components import Bolt, Collector, Context, Tuple
-from sunshower.topologies.retry import DeadLetter
+from sunshower.topologies.retry import DeadLetter, fitted
 
 _ROOM_S = 0.05  # how long `flush` waits for space in the producer's queue
 _RENEW_S = 2.0  # interval of resetting the timeouts of tuples that are being delivered
 _CLOSE_S = 10.0
+_CLIENT_BYTES = 1_000_000  # librdkafka's message.max.bytes
+_OVERHEAD_BYTES = 512  # of a message, besides its value, key and headers
+_LETTER_BYTES_MIN = 512
+_HEADER_BYTES = 256  # of the value of a dead letter's header
 _PLACE = ("topic", "partition", "offset")
 
 
@@ -80,10 +85,11 @@ class KafkaBolt(SendingBolt):
 
             lines.stream("dead_letters").shuffle().bolt("bury", KafkaBolt.dead_letters(…, "dead"))
 
-        The value is the whole DeadLetter as JSON, the key its message id. Headers contain the
-        cause, and for records from Kafka also `topic`, `partition`, `offset`.
+        The value is the DeadLetter as JSON, the key its message id. Headers contain the cause, and
+        for records from Kafka also `topic`, `partition`, `offset`. A letter that is larger than the
+        topic, or `message.max.bytes`, takes is clipped, with a marker in each clipped text.
         """
-        return KafkaBolt(settings, topic, key="message_id", headers=_causes)
+        return _DeadLetterBolt(settings, topic, key="message_id", headers=_causes)
 
     def prepare(self, context: Context) -> None:
         """Create the producer, and check the topic if it is fixed."""
@@ -93,6 +99,8 @@ class KafkaBolt(SendingBolt):
         self._number = self._renewed = 0  # the next number; timeouts are reset below `_renewed`
         self._renew_at_s = self._clock.now() + _RENEW_S
         self._waiting: deque[tuple[int, Message]] = deque()  # the producer's queue was full
+        self._alone: set[int] = set()  # numbers of messages that are sent alone, see `_delivered`
+        self._is_closed = False
         self._producer = Producer(self.settings, self._clock)
         if isinstance(self.topic, str):
             self._producer.check_topic(self.topic)
@@ -114,6 +122,7 @@ class KafkaBolt(SendingBolt):
             self._replace_producer(self._producer.fatal)
         if self._open:
             self._producer.poll(0.0)
+            self._send_waiting()
             self._producer.check()
         now = self._clock.now()
         if now >= self._renew_at_s:
@@ -137,14 +146,23 @@ class KafkaBolt(SendingBolt):
         return {"on their way": len(self._open), "without room": len(self._waiting)}
 
     def cleanup(self) -> None:
-        """Wait until all messages are delivered, 10 s at most."""
+        """Wait until all messages are delivered, 10 s at most, and discard the rest: its tuples are
+        emitted again. A client with messages would keep this object, and its threads."""
         self._producer.flush(_CLOSE_S)
+        if self._waiting:
+            self._send_waiting()
+            self._producer.flush(_CLOSE_S)
+        self._is_closed = True
+        self._producer.abandon()
 
     def _compose(self, record: Any) -> Message:
         return self._composer.compose(record)
 
     def _sent(self, number: int, message: Message) -> bool:
-        return self._producer.send(message, partial(self._delivered, number))
+        delivered = partial(self._delivered, number)
+        if number in self._alone:
+            return self._producer.send(message, delivered, alone=True)
+        return self._producer.send(message, delivered)
 
     def _send_waiting(self) -> None:
         while self._waiting:
@@ -158,12 +176,31 @@ class KafkaBolt(SendingBolt):
 
     def _delivered(self, number: int, error: Any, message: Any) -> None:
         """Process the client's delivery report; called within `poll`."""
+        if self._is_closed:
+            return
         if error is None:
             self._settle(number, None)
-        else:
+        elif error.name() not in TOO_LARGE or not self._send_again(number):
             self._settle(number, self._producer.ours(error, message))
 
+    def _send_again(self, number: int) -> bool:
+        """Send a message alone whose batch was too large for its topic. Returns whether to wait
+        for its delivery; false if it was alone already."""
+        if number in self._alone:
+            return False
+        self._alone.add(number)
+        return self._compose_again(number)
+
+    def _compose_again(self, number: int) -> bool:
+        try:
+            message = self._compose(self._open[number].record)
+        except Exception:  # of a user's function, which has succeeded once
+            return False
+        self._waiting.append((number, message))
+        return True
+
     def _settle(self, number: int, error: KafkaError | None) -> None:
+        self._alone.discard(number)
         self._finish(self._collector, self._open.pop(number), error)
 
     def _replace_producer(self, fatal: KafkaError) -> None:
@@ -175,9 +212,39 @@ class KafkaBolt(SendingBolt):
         self._producer = Producer(self.settings, self._clock)
 
 
+class _DeadLetterBolt(KafkaBolt):
+    """A KafkaBolt whose messages are DeadLetters, and are clipped to what the topic takes.
+
+    The limit is that of the client (`message.max.bytes`), and is halved whenever the brokers refuse
+    a letter that was sent alone: their limits are not for every client to read.
+    """
+
+    def prepare(self, context: Context) -> None:
+        super().prepare(context)
+        client_bytes = int(self.settings.get("message.max.bytes", _CLIENT_BYTES))
+        self._letter_bytes = client_bytes - _OVERHEAD_BYTES
+
+    def _compose(self, record: DeadLetter) -> Message:
+        return super()._compose(fitted(record, self._letter_bytes, self._size))
+
+    def _size(self, letter: DeadLetter) -> int:
+        _, value, key, headers, _ = super()._compose(letter)
+        pairs = [(value, key), *(headers or ())]
+        return sum(len(part or b"") for pair in pairs for part in pair)
+
+    def _send_again(self, number: int) -> bool:
+        if super()._send_again(number):
+            return True
+        if self._letter_bytes < _LETTER_BYTES_MIN:
+            return False
+        letter = self._open[number].record
+        self._letter_bytes = min(self._letter_bytes, self._size(letter)) // 2
+        return self._compose_again(number)
+
+
 def _causes(letter: DeadLetter) -> Headers:
     names = ("spout", "cause", "component", "reason", "exception", "attempts")
     pairs = [(name, getattr(letter, name)) for name in names]
     if isinstance(letter.message_id, tuple | list) and len(letter.message_id) == len(_PLACE):
         pairs += zip(_PLACE, letter.message_id, strict=True)  # the id of a KafkaSpout's message
-    return [(name, as_bytes(value)) for name, value in pairs]
+    return [(name, as_bytes(carried(value, _HEADER_BYTES))) for name, value in pairs]

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias, TypedDict
 from sunshower.arguments import Instance
 from sunshower.errors import RecordMismatch
 from sunshower.records import Schema
+from sunshower.texts import utf8
 
 Part: TypeAlias = str | Callable[[Any], Any] | None  # a field's name, or a function of the record
 Header: TypeAlias = tuple[str, bytes | str | None]
@@ -43,12 +44,13 @@ class Message(NamedTuple):
 
 
 class Composer:
-    """Makes messages of records.
+    r"""Makes messages of records.
 
     `value` and `key` are a field's name, or a function of the record; without a `value` the whole
     record is sent as a JSON object. bytes are sent unchanged, text as UTF-8, None as null (a
     tombstone in a compacted topic), anything else as JSON. `topic`, `headers` and `partition` may
-    be functions of the record, too.
+    be functions of the record, too. In texts a lone surrogate, which UTF-8 cannot encode, becomes
+    its escape, such as \udc80: in JSON this is the same value.
     """
 
     def __init__(
@@ -96,8 +98,8 @@ def as_bytes(value: Any) -> bytes | None:
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, str):
-        return value.encode()
-    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        return utf8(value)
+    return utf8(json.dumps(value, ensure_ascii=False, allow_nan=False))
 
 
 def part_of(record: Any, part: Part) -> Any:

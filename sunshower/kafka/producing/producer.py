@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sunshower.clock import Clock, SystemClock
 from sunshower.errors import ConfigError, KafkaError, KafkaUnreachable
-from sunshower.kafka.connection import Connection
+from sunshower.kafka.connection import Connection, weakly
 from sunshower.kafka.partitions.broker_metadata import (
     SETTINGS,
     KafkaDirectory,
@@ -15,6 +15,7 @@ from sunshower.kafka.partitions.broker_metadata import (
     new_client,
 )
 from sunshower.kafka.producing.messages import Header, Message
+from sunshower.secret import protected
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError as Refusal
@@ -46,7 +47,7 @@ class Producer:
     """
 
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
-        self.settings = dict(settings)
+        self.settings = protected(settings)
         self.address = str(settings.get("bootstrap.servers", "(no bootstrap.servers)"))
         self.fatal: KafkaError | None = None  # if set, this producer can send nothing any more
         self._connection = Connection(self.settings)
@@ -54,8 +55,9 @@ class Producer:
         self._clock = clock or SystemClock()
         self._unknown: dict[str, tuple[float, KafkaError]] = {}  # when to retry, and the error
         checked(settings)
-        own = {"error_cb": self._on_error}
+        own = {"error_cb": weakly(self._on_error)}
         self._client: Client = new_client("Producer", {**_USUAL, **settings, **own})
+        self._single: Producer | None = None  # see `send`
         self._produce: Callable[..., None] = self._client.produce
         from confluent_kafka import KafkaException
 
@@ -84,13 +86,24 @@ class Producer:
         """Raise KafkaUnreachable if all brokers are down."""
         self._connection.check()
 
-    def send(self, message: Message, delivered: Delivered | None = None) -> bool:
+    def send(
+        self, message: Message, delivered: Delivered | None = None, *, alone: bool = False
+    ) -> bool:
         """Queue a message; False if the queue is full.
+
+        Brokers refuse a batch that is larger than its topic takes as a whole, whichever of its
+        messages is to blame. A message sent `alone` is a batch of its own.
 
         `delivered` is called once, within a later `poll`, `flush` or `abandon`: with None when all
         in-sync replicas have the message, else with an error for `ours`. Raises KafkaError for
         messages that can never be sent.
         """
+        if alone:
+            if self._single is None:
+                single = {**self.settings, "batch.num.messages": 1}
+                self._single = Producer(single, self._clock)
+                self._single._known = self._known
+            return self._single.send(message, delivered)
         topic, value, key, headers, partition = message
         if topic not in self._known:
             self.check_topic(topic)
@@ -106,25 +119,33 @@ class Producer:
 
     def poll(self, seconds: float = 0.0) -> None:
         """Process delivery reports, waiting up to `seconds` for the first one."""
+        if self._single is not None:
+            self._single.poll(0.0 if len(self._client) else seconds)
+            self.fatal = self.fatal or self._single.fatal
         self._client.poll(seconds)
 
     def flush(self, seconds: float) -> int:
         """Wait until all messages are delivered or failed; returns how many are left."""
-        return self._client.flush(seconds)
+        left = self._client.flush(seconds)
+        return left if self._single is None else left + self._single.flush(seconds)
 
     def __len__(self) -> int:
-        return len(self._client)
+        return len(self._client) + (0 if self._single is None else len(self._single))
 
     def abandon(self) -> None:
         """Discard all undelivered messages and report them as failed."""
+        if self._single is not None:
+            self._single.abandon()
         self._connection.close()
         self._client.purge()
         self._client.flush(1.0)
 
     def let_go(self) -> None:
         """Drop the client with its threads, connections and all queued messages."""
+        if self._single is not None:
+            self._single.let_go()
         self._connection.close()
-        self._client = self._produce = None  # type: ignore[assignment]  # it refers to this object
+        self._client = self._produce = None  # type: ignore[assignment]
 
     def ours(self, error: Refusal, about: Message | Sent | str) -> KafkaError:
         """Convert an error of the client; `about` is the message or the operation it concerns."""
@@ -165,4 +186,4 @@ def checked(settings: Settings) -> dict[str, Any]:
         raise ConfigError(
             'the settings lack bootstrap.servers, such as {"bootstrap.servers": "127.0.0.1:9092"}'
         )
-    return dict(settings)
+    return protected(settings)

@@ -69,7 +69,7 @@ class SoleWriterBolt(KafkaBolt):
         """Send the record, unless its id is known."""
         if self._is_unconfirmed:
             self._read_again()
-        id = as_bytes(part_of(tuple.record, self._id)) or b""
+        id = self._id_of(tuple.record)
         if id in self._arrived:
             self.repeats += 1
             out.ack(tuple)
@@ -90,8 +90,13 @@ class SoleWriterBolt(KafkaBolt):
 
     def _compose(self, record: Any) -> Message:
         message = super()._compose(record)
-        id = (ID_HEADER, as_bytes(part_of(record, self._id)) or b"")
+        id = (ID_HEADER, self._id_of(record))
         return message._replace(headers=[*(message.headers or ()), id])
+
+    def _id_of(self, record: Any) -> bytes:
+        """Different ids are different bytes, also of texts that UTF-8 cannot encode."""
+        id = part_of(record, self._id)
+        return id.encode("utf-8", "surrogatepass") if isinstance(id, str) else as_bytes(id) or b""
 
     def _delivered(self, number: int, error: Any, message: Any) -> None:
         self._is_unconfirmed |= error is not None and error.name() not in TOO_LARGE

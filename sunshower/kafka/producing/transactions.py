@@ -85,10 +85,12 @@ class TransactionalKafkaBolt(SendingBolt):
     """A KafkaBolt that writes each batch of records in a transaction, and acks it after the commit.
 
     `transactional_id` and the task's index form the id of the producer, also after a restart: use
-    another one for each bolt that writes to a Kafka. If a batch is refused, the bolt sends its
-    halves, and so on: a record that cannot be sent fails alone, after a few transactions.
-    Records not sent after 8 s of this fail, too, and are emitted again. If no broker answers, the
-    batch fails with the cause `unavailable`, and the task waits.
+    another one for each bolt that writes to a Kafka. If a batch is refused, the bolt sends it
+    again, each message in a request of its own, because brokers refuse a request that is larger
+    than its topic takes as a whole. If that is refused, it sends the halves, and so on: a record
+    that cannot be sent fails alone, after a few transactions. Records not sent after 8 s of this
+    fail with the cause `unavailable`, and are emitted again. If no broker answers, the batch fails
+    with that cause, and the task waits.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class TransactionalKafkaBolt(SendingBolt):
         self._id = f"{self.transactional_id}-{context.index}"
         self._producer, self._failed = Transactions(self.settings, self._id), False
         self._is_there = True
+        self._alone = False  # each message is sent in a request of its own
         if isinstance(self.topic, str):
             self._producer.check_topic(self.topic)
 
@@ -129,12 +132,21 @@ class TransactionalKafkaBolt(SendingBolt):
         while parts:
             part = parts.pop()
             error = self._send(part)
-            if error is None or (len(part) == 1 and not self._is_hopeless(error)):
-                self._settle(part, error)
-            elif self._is_hopeless(error) or time.monotonic() > until_s:
-                for one in (part, *parts):
-                    self._settle(one, error)
+            if error is None:
+                self._settle(part, None)
+            elif self._is_hopeless(error):
+                self._settle(sum(parts, part), error)
                 return
+            elif len(part) == 1:
+                self._settle(part, error)
+                self._alone = False  # it was this record, and not the size of the batch
+            elif time.monotonic() > until_s:
+                late = f"not sent in {_APART_S:g} s: other records are refused ({error})"
+                self._settle(sum(parts, part), KafkaUnreachable(late))
+                return
+            elif not self._alone:
+                self._alone = True
+                parts.append(part)
             else:
                 half = len(part) // 2
                 parts += [part[half:], part[:half]]
@@ -168,7 +180,8 @@ class TransactionalKafkaBolt(SendingBolt):
                 self._producer.check()
             self._producer.let_go()
             self._is_there = False
-            self._producer = Transactions(self.settings, self._id)
+            single = {"batch.num.messages": 1} if self._alone else {}
+            self._producer = Transactions({**self.settings, **single}, self._id)
             self._failed, self._is_there = False, True
 
     def _is_hopeless(self, error: KafkaError) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any
@@ -32,32 +32,19 @@ from sunshower.kafka.zookeeper.stored_offsets import (
 )
 from sunshower.kafka.zookeeper.thread_assignment import by_range_of_threads
 from sunshower.state.sqlite_tree import SqliteTree
-from sunshower.state.zookeeper_client import Tls
+from sunshower.state.zookeeper_client import ZooKeeperAccess
 from sunshower.state.zookeeper_tree import ZooKeeperTree
 
 
 @dataclass(frozen=True)
-class _InZooKeeper:
-    """`hosts` is a connect string; a path at its end is the root of all paths. The credentials are
-    those of ZooKeeperTree."""
-
-    hosts: str
-    session_timeout_s: float = field(default=10.0, kw_only=True)
-    digest: tuple[str, str] | None = field(default=None, kw_only=True)
-    tls: Tls | None = field(default=None, kw_only=True)
-
+class _InZooKeeper(ZooKeeperAccess):
     @property
     def _where(self) -> object:
         return self.hosts, self.digest
 
     def _tree(self) -> ZooKeeperTree:
         with using(f"the ZooKeeper at {self.hosts}"):
-            return ZooKeeperTree(
-                self.hosts,
-                session_timeout_s=self.session_timeout_s,
-                digest=self.digest,
-                tls=self.tls,
-            )
+            return ZooKeeperTree.of(self)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from sunshower.errors import SparkUnavailable
+from sunshower.secret import protected
 from sunshower.spark_integration.job import collect
 from sunshower.spark_integration.sessions.session_host import after
 
@@ -45,6 +46,7 @@ class DriverSession:
     def open(self, start: Callable[[], Any]) -> None:
         """Start the session and run its first job. Raises SparkUnavailable after `_OPEN_S`: Spark
         waits for ever for executors that never start, or whose master has died."""
+        _hide_secrets_from_arguments()
         late = threading.Event()
         limit = after(_OPEN_S, late.set, self.kill_unopened if self.owned else late.set)
         try:
@@ -79,6 +81,29 @@ class DriverSession:
     def end_unopened(self) -> None:
         """End the JVM of a session that failed to open, so that the next one does not reuse it."""
         end_java(_unopened_java())
+
+
+def _hide_secrets_from_arguments() -> None:
+    """Let pyspark start the JVM without the settings that hold secrets: it passes all of them as
+    arguments of the process, which every user of the machine can see. It sets them again in the
+    JVM, through its gateway."""
+    from pyspark import context
+
+    launch = context.launch_gateway
+    if hasattr(launch, "hides_secrets"):
+        return
+
+    def launched(conf: Any = None, popen_kwargs: Any = None) -> Any:
+        from pyspark import SparkConf
+
+        public = SparkConf(loadDefaults=False)
+        for name, value in conf.getAll() if conf else ():
+            if protected({name: value}) == {name: value}:
+                public.set(name, value)
+        return launch(public, popen_kwargs)
+
+    launched.hides_secrets = True  # type: ignore[attr-defined]
+    context.launch_gateway = launched
 
 
 def _unopened_java() -> Any:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from sunshower.arguments import COUNT
 from sunshower.errors import ConfigError
+from sunshower.secret import protected, reveal
 from sunshower.spark_integration.job import hand_over
 from sunshower.spark_integration.sessions.driver_session import DriverSession, end_java
 from sunshower.spark_integration.sessions.environment import (
@@ -41,6 +42,7 @@ class LocalSpark:
         replace(COUNT, least=0).check("LocalSpark(cores)", self.cores)
         COUNT.check("LocalSpark(in_flight)", self.in_flight)
         memory_bytes(self.memory)
+        object.__setattr__(self, "settings", protected(self.settings))
 
     def open(self) -> LocalGateway:
         """A gateway to this process's session. Raises ConfigError if that has other settings."""
@@ -99,7 +101,7 @@ class LocalSession(DriverSession):
         cores = place.cores or 4
         ours = {"spark.driver.memory": place.memory, "spark.sql.shuffle.partitions": str(cores)}
         for name, value in {**SETTINGS, **ours, **with_jars(place.jars), **place.settings}.items():
-            builder = builder.config(name, value)
+            builder = builder.config(name, reveal(value))
         self.open(builder.getOrCreate)
 
     def hand_over(self, session: Any, table: pa.Table) -> Any:

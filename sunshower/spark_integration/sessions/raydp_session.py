@@ -16,6 +16,7 @@ import pyarrow as pa
 import ray
 
 from sunshower.errors import SparkMissing, SparkUnavailable
+from sunshower.secret import revealed
 from sunshower.spark_integration.job import to_bytes
 from sunshower.spark_integration.sessions.driver_session import DriverSession, end_java
 from sunshower.spark_integration.sessions.environment import (
@@ -98,7 +99,7 @@ class RayDPSession(DriverSession):
             # reports.
             f"{_MASTER}.node:{ray.util.get_node_ip_address()}": "0.001",
         }
-        configs = {**SETTINGS, **ours, **with_jars(place.jars), **place.settings}
+        configs = {**SETTINGS, **ours, **with_jars(place.jars), **revealed(place.settings)}
         self._name, self._master = name, f"{name}{RAYDP_SPARK_MASTER_SUFFIX}"
         self._ended = threading.Event()
         _give_masters_namespaces()

@@ -24,6 +24,7 @@ from ray.exceptions import RayError, RayTaskError
 from sunshower import errors
 from sunshower.arguments import COUNT
 from sunshower.errors import ConfigError, SparkError, SparkLost, TransformFailed
+from sunshower.secret import protected
 from sunshower.spark_integration.error_report import error_text
 from sunshower.spark_integration.job import from_bytes, to_bytes
 from sunshower.spark_integration.sessions.environment import (
@@ -64,6 +65,7 @@ class RayDPSpark(RayDPSettings):
             COUNT.check(f"RayDPSpark({name})", getattr(self, name))
         memory_bytes(self.memory)
         memory_bytes(self.driver_memory)
+        object.__setattr__(self, "settings", protected(self.settings))
         java_for_executors()  # before the topology starts Ray
 
     def open(self) -> RayGateway:

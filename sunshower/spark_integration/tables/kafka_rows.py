@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from sunshower.errors import ConfigError, RecordMismatch, SparkMissing
+from sunshower.secret import protected, revealed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,6 +62,7 @@ class KafkaRows:
                     f"KafkaRows: {name} is not to be set, the ranges say what is read, and all of "
                     "it must be there"
                 )
+        object.__setattr__(self, "options", protected(self.options))
 
     def check(self, columns: pa.Schema) -> None:
         """Raise RecordMismatch for an input that has no ranges of offsets."""
@@ -93,7 +95,7 @@ class KafkaRows:
 
     def _read(self, session: SparkSession, ranges: Mapping[str, str]) -> DataFrame:
         ours = {"kafka.bootstrap.servers": self.servers, "failOnDataLoss": "true"}
-        options = {**_CLIENT_OPTIONS, **self.options, **ours, **ranges}
+        options = {**_CLIENT_OPTIONS, **revealed(self.options), **ours, **ranges}
         return session.read.format("kafka").options(**options).load()
 
     def _no_records(self, session: SparkSession) -> DataFrame:

@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from sunshower import versions
 from sunshower.errors import StateMismatch, StoreUnreachable, WriteFailed
 
 # Errors that waiting does not resolve.
@@ -135,8 +136,10 @@ class TableFolder:
         if not path.exists():
             self._check_empty()
             path.parent.mkdir(parents=True, exist_ok=True)
-            _create(path, {**owner, "first": current})
+            _create(path, {**owner, "first": current, "version": versions.TABLE})
         found = _read(path)
+        way_out = "use the release that wrote it, or give the table another folder"
+        versions.check(str(self._folder), found.get("version", 1), versions.TABLE, way_out)
         for what, ours in owner.items():
             if found.get(what) != ours:
                 raise StateMismatch(

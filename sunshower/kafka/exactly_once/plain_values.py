@@ -1,0 +1,62 @@
+"""Encodes plain values for a store as MessagePack; decoding restores them exactly, runs no code.
+
+Plain are None, bool, int, float, str, bytes, and list, tuple, set, frozenset, dict and Counter of
+these.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import msgpack
+
+from sunshower.errors import Unserialisable
+
+# Types that MessagePack lacks → the number of their extension, and their value as another type.
+_PACKED: dict[type, tuple[int, Callable[[Any], Any]]] = {
+    tuple: (0, list),
+    set: (1, list),
+    frozenset: (2, list),
+    int: (3, str),  # beyond 64 bits
+    Counter: (4, dict),
+}
+_BUILD: dict[int, Callable[[Any], Any]] = {number: kind for kind, (number, _) in _PACKED.items()}
+_DECODE_ERRORS = (ValueError, TypeError, KeyError, OverflowError, RecursionError, MemoryError)
+
+
+def encode(value: Any) -> bytes:
+    """Encode a value. Raises Unserialisable for what is not plain."""
+    try:
+        data: bytes = msgpack.packb(
+            value, default=_extension, strict_types=True, unicode_errors="surrogatepass"
+        )
+    except (ValueError, RecursionError) as error:  # nested too deep
+        raise Unserialisable(f"a value cannot be stored: {error}") from error
+    return data
+
+
+def decode(data: bytes) -> Any:
+    """Decode a value. Raises ValueError for bytes that `encode` has not returned."""
+    try:
+        return msgpack.unpackb(
+            data, ext_hook=_value, strict_map_key=False, unicode_errors="surrogatepass"
+        )
+    except _DECODE_ERRORS as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from None
+
+
+def _extension(value: Any) -> msgpack.ExtType:
+    if type(value) not in _PACKED:
+        kind = type(value)
+        raise Unserialisable(
+            f"a {kind.__module__}.{kind.__qualname__} cannot be stored, only plain values: "
+            "numbers, texts, bytes, lists, tuples, sets and dictionaries"
+        )
+    number, plain = _PACKED[type(value)]
+    return msgpack.ExtType(number, encode(plain(value)))
+
+
+def _value(number: int, data: bytes) -> Any:
+    return _BUILD[number](decode(data))
