@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Self
 
 import ray
 
-from sunshower.actors.names import NAMESPACE, run_of, topology_of
+from sunshower.actors.names import NAMESPACE, claim_name, plan_key, run_of, topology_of
 from sunshower.actors.run import RayRun
-from sunshower.actors.starting import check_joined, start_ray
-from sunshower.actors.store import claimed
+from sunshower.actors.starting import check_joined, start_ray, warn_of_other_settings
+from sunshower.actors.store import RayStore, check_version
 from sunshower.errors import ClusterError
 from sunshower.runtime.plan import Layout, make_plan
 from sunshower.topologies.graph import Graph
@@ -50,15 +52,18 @@ class RayCluster:
         clock: a worker that starts on another machine fails. Raises ClusterError for that, and if
         a topology of that name exists; ExperimentError for a sample below 1.
         """
-        with claimed(graph.id):
+        warn_of_other_settings()
+        run = RayRun(f"{graph.id}-{uuid.uuid4().hex[:8]}", make_plan(graph, layout))
+        self._runs.append(run)
+        with claimed(graph.id):  # until the master is registered, which `runs` then finds
             if graph.id in self.runs():
                 raise ClusterError(
                     f"a topology {graph.id!r} is there already: `sunshower status {graph.id}` "
                     f"shows it, `sunshower kill {graph.id}` ends and removes it"
                 )
-            run = RayRun(f"{graph.id}-{uuid.uuid4().hex[:8]}", make_plan(graph, layout))
-            self._runs.append(run)
-            run.start(active, sample)
+            self._remove_leftovers(graph.id)
+            run.create(active, sample)
+        run.start()
         return run
 
     def runs(self) -> dict[str, str]:
@@ -67,8 +72,17 @@ class RayCluster:
         names = [actor["name"] for actor in actors if actor["namespace"] == NAMESPACE]
         return {topology_of(run): run for name in names if (run := run_of(name))}
 
+    def _remove_leftovers(self, topology: str) -> None:
+        """Remove what runs of this topology have stored whose master was ended by others."""
+        store, suffix = RayStore(), plan_key("")
+        for key in store.keys(f"{topology}-"):
+            run = key.removesuffix(suffix)
+            if run != key and topology_of(run) == topology:
+                store.remove(f"{run}/")
+
     def find(self, topology: str) -> RayRun:
-        """A topology that any client has submitted. Its plan has no user code."""
+        """A topology that any client has submitted. Its plan has no user code. Raises ClusterError
+        if it does not exist, VersionMismatch if a client of another release submitted it."""
         runs = self.runs()
         if topology not in runs:
             there = f"there are: {', '.join(sorted(runs))}" if runs else "none is there"
@@ -76,6 +90,7 @@ class RayCluster:
                 f"there is no topology {topology!r} on this cluster; {there}. "
                 "Start one with `sunshower submit FILE.py`"
             )
+        check_version(runs[topology], "this client")
         return RayRun(runs[topology])
 
     def close(self) -> None:
@@ -90,3 +105,30 @@ class RayCluster:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+class Claim:
+    """Registered for some milliseconds; mostly removed before Ray has a process for it."""
+
+
+_ClaimClass = ray.remote(num_cpus=0)(Claim)
+
+
+@contextmanager
+def claimed(topology: str) -> Iterator[None]:
+    """A lock on submitting a topology of that name. Raises ClusterError if another client holds it.
+
+    The lock is the name of an actor: Ray registers each name once, and ends an actor with the
+    client that created it.
+    """
+    try:
+        claim = _ClaimClass.options(name=claim_name(topology), namespace=NAMESPACE).remote()
+    except ValueError:
+        raise ClusterError(
+            f"somebody else is submitting a topology {topology!r} at this moment; "
+            f"`sunshower status {topology}` shows whether it has started"
+        ) from None
+    try:
+        yield
+    finally:
+        ray.kill(claim)

@@ -7,14 +7,14 @@ worker logs every event before it reports the event to others. (Measured: a writ
 
 from __future__ import annotations
 
+import json
 import os
 import platform
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from ray import cloudpickle
-
-from sunshower.actors.flight_recorder import folder_of
+from sunshower import versions
+from sunshower.actors.flight_recorder import folder_of, make_private
 from sunshower.actors.names import event_log_key
 from sunshower.actors.store import RayStore
 from sunshower.arguments import COUNT
@@ -38,6 +38,8 @@ class EventLogFolder:
         entries: list[Entry] = []
         for path in sorted(Path(self.path).iterdir()):
             with path.open("rb") as file:
+                way_out = "read it with the release that the topology runs with"
+                versions.unstamp(str(path), file.readline(), versions.EVENT_LOG, way_out)
                 entries += decode(file)
         return sorted(entries, key=lambda entry: entry.at_s)
 
@@ -59,11 +61,14 @@ class EventLogFile:
         self._path = Path(folder.path, f"worker-{worker}-{life}")
         self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._error: str | None = None
+        self._write(versions.stamp(versions.EVENT_LOG))
 
     def put(self, entry: Entry) -> None:
         """Write an entry; nothing more after a failed write: see `check`."""
+        self._write(encode(entry))
+
+    def _write(self, data: bytes) -> None:
         if self._error is None:
-            data = encode(entry)
             try:
                 if os.write(self._file, data) < len(data):
                     self._error = "the disk is full"
@@ -88,20 +93,20 @@ def create(run: str, sample: int) -> None:
     COUNT.check("the sample of a history", sample, ExperimentError)
     folder = folder_of(run) / "history"
     try:
-        folder.mkdir(mode=0o700, parents=True)
+        make_private(run, folder.name)
     except OSError as error:
         raise ClusterError(
             f"the history cannot be kept in {folder}: {error.strerror}. Set TMPDIR to a folder "
             "where you may write"
         ) from error
     made = EventLogFolder(str(folder), sample, this_machine())
-    RayStore().write(event_log_key(run), cloudpickle.dumps(made))
+    RayStore().write(event_log_key(run), json.dumps(astuple(made)).encode())
 
 
 def find(run: str) -> EventLogFolder | None:
     """The location of a run's event log; None if it has none."""
     found = RayStore().read(event_log_key(run))
-    return cloudpickle.loads(found) if found is not None else None
+    return EventLogFolder(*json.loads(found)) if found is not None else None
 
 
 def this_machine() -> str:

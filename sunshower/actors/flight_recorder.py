@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import mmap
 import os
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.flight_recorder import FlightRecorder, Recorder, read
 from sunshower.runtime.plan import Plan
 
+_FILE_BYTES_MAX = 1 << 30  # of a file that is read
 _FETCH_S = 5.0  # for the crash report from another node; Ray may have to start a process there
 _LOG = logging.getLogger("sunshower")
 
@@ -44,10 +47,52 @@ def find_on(node: str, run: str, worker: int) -> CrashReport | None:
 
 
 def find(run: str, worker: int) -> CrashReport | None:
-    """The crash report that the former life of a worker left on this node, or None."""
-    with contextlib.suppress(OSError):
-        return read(_path(run, worker).read_bytes(), worker)
-    return None
+    """The crash report that the former life of a worker left on this node, or None. A file that
+    another user may have written is not read, and logged."""
+    path = _path(run, worker)
+    try:
+        check_private(path.parent.parent)
+        check_private(path.parent)
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # no link; no wait
+        with os.fdopen(file, "rb") as opened:
+            _check_file(os.fstat(file), path)
+            return read(opened.read(), worker)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        _LOG.warning("worker %d: no crash report is read: %s", worker, error)
+        return None
+
+
+def make_private(run: str, *below: str) -> Path:
+    """Create the folder of a run's files on this node, and one below it; only this user may enter.
+    Raises PermissionError if others may write there, and OSError."""
+    folder = folder_of(run)
+    for one in (folder.parent, folder, folder.joinpath(*below)):
+        with contextlib.suppress(FileExistsError):
+            one.mkdir(mode=0o700)
+        check_private(one)
+        one.chmod(0o700)  # earlier versions let others read it
+    return folder.joinpath(*below)
+
+
+def check_private(folder: Path) -> None:
+    """Raise PermissionError unless the folder is this user's, no link, and only this user may
+    write, replace or remove it."""
+    found, above = folder.lstat(), folder.parent.stat()
+    is_fixed = not above.st_mode & 0o022 or above.st_mode & stat.S_ISVTX
+    is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    if not (is_fixed and is_own and not found.st_mode & 0o022):
+        why = (
+            "others may write there, or it is a link: remove it, or set TMPDIR to a folder of yours"
+        )
+        raise PermissionError(errno.EPERM, why, str(folder))
+
+
+def _check_file(found: os.stat_result, path: Path) -> None:
+    is_own = stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid() and found.st_nlink == 1
+    if not is_own or found.st_mode & 0o022 or found.st_size > _FILE_BYTES_MAX:
+        raise PermissionError(errno.EPERM, "it was not written by a worker", str(path))
 
 
 def make(run: str, plan: Plan, worker: int, life: int) -> Recorder:
@@ -55,11 +100,12 @@ def make(run: str, plan: Plan, worker: int, life: int) -> Recorder:
     for the watchdog, not for the next process (`Recorder.unwritable` says why)."""
     path, size = _path(run, worker), FlightRecorder.size_of(plan, worker)
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(run)
         path.unlink(missing_ok=True)  # a new file: a process that maps the old one keeps it
-        with path.open("x+b") as file:
-            os.posix_fallocate(file.fileno(), 0, size)  # a full disk raises here: no SIGBUS later
-            return FlightRecorder(mmap.mmap(file.fileno(), size), life)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(file, "r+b"):
+            os.posix_fallocate(file, 0, size)  # a full disk raises here: no SIGBUS later
+            return FlightRecorder(mmap.mmap(file, size), life)
     except OSError as error:
         box = FlightRecorder(mmap.mmap(-1, size), life)
         box.unwritable = f"{path.parent}: {error.strerror or error}"

@@ -5,12 +5,16 @@ The workers are detached and continue; the next master asks them to send their s
 
 from __future__ import annotations
 
+import logging
+import os
+import random
 import threading
 import time
 from typing import Any
 
 import ray
 from ray import cloudpickle
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sunshower.actors.names import (
     NAMESPACE,
@@ -21,13 +25,18 @@ from sunshower.actors.names import (
     transfer_keys,
     worker_name,
 )
-from sunshower.actors.processes import RayProcess, end_with_ray
-from sunshower.actors.store import RayStore
+from sunshower.actors.processes import RayProcess, end_with_ray, kill_soon, processes_of
+from sunshower.actors.store import RayStore, check_version
 from sunshower.actors.worker import WorkerClass
+from sunshower.errors import VersionMismatch
 from sunshower.runtime.control.crash_report import CrashReport
-from sunshower.runtime.control.master import Welcome
+from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.overview import Overview, without_code
 from sunshower.runtime.master_process import MasterProcessBase
+
+_WATCH_S = 1.0  # how often to look for silent workers
+_ELSEWHERE_S = 2.0  # until Ray starts a refused master again, perhaps on another node
+_LOG = logging.getLogger("sunshower")
 
 
 class MasterActor(MasterProcessBase):
@@ -38,11 +47,22 @@ class MasterActor(MasterProcessBase):
         self._run = run
         self._since_s = since_s
         self._store = RayStore()
+        try:
+            check_version(run, "its master")
+        except VersionMismatch as error:
+            if self.load_state() is None:
+                raise  # the submission is refused
+            # Ray does not restart an actor whose constructor raises: the run could not be ended.
+            _LOG.error("%s", error)
+            time.sleep(_ELSEWHERE_S)
+            os._exit(1)
         self._processes: dict[int, RayProcess] = {}
         self._handles: dict[int, Any] = {}
+        self._node = ray.get_runtime_context().get_node_id()
         plan = self._store.read(plan_key(run))
         assert plan is not None, f"no plan of {run} in the store"
         super().__init__(cloudpickle.loads(plan), active=active)
+        self._watch_later()
 
     def hello(self, worker: int, process: RayProcess, crash_report: CrashReport | None) -> Welcome:
         """A worker has started."""
@@ -87,10 +107,10 @@ class MasterActor(MasterProcessBase):
             silent(getattr(handle, what)).remote(*given)
 
     def create_worker(self, worker: int) -> None:
+        self._handles.pop(worker, None)  # that actor may have failed at its start
         if self._handle(worker) is None:
-            WorkerClass.options(**detached(worker_name(self._run, worker))).remote(
-                self._run, worker
-            )
+            options = detached(worker_name(self._run, worker)) | self._elsewhere(worker)
+            WorkerClass.options(**options).remote(self._run, worker)
 
     def end_worker(self, worker: int) -> None:
         if (handle := self._handle(worker)) is not None:
@@ -98,11 +118,44 @@ class MasterActor(MasterProcessBase):
         self._handles.pop(worker, None)
         self._processes.pop(worker, None)
 
+    def replace_worker(self, worker: int) -> None:
+        name = worker_name(self._run, worker)
+        process = processes_of(self._run).get(name)
+        if (handle := self._handle(worker)) is not None:
+            ray.kill(handle)  # for Ray it is dead then, and its name free, even if it is cut off
+        self._handles.pop(worker, None)
+        if process is not None:
+            kill_soon(process)  # a process that is stopped does not end by Ray's request
+
+    def watch(self) -> None:
+        try:
+            super().watch()
+        finally:
+            self._watch_later()
+
     def look_after(self, seconds: float) -> None:
         me = ray.get_runtime_context().current_actor
         timer = threading.Timer(seconds, silent(me.look).remote)
         timer.daemon = True
         timer.start()
+
+    def _watch_later(self) -> None:
+        me = ray.get_runtime_context().current_actor
+        timer = threading.Timer(_WATCH_S, silent(me.watch).remote)
+        timer.daemon = True
+        timer.start()
+
+    def _elsewhere(self, worker: int) -> dict[str, Any]:
+        """The options that start a replaced worker on another node than before, if there is one:
+        Ray may not know yet that the former one is cut off. An actor without any requirement is
+        requested from a random node, also from that one; one of a byte, from the master's."""
+        former = self._processes.get(worker)
+        nodes = {one.node for one in self._processes.values()} | {self._node}
+        nodes -= {former.node} if former else set()
+        if former is None or not nodes:
+            return {}
+        there = NodeAffinitySchedulingStrategy(random.choice(sorted(nodes)), soft=True)
+        return {"scheduling_strategy": there, "memory": 1}
 
     def _handle(self, worker: int) -> Any:
         if worker not in self._handles:

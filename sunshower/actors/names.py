@@ -34,9 +34,14 @@ def topology_of(run: str) -> str:
     return run.rpartition("-")[0]
 
 
-def claim_key(topology: str) -> str:
-    """The key that marks a topology as being submitted."""
-    return f"claims/{topology}/"
+def claim_name(topology: str) -> str:
+    """The name of the actor that exists while a topology is being submitted."""
+    return f"{topology}/claim"
+
+
+def version_key(run: str) -> str:
+    """The key of the version of a run's processes."""
+    return f"{run}/version"
 
 
 def plan_key(run: str) -> str:

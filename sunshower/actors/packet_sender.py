@@ -59,7 +59,7 @@ class PacketSender:
         if fate.corrupt:
             packet = flipped(packet, self._generator)
         hear = self._answered if fate.heard else self._unheard
-        if not fate.delays_s:
+        if not fate.delays_s and fate.fails:
             self._put(partial(self._core.answered, peer, seq, None))
         for copy, delay_s in enumerate(fate.delays_s):  # only the answer to the first copy counts
             carry = partial(self._carry, peer, packet, None if copy else partial(hear, peer, seq))
@@ -71,16 +71,25 @@ class PacketSender:
                 carry()
 
     def _carry(self, peer: int, packet: bytes, hear: Callable[[Future[int]], None] | None) -> None:
-        if peer not in self._peers:
+        if (actor := self._peers.get(peer)) is None:
             name = worker_name(self._run, peer)
-            self._peers[peer] = ray.get_actor(name, namespace=NAMESPACE)
-        answer = self._peers[peer].deliver.remote(packet)
+            try:
+                actor = self._peers[peer] = ray.get_actor(name, namespace=NAMESPACE)
+            except Exception as error:  # it is being replaced, or Ray's head does not answer
+                if hear is not None:
+                    failed: Future[int] = Future()
+                    failed.set_exception(error)
+                    hear(failed)
+                return
+        answer = actor.deliver.remote(packet)
         if hear is not None:
             answer.future().add_done_callback(hear)
 
     def _answered(self, peer: int, seq: int, call: Future[int]) -> None:
         """Runs on a thread of Ray's, so it only adds to the mailbox."""
         answer = None if call.exception() else Answer(call.result())
+        if answer is None or answer is Answer.STALE:
+            self._peers.pop(peer, None)  # it may have been replaced by another actor
         self._put(partial(self._core.answered, peer, seq, answer))
 
     def _unheard(self, peer: int, seq: int, call: Future[int]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from sunshower.actors.names import paused_key
+from sunshower.actors.names import paused_key, silent
 from sunshower.actors.store import RayStore
 from sunshower.errors import ClusterError
 
@@ -54,6 +54,14 @@ def send(number: int, processes: list[RayProcess]) -> list[int]:
         raise ClusterError(
             f"no signal reaches the processes on {', '.join(pids)}: that machine does not answer"
         ) from error
+
+
+def kill_soon(process: RayProcess) -> None:
+    """Send SIGKILL to a process, and do not wait: perhaps its machine cannot be reached."""
+    if process.node == ray.get_runtime_context().get_node_id():
+        _send_here(signal.SIGKILL, [process.pid])
+    else:
+        silent(_on(process.node)).remote(signal.SIGKILL, [process.pid])
 
 
 def end_with_ray() -> None:

@@ -26,9 +26,9 @@ from sunshower.actors.names import (
 from sunshower.actors.processes import RayProcess, mark_paused, processes_of, resume_all, send
 from sunshower.actors.shipping import pickled
 from sunshower.actors.starting import first_line
-from sunshower.actors.store import RayStore
+from sunshower.actors.store import RayStore, write_version
 from sunshower.actors.worker import WorkerClass
-from sunshower.errors import ClusterError, SunshowerError, TopologyFailed
+from sunshower.errors import ClusterError, StoreUnreachable, SunshowerError, TopologyFailed
 from sunshower.runtime.control.lifecycle import KillReport, State
 from sunshower.runtime.control.overview import Overview
 from sunshower.runtime.control.placement import placed
@@ -54,18 +54,26 @@ class RayRun:
         self._master: Any = _actor(master_name(run)) if plan is None else None
         self._submitted = plan
         self._master_is_paused = False
+        self._is_stopped = False
 
-    def start(self, active: bool = True, sample: int | None = None) -> None:
-        """Create the actors; return once every worker has said hello."""
-        plan = self.plan
-        try:
-            RayStore().write(plan_key(self.id), pickled(plan))
+    def create(self, active: bool = True, sample: int | None = None) -> None:
+        """Store the plan and register the master."""
+        with self._stopped_on_error():
+            plan = pickled(self.plan)
+            write_version(self.id)
+            RayStore().write(plan_key(self.id), plan)
             if sample is not None:
                 event_log_files.create(self.id, sample)
             self._master = MasterClass.options(**detached(master_name(self.id))).remote(
                 self.id, active, time.time()
             )
-            for worker in plan.workers:
+
+    def start(self) -> None:
+        """Create the workers; return once every worker has said hello."""
+        assert self._submitted is not None
+        workers = self._submitted.workers
+        with self._stopped_on_error():
+            for worker in workers:
                 WorkerClass.options(**detached(worker_name(self.id, worker))).remote(
                     self.id, worker
                 )
@@ -73,12 +81,9 @@ class RayRun:
                 self._wait_until(lambda: self.snapshot().state != State.STARTING, _START_S)
                 return
             raise ClusterError(
-                f"not all {len(plan.workers)} workers of {self.topology!r} started in "
+                f"not all {len(workers)} workers of {self.topology!r} started in "
                 f"{_START_S:g} s: is there memory for as many processes? Try fewer, or layout pack"
             )
-        except BaseException:
-            self.stop()
-            raise
 
     @property
     def plan(self) -> Plan:
@@ -216,17 +221,27 @@ class RayRun:
         return report
 
     def stop(self) -> None:
-        master, self._master = self._master, None
-        if master is None:
+        if self._is_stopped:
             return
-        for error in self.close_tasks():
-            _log.warning("%s", error.story)
-        for actor in (master, *living_workers(self.id)):  # master first: it creates workers
-            with contextlib.suppress(Exception):
-                ray.kill(actor)
+        self._is_stopped = True
+        master, self._master = self._master, None
+        if master is not None:
+            for error in self.close_tasks():
+                _log.warning("%s", error.story)
+        self._remove_stored(plan_key(self.id))  # first, because it holds the user's credentials
+        if master is not None:
+            for actor in (master, *living_workers(self.id)):  # master first: it creates workers
+                with contextlib.suppress(Exception):
+                    ray.kill(actor)
         flight_recorder.remove_all(self.id)  # with the files of the event log
-        with contextlib.suppress(Exception):
-            RayStore().remove(f"{self.id}/")
+        self._remove_stored(f"{self.id}/")
+
+    def _remove_stored(self, prefix: str) -> None:
+        try:
+            RayStore().remove(prefix)
+        except StoreUnreachable as error:
+            if ray.is_initialized():  # else its store has ended, too
+                _log.warning("what %s has stored is not removed: %s", self.id, error)
 
     def close_tasks(self) -> list[TaskError]:
         """Close every task. The workers stay, so that the output of cleanup() can be read.
@@ -247,6 +262,14 @@ class RayRun:
             ray.kill(ray.get_actor(master_name(self.id), namespace=NAMESPACE))
         for worker in living_workers(self.id):
             ray.kill(worker)
+
+    @contextlib.contextmanager
+    def _stopped_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.stop()
+            raise
 
     def _look(self, look: Look | None) -> Snapshot:
         snapshot = self.snapshot()
@@ -296,6 +319,8 @@ class RayRun:
                 f"{type(cause).__name__}: {cause}"
             ) from error
         except ray.exceptions.RayError as error:
+            if isinstance(refusal := _refusal(error), SunshowerError):
+                raise refusal from None
             raise ClusterError(
                 f"topology {self.topology!r} does not answer: {first_line(error)}. Its "
                 "actors may have been killed or the node is out of memory; submit it again"
@@ -307,6 +332,12 @@ class RayRun:
             if end_s is not None and time.monotonic() >= end_s:
                 raise TimeoutError
             time.sleep(_POLL_S)
+
+
+def _refusal(error: ray.exceptions.RayError) -> object:
+    """The exception that the constructor of the called actor has raised, if that is why."""
+    cause = error.args[0] if isinstance(error, ray.exceptions.ActorDiedError) else None
+    return cause.cause if isinstance(cause, ray.exceptions.RayTaskError) else None
 
 
 def living_workers(run: str) -> Iterator[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import socket
@@ -14,6 +15,15 @@ from sunshower.errors import ClusterError
 
 _OBJECT_STORE_BYTES = 256 << 20
 _LOOPBACK = "127."
+# Settings of the whole cluster, which only its head can be started with.
+SYSTEM_CONFIG: dict[str, int] = {
+    "timeout_ms_task_wait_for_death_info": 50,  # a death is known in 0.5 s, not 1.4 s
+    "max_direct_call_object_size": 4 << 20,  # packets are sent in the call itself
+    "task_events_report_interval_ms": 0,  # not read; saves 15 % of each call
+    "gcs_rpc_server_reconnect_timeout_s": 5,  # if Ray is killed, do not hang 60 s
+    "worker_niceness": 0,  # niceness.py adds less than Ray's 15 to this
+}
+_log = logging.getLogger(__name__)
 
 
 def start_ray(address: str | None, quiet: bool) -> None:
@@ -23,13 +33,7 @@ def start_ray(address: str | None, quiet: bool) -> None:
     local: dict[str, Any] = {
         "include_dashboard": False,
         "object_store_memory": _OBJECT_STORE_BYTES,
-        "_system_config": {
-            "timeout_ms_task_wait_for_death_info": 50,  # a death is known in 0.5 s, not 1.4 s
-            "max_direct_call_object_size": 4 << 20,  # packets are sent in the call itself
-            "task_events_report_interval_ms": 0,  # not read; saves 15 % of each call
-            "gcs_rpc_server_reconnect_timeout_s": 5,  # if Ray is killed, do not hang 60 s
-            "worker_niceness": 0,  # niceness.py adds less than Ray's 15 to this
-        },
+        "_system_config": SYSTEM_CONFIG,
     }
     try:
         ray.init(
@@ -49,6 +53,20 @@ def start_ray(address: str | None, quiet: bool) -> None:
             f"cannot start a local Ray: {first_line(error)}. "
             "`sunshower doctor` says what this machine lacks"
         ) from error
+
+
+def warn_of_other_settings() -> None:
+    """Log a warning if the cluster was started without the settings that Sunshower is tuned for."""
+    from ray._private.state import state  # no public API: see the pin of ray
+
+    there = state.get_system_config()
+    if any(there.get(name) != wanted for name, wanted in SYSTEM_CONFIG.items()):
+        _log.warning(
+            "this Ray cluster has other settings than Sunshower is tuned for: it works, but "
+            "notices deaths later and sends large packets more slowly. Start its head with: "
+            "ray start --head --system-config='%s'",
+            json.dumps(SYSTEM_CONFIG),
+        )
 
 
 def check_joined(address: str) -> None:

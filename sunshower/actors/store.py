@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from ray.experimental import internal_kv
 
-from sunshower.actors.names import NAMESPACE, claim_key, reservation_key
-from sunshower.errors import ClusterError, StoreUnreachable
-
-_CLAIM_S = 120.0  # more than a submission takes
+from sunshower import versions
+from sunshower.actors.names import NAMESPACE, reservation_key, topology_of, version_key
+from sunshower.errors import StoreUnreachable
 
 
 class RayStore:
@@ -29,6 +27,12 @@ class RayStore:
         with _errors(key):
             internal_kv._internal_kv_put(key, value, overwrite=True, namespace=NAMESPACE)
 
+    def keys(self, prefix: str) -> list[str]:
+        """All keys with this prefix."""
+        with _errors(prefix):
+            found = internal_kv._internal_kv_list(prefix, namespace=NAMESPACE)
+        return [key.decode() for key in found]
+
     def remove(self, prefix: str) -> None:
         with _errors(prefix):
             internal_kv._internal_kv_del(prefix, del_by_prefix=True, namespace=NAMESPACE)
@@ -45,28 +49,21 @@ def _errors(key: str) -> Iterator[None]:
         ) from error
 
 
-@contextmanager
-def claimed(topology: str) -> Iterator[None]:
-    """A lock on submitting a topology of that name. Raises ClusterError if another client holds it.
+def write_version(run: str) -> None:
+    """Store the version of this process as that of the run."""
+    RayStore().write(version_key(run), versions.stamp(versions.PROTOCOL))
 
-    The lock of a client that died expires after two minutes.
-    """
-    store, key = RayStore(), claim_key(topology)
-    since_s = float(store.read(key) or 0.0)
-    if since_s < time.time() - _CLAIM_S:
-        store.remove(key)
-    now = b"%f" % time.time()
-    if internal_kv._internal_kv_put(key, now, overwrite=False, namespace=NAMESPACE):
-        raise ClusterError(
-            f"somebody else is submitting a topology {topology!r} at this moment; if whoever it "
-            f"was has died meanwhile, submit it again in {_CLAIM_S / 60:g} minutes"
-        )
-    try:
-        yield
-    finally:
-        with suppress(Exception):  # if Ray has ended, so has the lock
-            if store.read(key) == now:
-                store.remove(key)
+
+def check_version(run: str, who: str) -> None:
+    """Raise VersionMismatch unless this process has the version of the run. Call it before anything
+    else of the run is read, or any of its processes called."""
+    versions.unstamp(
+        f"the topology {topology_of(run)!r}, which {who} has found,",
+        RayStore().read(version_key(run)) or b"",
+        versions.PROTOCOL,
+        "install the release that it was submitted with, on all nodes and clients, or kill it "
+        "with that release and submit it again with this one",
+    )
 
 
 class RayReservationStore:

@@ -15,6 +15,7 @@ import gc
 import logging
 import os
 import secrets
+import signal
 import threading
 import time
 import traceback
@@ -39,12 +40,12 @@ from sunshower.actors.names import (
 )
 from sunshower.actors.packet_sender import PacketSender
 from sunshower.actors.processes import RayProcess, end_with_ray
-from sunshower.actors.store import RayReservationStore, RayStore
+from sunshower.actors.store import RayReservationStore, RayStore, check_version
 from sunshower.actors.watchdog import Slow
 from sunshower.clock import SystemClock
-from sunshower.errors import ClusterError, StoreUnreachable, SunshowerError
+from sunshower.errors import ClusterError, StoreUnreachable, SunshowerError, TopologyFailed
 from sunshower.runtime.control.flight_recorder import Recorder
-from sunshower.runtime.control.master import Welcome
+from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import EventWriter
 from sunshower.runtime.plan import Plan
@@ -52,6 +53,7 @@ from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.runtime.tracking.ids import seeded
 from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.worker_process import STATS_S, Equipment, WorkerProcessBase
+from sunshower.secret import without_secrets
 
 _READY_S = 0.1  # how often to check whether the loop ended before it began
 _TURN_S = 0.05  # the shortest interval, when `finished` changes
@@ -59,6 +61,7 @@ _ANSWER_S = CALL_S * 2 / 3  # for an answer of the loop, between two calls of us
 _CLOSE_S = CALL_S - 1.0  # for cleanup() of all tasks
 _STORE_RETRY_S, _STORE_RETRY_MAX_S = 0.1, 10.0  # the first wait, and the longest
 _LOG = logging.getLogger("sunshower")
+_TRANSFER_BYTES_MAX = 1 << 28  # of what one task takes along; Ray's store takes 512 MiB
 
 T = TypeVar("T")
 
@@ -150,6 +153,12 @@ class WorkerActor(WorkerProcessBase):
         key = transfer_key(self._run, move, task)
         if self._retry_store(partial(self._store.read, key)) is None:
             packed = cloudpickle.dumps(transfer)
+            if len(packed) > _TRANSFER_BYTES_MAX:
+                raise TopologyFailed(
+                    f"task {task} cannot move to another process: it takes along {len(packed):,} "
+                    f"bytes, more than {_TRANSFER_BYTES_MAX:,}. Return less from snapshot(), such "
+                    "as the name of a file or of a state"
+                )
             self._retry_store(partial(self._store.write, key, packed))
 
     def log(self, line: str) -> None:
@@ -165,6 +174,8 @@ class WorkerActor(WorkerProcessBase):
 
     def _live(self) -> None:
         try:
+            who = f"worker {self._worker} on node {self._process.node}"
+            self._retry_store(partial(check_version, self._run, who))
             former = ray.get(self._master.place_of.remote(self._worker))
             if former is not None:
                 crash_report = flight_recorder.find_on(former[0], self._run, self._worker)
@@ -176,6 +187,7 @@ class WorkerActor(WorkerProcessBase):
             self.start(cloudpickle.loads(plan), crash_report)
             self._greet()
             niceness.step_back()
+            threading.Thread(target=self._beat, name="heartbeats", daemon=True).start()
             config = self.submitted.graph.config
             watchdog.start(
                 lambda: self._recorder,
@@ -185,13 +197,35 @@ class WorkerActor(WorkerProcessBase):
             )
             self._loop(config.slice_s)
         except SunshowerError as error:
-            self.call_master("broken", str(error))
+            self.call_master("broken", self._worker, self.life, without_secrets(str(error)))
         except BaseException:
             self.call_master(
                 "broken",
+                self._worker,
+                self.life,
                 f"worker {self._worker} hit a defect of sunshower itself; please report this:\n"
-                + traceback.format_exc(),
+                + without_secrets(traceback.format_exc()),
             )
+
+    def _beat(self) -> None:
+        """Send heartbeats to the master, on a thread of their own, until the process ends."""
+        lease, call, sent_s, life = self.lease, None, 0.0, 0
+        while True:
+            now = time.monotonic()
+            self.tick(now)
+            if call is None or now - sent_s > 5 * lease.beat_s:  # the answer may have been lost
+                sent_s, life = now, self.life
+                call = self._master.beat.remote(self._worker, life)
+            if ray.wait([call], timeout=lease.beat_s / 2)[0]:
+                try:
+                    answer = ray.get(call)
+                except ray.exceptions.RayError:
+                    answer = None  # the master has died; the next one is starting
+                call = None
+                if self.beat_answered(life, sent_s, answer):
+                    _LOG.warning("worker %d was replaced, because it was silent", self._worker)
+                    os.kill(os.getpid(), signal.SIGKILL)
+                time.sleep(lease.beat_s / 2)
 
     def _retry_store(self, attempt: Callable[[], T]) -> T:
         """Return the result of `attempt`; call it again, with back-off, while the store does not
@@ -208,12 +242,13 @@ class WorkerActor(WorkerProcessBase):
 
     def _greet(self) -> None:
         """Say hello to the master, and begin the new life."""
-        self.begin(self._retry_store(self._say_hello))
+        self.begin(*self._retry_store(self._say_hello))
         self._post = PacketSender(self._run, self._core, self.put)
         self._has_begun.set()
 
-    def _say_hello(self) -> Welcome:
-        """Say hello to the master, but not before calls reach this actor.
+    def _say_hello(self) -> tuple[Welcome, float]:
+        """Say hello to the master, but not before calls reach this actor. Returns the answer, and
+        when the hello was sent.
 
         A call to an actor that Ray is still starting fails 0.3 to 0.7 s later, and the peer link to
         it pauses for `peer_link_retry_s`. (With a kill every 2 s: a third of the replays.)
@@ -222,9 +257,9 @@ class WorkerActor(WorkerProcessBase):
         me = ray.get_runtime_context().current_actor
         ray.get(me.reachable.options(max_task_retries=-1).remote())
         self._has_begun.clear()  # not before: calls waiting in `deliver` block `reachable`
+        hello_s = time.monotonic()
         hello = self._master.hello.remote(self._worker, self._process, self._crash_report)
-        welcome: Welcome = ray.get(hello)
-        return welcome
+        return ray.get(hello), hello_s
 
     def _new_event_writer(self, life: int, clock: SystemClock) -> EventWriter | None:
         if self._event_log is None:
@@ -246,11 +281,15 @@ class WorkerActor(WorkerProcessBase):
             self.submitted.graph.config.block_max_s,
             "".join(slow.stack.format()),
         )
-        self.call_master("stuck", self._worker, slow.task, slow.for_s, slow.where)
+        self.call_master("stuck", self._worker, self.life, slow.task, slow.for_s, slow.where)
 
     def _loop(self, slice_s: float) -> None:
         sent_s = 0.0
         while not self._stopped:
+            if not self.lease.holds(time.monotonic()):
+                self._mail.wait(_TURN_S)
+                self._mail.clear()
+                continue
             self.read_mail()
             if self.greeting:
                 self._greet()

@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 
 from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.lifecycle import KillReport, State
-from sunshower.runtime.control.master import DesiredState, Master, Welcome
+from sunshower.runtime.control.master import Master
 from sunshower.runtime.control.master_state import MasterState
+from sunshower.runtime.control.messages import DesiredState, Welcome
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.metrics import Snapshot, WorkerStats
 from sunshower.runtime.plan import Layout, Plan
@@ -38,7 +39,7 @@ class MasterProcessBase(ABC):
         self._desired_state: DesiredState | None = None  # as last sent to all workers
         self._will_look = False
         for worker in self.core.lives:  # a former master knew them: ask for what was missed
-            self.call_worker(worker, "report")
+            self._tell(worker, "report")
             self._send_lives(worker)  # the former master may have died before that
         self._obey()
 
@@ -73,6 +74,10 @@ class MasterProcessBase(ABC):
         """End the process of a worker that is no longer needed."""
 
     @abstractmethod
+    def replace_worker(self, worker: int) -> None:
+        """End the process of a silent worker, if it can be reached; `create_worker` follows."""
+
+    @abstractmethod
     def look_after(self, seconds: float) -> None:
         """Call `look` in so many seconds."""
 
@@ -86,8 +91,21 @@ class MasterProcessBase(ABC):
                 self._send_lives(other)
         return welcome
 
+    def beat(self, worker: int, life: int) -> bool | None:
+        """A worker sends a heartbeat. True: it may go on; False: it was replaced and shall end;
+        None: as if there was no answer."""
+        if self._is_isolated(worker, life):
+            return None
+        was_silent = worker in self.core.silent
+        answer = self.core.beat(worker, life, self.now())
+        if answer and was_silent:
+            self._catch_up(worker)
+        return answer
+
     def hear(self, stats: WorkerStats) -> None:
         """Process the statistics of a worker."""
+        if self._is_isolated(stats.worker, stats.incarnation):
+            return
         now = self.now()
         self.core.hear(stats, now)
         if self.core.restless or self._desired_state != self.core.desired_state:
@@ -95,17 +113,20 @@ class MasterProcessBase(ABC):
         elif now - self._saved_s >= _SAVE_S:  # positions: older ones only cause more replays
             self._save()
 
-    def stuck(self, worker: int, task: int, for_s: float, where: str) -> None:
+    def stuck(self, worker: int, life: int, task: int, for_s: float, where: str) -> None:
         """A worker's watchdog reports a call of user code that does not return."""
-        self.core.stuck(worker, task, for_s, where, self.now())
+        if self._accepts(worker, life):
+            self.core.stuck(worker, task, for_s, where, self.now())
 
     def packed(self, stats: WorkerStats) -> None:
         """A worker has ended its life for a rebalance."""
-        self.change(lambda: self.core.packed(stats, self.now()))
+        if self._accepts(stats.worker, stats.incarnation):
+            self.change(lambda: self.core.packed(stats, self.now()))
 
-    def broken(self, text: str) -> None:
+    def broken(self, worker: int, life: int, text: str) -> None:
         """A task failed, and so the topology fails."""
-        self.change(lambda: self.core.broken(text))
+        if self._accepts(worker, life):
+            self.change(lambda: self.core.broken(text))
 
     # ---- called by clients -----------------------------------------------------------------------
 
@@ -119,7 +140,10 @@ class MasterProcessBase(ABC):
 
     def disturb(self, injected: InjectedFaults) -> None:
         """Inject these faults into all workers, in this life and later ones."""
+        isolated = self.core.stored.isolated
         self.change(lambda: self.core.disturb(injected))
+        for worker in isolated.keys() - self.core.stored.isolated.keys():
+            self._catch_up(worker)
 
     def kill(self, wait_s: float | None) -> None:
         """Drain the topology, then kill it."""
@@ -149,6 +173,11 @@ class MasterProcessBase(ABC):
         self._will_look = False
         self.change(lambda: self.core.look(self.now()))
 
+    def watch(self) -> None:
+        """Look for silent workers; called every second, while heartbeats come."""
+        self.core.watch(self.now())
+        self._obey()
+
     def change(self, change: Callable[[], T]) -> T:
         """Carry out a change, and store the MasterState before anything is sent."""
         result = change()
@@ -157,6 +186,24 @@ class MasterProcessBase(ABC):
         return result
 
     # ---- helpers ---------------------------------------------------------------------------------
+
+    def _is_isolated(self, worker: int, life: int) -> bool:
+        """Whether an experiment cuts this life of a worker off: nothing of it arrives here."""
+        return bool(life) and self.core.stored.isolated.get(worker) == life
+
+    def _accepts(self, worker: int, life: int) -> bool:
+        is_current = self.core.is_current(worker, life)
+        return is_current and not self._is_isolated(worker, life)
+
+    def _tell(self, worker: int, what: str, *given: Any) -> None:
+        if not self._is_isolated(worker, self.core.stored.lives.get(worker, 0)):
+            self.call_worker(worker, what, *given)
+
+    def _catch_up(self, worker: int) -> None:
+        """Messages from and to a worker that was cut off may be lost: send and request them."""
+        self._tell(worker, "desired_state", self.core.desired_state)
+        self._tell(worker, "report")
+        self._send_lives(worker)
 
     def _save(self) -> bool:
         self._saved_s = self.now()
@@ -172,12 +219,16 @@ class MasterProcessBase(ABC):
         if self._desired_state != self.core.desired_state:
             self._desired_state = self.core.desired_state
             for worker in self.core.lives:
-                self.call_worker(worker, "desired_state", self._desired_state)
+                self._tell(worker, "desired_state", self._desired_state)
         orders = self.core.orders()
+        if orders.replace:
+            self._save()  # no life that is replaced here may be accepted by the next master
+        for worker in orders.replace:
+            self.replace_worker(worker)
         for worker, leaving in orders.pack.items():
-            self.call_worker(worker, "pack", self.core.stored.moves + 1, leaving)
+            self._tell(worker, "pack", self.core.stored.moves + 1, leaving)
         for worker in orders.again:
-            self.call_worker(worker, "again", self.core.stored.moves)
+            self._tell(worker, "again", self.core.stored.moves)
         for worker in orders.create:
             self.create_worker(worker)
         for worker in orders.end:
@@ -193,4 +244,4 @@ class MasterProcessBase(ABC):
 
     def _send_lives(self, worker: int) -> None:
         """Send a worker the lives of all workers, and the crash reports of former ones."""
-        self.call_worker(worker, "peers", self.core.lives, list(self.core.crash_reports.values()))
+        self._tell(worker, "peers", self.core.lives, list(self.core.crash_reports.values()))

@@ -37,7 +37,7 @@ from sunshower.runtime.transport.credits import FIRST_WINDOW, ServiceTime
 from sunshower.runtime.transport.output_streams import OutputStream, OutputStreams, Route
 from sunshower.runtime.transport.routing import EvenRouter, make_router
 from sunshower.topologies.components import Context
-from sunshower.topologies.graph import Level, Subscription
+from sunshower.topologies.graph import Level, Subscription, own_copy
 from sunshower.topologies.retry import Retry
 
 _SOURCES: dict[Level, Callable[[SpoutTask], SpoutSource]] = {
@@ -191,7 +191,7 @@ def _output_streams(
     def route(stream: PlannedStream, bolt: str, subscription: Subscription) -> Route:
         targets = plan.tasks_of(bolt)
         router = make_router(
-            subscription.grouping,
+            own_copy(subscription.grouping, f"the grouping from {stream.component!r} to {bolt!r}"),
             [t.id for t in targets],
             [t.id for t in targets if t.worker == task.worker],
             stream.spec.schema,

@@ -21,7 +21,7 @@ from sunshower.failures import Cause
 from sunshower.runtime.control.component_conditions import apply
 from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.flight_recorder import Recorder
-from sunshower.runtime.control.master import DesiredState, Welcome
+from sunshower.runtime.control.messages import DesiredState, Welcome
 from sunshower.runtime.control.restart_tracker import Quarantine
 from sunshower.runtime.control.task_transfer import Packer, TaskTransfer, pack_all
 from sunshower.runtime.events.event_log import EventWriter, What
@@ -41,14 +41,13 @@ from sunshower.runtime.tasks.user_code_calls import UserCodeCalls
 from sunshower.runtime.tracking.loss_detector import LossDetector
 from sunshower.runtime.tracking.report_router import ReportRouter
 from sunshower.runtime.transport.batch import Batch
-from sunshower.runtime.transport.channels import Inflow, RemoteChannel
-from sunshower.runtime.transport.credits import FIRST_WINDOW
-from sunshower.runtime.transport.packets import Answer, Packet, read_content
-from sunshower.runtime.transport.peer_link import PacketReceiver, PeerLink
+from sunshower.runtime.transport.channels import Inflows, RemoteChannel
+from sunshower.runtime.transport.packet_reader import PacketReader
+from sunshower.runtime.transport.packets import Answer, Packet
+from sunshower.runtime.transport.peer_link import PacketReceiver, PeerLink, silent_peers
 from sunshower.runtime.wiring import wire
 
 _LOOK_S = 1.0  # how often a worker reports how long its tasks have been waiting
-_GRANT_S = 0.05  # grants wait at most this long, however small they are
 
 
 class Worker:
@@ -99,7 +98,7 @@ class Worker:
         self._crash_lives: dict[int, int] = {}  # worker → life of its last crash report
         self._router = ReportRouter(plan, self._wired, self._peer_links, self._call, clock)
         self._loss_detector = LossDetector(plan, self._wired)
-        self._inflows: dict[tuple[int, int], Inflow] = {}
+        self._inflows = Inflows()
         self._spouts = list(self._wired.spouts.values())
         self._equip_spouts(reservations, recorder)
         tasks: list[BoltTask | SpoutTask] = [*self._wired.bolts.values(), *self._spouts]
@@ -107,9 +106,9 @@ class Worker:
         own = (self._wired, self._config, self._call, clock, self._opening)
         self._scheduler = TaskScheduler(*own, self._peer_links, self._router)
         self._faults = WorkerFaults(plan, worker, self._wired, clock, generator)
+        self._reader = PacketReader(plan, worker)
         self._closed = False
         self._packed: dict[int, TaskTransfer] | None = None  # if set, this life has ended
-        self._grant_at_s: float | None = None
         if event_writer is not None:
             spouts = np.array([spout.task.id for spout in self._spouts], np.int64)
             event_writer.note(What.BORN, values=spouts, detail=(worker, life))
@@ -117,10 +116,8 @@ class Worker:
     # ---- facts ----------------------------------------------------------------------------
 
     def welcome(self, welcome: Welcome, crash_report: CrashReport | None = None) -> None:
-        """Apply the master's answer to the hello of this life; before the first step.
-
-        Raises TopologyFailed for a message that has crashed its spout's process too often.
-        """
+        """Apply the master's answer to the hello of this life; before the first step. Raises
+        TopologyFailed for a message that has crashed its spout's process too often."""
         for spout in self._spouts:
             committed, drawn = welcome.positions.get(spout.task.id, (0, 0))
             spout.source.begin_at(committed, drawn, welcome.owed.get(spout.task.id))
@@ -159,7 +156,8 @@ class Worker:
         """Process a packet that the PacketReceiver has accepted."""
         if self._packed is not None:
             return  # its contents were given up, and are emitted again in the next life
-        packet = self._call.rebuild(partial(read_content, data, self.plan.streams, self._call))
+        if (packet := self._call.rebuild(partial(self._reader.read, data, self._call))) is None:
+            return
         self.peers({packet.sender: packet.life})  # may overtake the master's announcement
         if packet.life != self._peer_links[packet.sender].peer_incarnation:
             return  # from a previous life; the sweep handles its contents
@@ -173,15 +171,13 @@ class Worker:
         if len(packet.postponed):
             self._router.postpone(packet.postponed)
         for frame in packet.frames:
-            key = (frame.batch.source, frame.target)
-            if key not in self._inflows:
-                self._inflows[key] = Inflow(*key, packet.sender, FIRST_WINDOW)
+            inflow = self._inflows.of(frame.batch.source, frame.target, packet.sender)
             if frame.error is None:
-                self._inflows[key].arrived = frame.seq
-                self._wired.inboxes[frame.target].put(frame.batch, self._inflows[key], frame.seq)
+                inflow.arrived = frame.seq
+                self._wired.inboxes[frame.target].put(frame.batch, inflow, frame.seq)
             else:
                 self._loss_detector.cannot_be_rebuilt(frame)
-                self._inflows[key].put_aside(frame.seq)
+                inflow.put_aside(frame.seq)
 
     def answered(self, peer: int, seq: int, answer: Answer | None) -> None:
         """Apply the peer's answer to a packet; None if the call failed."""
@@ -191,6 +187,20 @@ class Worker:
         lost = self._peer_links[peer].answered(seq, answer, now)
         cause = Cause.BAD_FRAME if answer is Answer.REFUSED else Cause.ACTOR_DIED
         self._loss_detector.lost(lost, peer, cause, now)
+
+    def look_at_links(self) -> None:
+        """Give up packets whose answer is overdue. Called when all answers so far were read."""
+        now = self._clock.now()
+        for peer, peer_link in self._peer_links.items():
+            for seq in peer_link.overdue(now):
+                self.answered(peer, seq, None)
+
+    def stopped_for(self, seconds: float) -> None:
+        """The whole process was stopped for so long, and has not read what arrived meanwhile."""
+        for spout in self._spouts:
+            spout.deadlines.stopped_for(seconds, self._clock.now())
+        for peer_link in self._peer_links.values():
+            peer_link.stopped_for(seconds)
 
     def desired_state(self, desired_state: DesiredState) -> None:
         """Apply the desired state: of the spouts, and the injected faults."""
@@ -241,7 +251,8 @@ class Worker:
         if self._wired.overload:
             self._loss_detector.overloaded()
         self._router.dispatch()
-        self._give_grants(now)
+        for inflow in self._inflows.to_grant(now):
+            self._peer_links[inflow.worker].content.grants.append(inflow.grant())
         goes_on = worked and (self._spouts or self._has_inputs)
         return 0 if goes_on else self._until_next(now)
 
@@ -251,7 +262,7 @@ class Worker:
             return
         now = self._clock.now()
         for peer, peer_link in self._peer_links.items():
-            if peer_link.ready or peer_link.content:
+            if peer_link.wants_packet:
                 while (packet := peer_link.next_packet(now)) is not None:
                     yield (peer, *packet)
         self._router.dispatch()  # the failures of records that could not be encoded
@@ -269,9 +280,8 @@ class Worker:
 
     @property
     def _has_inputs(self) -> bool:
-        inboxes, bolts = self._wired.inboxes.values(), self._wired.bolts.values()
-        waiting = any(inbox.entries for inbox in inboxes)
-        return waiting or any(bolt.unfinished is not None for bolt in bolts)
+        waiting = any(inbox.entries for inbox in self._wired.inboxes.values())
+        return waiting or any(bolt.unfinished is not None for bolt in self._wired.bolts.values())
 
     @property
     def finished(self) -> bool:
@@ -294,16 +304,16 @@ class Worker:
             self._loss_detector.count,
             next(filter(None, untracked), None),
             at_rest=not any(spout.active for spout in self._spouts),
+            links=self._silent_peers(),
             crash_reports=self._call.crash_reports,
         )
 
     def pulse(self) -> tuple[object, ...]:
-        """A tenth as costly as `stats`; changes with it, but for latencies, positions, figures.
-
-        It changes every second while a task waits, because `stats` say how long."""
+        """A tenth as costly as `stats`; changes with it, but for latencies, positions, figures; and
+        every second while a task waits, because `stats` say how long."""
         tasks = (*self._wired.bolts.values(), *self._spouts)
         at_rest = not any(spout.active for spout in self._spouts)
-        waits = any(supervision.wait is not None for supervision in self.supervisions)
+        waits = any(one.wait is not None for one in self.supervisions) or self._silent_peers()
         look = int(self._clock.now() / _LOOK_S) if waits else None
         return (self.idle, at_rest, look, *[task.pulse() for task in tasks])
 
@@ -330,13 +340,14 @@ class Worker:
     def notices(self) -> list[str]:
         """Return log lines about failures since the last call; all that are left once closed."""
         now = inf if self._closed else self._clock.now()
-        return [line for spout in self._spouts for line in spout.replays.notices.take(now)]
+        lines = [line for spout in self._spouts for line in spout.replays.notices.take(now)]
+        return lines + self._reader.notices()
 
     def close(self) -> list[TaskError]:
         """Close every open task, because the topology stops. Returns the errors raised."""
         self._closed = True
-        tasks = [*self._spouts, *self._wired.bolts.values()]
         left = {id for id, own in (self._packed or {}).items() if own.instance is None}  # elsewhere
+        tasks = (*self._spouts, *self._wired.bolts.values())
         errors = (task.close() for task in tasks if task.task.id not in left)
         return [error for error in errors if error is not None]
 
@@ -349,14 +360,16 @@ class Worker:
                 if reservations is not None:
                     source.reservation = EmitReservation(spout.task.id, reservations, self._clock)
 
+    def _silent_peers(self) -> dict[int, float]:
+        return silent_peers(self._peer_links, self._clock.now(), self._config)
+
     def _queue(self, stats: TaskStats, bolt: BoltTask) -> TaskStats:
         """Add the bolt task's queue to its statistics."""
         queued = len(self._wired.inboxes[bolt.task.id])
         return replace(stats, queued=queued, queue_s=queued * (bolt.service.pace_s or 0.0))
 
     def _until_next(self, now: float) -> float | None:
-        soonest = inf if self._grant_at_s is None else self._grant_at_s
-        soonest = min(soonest, self._scheduler.next_probe_s())
+        soonest = min(self._inflows.grant_at_s, self._scheduler.next_probe_s())
         if any(supervision.wait is not None for supervision in self.supervisions):
             soonest = min(soonest, now + _LOOK_S)
         for spout in self._spouts:
@@ -364,8 +377,7 @@ class Worker:
             if self._scheduler.may_emit(spout):
                 soonest = min(soonest, spout.next_emit_s)
         for peer_link in self._peer_links.values():
-            if (retry_s := peer_link.retry_s) is not None:
-                soonest = min(soonest, retry_s)
+            soonest = min(soonest, peer_link.next_look_s)
         for ticker in self._opening.tickers:
             soonest = min(soonest, ticker.look_s(now))
         for task in self._opening.waiting:
@@ -378,20 +390,9 @@ class Worker:
             if isinstance(channel, RemoteChannel):
                 channel.granted(seq, window)
 
-    def _give_grants(self, now: float) -> None:
-        """Grant what was processed: at once where a sender may run dry, else every _GRANT_S."""
-        time_is_up, left = self._grant_at_s is not None and now >= self._grant_at_s, False
-        for flow in self._inflows.values():
-            if flow.records:
-                if time_is_up or flow.due:
-                    self._peer_links[flow.worker].content.grants.append(flow.grant())
-                else:
-                    left = True
-        self._grant_at_s = (self._grant_at_s or now + _GRANT_S) if left else None
-
     def _peer_died(self, peer: int, now: float) -> None:
         self._loss_detector.peer_died(peer)
-        self._inflows = {key: flow for key, flow in self._inflows.items() if flow.worker != peer}
+        self._inflows.forget(peer)
         self._router.dispatch()
         self._loss_detector.sweep(peer, now)
 

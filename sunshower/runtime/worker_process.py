@@ -9,17 +9,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from sunshower.clock import Clock
-from sunshower.errors import SunshowerError, TopologyFailed
+from sunshower.errors import SunshowerError, TopologyFailed, VersionMismatch
 from sunshower.runtime.control.crash_report import CrashReport
+from sunshower.runtime.control.failure_detector import Lease
 from sunshower.runtime.control.flight_recorder import Recorder
-from sunshower.runtime.control.master import DesiredState, Welcome
+from sunshower.runtime.control.messages import DesiredState, Welcome
 from sunshower.runtime.control.placement import placed
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import EventWriter
@@ -29,6 +31,7 @@ from sunshower.runtime.tasks.user_code import TaskError
 from sunshower.runtime.transport.packets import Answer
 from sunshower.runtime.transport.peer_link import PacketReceiver
 from sunshower.runtime.worker import Worker
+from sunshower.texts import describe_error
 
 STATS_S = 0.25  # interval of statistics to the master, while they change
 
@@ -53,9 +56,11 @@ class WorkerProcessBase(ABC):
     """
 
     submitted: Plan  # set by `start`
+    lease: Lease  # likewise
 
     def __init__(self, worker: int) -> None:
         self.core: Worker | None = None  # None until the first Welcome
+        self.life = 0  # likewise
         self.greeting = True  # until the next life begins
         self.mailbox: deque[Callable[[], Any]] = deque()
         self._worker = worker
@@ -118,11 +123,17 @@ class WorkerProcessBase(ABC):
         self.put(partial(self._begin_again, move))
 
     def accept(self, data: bytes) -> Answer:
-        """Receive a packet of a peer. The answer says whether it will be processed."""
+        """Receive a packet of a peer. The answer says whether it will be processed.
+
+        A packet of another version ends the topology: sent again, it would be refused again."""
         packet_receiver = self._packet_receiver
         if packet_receiver is None:
             return Answer.STALE
-        answer = packet_receiver.answer(data)
+        try:
+            answer = packet_receiver.answer(data)
+        except VersionMismatch as error:
+            self.put(partial(_raise, error))
+            return Answer.REFUSED
         if answer is Answer.ACCEPTED:
             self.put(partial(self._receive, packet_receiver, data))
         return answer
@@ -131,7 +142,9 @@ class WorkerProcessBase(ABC):
 
     def start(self, plan: Plan, crash_report: CrashReport | None) -> None:
         """`plan`: as submitted; `crash_report`: of the worker's previous process."""
-        self.submitted, self._crash_report = plan, crash_report
+        self.submitted = plan
+        self._crash_report = crash_report if crash_report and crash_report.fits(plan) else None
+        self.lease = Lease(plan.graph.config.worker_timeout_s)
 
     def put(self, fact: Callable[[], Any]) -> None:
         """Add a call to the mailbox, from any thread."""
@@ -142,10 +155,35 @@ class WorkerProcessBase(ABC):
         """Run the calls in the mailbox. What follows the end of a life waits for the next one."""
         while self.mailbox and not self.greeting:
             self.mailbox.popleft()()
+        if self.core is not None:
+            self.core.look_at_links()
 
-    def begin(self, welcome: Welcome) -> None:
-        """Create a new core: the process has started, or a rebalance has moved tasks."""
+    def tick(self, now: float) -> None:
+        """Note that the thread of the heartbeats runs; called once in `beat_s` at least. If it did
+        not for long, the whole process was stopped (SIGSTOP, a suspended machine), and deadlines
+        continue where they were: what arrived meanwhile is not read yet."""
+        if (stopped_s := self.lease.stopped_for(now)) and self.core is not None:
+            self.put(lambda: self._core.stopped_for(stopped_s))
+        self.lease.ticked_s = now  # not before: the loop goes on now
+
+    def beat_answered(self, life: int, sent_s: float, answer: bool | None) -> bool:
+        """Apply the master's answer to a heartbeat; None: there was none. Returns whether this
+        process was replaced and must end."""
+        if answer:
+            self.lease.renewed_s = sent_s
+            self.wake()
+        # In this order: `begin` sets the life first, on the other thread.
+        return answer is False and not self.greeting and life == self.life
+
+    def begin(self, welcome: Welcome, hello_s: float = inf) -> None:
+        """Create a new core: the process has started, or a rebalance has moved tasks. `hello_s`:
+        when the hello was sent that was answered; the lease begins then."""
+        if self.lease.renewed_s == inf:  # no heartbeat was answered yet, and maybe none ever is
+            self.lease.renewed_s = hello_s
+        self.life = welcome.life
         self.greeting = False
+        if self._crash_report is not None:
+            self._crash_report = replace(self._crash_report, silent_s=welcome.silent_s)
         plan = placed(self.submitted, welcome.places)
         staying, transfer = self._staying, dict[int, TaskTransfer]()
         for task in plan.tasks_on(self._worker):
@@ -215,8 +253,8 @@ class WorkerProcessBase(ABC):
                     component = next(t.component for t in self._core.plan.tasks if t.id == task)
                     raise TopologyFailed(
                         f"{component!r} cannot move to another process: what its snapshot() "
-                        f"returned, or a message id, cannot be copied ({type(error).__name__}: "
-                        f"{error}). Return plain values"
+                        f"returned, or a message id, cannot be copied "
+                        f"({describe_error(error)}). Return plain values"
                     ) from error
         self.call_master("packed", self._core.stats())
 
@@ -232,3 +270,7 @@ class WorkerProcessBase(ABC):
     def _log_notices(self) -> None:
         for line in () if self.core is None else self.core.notices():
             self.log(line)
+
+
+def _raise(error: SunshowerError) -> None:
+    raise error

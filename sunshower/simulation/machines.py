@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
+from math import inf
 
 from sunshower.errors import ClusterError
 from sunshower.simulation.environment import SimEnvironment
@@ -12,6 +13,9 @@ from sunshower.simulation.worker import SimWorker
 
 _FIRST_START_S = (0.0, 0.05)
 _FIRST_PID = 1_000
+_BEAT_S = 1.0  # between two heartbeats
+_FRESH_S = 3.0  # the age of the last answered one, from which on nothing is wrong
+_WATCH_MAX_S = 3_600.0  # of a pause without end
 
 
 class Machines:
@@ -25,6 +29,8 @@ class Machines:
         self._wanted = {MASTER}  # the processes to restart when they die
         self._names = [f"node-{number}" for number in range(env.conditions.nodes)]
         self._begun: set[int] = set()  # the processes started before
+        self._zombies: list[SimWorker] = []  # replaced workers that could not be ended
+        self._watch_until_s = 0.0  # 0.0: there are no heartbeats
         self._start(MASTER)
         for worker in env.plan.workers:
             self.create(worker)
@@ -39,6 +45,39 @@ class Machines:
         if worker not in self._wanted:
             self._wanted.add(worker)
             self._world.after(self._world.between(*_FIRST_START_S), self._start, worker)
+
+    def watch(self) -> None:
+        """Simulate heartbeats, because a process is paused or cut off, until none is any more.
+
+        Otherwise heartbeats change nothing, so there are none."""
+        begins = self._watch_until_s == 0.0
+        self._watch_until_s = self._world.now_s + _WATCH_MAX_S
+        if begins:
+            for worker in self._workers():
+                worker.lease.ticked_s = worker.lease.renewed_s = worker.clock.now()
+            self._world.after(_BEAT_S * self._world.draw(), self._beat)
+
+    def replace(self, worker: int, *, reachable: bool) -> None:
+        """Start another process for a silent worker. The former one is killed, or cannot be
+        reached: then it is a zombie, which does not know that it was replaced."""
+        former = self.processes.pop(worker, None)
+        if isinstance(former, SimWorker):
+            former.note_stop()
+            if reachable and self._world.draw() < 0.5:
+                former.die()
+            else:
+                self._zombies.append(former)
+            self._world.after(
+                self._world.between(*self._env.conditions.down_s), self._start, worker
+            )
+
+    def resume(self, address: int) -> None:
+        """SIGCONT to the process at an address, and to those that it has replaced."""
+        there = self.processes.get(address)
+        former = [zombie for zombie in self._zombies if zombie.address == address]
+        for process in [*former, *([there] if there is not None else [])]:
+            if process.paused:
+                process.resume()
 
     def end(self, worker: int) -> None:
         """End a worker that is no longer needed."""
@@ -108,6 +147,37 @@ class Machines:
         """User code or the watchdog has ended a process, unless it was killed before."""
         if self.processes.get(process.address) is process:
             self.kill(process.address)
+        elif process in self._zombies:
+            self._zombies.remove(process)
+            process.die()
+
+    def _workers(self) -> list[SimWorker]:
+        living = [process for _, process in sorted(self.processes.items())]
+        return [one for one in [*living, *self._zombies] if isinstance(one, SimWorker)]
+
+    def _beat(self) -> None:
+        """Each worker sends a heartbeat, and the master looks for silent ones."""
+        master, workers = self.processes.get(MASTER), self._workers()
+        for worker in workers:
+            if not worker.paused:
+                worker.send_beat()
+        if isinstance(master, SimMaster) and not master.paused:
+            master.watch()
+        now_s = self._world.now_s
+        if now_s < self._watch_until_s and (master is None or self._is_wrong(master, workers)):
+            self._world.after(_BEAT_S, self._beat)
+            return
+        self._watch_until_s = 0.0
+        for worker in workers:
+            worker.lease.ticked_s = worker.lease.renewed_s = inf
+
+    def _is_wrong(self, master: SimProcess, workers: list[SimWorker]) -> bool:
+        stored = master.core.stored if isinstance(master, SimMaster) else None
+        return (
+            bool(self._zombies or (stored and (stored.isolated or stored.fenced)))
+            or any(process.paused for process in (master, *workers))
+            or any(one.clock.now() - one.lease.renewed_s > _FRESH_S for one in workers)
+        )
 
     def _remove(self, address: int) -> None:
         process = self.processes.pop(address, None)

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.control.lifecycle import State
-from sunshower.runtime.control.master import Welcome
+from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.events.metrics import WorkerStats
 from sunshower.runtime.master_process import MasterProcessBase
 from sunshower.simulation.environment import SimEnvironment
@@ -21,6 +21,7 @@ class ProcessStarter(Protocol):
     """Starts and ends processes."""
 
     def create(self, worker: int) -> None: ...
+    def replace(self, worker: int, *, reachable: bool) -> None: ...
     def end(self, worker: int) -> None: ...
 
 
@@ -45,6 +46,14 @@ class SimMaster(SimProcess, MasterProcessBase):
         """A worker has started; answers with the Welcome."""
         welcome = self.welcome(caller.address, crash_report)
         self._env.network.answer(self, caller, welcomed, welcome)
+
+    def answer_beat(
+        self, caller: SimProcess, life: int, hear: Callable[[bool | None], None]
+    ) -> None:
+        """A worker sends a heartbeat."""
+        answer = self.beat(caller.address, life)
+        if answer is not None:
+            self._env.network.answer(self, caller, hear, answer)
 
     def hear(self, stats: WorkerStats) -> None:
         self.heard = True
@@ -81,6 +90,10 @@ class SimMaster(SimProcess, MasterProcessBase):
 
     def create_worker(self, worker: int) -> None:
         self._machines.create(worker)
+
+    def replace_worker(self, worker: int) -> None:
+        fenced = self.core.stored.fenced.get(worker, 0)
+        self._machines.replace(worker, reachable=not self._is_isolated(worker, fenced))
 
     def end_worker(self, worker: int) -> None:
         self._machines.end(worker)

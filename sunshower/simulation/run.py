@@ -100,12 +100,14 @@ class SimRun:
 
     def pause_worker(self, worker: int) -> None:
         self._process(worker).pause()
+        self._machines.watch()
 
     def resume_worker(self, worker: int) -> None:
         self._resume(worker)
 
     def pause_master(self) -> None:
         self._process(MASTER).pause()
+        self._machines.watch()
         self._places = self._master.places()
 
     def resume_master(self) -> None:
@@ -122,6 +124,8 @@ class SimRun:
     def disturb(self, injected: InjectedFaults) -> None:
         """A paused master receives it when resumed; if it dies, the next master does."""
         self._check_there()
+        if injected.isolated:
+            self._machines.watch()
         if not self._is_paused:
             self._ask(lambda master: master.disturb(injected))
             return
@@ -269,9 +273,7 @@ class SimRun:
 
     def _resume(self, address: int) -> None:
         self._check_there()
-        process = self._env.network.there.get(address)
-        if process is not None:
-            process.resume()
+        self._machines.resume(address)
 
     def _results_on(self, worker: int, component: str) -> list[Any]:
         there = self._env.network.there

@@ -16,7 +16,7 @@ from typing import Any
 
 from sunshower.errors import SunshowerError
 from sunshower.runtime.control.flight_recorder import read
-from sunshower.runtime.control.master import Welcome
+from sunshower.runtime.control.messages import Welcome
 from sunshower.runtime.control.task_transfer import TaskTransfer
 from sunshower.runtime.events.event_log import Entry, EventWriter, What
 from sunshower.runtime.events.injected_faults import flipped
@@ -94,6 +94,28 @@ class SimWorker(SimProcess, WorkerProcessBase):
             self.deliver(packet)
         self.report()
 
+    def send_beat(self) -> None:
+        """Send a heartbeat. Only while the cluster watches: see machines.py."""
+        sent_s = self.clock.now()
+        self.tick(sent_s)
+        hear = partial(self._beat_answered, self.life, sent_s)
+        self._network.call(self, MASTER, "answer_beat", self, self.life, hear)
+
+    def resume(self) -> None:
+        """Continue: the threads of a process do so at the same time, so their order is drawn."""
+        if self._world.draw() < 0.5:  # the loop is first, before the mail is received
+            self.paused = False
+            self.tick(self.clock.now())
+            self._held.sort(key=lambda held: held[0] != self._work)
+        super().resume()
+        if self.died_s == inf:
+            self.send_beat()
+
+    def note_stop(self) -> None:
+        """Note in the flight recorder what this process, which is paused, is executing."""
+        if self._box is not None:
+            self._box.note_death(self._world.now_s)
+
     def die(self) -> None:
         super().die()
         self._take_back()
@@ -159,6 +181,8 @@ class SimWorker(SimProcess, WorkerProcessBase):
         self._wakes_s = inf
         if self.broken or self.greeting:
             return  # the Welcome wakes it
+        if not self.lease.holds(self.clock.now()):
+            return  # the answer to a heartbeat wakes it
         if self._box is not None:
             self._box.new_slice()
         self._kept = len(self._entries)
@@ -208,7 +232,7 @@ class SimWorker(SimProcess, WorkerProcessBase):
 
     def _give_up(self, why: str) -> None:
         self.broken = True
-        self.call_master("broken", why)
+        self.call_master("broken", self.address, self.life, why)
 
     # ---- messages to others --------------------------------------------------------------------
 
@@ -221,7 +245,7 @@ class SimWorker(SimProcess, WorkerProcessBase):
             packet = SimPacket(network, self, peer, sent, hear, heard=fate.heard)
             for late_s in fate.delays_s:
                 packet.leave(left_s, late_s)
-            if not fate.delays_s:
+            if not fate.delays_s and fate.fails:
                 packet.fail()
         self._report_soon()
 
@@ -229,11 +253,16 @@ class SimWorker(SimProcess, WorkerProcessBase):
         """Handle a peer's answer to a packet; None: the call failed."""
         hear = partial(core.answered, peer, seq, answer)
         busy = self._world.now_s < self._busy_until_s or self.greeting or self.broken
+        busy = busy or not self.lease.holds(self.clock.now())
         if busy or answer is not Answer.ACCEPTED:
             self.put(hear)
         else:  # this creates no work, but may release the next packet
             hear()
             self._guarded(self._send)
+
+    def _beat_answered(self, life: int, sent_s: float, answer: bool | None) -> None:
+        if self.lease.ticked_s < inf and self.beat_answered(life, sent_s, answer):
+            self._ends(self)
 
     def _report_soon(self) -> None:
         """Schedule statistics to the master, after a change."""

@@ -29,6 +29,7 @@ class Conditions:
     succeeding: frozenset[str] = frozenset()  # a task of it is in doubt, and another one succeeds
     # (component, task): surely in doubt, and no other task of the component succeeds
     in_doubt: frozenset[tuple[str, int]] = frozenset()
+    is_cut: bool = False  # a worker is silent, or two workers do not reach each other
     slowest: tuple[str, float] = ("", 0.0)  # where tuples wait longest, and for about how long
 
 
@@ -56,7 +57,7 @@ class ConditionTracker:
             frozenset(name for name, _, _ in waits),
             frozenset(succeeding),
             frozenset((n, id) for n, id, wait in doubts if wait.sure and n not in succeeding),
-            self._find_slowest(tasks),
+            slowest=self._find_slowest(tasks),
         )
 
     def _has_succeeded(self, task: TaskStats) -> bool:
@@ -119,5 +120,6 @@ def apply(
     )
     for spout in spouts:
         reached = plan.graph.downstream(spout.task.component)
-        spout.deadlines.hold(not reached.isdisjoint(conditions.waiting), now)
+        waits = not reached.isdisjoint(conditions.waiting)
+        spout.deadlines.hold(conditions.is_cut or waits, now)
         spout.deadlines.slowest = slowest if component in reached else ""

@@ -22,16 +22,17 @@ from sunshower.runtime.control.crash_report import CrashReport
 from sunshower.runtime.plan import Plan
 from sunshower.runtime.tracking.ids import I64, U64, generations_of, incarnations_of, slots_of
 from sunshower.runtime.tracking.pending import Tables
+from sunshower.texts import TRACEBACK_BYTES, utf8
 
 ROOTS_MAX = 1 << 14  # of one batch: a copy of 128 KB, 7 µs; such a batch takes milliseconds
-STACK_MAX = 1 << 16  # bytes; the innermost frames of a longer stack
+STACK_MAX = TRACEBACK_BYTES  # the innermost frames of a longer stack
 _HEAD = struct.Struct("<qqqqdqq")  # mark, life, task, roots, since, bytes of stack, spouts
 _CALL = struct.Struct("<qqd")  # the middle of the head: task, roots, since
 _PLACE = struct.Struct("<qqqqq")  # task, incarnation, slots, drawn, owed
 _DRAWN = struct.Struct("<qq")  # the end of a place
 _DRAWN_AT = 24
 _CALL_AT, _STACK_AT, _SPOUTS_AT = 16, 40, 48
-_MARK = 0x5355_4E02  # "SUN", layout 2
+_MARK = 0x5355_4E03  # "SUN", layout 3
 _ROOTS_AT = _HEAD.size
 _STACKS_AT = _ROOTS_AT + 8 * ROOTS_MAX
 _TABLES_AT = _STACKS_AT + STACK_MAX
@@ -123,17 +124,24 @@ class FlightRecorder(Recorder):
         return None if task == _NOBODY else Running(task, since_s)
 
     def note_stack(self, stack: str) -> None:
-        text = stack.encode()[-STACK_MAX:]
+        text = utf8(stack)[-STACK_MAX:]
         self._buffer[_STACKS_AT : _STACKS_AT + len(text)] = text
         struct.pack_into("<q", self._buffer, _STACK_AT, len(text))
 
 
 def read(buffer: Any, worker: int) -> CrashReport | None:
     """The crash report of the process that wrote `buffer`; None if it is no flight recorder."""
+    try:
+        return _read(buffer, worker)
+    except (struct.error, ValueError, IndexError):
+        return None
+
+
+def _read(buffer: Any, worker: int) -> CrashReport | None:
     if len(buffer) < _TABLES_AT:
         return None
     mark, life, task, count, _, stack, spouts = _HEAD.unpack_from(buffer, 0)
-    if mark != _MARK:
+    if mark != _MARK or not (0 <= count <= ROOTS_MAX and 0 <= stack <= STACK_MAX):
         return None
     tables = list(_tables(buffer, spouts))
     drawn = {task: (drawn, owed) for task, *_, drawn, owed in tables if owed != _UNKNOWN}
@@ -151,6 +159,8 @@ def _tables(buffer: Any, spouts: int) -> Iterator[_Table]:
     for _ in range(spouts):
         task, incarnation, slots, drawn, owed = _PLACE.unpack_from(buffer, at)
         at += _PLACE.size
+        if slots < 0:
+            raise ValueError("a table of less than no slots")
         numbers = np.frombuffer(buffer, np.int64, slots, at)
         generations = np.frombuffer(buffer, np.uint32, slots, at + 8 * slots)
         at += _padded(12 * slots)

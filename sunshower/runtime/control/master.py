@@ -15,60 +15,24 @@ The next master reads the stored state and gets the rest from the workers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
-from sunshower.runtime.control.component_conditions import Conditions, ConditionTracker
+from sunshower.runtime.control.component_conditions import ConditionTracker
 from sunshower.runtime.control.crash_report import CrashReport
+from sunshower.runtime.control.failure_detector import FailureDetector
 from sunshower.runtime.control.lifecycle import Command, KillReport, Lifecycle, Observations, State
 from sunshower.runtime.control.master_state import MasterState
+from sunshower.runtime.control.messages import DesiredState, Orders, Welcome
 from sunshower.runtime.control.placement import placed, places_of, replan
-from sunshower.runtime.control.restart_tracker import Probations, Quarantine, RestartTracker
+from sunshower.runtime.control.restart_tracker import Probations, RestartTracker
 from sunshower.runtime.events.injected_faults import InjectedFaults, check_places
 from sunshower.runtime.events.metrics import Counts, Snapshot, StuckCall, TaskStats, WorkerStats
 from sunshower.runtime.plan import Layout, Plan
 from sunshower.runtime.tasks.supervision import Standing
+from sunshower.texts import ERROR_BYTES, clip
 
 _SETTLE_S = 1.0  # untracked records may be in flight: wait until nothing changes
-
-
-@dataclass(frozen=True)
-class DesiredState:
-    """What the spouts shall do, which faults to inject, and the conditions of the components."""
-
-    active: bool = True  # spouts emit
-    draining: bool = False  # spouts emit replays only
-    injected: InjectedFaults = field(default_factory=InjectedFaults)
-    conditions: Conditions = field(default_factory=Conditions)
-
-
-@dataclass(frozen=True)
-class Welcome:
-    """The master's answer to the hello of a worker."""
-
-    life: int
-    lives: dict[int, int]  # all known workers, and the life of each
-    desired_state: DesiredState = DesiredState()
-    places: list[int] | None = None  # the worker of each task, if not as in the plan
-    move: int = 0  # the rebalance whose TaskTransfers may be stored; 0: none
-    delay_s: float = 0.0  # before its tasks may open
-    quarantined: dict[int, Quarantine] = field(default_factory=dict)  # tasks that are not run yet
-    positions: dict[int, tuple[int, int]] = field(default_factory=dict)  # its spout tasks →
-    # records settled, and records drawn
-    owed: dict[int, int] = field(default_factory=dict)  # its spout tasks → no record from this one
-    # on was drawn; only tasks in a crash report
-    suspects: dict[int, dict[int, int]] = field(default_factory=dict)  # its spout tasks → message →
-    # crashes of their own process
-
-
-@dataclass(frozen=True)
-class Orders:
-    """What the adapter shall do; repeated until it is done."""
-
-    pack: dict[int, list[int]] = field(default_factory=dict)  # worker → tasks that leave it
-    again: list[int] = field(default_factory=list)  # workers that begin a new life in their process
-    create: list[int] = field(default_factory=list)  # workers that need a process
-    end: list[int] = field(default_factory=list)  # workers whose process is no longer needed
-    unload: bool = False  # whether to remove the stored TaskTransfers
 
 
 class Master:
@@ -93,6 +57,9 @@ class Master:
         self._flow_since_s = 0.0
         self._conditions = ConditionTracker(self.plan, self.stored)
         self._ticks = any(c.tick_s is not None for c in plan.graph.components.values())
+        fenced = self.stored.fenced.keys() & set(self.plan.workers)
+        self._detector = FailureDetector(plan.graph.config.worker_timeout_s, now, sorted(fenced))
+        self._replacing: list[int] = []  # silent workers, until the adapter has replaced them
         self._done_since_s: float | None = None  # since when all reporting spouts are done
         self._done_lives: dict[int, int] = {}  # in which all was done; later reports are late
 
@@ -123,7 +90,14 @@ class Master:
         """What the workers shall do now. The adapter sends every change to all workers."""
         stored = self.stored
         active = stored.active and not stored.next_places
-        return DesiredState(active, stored.draining, stored.injected, self._conditions.now)
+        is_cut = bool(self.silent or any(w.links for w in self._stats.values()))
+        conditions = replace(self._conditions.now, is_cut=is_cut)
+        return DesiredState(active, stored.draining, stored.injected, conditions)
+
+    @property
+    def silent(self) -> Mapping[int, float]:
+        """The workers without heartbeats, and for how many seconds."""
+        return self._detector.silent()
 
     def snapshot(self, now: float) -> Snapshot:
         """The current statistics of the topology."""
@@ -142,6 +116,7 @@ class Master:
                 task: replace(call, for_s=now - since_s)
                 for call, task, since_s in self._stuck.values()
             },
+            self.silent,
         )
 
     def report(self, now: float) -> KillReport:
@@ -157,6 +132,11 @@ class Master:
         """A worker begins a life, with the crash report of its former life if it found one. The
         adapter sends `lives` and `crash_reports` to all workers."""
         stored = self.stored
+        silent_s = 0.0
+        if stored.fenced.pop(worker, None) is not None:
+            silent_s = self.plan.graph.config.worker_timeout_s
+            crash_report = crash_report and replace(crash_report, silent_s=silent_s)
+        self._detector.heard(worker, now)
         owed = self._charge_crash(worker, crash_report)
         mine = [task.id for task in self.plan.tasks_on(worker)]
         if worker in self.lives:
@@ -183,11 +163,34 @@ class Master:
             {id: (stored.positions.get(id, 0), stored.drawn.get(id, 0)) for id in mine},
             {id: owed[id] for id in mine if id in owed},
             {id: dict(stored.suspects[id]) for id in mine if id in stored.suspects},
+            silent_s,
         )
+
+    def is_current(self, worker: int, life: int) -> bool:
+        """Whether this is a worker's latest life, and was not replaced; 0: it has not begun."""
+        known = self.stored.lives.get(worker)
+        return not life or (life == known and life != self.stored.fenced.get(worker))
+
+    def beat(self, worker: int, life: int, now: float) -> bool:
+        """A worker sends a heartbeat. False: this life was replaced, so its process shall end."""
+        is_current = self.is_current(worker, life)
+        if is_current:
+            self._detector.heard(worker, now)
+        return is_current
+
+    def watch(self, now: float) -> None:
+        """Look for silent workers; the adapter calls this every second, while heartbeats come."""
+        known = {w for w, life in self.stored.lives.items() if life != self.stored.fenced.get(w)}
+        for worker in self._detector.look(self.plan.workers, known, now):
+            if worker in self.stored.lives:
+                self.stored.fenced[worker] = self.stored.lives[worker]
+            self._replacing.append(worker)
 
     def hear(self, stats: WorkerStats, now: float) -> None:
         """Process the statistics of a worker. Those of a former life are ignored."""
         if stats.incarnation != self.lives.get(stats.worker):  # nor from before the last move
+            return
+        if not self.is_current(stats.worker, stats.incarnation):
             return
         self._stats[stats.worker] = stats
         self._stuck.pop(stats.worker, None)  # its call has returned
@@ -213,7 +216,7 @@ class Master:
         worker sends statistics or starts again."""
         found = next((t for t in self.plan.tasks_on(worker) if t.id == task), None)
         if found is not None:
-            call = StuckCall(found.component, found.index, worker, for_s, where)
+            call = StuckCall(found.component, found.index, worker, for_s, clip(where))
             self._stuck[worker] = (call, task, now - for_s)
 
     def packed(self, stats: WorkerStats, now: float) -> None:
@@ -225,7 +228,7 @@ class Master:
 
     def broken(self, text: str) -> None:
         """A task failed, and so the topology fails. The first reason is kept."""
-        self.stored.error = self.stored.error or text
+        self.stored.error = self.stored.error or clip(text, ERROR_BYTES)
 
     # ---- commands; each raises LifecycleError in a state that does not allow it --------------
 
@@ -259,6 +262,8 @@ class Master:
         Raises ExperimentError for a place that the topology does not have.
         """
         check_places(injected, self.plan)
+        lives, before = self.stored.lives, self.stored.isolated
+        self.stored.isolated = {w: before.get(w, lives.get(w, 0)) for w in injected.isolated}
         self.stored.injected = injected
 
     # ---- progress of kills and rebalances ---------------------------------------------------
@@ -284,19 +289,22 @@ class Master:
                 self._retire(worker)
 
     def orders(self) -> Orders:
-        """What the adapter shall do now for a rebalance."""
-        stored = self.stored
+        """What the adapter shall do now: replace silent workers, and the orders of a rebalance."""
+        stored, replacing, self._replacing = self.stored, self._replacing, []
+        found = Orders(replace=replacing, create=self._detector.to_create())
         if stored.packing and stored.next_places:
             moving = zip(self.plan.tasks, stored.next_places, strict=True)
             leaving = [task for task, place in moving if task.worker != place]
             unpacked = [worker for worker in self.plan.workers if worker not in self._packed]
-            return Orders({w: [t.id for t in leaving if t.worker == w] for w in unpacked})
+            pack = {w: [t.id for t in leaving if t.worker == w] for w in unpacked}
+            return replace(found, pack=pack)
         if not stored.moves:
-            return Orders()
+            return found
         unjoined = [worker for worker in self.plan.workers if worker not in self.lives]
-        return Orders(
+        return replace(
+            found,
             again=[worker for worker in unjoined if worker in stored.lives],
-            create=[worker for worker in unjoined if worker not in stored.lives],
+            create=[*found.create, *(w for w in unjoined if w not in stored.lives)],
             end=[worker for worker in stored.lives if worker not in self.plan.workers],
             unload=self._arrived and not self._unloaded,
         )

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, TypeVar
 
 import msgpack
 
+from sunshower import versions
 from sunshower.runtime.events.injected_faults import InjectedFaults
 from sunshower.runtime.events.metrics import Counts
 from sunshower.runtime.tasks.user_code import TaskError
+
+T = TypeVar("T")
+_WAY_OUT = "let all nodes have one release, kill the topology and submit it again"
 
 
 @dataclass
@@ -23,6 +28,8 @@ class MasterState:
     suspects: dict[int, dict[int, int]] = field(default_factory=dict)  # spout task → message →
     # how often the task's own process died while executing a record of it
     proven: set[str] = field(default_factory=set)  # components that have succeeded once
+    fenced: dict[int, int] = field(default_factory=dict)  # worker → its life, which was replaced
+    isolated: dict[int, int] = field(default_factory=dict)  # by an experiment: worker → its life
     restarts: int = 0  # hellos of workers that had said hello before
     active: bool = True  # spouts emit
     draining: bool = False  # spouts emit no new records
@@ -37,26 +44,43 @@ class MasterState:
     moves: int = 0  # rebalances carried out
     floor: int = 0  # lives up to this one are from before the last move
     injected: InjectedFaults = field(default_factory=InjectedFaults)  # of an experiment
+    unknown: dict[str, Any] = field(default_factory=dict)  # optional fields of another release
 
     def to_bytes(self) -> bytes:
         """The state as MessagePack."""
         values = {  # asdict() of all of it takes ten times as long
+            **self.unknown,
             **vars(self),
             "retired": {component: vars(counts) for component, counts in self.retired.items()},
             "proven": sorted(self.proven),
             "quarantined": {task: asdict(why) for task, why in self.quarantined.items()},
             "injected": self.injected.to_fields(),
         }
-        data: bytes = msgpack.packb(values)
-        return data
+        del values["unknown"]
+        return versions.stamp(
+            versions.MASTER_STATE, msgpack.packb(values, unicode_errors="surrogatepass")
+        )
 
     @staticmethod
     def from_bytes(data: bytes) -> MasterState:
-        """The state that `to_bytes` has encoded."""
-        fields = msgpack.unpackb(data, strict_map_key=False)
-        retired = {component: Counts(**counts) for component, counts in fields["retired"].items()}
-        quarantined = {task: TaskError(**why) for task, why in fields["quarantined"].items()}
-        injected = InjectedFaults.from_fields(fields["injected"])
-        whole = {"retired": retired, "quarantined": quarantined, "injected": injected}
-        whole["proven"] = set(fields["proven"])
-        return MasterState(**{**fields, **whole})
+        """The state that `to_bytes` has encoded. Raises VersionMismatch."""
+        data = versions.unstamp("the state of the master", data, versions.MASTER_STATE, _WAY_OUT)
+        found = msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogatepass")
+        known = {one.name for one in fields(MasterState)}
+        unknown = {name: found.pop(name) for name in found.keys() - known}
+        retired = {name: _made(Counts, one) for name, one in found.get("retired", {}).items()}
+        quarantined = found.get("quarantined", {}).items()
+        injected = found.get("injected")
+        whole = {
+            "retired": retired,
+            "quarantined": {task: _made(TaskError, why) for task, why in quarantined},
+            "injected": InjectedFaults.from_fields(injected) if injected else InjectedFaults(),
+            "proven": set(found.get("proven", ())),
+        }
+        return MasterState(**{**found, **whole, "unknown": unknown})
+
+
+def _made(kind: type[T], values: dict[str, Any]) -> T:
+    """A value of a dataclass, without fields of another release."""
+    known = {one.name for one in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in values.items() if name in known})

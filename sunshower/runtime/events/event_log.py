@@ -44,10 +44,13 @@ import numpy as np
 
 from sunshower.clock import Clock
 from sunshower.runtime.tracking.ids import I64, NO_IDS, U64, ids_of, slots_of
+from sunshower.texts import carried, clip, describe
 
 NO_TASK = 0  # task ids start at 1
 NOTHING: I64 = np.zeros(0, np.int64)
 _ATTEMPT = NOTHING.itemsize
+_ENTRY_BYTES = 1 << 24
+_VALUE_BYTES = 1 << 16  # of a value of a larger entry
 _pack = msgpack.Packer(unicode_errors="surrogatepass").pack  # calls no Python code: see encode
 
 
@@ -115,7 +118,8 @@ class EventWriter:
 
 
 def encode(entry: Entry) -> bytes:
-    """Encode one entry; detail values that MessagePack cannot encode become their `repr`.
+    """Encode one entry; detail values that MessagePack cannot encode become their `repr`, and each
+    value of an entry that still cannot be encoded, or has more than 16 MiB, is clipped.
 
     May be called from several threads.
     """
@@ -124,8 +128,13 @@ def encode(entry: Entry) -> bytes:
     fields = (entry.at_s, entry.what, entry.task, *columns, entry.detail)
     try:
         data: bytes = _pack(fields)
-    except (TypeError, OverflowError):
-        data = msgpack.packb(fields, default=_plain, unicode_errors="surrogatepass")
+    except (TypeError, OverflowError, ValueError, RecursionError):
+        try:
+            data = msgpack.packb(fields, default=_plain, unicode_errors="surrogatepass")
+        except (TypeError, OverflowError, ValueError, RecursionError):  # such as too deep
+            data = b""
+    if not 0 < len(data) <= _ENTRY_BYTES:
+        data = _pack((*fields[:-1], _carried(entry.detail)))
     return data
 
 
@@ -161,4 +170,17 @@ def _signed(data: bytes) -> I64:
 
 
 def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else repr(value)
+    return value.item() if isinstance(value, np.generic) else describe(value)
+
+
+def _carried(detail: Any) -> Any:
+    """A detail with its values as MessagePack can encode them."""
+    if isinstance(detail, list | tuple):
+        return list(map(_carried_facts, detail))
+    return _carried_facts(detail)
+
+
+def _carried_facts(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {clip(name): carried(one, _VALUE_BYTES) for name, one in value.items()}
+    return carried(value, _VALUE_BYTES)

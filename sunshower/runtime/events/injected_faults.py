@@ -67,6 +67,7 @@ class Link:
     source: str = ANY
     target: str = ANY
     drop: float = 0.0  # does not arrive; the sender sees a failed call
+    vanish: float = 0.0  # does not arrive, and the sender gets no answer
     forget: float = 0.0  # arrives, but the sender sees a failed call
     repeat: float = 0.0  # arrives twice
     corrupt: float = 0.0  # arrives with a bit flipped
@@ -74,7 +75,7 @@ class Link:
     delay_s: float = 0.05
 
     def __post_init__(self) -> None:
-        for name in ("drop", "forget", "repeat", "corrupt", "delay"):
+        for name in ("drop", "vanish", "forget", "repeat", "corrupt", "delay"):
             what = f"the probability {name!r} of a link"
             PROBABILITY.check(what, getattr(self, name), ExperimentError)
         SECONDS_FROM_0.check("the delay of a link", self.delay_s, ExperimentError)
@@ -87,6 +88,7 @@ class Fate:
     delays_s: tuple[float, ...] = (0.0,)  # of each copy that arrives
     corrupt: bool = False
     heard: bool = True  # whether the sender receives the answer
+    fails: bool = True  # whether the sender learns that no copy arrives
 
 
 WELL = Fate()
@@ -100,9 +102,10 @@ class InjectedFaults:
     slows: tuple[SlowTask, ...] = ()
     links: tuple[Link, ...] = ()
     expirations: int = 0  # how many times so far all pending trees were made to time out
+    isolated: tuple[int, ...] = ()  # workers whose process is cut off from the master
 
     def __bool__(self) -> bool:
-        return bool(self.raises or self.slows or self.links)
+        return bool(self.raises or self.slows or self.links or self.isolated)
 
     def to_fields(self) -> dict[str, Any]:
         """Return plain values, for MessagePack and JSON."""
@@ -111,6 +114,7 @@ class InjectedFaults:
             "slows": [dict(vars(one)) for one in self.slows],
             "links": [dict(vars(one)) for one in self.links],
             "expirations": self.expirations,
+            "isolated": self.isolated,
         }
 
     @staticmethod
@@ -121,6 +125,7 @@ class InjectedFaults:
             tuple(SlowTask(**one) for one in found["slows"]),
             tuple(Link(**one) for one in found["links"]),
             found["expirations"],
+            tuple(found.get("isolated", ())),
         )
 
 
@@ -129,8 +134,8 @@ def fate(links: tuple[Link, ...], generator: np.random.Generator) -> Fate:
     delay_s, copies, corrupt, heard = 0.0, 1, False, True
     for link in links:
         drop, forget, repeat, flip, late = generator.random(5)
-        if drop < link.drop:
-            return Fate((), heard=False)
+        if drop < link.drop or (link.vanish and generator.random() < link.vanish):
+            return Fate((), heard=False, fails=drop < link.drop)
         heard = heard and forget >= link.forget
         copies += repeat < link.repeat
         corrupt = corrupt or flip < link.corrupt

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sunshower.texts import clip, printable
+
 _MOST = 5
 _INTERVAL_S = 10.0
 
@@ -40,8 +42,8 @@ class RateLimitedLog:
         return False
 
     def say(self, line: str) -> None:
-        """Add a line that was admitted."""
-        self._lines.append(line)
+        """Add a line that was admitted; it is clipped, and its control characters are escaped."""
+        self._lines.append(clip(printable(line)))
 
     def take(self, now: float) -> list[str]:
         """Return the lines to log by `now`, with counts of those left out in past intervals."""

@@ -102,6 +102,8 @@ class WorkerStats:
     lost: int = 0  # anchors of records in frames that did not arrive
     untracked: str | None = None  # the first failure of an untracked record
     at_rest: bool = False  # no spout here may emit
+    links: Mapping[int, float] = field(default_factory=dict)  # worker that does not answer → for
+    # how long, in seconds
     crash_reports: str | None = None  # why none can be written here; None: they can
 
 
@@ -132,6 +134,7 @@ class Snapshot:
     degraded: Mapping[int, TaskError] = field(default_factory=dict)  # quarantined task → why
     untracked_before: str | None = None  # as WorkerStats.untracked, of previous lives
     stuck: Mapping[int, StuckCall] = field(default_factory=dict)  # task → its call, from 10 s on
+    silent: Mapping[int, float] = field(default_factory=dict)  # worker without heartbeats → seconds
 
     def tasks(self) -> Iterable[TaskStats]:
         """All tasks, worker by worker."""

@@ -16,9 +16,10 @@ Storm: org.apache.storm.executor.Executor; there the whole worker dies, with all
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from math import inf
 from typing import Any
 
@@ -29,6 +30,7 @@ from sunshower.outages import is_unavailable
 from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.plan import Task
 from sunshower.runtime.tasks.user_code import Raised, TaskError, guard, untracked
+from sunshower.texts import clip
 from sunshower.topologies.components import Context
 
 _BACKOFF_MAX_S = 5.0
@@ -38,6 +40,7 @@ _DOUBT_MAX_S = 600.0
 _PROBATION_S = 30.0  # interval at which a quarantined task is tried again
 _CALM_S = 5.0  # a source without records or errors for this long counts as healthy
 _LAST = 5  # error texts to keep
+_FIGURES_MAX, _NAME_BYTES = 1_000, 200
 
 
 class Standing(StrEnum):
@@ -327,5 +330,11 @@ class Supervised:
         """The metrics that user code reports with `figures()`; empty while it does not run."""
         found: dict[str, float] = {}
         if self.supervision.runs and hasattr(code, "figures"):
-            self.hear("figures", lambda: found.update(code.figures()))
+            self.hear("figures", lambda: found.update(_figures(code.figures())))
         return found
+
+
+def _figures(given: Mapping[str, float]) -> dict[str, float]:
+    """The first 1,000 figures, as numbers, and their names, which may come from records."""
+    pairs = islice(given.items(), _FIGURES_MAX)
+    return {clip(name, _NAME_BYTES): float(value) for name, value in pairs}

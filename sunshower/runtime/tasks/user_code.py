@@ -8,18 +8,21 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from sunshower.errors import ProtocolError, SunshowerError, TopologyFailed
-from sunshower.failures import Cause, Failure
+from sunshower.failures import Cause, Failure, clip_texts
 from sunshower.outages import is_unavailable
 from sunshower.runtime.plan import Task
+from sunshower.secret import without_secrets
+from sunshower.texts import REASON_BYTES, TRACEBACK_BYTES, message_of
 
 T = TypeVar("T")
 
+_TEXTS = {"text": REASON_BYTES, "exception": 256, "traceback": TRACEBACK_BYTES}
 RAISED = (Exception, SystemExit)  # errors of user code; `sys.exit()` is one
 
 
 @dataclass(frozen=True, slots=True)
 class TaskError:
-    """One error of one task, with component, task and worker."""
+    """One error of one task, with component, task and worker; its texts are clipped."""
 
     component: str
     index: int  # among the tasks of its component
@@ -27,6 +30,9 @@ class TaskError:
     text: str  # such as: open of numbers[0] raised OSError: gone
     exception: str = ""  # the exception's type
     traceback: str = ""  # empty if the text is sufficient
+
+    def __post_init__(self) -> None:
+        clip_texts(self, _TEXTS)
 
     def __str__(self) -> str:
         return self.text
@@ -62,9 +68,11 @@ def as_raised(task: Task, what: str, error: BaseException) -> Raised:
         place = f"{task.component}[{task.index}]: " if isinstance(error, ProtocolError) else ""
         text, trace = f"{place}{error}", ""
     else:
-        text = f"{what} of {task.component}[{task.index}] raised {type(error).__name__}: {error}"
+        who = f"{what} of {task.component}[{task.index}]"
+        text = f"{who} raised {type(error).__name__}: {message_of(error)}"
         trace = "".join(traceback.format_exception(error)).rstrip()
     kind = type(error).__qualname__
+    text, trace = without_secrets(text), without_secrets(trace)
     raised = Raised(TaskError(task.component, task.index, task.worker, text, kind, trace))
     raised.__cause__ = error
     if isinstance(error, MemoryError):
@@ -93,9 +101,9 @@ def failure_of(
         Cause.UNAVAILABLE if is_unavailable(error, unavailable) else Cause.EXCEPTION,
         task.component,
         task.index,
-        "".join(told.format_exception_only()).strip(),
+        without_secrets("".join(told.format_exception_only()).strip()),
         type(error).__qualname__,
-        "".join(told.format()),
+        without_secrets("".join(told.format())),
         task.worker,
     )
 

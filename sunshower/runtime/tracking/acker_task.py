@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sunshower.failures import Cause, Failure
+from sunshower.failures import Cause, Failure, FailureTexts
 from sunshower.runtime.tracking.ids import U64, incarnations_of
 from sunshower.runtime.tracking.ledger import F64, Ledger, SettledTrees
-from sunshower.runtime.tracking.reports import ShardReport
+from sunshower.runtime.tracking.reports import FailedRoots, ShardReport
 
-_REASONS_MAX = 1 << 17  # 20 MB; a crash may fail all that two spout tasks have pending
+_REASONS_MAX = 1 << 16  # a crash may fail all that two spout tasks have pending
+_REASONS_BYTES = 1 << 24  # of their texts
 
 
 @dataclass(slots=True)
@@ -23,7 +24,7 @@ class Verdicts:
     """Verdicts for one spout task: completed trees, failed trees with reasons, requested ages."""
 
     complete: list[U64] = field(default_factory=list)
-    failed: list[tuple[int, Failure]] = field(default_factory=list)
+    failed: FailedRoots = field(default_factory=FailedRoots)
     ages: list[tuple[U64, F64]] = field(default_factory=list)  # seconds since the last report
 
 
@@ -36,6 +37,7 @@ class AckerTask:
         self.ledger = Ledger(strides, timed=timed)
         self.slow_s = 0.0  # the delay that an experiment adds to each report
         self._reasons: dict[int, Failure] = {}
+        self._texts = FailureTexts(_REASONS_BYTES)
 
     def apply(self, report: ShardReport, now: float) -> dict[int, Verdicts]:
         """Apply a report received at `now`. Returns spout index (see Plan.spouts) → verdicts."""
@@ -46,15 +48,31 @@ class AckerTask:
         for roots, xors in report.acks:
             self._add_settled(self.ledger.ack(roots, xors), verdicts)
         if report.fails:
-            for root, failure in report.fails:
-                self._reasons.setdefault(root, failure)
-            failed = np.array([root for root, _ in report.fails], np.uint64)
-            self._add_settled(self.ledger.fail(failed), verdicts)
-            while len(self._reasons) > _REASONS_MAX:  # late failures of trees that never start
-                self._reasons.pop(next(iter(self._reasons)))
+            self._fail(dict(reversed(report.fails)), verdicts)  # the first reason of each root
         for asked in report.asks:
             self._answer(asked, verdicts)
         return verdicts
+
+    def _fail(self, reasons: dict[int, Failure], verdicts: dict[int, Verdicts]) -> None:
+        roots = np.array(list(reasons), np.uint64)
+        settled = self.ledger.fail(roots)
+        for root in settled.failed.tolist():
+            self._add_failed(root, reasons.pop(root), verdicts)
+        if reasons:  # late, of closed trees, or before the start of their trees
+            for root in roots[self.ledger.await_start(roots)].tolist():
+                self._keep(root, reasons[root])
+
+    def _keep(self, root: int, failure: Failure) -> None:
+        """Keep a reason until the start of its tree is reported; the first one counts."""
+        if root in self._reasons:
+            return
+        self._reasons[root] = failure
+        for other in self._texts.add(root, failure):
+            self._reasons[other] = self._reasons[other].short
+        while len(self._reasons) > _REASONS_MAX:  # trees that never start
+            oldest = next(iter(self._reasons))
+            del self._reasons[oldest]
+            self._texts.remove(oldest)
 
     def _answer(self, asked: U64, verdicts: dict[int, Verdicts]) -> None:
         incarnations = incarnations_of(asked)
@@ -72,6 +90,9 @@ class AckerTask:
                 mine = settled.complete[spouts == spout]
                 verdicts.setdefault(spout, Verdicts()).complete.append(mine)
         for root in settled.failed.tolist():
-            reason = self._reasons.pop(root, Failure(Cause.FAILED))
-            spout = (root >> 48) % self._spouts
-            verdicts.setdefault(spout, Verdicts()).failed.append((root, reason))
+            self._texts.remove(root)
+            self._add_failed(root, self._reasons.pop(root, Failure(Cause.FAILED)), verdicts)
+
+    def _add_failed(self, root: int, reason: Failure, verdicts: dict[int, Verdicts]) -> None:
+        spout = (root >> 48) % self._spouts
+        verdicts.setdefault(spout, Verdicts()).failed.add([(root, reason)])

@@ -8,7 +8,7 @@ minutes must not count as a timeout.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
@@ -63,6 +63,13 @@ class Deadlines:
             if self._progress is not None:
                 self._progress.held(self._held_s, now)
             self._held_s = None
+
+    def stopped_for(self, seconds: float, now: float) -> None:
+        """This process was stopped: verdicts that arrived meanwhile are not read yet."""
+        self._sweeps = [replace(sweep, due_s=sweep.due_s + seconds) for sweep in self._sweeps]
+        if not self.held:
+            self.hold(True, now - seconds)
+            self.hold(False, now)
 
     def overdue(self, now: float) -> U64:
         """Return the trees that have timed out by `now`; ask the ackers about others."""

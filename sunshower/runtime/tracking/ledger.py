@@ -103,6 +103,15 @@ class Ledger:
         table = self._tables.get(int(roots[0]) >> 48)
         return np.full(len(roots), np.inf) if table is None else self.now_s - table.heard_s(roots)
 
+    def await_start(self, roots: U64) -> NDArray[np.bool_]:
+        """Which of `roots` have failed before their start was reported; shape (n,)."""
+        found = np.zeros(len(roots), np.bool_)
+        incarnations = incarnations_of(roots)
+        for incarnation, table in self._tables.items():
+            mine = np.flatnonzero(incarnations == incarnation)
+            found[mine] = table.await_start(roots[mine])
+        return found
+
     def open_count(self) -> int:
         """Return the number of trees that are started and not settled."""
         return sum(table.open_count() for table in self._tables.values())
@@ -228,6 +237,12 @@ class _Table:
         slots, tags = self._find(roots)
         known = ((_generations(roots) ^ tags) & _GENERATION == 0) & (tags & USED != 0)
         return np.where(known, self._heard_s.take(slots), -np.inf)
+
+    def await_start(self, roots: U64) -> NDArray[np.bool_]:
+        _, tags = self._find(roots)
+        is_same = (_generations(roots) ^ tags) & _GENERATION == 0
+        found: NDArray[np.bool_] = is_same & (tags & (OPEN | STARTED | FAILED) == OPEN | FAILED)
+        return found
 
     def _find(self, roots: U64) -> tuple[I64, NDArray[np.uint32]]:
         """Return each root's slot in this table, and the tag stored there."""

@@ -22,6 +22,7 @@ from sunshower.runtime.transport.channels import RemoteChannel
 from sunshower.runtime.transport.frames import Frame
 from sunshower.runtime.transport.peer_link import NOTHING, Lost
 from sunshower.runtime.wiring import Wired
+from sunshower.texts import describe
 
 
 class LossDetector:
@@ -74,7 +75,7 @@ class LossDetector:
 
     def cannot_travel(self, channel: RemoteChannel, bad: Batch, error: Unserialisable) -> None:
         """Fail the trees of a record that cannot be sent to another process."""
-        reason = f"{error} (the record: {bad.records[0]!r:.200})"
+        reason = f"{error} (the record: {describe(bad.records[0], 200)})"
         failure = self._at_source(channel.source, reason, type(error).__name__)
         self._fail_or_note(bad.roots, failure)
 

@@ -203,7 +203,13 @@ class Pending:
         if np.count_nonzero(mine) < len(roots):
             roots = roots[mine]
         slots = slots_of(roots)
-        live = self._generation.take(slots) == generations_of(roots)
+        try:
+            generations = self._generation.take(slots)
+        except IndexError:  # a packet that is corrupt in spite of its checksum
+            roots = roots[slots < len(self._generation)]
+            slots = slots_of(roots)
+            generations = self._generation.take(slots)
+        live = generations == generations_of(roots)
         live &= self._deadline_s.take(slots) < _NEVER
         if np.count_nonzero(live) < len(roots):
             roots, slots = roots[live], slots[live]

@@ -50,7 +50,7 @@ class ReportRouter:
                 waiting = self._link_to[task].content.reports.setdefault(task, ShardReport())
                 waiting.starts += report.starts
                 waiting.acks += report.acks
-                waiting.fails += report.fails
+                waiting.fails.add(report.fails)
                 waiting.asks += report.asks
 
     def report(self, task: int, report: ShardReport) -> None:
@@ -65,7 +65,7 @@ class ReportRouter:
             else:
                 waiting = self._link_to[owner].content.verdicts.setdefault(owner, Verdicts())
                 waiting.complete += verdicts.complete
-                waiting.failed += verdicts.failed
+                waiting.failed.add(verdicts.failed)
                 waiting.ages += verdicts.ages
 
     def verdicts(self, task: int, verdicts: Verdicts) -> None:

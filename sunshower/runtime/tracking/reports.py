@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,6 +12,25 @@ from sunshower.failures import Failure
 from sunshower.runtime.tracking.edges import fold
 from sunshower.runtime.tracking.ids import I64, U64, incarnations_of, slots_of
 
+_TEXTS_BYTES = 1 << 18  # of the failures for one shard, or one spout, in one packet
+
+
+class FailedRoots(list[tuple[int, Failure]]):
+    """Roots, and why their trees failed: beyond 256 KiB of texts, failures are kept short."""
+
+    text_bytes = 0
+
+    def add(self, fails: Iterable[tuple[int, Failure]]) -> None:
+        """Add roots with their failures, which several of them may share."""
+        given = kept = None
+        for root, failure in fails:
+            if kept is None or failure is not given:
+                given = kept = failure
+                if self.text_bytes + failure.size > _TEXTS_BYTES:
+                    kept = failure.short
+                self.text_bytes += kept.size
+            self.append((root, kept))
+
 
 @dataclass(slots=True)
 class ShardReport:
@@ -19,7 +38,7 @@ class ShardReport:
 
     starts: list[tuple[U64, U64]] = field(default_factory=list)
     acks: list[tuple[U64, U64]] = field(default_factory=list)
-    fails: list[tuple[int, Failure]] = field(default_factory=list)
+    fails: FailedRoots = field(default_factory=FailedRoots)
     asks: list[U64] = field(
         default_factory=list
     )  # request the ages of these; see progress_deadlines.py
@@ -84,7 +103,7 @@ class Reports:
         """A part of each of these trees cannot be processed."""
         if self._shards is not None and len(roots):
             for task, which in self._shards.split(roots):
-                self.waiting[task].fails.extend((root, failure) for root in roots[which].tolist())
+                self.waiting[task].fails.add((root, failure) for root in roots[which].tolist())
 
     def ask(self, roots: U64) -> None:
         """A spout task requests the time since the last report on each of these trees."""

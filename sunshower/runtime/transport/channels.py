@@ -13,12 +13,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Protocol
 
 import numpy as np
 
 from sunshower.runtime.tracking.ids import NO_IDS, U64
 from sunshower.runtime.transport.batch import Batch, can_join, join
+from sunshower.runtime.transport.credits import FIRST_WINDOW
+
+_GRANT_S = 0.05  # grants wait at most this long, however small they are
 
 
 class Origin(Protocol):
@@ -251,3 +255,34 @@ class Inflow:
         self.records = 0
         self.window = self.next_window
         return (self.source, self.target, self.seq, self.window)
+
+
+class Inflows:
+    """All channels from other workers, by source and target task."""
+
+    def __init__(self) -> None:
+        self.grant_at_s = inf  # when to grant what is too little to be granted at once
+        self._flows: dict[tuple[int, int], Inflow] = {}
+
+    def of(self, source: int, target: int, worker: int) -> Inflow:
+        """The channel of these tasks; new if nothing has arrived by it yet."""
+        flow = self._flows.get((source, target))
+        if flow is None:
+            flow = self._flows[source, target] = Inflow(source, target, worker, FIRST_WINDOW)
+        return flow
+
+    def forget(self, worker: int) -> None:
+        """The sender has died."""
+        self._flows = {key: flow for key, flow in self._flows.items() if flow.worker != worker}
+
+    def to_grant(self, now: float) -> list[Inflow]:
+        """Those to grant now: at once where a sender may run dry, else every _GRANT_S."""
+        time_is_up, found, left = now >= self.grant_at_s, [], False
+        for flow in self._flows.values():
+            if flow.records:
+                if time_is_up or flow.due:
+                    found.append(flow)
+                else:
+                    left = True
+        self.grant_at_s = min(self.grant_at_s, now + _GRANT_S) if left else inf
+        return found

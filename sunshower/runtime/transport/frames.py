@@ -7,7 +7,8 @@
     edges     raw uint64, one for each root
     offsets   raw int64, only where a record has other than one anchor
 
-No pickle on the wire. Lists stay lists; a tuple inside a field arrives as a list.
+No pickle on the wire. Lists stay lists; a tuple inside a field arrives as a list, and a scalar of
+NumPy as Python's. An integer of more than 64 bits is an extension type: its bytes, with its sign.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tracking.edges import runs
 from sunshower.runtime.tracking.ids import U64, ids_of
 from sunshower.runtime.transport.batch import Batch
+from sunshower.texts import describe_error
 
 _ROWS, _COLUMNS = 0, 1
+_LONG = 1  # the extension type of integers beyond 64 bits
 _PACK_ERRORS = (TypeError, ValueError, OverflowError, pa.ArrowException)
 
 
@@ -83,12 +86,12 @@ def decode(
     """Decode a frame. Raises CorruptPacket, unless only the records cannot be rebuilt."""
     try:
         target, source, index, seq, kind, records, roots, counts, edges, offsets = fields
+        if not all(type(number) is int and number >= 0 for number in (target, source, index, seq)):
+            raise ValueError("a task, stream or number is not a whole number")
         stream = streams[index]
         batch = Batch(index, source, ())
-        batch.roots = ids_of(roots)
-        if counts:
-            batch.roots = batch.roots.repeat(np.frombuffer(counts, np.uint32))
         batch.edges = ids_of(edges)
+        batch.roots = _repeated(ids_of(roots), counts, len(batch.edges))
         batch.offsets = np.frombuffer(offsets, np.int64) if offsets else None
     except (ValueError, IndexError, TypeError, *_PACK_ERRORS) as error:
         raise CorruptPacket(f"a frame of this topology cannot be read: {error}") from error
@@ -102,8 +105,40 @@ def decode(
             note = partial(notes.note, target)
             batch.records = _decode_records(kind, records, stream, map(note, alone))
     except Exception as error:  # whatever the constructor of a record, or a dict's key, raises
-        return Frame(target, seq, batch, f"{type(error).__name__}: {error}")
+        return Frame(target, seq, batch, describe_error(error))
+    if not _fits(batch):
+        raise CorruptPacket("the records of a frame do not fit its roots")
     return Frame(target, seq, batch)
+
+
+def _check_offsets(table: pa.Table) -> None:
+    """Raise pa.ArrowInvalid for offsets outside of the memory of their column. It takes 1 ns for
+    each text, and 8 ns with a check of its UTF-8, which is made when the text is read."""
+    for column in table.itercolumns():
+        for chunk in column.chunks:
+            plain = chunk.view(pa.binary()) if chunk.type == pa.string() else chunk
+            plain.validate(full=True)
+
+
+def _repeated(roots: U64, counts: bytes, wanted: int) -> U64:
+    """`roots`, root i `counts[i]` times. Raises ValueError unless they are then `wanted`."""
+    if counts:
+        times = np.frombuffer(counts, np.uint32)
+        if int(times.sum(dtype=np.uint64)) != wanted:  # before so many are allocated
+            raise ValueError("it has not as many roots as edges")
+        roots = roots.repeat(times)
+    if len(roots) != wanted:
+        raise ValueError("it has not as many roots as edges")
+    return roots
+
+
+def _fits(batch: Batch) -> bool:
+    """Whether the records have as many anchors as the frame says."""
+    if batch.offsets is None:
+        return len(batch.roots) in {0, len(batch)}
+    first, last = int(batch.offsets[0]), int(batch.offsets[-1])
+    is_whole = len(batch.offsets) == len(batch) + 1 and first == 0 and last == len(batch.roots)
+    return is_whole and bool((np.diff(batch.offsets) >= 0).all())
 
 
 def first_bad(batch: Batch, stream: PlannedStream, record_bytes_max: int) -> int:
@@ -134,15 +169,33 @@ def _encode_records(batch: Batch, stream: PlannedStream) -> tuple[int, bytes]:
                 writer.write_table(batch.records)
             return _COLUMNS, sink.getvalue().to_pybytes()
         packed: bytes = msgpack.packb(
-            stream.spec.schema.rows(batch.records), unicode_errors="surrogatepass"
+            stream.spec.schema.rows(batch.records),
+            unicode_errors="surrogatepass",
+            default=_other,
         )
         return _ROWS, packed
     except _PACK_ERRORS as error:
         raise Unserialisable(
             f"a record of stream {stream.spec.id!r} of {stream.component!r} cannot travel to "
-            f"another process: {error}. Fields may hold str, bytes, int (64 bits), float, bool, "
-            "None, and lists and dicts of these"
+            f"another process: {error}. Fields may hold str, bytes, int, float, bool, None, "
+            "scalars of NumPy, and lists and dicts of these"
         ) from error
+
+
+def _other(value: Any) -> Any:
+    """What MessagePack has no type for: long integers, and NumPy's scalars."""
+    if isinstance(value, int):
+        size = value.bit_length() // 8 + 1
+        return msgpack.ExtType(_LONG, value.to_bytes(size, "little", signed=True))
+    if isinstance(value, np.generic) and not isinstance(plain := value.item(), np.generic):
+        return plain
+    raise TypeError(f"can not serialize {type(value).__name__!r} object")
+
+
+def _integer(code: int, data: bytes) -> int:
+    if code != _LONG:
+        raise ValueError(f"a field has the unknown extension type {code}")
+    return int.from_bytes(data, "little", signed=True)
 
 
 def _decode_records(
@@ -150,8 +203,14 @@ def _decode_records(
 ) -> Any:
     """`notes`: each step notes the next record, before it is built alone."""
     if kind == _COLUMNS:
-        return pa.ipc.open_stream(records).read_all()
-    rows = msgpack.unpackb(records, strict_map_key=False, unicode_errors="surrogatepass")
+        table = pa.ipc.open_stream(records).read_all()
+        _check_offsets(table)
+        if tuple(table.column_names) != tuple(stream.spec.schema.fields):
+            raise ValueError(f"its columns are {', '.join(table.column_names)}")
+        return table
+    rows = msgpack.unpackb(
+        records, strict_map_key=False, unicode_errors="surrogatepass", ext_hook=_integer
+    )
     if notes is None:
         return stream.spec.schema.build(rows)
     built: list[Any] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from zlib import crc32
 
@@ -10,40 +11,49 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sunshower.errors import BadEmit
+from sunshower.records import key_of
 
 _KEYS_MAX = 1 << 16
 
 
 def stable_hash(value: Any) -> int:
-    """Return 32 bits of `value`: str, bytes, int, float, bool, None, and tuples or lists of these.
+    """Return 32 bits of `value`: str, bytes, int, float, bool, None, NumPy's scalars, and tuples,
+    lists and dictionaries of these.
 
-    Values that are equal in Python hash equally, so 1, 1.0 and True share a task. Storm:
+    Values of equal keys (`records.key_of`) hash equally, so 1, 1.0 and True share a task. Storm:
     java.util.Arrays.deepHashCode in TupleUtils.chooseTaskIndex. Raises BadEmit for others.
     """
     if isinstance(value, str):
         return crc32(value.encode("utf-8", "surrogatepass"))
-    return crc32(_canonical(value))
+    return crc32(_canonical(key_of(value)))
 
 
 def _canonical(value: Any) -> bytes:
     match value:
         case str():
             return b"s" + value.encode("utf-8", "surrogatepass")
-        case bytes() | bytearray():
-            return b"b" + bytes(value)
+        case bytes():
+            return b"b" + value
         case float() if not value.is_integer():
             return b"f" + repr(value).encode()
         case bool() | int() | float():
-            return b"i%d" % int(value)
+            return _number(int(value))
         case None:
             return b"n"
-        case tuple() | list():
+        case tuple():
             parts = [_canonical(part) for part in value]
             return b"t" + b"".join(b"%d:" % len(part) + part for part in parts)
+        case dict():
+            return b"d" + b"".join(sorted(map(_canonical, value.items())))
     raise BadEmit(
         f"a key of type {type(value).__name__} has no hash that all processes agree on: group by "
-        "str, bytes, int, float, bool, None, or tuples of these"
+        "str, bytes, int, float, bool, None, or tuples, lists and dictionaries of these"
     )
+
+
+def _number(value: int) -> bytes:
+    # Python refuses to write very long numbers in decimals.
+    return b"i%d" % value if value.bit_length() < 10_000 else b"i%x" % value
 
 
 class KeyTable(dict[Any, int]):
@@ -58,6 +68,13 @@ class KeyTable(dict[Any, int]):
             self.clear()
         index = self[key] = stable_hash(key) % self._tasks
         return index
+
+    def find_all(self, keys: Sequence[Any]) -> list[int]:
+        """The index of each key's task."""
+        try:
+            return list(map(self.__getitem__, keys))
+        except TypeError:  # a key that Python cannot hash
+            return list(map(self.find, keys))
 
     def find(self, key: Any) -> int:
         """The same for keys that Python cannot hash, such as lists."""

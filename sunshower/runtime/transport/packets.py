@@ -1,36 +1,43 @@
 """The packet format: all frames, reports, verdicts and grants from one worker to another.
 
-    magic "SS" | version | crc32 of what follows | sender, receiver | their incarnations | seq
+    magic "SS" | version | crc32 | sender, receiver | their incarnations | seq
 
-The header lets the receiver refuse packets that are corrupt, late, repeated, or meant for another
-of its lives; the body is MessagePack. A Ray call costs 0.4 ms on either side whatever its size, so
-one call carries everything for a peer.
+The checksum covers the version and all that follows it. The header lets the receiver refuse packets
+that are corrupt, late, repeated, or meant for another of its lives; the body is MessagePack. A Ray
+call costs 0.4 ms on either side whatever its size, so one call carries everything for a peer.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
 
 import msgpack
 import numpy as np
 
+from sunshower import versions
 from sunshower.errors import CorruptPacket
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.plan import PlannedStream
 from sunshower.runtime.tracking.acker_task import Verdicts
 from sunshower.runtime.tracking.ids import U64, ids_of
 from sunshower.runtime.tracking.ledger import F64
-from sunshower.runtime.tracking.reports import ShardReport
+from sunshower.runtime.tracking.reports import FailedRoots, ShardReport
 from sunshower.runtime.transport.frames import Frame, Notes, decode
 
 _HEADER = struct.Struct("<2sHI")
 _ADDRESS = struct.Struct("<HHIIQ")
-_MAGIC, _VERSION = b"SS", 2
+_MAGIC = b"SS"
+_DECODE_ERRORS = (
+    *(ValueError, TypeError, KeyError, IndexError, AttributeError),
+    *(OverflowError, RecursionError, MemoryError),
+)
+_FAILURE_TYPES = {one.name: type(one.default) for one in fields(Failure) if one.name != "cause"}
+T = TypeVar("T", U64, F64)
 Grant = tuple[int, int, int, int]  # source task, target task, frames up to, window
 
 
@@ -108,22 +115,20 @@ def encode_packet(address: Address, content: Content) -> bytes:
         ],
         unicode_errors="surrogatepass",
     )  # the text of an exception may hold lone surrogates
-    place = _ADDRESS.pack(*address)
-    return _HEADER.pack(_MAGIC, _VERSION, crc32(body, crc32(place))) + place + body
+    place, version = _ADDRESS.pack(*address), versions.PROTOCOL
+    return _HEADER.pack(_MAGIC, version, crc32(body, crc32(place, version))) + place + body
 
 
 def read_address(data: bytes) -> Address:
-    """Decode the header of a packet. Raises CorruptPacket if the checksum does not match."""
+    """Decode the header of a packet. Raises CorruptPacket if the checksum, which covers the
+    version, does not match; VersionMismatch for an intact packet of another version."""
     if len(data) < _HEADER.size + _ADDRESS.size:
         raise CorruptPacket(f"a packet of {len(data)} bytes is shorter than its header")
     magic, version, checksum = _HEADER.unpack_from(data)
-    if magic != _MAGIC or version != _VERSION:
-        raise CorruptPacket(
-            f"a packet begins with {magic!r} version {version}, not with "
-            f"{_MAGIC!r} version {_VERSION}: are all nodes on one release?"
-        )
-    if crc32(memoryview(data)[_HEADER.size :]) != checksum:
+    if magic != _MAGIC or crc32(memoryview(data)[_HEADER.size :], version) != checksum:
         raise CorruptPacket("a packet's checksum does not match its bytes")
+    way_out = "let all nodes have one release, kill the topology and submit it again"
+    versions.check("a packet of another worker", version, versions.PROTOCOL, way_out)
     return Address(*_ADDRESS.unpack_from(data, _HEADER.size))
 
 
@@ -131,6 +136,15 @@ def read_content(
     data: bytes, streams: Sequence[PlannedStream], notes: Notes | None = None
 ) -> Packet:
     """Decode the body of a packet. Raises CorruptPacket. `notes`: see frames.py."""
+    try:
+        return _read_content(data, streams, notes)
+    except _DECODE_ERRORS as error:
+        raise CorruptPacket(
+            f"the body of a packet cannot be read: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _read_content(data: bytes, streams: Sequence[PlannedStream], notes: Notes | None) -> Packet:
     body = memoryview(data)[_HEADER.size + _ADDRESS.size :]
     frames, reports, verdicts, postponed, grants, failed = msgpack.unpackb(
         body, unicode_errors="surrogatepass"
@@ -153,12 +167,12 @@ def read_content(
             task: Verdicts(
                 [ids_of(done)],
                 _single(failed),
-                [(ids_of(roots), np.frombuffer(ages))] if roots else [],
+                [_same_length(ids_of(roots), np.frombuffer(ages))] if roots else [],
             )
             for task, done, failed, roots, ages in verdicts
         },
-        np.array(postponed, np.uint64),
-        [tuple(grant) for grant in grants],
+        np.array(postponed, np.uint64).reshape(len(postponed)),
+        [_grant(*grant) for grant in grants],
         ids_of(failed),
     )
 
@@ -172,10 +186,22 @@ def _bytes(arrays: Sequence[U64 | F64]) -> bytes:
 
 
 def _pairs(roots: bytes, xors: bytes) -> list[tuple[U64, U64]]:
-    return [(ids_of(roots), ids_of(xors))] if roots else []
+    return [_same_length(ids_of(roots), ids_of(xors))] if roots else []
 
 
-def _shared(failures: list[tuple[int, Failure]]) -> list[list[Any]]:
+def _same_length(roots: U64, values: T) -> tuple[U64, T]:
+    if len(roots) != len(values):
+        raise ValueError("a report has not one value for each root")
+    return roots, values
+
+
+def _grant(source: int, target: int, seq: int, window: int) -> Grant:
+    if {int} != {type(source), type(target), type(seq), type(window)} or window < 0:
+        raise ValueError("a grant is not of whole numbers")
+    return source, target, seq, window
+
+
+def _shared(failures: FailedRoots) -> list[list[Any]]:
     """Failures as plain values, each once however many roots share it."""
     roots: dict[Failure, list[int]] = {}
     for root, failure in failures:
@@ -183,9 +209,11 @@ def _shared(failures: list[tuple[int, Failure]]) -> list[list[Any]]:
     return [[asdict(failure), shared] for failure, shared in roots.items()]
 
 
-def _single(shared: list[list[Any]]) -> list[tuple[int, Failure]]:
-    found = []
-    for fields, roots in shared:
-        failure = Failure(**{**fields, "cause": Cause(fields["cause"])})
-        found += [(root, failure) for root in roots]
+def _single(shared: list[list[Any]]) -> FailedRoots:
+    found = FailedRoots()
+    for given, roots in shared:
+        failure = Failure(**{**given, "cause": Cause(given["cause"])})
+        if any(type(getattr(failure, name)) is not kind for name, kind in _FAILURE_TYPES.items()):
+            raise TypeError("a field of a failure has another type")
+        found.add((root, failure) for root in np.array(roots, np.uint64).tolist())
     return found

@@ -4,14 +4,18 @@
       ▲                                        │        (up after `peer_link_retry_s`, or when
       └────────────────────────────────────────┘         the peer says hello in a new life)
 
+A packet without an answer for half of `worker_timeout_s` is lost. As long as the peer does not
+answer, empty packets probe the link, and the records wait in their channels.
+
 Packets follow Nagle's rule: one leaves at once while none is unanswered, else when the answer comes
 or a full one is ready. So packets are small at low load and large at high load, without a linger.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from sunshower.config import Config
 from sunshower.errors import CorruptPacket, Unserialisable
@@ -29,6 +33,7 @@ from sunshower.runtime.transport.packets import (
     read_address,
 )
 
+SUSPECT = 0.15  # of worker_timeout_s: a silence that is shown, and for which deadlines stop
 _FULL_BYTES = 1 << 18  # a second packet follows an unanswered one at this size
 
 
@@ -37,6 +42,7 @@ class InFlight:
     """An unanswered packet: its content, whose frames stay with their channels."""
 
     content: Content
+    sent_s: float
     frames: list[tuple[RemoteChannel, int]] = field(default_factory=list)
 
 
@@ -73,6 +79,8 @@ class PeerLink:
         self._refuse = refuse  # called with records that cannot be serialised
         self._up_again_s: float | None = None  # DOWN until then, or until the peer's next life
         self._in_flight: dict[int, InFlight] = {}
+        self._failed_s: float | None = None  # when the first of the packets left that failed
+        self._answer_s = config.worker_timeout_s / 2
         self._seq = 0
 
     @property
@@ -81,11 +89,25 @@ class PeerLink:
         return not self._in_flight and not self.ready and not self.content
 
     @property
-    def retry_s(self) -> float | None:
-        """When to retry a link that is down for a while; None if it is up or nothing waits."""
+    def wants_packet(self) -> bool:
+        """Whether to call `next_packet`: something waits, or the link is to be probed."""
+        return bool(self.ready or self.content or self._failed_s is not None)
+
+    @property
+    def next_look_s(self) -> float:
+        """When to call `overdue` and `next_packet`, unless something happens before; ∞: never."""
+        if self._in_flight:
+            return next(iter(self._in_flight.values())).sent_s + self._answer_s
         if self._up_again_s is None:  # the usual case
-            return None
-        return self._up_again_s if self.ready or self.content else None
+            return inf
+        return self._up_again_s if self.wants_packet else inf
+
+    def silent_s(self, now: float) -> float:
+        """For how long the peer has not answered packets; 0.0 if none failed or waits."""
+        since_s = self._failed_s
+        if since_s is None and self._in_flight:
+            since_s = next(iter(self._in_flight.values())).sent_s
+        return 0.0 if since_s is None else now - since_s
 
     def up(self, now: float) -> bool:
         """Whether packets may be sent."""
@@ -95,15 +117,20 @@ class PeerLink:
 
     def next_packet(self, now: float) -> tuple[int, bytes] | None:
         """Return (seq, bytes) of the packet to send now, or None. Call until None."""
-        if not (self.ready or self.content) or not self.up(now):
+        probes = self._failed_s is not None
+        if not self.wants_packet or not self.up(now):
             return None
         if self._in_flight and (
-            len(self._in_flight) >= self._config.calls_in_flight_max or not self._full()
+            probes or len(self._in_flight) >= self._config.calls_in_flight_max or not self._full()
         ):
             return None
-        content, self.content = self.content, Content()
-        flight = InFlight(content)
-        self._load_frames(flight)
+        if probes:
+            flight = InFlight(Content(greets=True), now)
+        else:
+            flight = InFlight(self.content, now)
+            self.content = Content()
+            self._load_frames(flight)
+        content = flight.content
         if not content:
             return None
         self._seq += 1
@@ -119,7 +146,13 @@ class PeerLink:
     def answered(self, seq: int, answer: Answer | None, now: float) -> Lost:
         """Apply the answer to a packet; None if the call failed. Returns what was lost."""
         flight = self._in_flight.pop(seq, None)
-        if flight is None or answer is Answer.ACCEPTED:
+        if flight is None:
+            return NOTHING
+        if answer is None:
+            self._failed_s = flight.sent_s if self._failed_s is None else self._failed_s
+        else:
+            self._failed_s = None
+        if answer is Answer.ACCEPTED:
             return NOTHING
         if answer is not Answer.REFUSED:
             self._up_again_s = now + self._config.peer_link_retry_s
@@ -127,11 +160,22 @@ class PeerLink:
         for task, verdicts in lost.verdicts.items():  # sending them twice is harmless
             waiting = self.content.verdicts.setdefault(task, Verdicts())
             waiting.complete += verdicts.complete
-            waiting.failed += verdicts.failed
+            waiting.failed.add(verdicts.failed)
         self.content.postponed = lost.postponed + self.content.postponed
         self.content.grants = lost.grants + self.content.grants  # or the peer may block for ever
         self.content.greets = self.content.greets or lost.greets
         return self._lost([flight])
+
+    def overdue(self, now: float) -> list[int]:
+        """The packets that have waited for their answer for too long: they count as lost."""
+        if not self._in_flight or self.next_look_s > now:
+            return []
+        return list(self._in_flight)  # the later ones are behind it
+
+    def stopped_for(self, seconds: float) -> None:
+        """This process was stopped: the answers that arrived meanwhile are not read yet."""
+        for flight in self._in_flight.values():
+            flight.sent_s += seconds
 
     def peer_is(self, incarnation: int) -> Lost:
         """Apply the peer's hello. In a new life it has lost what it was sent before."""
@@ -139,7 +183,7 @@ class PeerLink:
             return NOTHING
         flights, self._in_flight = list(self._in_flight.values()), {}
         self.peer_incarnation = incarnation
-        self._up_again_s = None
+        self._up_again_s = self._failed_s = None
         self.content.grants = []  # they count frames of the previous life
         return self._lost(flights)
 
@@ -193,6 +237,12 @@ class PeerLink:
         channel.put_back(head)
         channel.drop(1)
         self._refuse(channel, bad, error)
+
+
+def silent_peers(links: Mapping[int, PeerLink], now: float, config: Config) -> dict[int, float]:
+    """Peer → for how long it has not answered, if that is so long that others must know."""
+    silent = {peer: link.silent_s(now) for peer, link in links.items()}
+    return {peer: s for peer, s in silent.items() if s >= config.worker_timeout_s * SUSPECT}
 
 
 class PacketReceiver:

@@ -20,6 +20,8 @@ from sunshower.runtime.tasks.bolts.anchoring import Anchor, AnchoredSender, Unse
 from sunshower.runtime.tasks.bolts.bolt_task import BoltTask
 from sunshower.runtime.tasks.user_code import RAISED, no_way
 from sunshower.runtime.transport.batch import Batch
+from sunshower.secret import without_secrets
+from sunshower.texts import describe
 from sunshower.topologies.components import DEFAULT, Context, Tuple
 
 
@@ -236,7 +238,8 @@ class ManualBoltTask(BoltTask):
         if isinstance(reason, BaseException):
             self._fail(tuple, self.failure(reason))
             return
-        place = (self.task.component, self.task.index, reason)
+        text = without_secrets(reason if isinstance(reason, str) else describe(reason))
+        place = (self.task.component, self.task.index, text)
         self._fail(tuple, Failure(Cause.FAILED, *place, worker=self.task.worker))
 
     def reset_timeout(self, tuple: InputTuple) -> None:

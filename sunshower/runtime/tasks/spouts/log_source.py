@@ -20,13 +20,13 @@ import numpy as np
 from sunshower.errors import BadEmit, ProtocolError
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.control.task_transfer import TaskTransfer
-from sunshower.runtime.tasks.bolts.dead_letters import safe_repr
 from sunshower.runtime.tasks.spouts.retry_queue import ABSENT, Replay
 from sunshower.runtime.tasks.spouts.source import Drawn, SpoutSource, apart, by_stream
 from sunshower.runtime.tasks.spouts.spout_task import SpoutTask
 from sunshower.runtime.tasks.user_code import RAISED, Raised, as_raised, guard
 from sunshower.runtime.tracking.ids import I64
 from sunshower.runtime.tracking.pending import Released
+from sunshower.texts import describe
 from sunshower.topologies.components import DEFAULT, OnStream
 from sunshower.topologies.logs import Polled, Unreadable
 from sunshower.topologies.retry import DEAD_LETTERS
@@ -202,7 +202,7 @@ class LogSource(SpoutSource):
             *polled.unreadable,
             *(
                 Unreadable(
-                    int(numbers[index]), {"record": safe_repr(records[index])}, str(why), "BadEmit"
+                    int(numbers[index]), {"record": describe(records[index])}, str(why), "BadEmit"
                 )
                 for index, why in bad.items()
             ),
@@ -253,7 +253,7 @@ class LogSource(SpoutSource):
             passed_over.append(one.number)
             if self._host.replays.notices.admits(self._task.component, now):
                 who = (
-                    f"message {safe_repr(self._name(one.number))} of spout {self._task.component!r}"
+                    f"message {describe(self._name(one.number))} of spout {self._task.component!r}"
                 )
                 self._host.replays.notices.say(f"{who} is passed over: {one.reason}")
         if passed_over:

@@ -13,18 +13,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sunshower.config import Config
 from sunshower.errors import TopologyFailed
 from sunshower.failures import Cause, Failure
 from sunshower.runtime.events.instrument import Instrument
 from sunshower.runtime.events.log_limit import RateLimitedLog
 from sunshower.runtime.plan import Task
-from sunshower.runtime.tasks.bolts.dead_letters import dead_letter, in_a_line, safe_repr
+from sunshower.runtime.tasks.bolts.dead_letters import ROW_BYTES, dead_letter, in_a_line
 from sunshower.runtime.tasks.spouts.replay_budget import ReplayBudget
 from sunshower.runtime.tasks.spouts.retry_queue import Charges, Replay, RetryQueue
 from sunshower.runtime.tasks.spouts.source import SpoutSource
 from sunshower.runtime.tracking.ids import I64, U64
 from sunshower.runtime.tracking.pending import Released
 from sunshower.runtime.tracking.recent_failures import RecentFailures
+from sunshower.texts import describe
 
 
 class Replays:
@@ -34,7 +36,7 @@ class Replays:
         self,
         task: Task,
         retries: RetryQueue,
-        share: float,
+        config: Config,
         source: SpoutSource,
         instrument: Instrument,
     ) -> None:
@@ -44,7 +46,8 @@ class Replays:
         self.causes: Counter[Cause] = Counter()  # failed trees
         self.replayed = self.dead = 0
         self._task = task
-        self._budget = ReplayBudget(share)
+        self._budget = ReplayBudget(config.replay_share)
+        self._letter_bytes = config.record_bytes_max - ROW_BYTES
         self._source = source
         self._recent = RecentFailures()
         self._instrument = instrument
@@ -77,7 +80,7 @@ class Replays:
             if self.keeps:
                 self.line.put(Replay(number, payload, attempt + 1), failure, now, counts=counts)
             if self.notices.admits(failure.component, now):
-                self.notices.say(self._notice(number, message_id, failure))
+                self.notices.say(self._notice(number, message_id, failure, counts=counts))
         if self.keeps and not all(counted):
             innocent = ~np.array(counted)
             self._recent.note(released.roots[innocent], released.numbers[innocent], now)
@@ -170,24 +173,24 @@ class Replays:
                 'retry=Retry(dead_letters="dead.jsonl")'
             )
             often = f" {times} times, the last time" if times > 1 else ":"
-            who = f"{_what(charged)} {safe_repr(message_id)} of spout {spout!r}"
+            who = f"{_what(charged)} {describe(message_id)} of spout {spout!r}"
             raise TopologyFailed(f"{who} failed{often} {failure}. {advice}.{tail}")
         record = self._source.values(replay)
-        letter = dead_letter(spout, message_id, record, failure, times)
+        letter = dead_letter(spout, message_id, record, failure, times, self._letter_bytes)
         charged.dead, charged.hopeless, charged.times = True, False, 0
         self._instrument.buried(replay.number)
         return replay._replace(payload=self._source.letter_payload(replay, letter))
 
-    def _notice(self, number: int, message_id: Any, failure: Failure) -> str:
+    def _notice(self, number: int, message_id: Any, failure: Failure, *, counts: bool) -> str:
         """One line for the log; the traceback is in the dead letter, or in the error of the run."""
         charged = self.line.charges_of(number)
         outcome = ""
-        if charged is not None and charged.failure is failure:
+        if charged is not None and counts:
             outcome = f", attempt {charged.times} of {self.line.retry.attempts}"
         elif self.keeps:
             outcome = ", and is emitted again"
         who = (
-            f"{_what(charged)} {in_a_line(safe_repr(message_id))} of spout {self._task.component!r}"
+            f"{_what(charged)} {in_a_line(describe(message_id))} of spout {self._task.component!r}"
         )
         return f"{who} failed{outcome}: {in_a_line(str(failure))}"
 

@@ -11,7 +11,8 @@ A message that has used up its attempts does not wait; the caller of `take` chec
 Insertion and removal are O(log n) (Storm's KafkaSpoutRetryExponentialBackoff scans all scheduled
 retries for each polled record); O(1) for a message that does not wait.
 Memory: one Replay for each queued message, and a number or the last Failure for each failed message
-that is not settled. Queued messages count against `spout_pending`, which bounds all of this.
+that is not settled; the texts of all failures have at most 16 MiB. Queued messages count against
+`spout_pending`, which bounds all of this.
 Where records are not kept (ABSENT), a due message is `absent` until its record is `found`.
 """
 
@@ -27,10 +28,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from sunshower.failures import Cause, Failure
+from sunshower.failures import Cause, Failure, FailureTexts
 from sunshower.topologies.retry import Retry
 
 _RUNTIME_MAX_S = 2.0
+_TEXTS_BYTES = 1 << 24  # of the failures of all messages
 _OUTAGE_FIRST_S, _OUTAGE_MAX_S = 0.1, 10.0
 
 
@@ -76,6 +78,7 @@ class RetryQueue:
         self._waiting: list[tuple[float, int, Replay]] = []  # a heap: due, a tie-breaker
         self._put = 0
         self.charges: dict[int, Charges] = {}  # by message number
+        self._texts = FailureTexts(_TEXTS_BYTES)
         self._runtime_failures: dict[int, int] = {}  # number → failures by the runtime in a row
 
     def __len__(self) -> int:
@@ -153,6 +156,8 @@ class RetryQueue:
             charges = self.charges[number] = Charges(failure)
         charges.failure = failure
         charges.times += 1
+        for other in self._texts.add(number, failure):
+            self.charges[other].failure = self.charges[other].failure.short
         return charges
 
     def charges_of(self, number: int) -> Charges | None:
@@ -177,7 +182,10 @@ class RetryQueue:
         """Take over the queue of a former life; no message waits any longer."""
         for replay in waiting:
             self._let_go(replay)
-        self.charges.update(charges)
+        for number, charged in charges.items():
+            self.charges[number] = charged
+            for other in self._texts.add(number, charged.failure):
+                self.charges[other].failure = self.charges[other].failure.short
 
     def forget(self, first: int, end: int) -> None:
         """Forget the messages of [first, end), which another task owns from now on."""
@@ -187,11 +195,13 @@ class RetryQueue:
         for memory in (self.charges, self._runtime_failures, self.absent, self._unavailable_since):
             for number in [number for number in memory if first <= number < end]:
                 del memory[number]
+                self._texts.remove(number)
 
     def settle(self, number: int) -> bool:
         """Forget a completed message. Returns whether it was a dead letter."""
         self._runtime_failures.pop(number, None)
         self._unavailable_since.pop(number, None)
+        self._texts.remove(number)
         charges = self.charges.pop(number, None)
         return charges is not None and charges.dead
 

@@ -79,7 +79,7 @@ class SpoutTask(Supervised):
         self.limit = PendingLimit(config, pending)
         self._hears_ack = self._hears_fail = False
         self.source = make_source(self)
-        self.replays = Replays(self.task, retries, config.replay_share, self.source, instrument)
+        self.replays = Replays(self.task, retries, config, self.source, instrument)
 
     def open(self, context: Context) -> None:
         """Create and open the spout, before the first emit. Raises Raised if user code does; a
