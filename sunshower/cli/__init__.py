@@ -13,7 +13,7 @@ from sunshower.cli.demo import demo
 from sunshower.cli.dev import dev
 from sunshower.cli.doctor.command import doctor
 from sunshower.cli.experiment import app as experiment
-from sunshower.cli.formatting import format_error
+from sunshower.cli.formatting import echo, escape_what_python_prints, format_error
 from sunshower.cli.kafka import kafka
 from sunshower.cli.run import describe, run
 from sunshower.cli.simulate import simulate
@@ -43,13 +43,13 @@ for steer in (status, activate, deactivate, rebalance, kill):
 def _show_version(wanted: bool) -> None:
     if wanted:
         # Importing the package here would break the import rules of the layer test.
-        typer.echo(f"sunshower {sys.modules['sunshower'].__version__}")
+        echo(f"sunshower {sys.modules['sunshower'].__version__}")
         raise typer.Exit
 
 
 @app.callback()
 def sunshower(
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001
         bool,
         typer.Option(
             "--version", callback=_show_version, is_eager=True, help="Print the version and exit."
@@ -61,6 +61,7 @@ def sunshower(
     Start with `sunshower demo`: it counts words on Ray, kills an actor in the middle and proves
     that no line is missing.
     """
+    escape_what_python_prints()  # not earlier: Typer sets a hook for tracebacks when it is called
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -72,5 +73,5 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         app(arguments)
     except SunshowerError as error:
-        typer.echo(format_error(error), err=True)
+        echo(format_error(error), err=True)
         sys.exit(1)

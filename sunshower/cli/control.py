@@ -6,10 +6,9 @@ import time
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.console import Console
 
 from sunshower.cli.cluster_options import Address, Name, Wait, connect, progress
-from sunshower.cli.formatting import duration, print_lines
+from sunshower.cli.formatting import Terminal, duration, echo, print_lines
 from sunshower.cli.run import LayoutName, Settings, Target, Workers, load_graph
 
 if TYPE_CHECKING:
@@ -60,28 +59,28 @@ def submit(
         run = cluster.submit(graph, Layout(layout), active=not inactive)
         count = len(run.plan.workers)
         waits = _first_waits(run)
-        typer.echo(
+        echo(
             f"{graph.id} is {'inactive' if inactive else 'active'} on {count} "
             f"worker{'s'[: count != 1]}. `sunshower status {graph.id}` shows it, "
             f"`sunshower kill {graph.id}` ends it."
         )
-        print_lines(Console(), waits, "red")
+        print_lines(Terminal(), waits, "red")
         if waits:
-            typer.echo(f"{graph.id} keeps trying.")
+            echo(f"{graph.id} keeps trying.")
 
 
 def activate(name: Name, address: Address = "auto") -> None:
     """Let the spouts of a topology emit again."""
     with connect(address) as cluster:
         cluster.find(name).activate()
-    typer.echo(f"{name} is active.")
+    echo(f"{name} is active.")
 
 
 def deactivate(name: Name, address: Address = "auto") -> None:
     """Stop the spouts of a topology from emitting; acks, failures and timeouts continue."""
     with connect(address) as cluster:
         cluster.find(name).deactivate()
-    typer.echo(f"{name} is inactive. `sunshower activate {name}` resumes it.")
+    echo(f"{name} is inactive. `sunshower activate {name}` resumes it.")
 
 
 def rebalance(
@@ -101,13 +100,13 @@ def rebalance(
     with connect(address) as cluster:
         run = cluster.find(name)
         before = run.plan
-        look = progress(Console(stderr=True), f"Rebalancing {name}")
+        look = progress(Terminal(stderr=True), f"Rebalancing {name}")
         run.rebalance(workers, Layout(layout) if layout else None, wait_s, look=look)
         after = run.plan
     moved = sum(
         old.worker != new.worker for old, new in zip(before.tasks, after.tasks, strict=True)
     )
-    typer.echo(
+    echo(
         f"{name} has {len(after.workers)} workers (before: {len(before.workers)}); "
         f"{moved} of {len(after.tasks)} tasks have moved."
     )
@@ -128,15 +127,15 @@ def kill(name: Name, wait_s: Wait = None, now: Now = False, address: Address = "
         if now:
             run.kill_actors()
             run.stop()
-            typer.echo(f"{name} is gone; nothing was finished.")
+            echo(f"{name} is gone; nothing was finished.")
             return
-        report = run.kill(wait_s, look=progress(Console(stderr=True), f"Draining {name}"))
+        report = run.kill(wait_s, look=progress(Terminal(stderr=True), f"Draining {name}"))
     _print_report(name, report)
 
 
 def _print_report(name: str, report: KillReport) -> None:
     for spout, counts in report.spouts.items():
-        typer.echo(
+        echo(
             f"{spout}: {counts.emitted:,} emitted, {counts.acked:,} acked, "
             f"{counts.failed:,} failed, {counts.replayed:,} replayed"
         )
@@ -145,7 +144,7 @@ def _print_report(name: str, report: KillReport) -> None:
         if report.unsettled
         else "nothing was pending any more"
     )
-    typer.echo(f"{name} is gone after {duration(report.seconds)}; {pending}.")
+    echo(f"{name} is gone after {duration(report.seconds)}; {pending}.")
 
 
 def _first_waits(run: RayRun) -> list[str]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console, Group, RenderableType
-from rich.markup import escape
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sunshower.cli.formatting import duration, new_table
+from sunshower.cli.formatting import Terminal, duration, echo_json, new_table
 from sunshower.cli.run import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -62,7 +60,7 @@ def demo(files: Files = None, fault: Fault = True, as_json: AsJson = False) -> N
         f"{corpus.words.total():,} words. Now the same on Ray."
     )
     for path, reason in corpus.skipped.items():
-        screen.say(escape(f"Left out, because it cannot be decoded: {path} ({reason})"))
+        screen.say(f"Left out, because it cannot be decoded: {path} ({reason})")
 
     nemesis, results = DemoNemesis(corpus.lines, screen.say), TaskResults()
     graph = make_topology(corpus.files, corpus.lines).graph()
@@ -75,11 +73,11 @@ def demo(files: Files = None, fault: Fault = True, as_json: AsJson = False) -> N
         corpus, results, run.snapshot, run.seconds, nemesis, fault_wanted=fault
     )
     if as_json:
-        typer.echo(json.dumps(asdict(report)))
+        echo_json(asdict(report))
         screen.say(f"{finding.verdict}: {'; '.join(finding.reasons)}.")
     else:
         taken = taken_in(graph, run.snapshot)
-        Console().print(render(report, finding, results.counted, corpus.words, taken))
+        Terminal().print(render(report, finding, results.counted, corpus.words, taken))
     raise typer.Exit(finding.verdict is not Verdict.HOLDS)
 
 

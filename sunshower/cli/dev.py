@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.console import Console
 
+from sunshower.cli.formatting import Terminal, echo, echo_json
 from sunshower.cli.run import AsJson
 from sunshower.errors import ServerError
 
@@ -93,7 +93,7 @@ def up(
     from sunshower.dev import units
 
     options = UpOptions(brokers, folder, port)
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     with units.locked():
         if on_zookeeper or what != "kafka":
             own = options if what == "zookeeper" or not port else replace(options, port=None)
@@ -117,9 +117,9 @@ def down(what: What = "all") -> None:
         for unit in found:
             units.end(unit)
             kept = f" Its data is in {unit.folder}." if unit.kept else ""
-            typer.echo(f"{unit.release} is down.{kept}")
+            echo(f"{unit.release} is down.{kept}")
     if not found:
-        typer.echo("Nothing is up." if what == "all" else f"{what} is not up.")
+        echo("Nothing is up." if what == "all" else f"{what} is not up.")
 
 
 @dev.command()
@@ -134,13 +134,13 @@ def status(as_json: AsJson = False) -> None:
         found = [unit for name in PORTS if (unit := units.find(name))]
     if as_json:
         rows = [asdict(unit) | {"answers": not unit.silent()} for unit in found]
-        typer.echo(json.dumps({row["name"]: row for row in rows}))
+        echo_json({row["name"]: row for row in rows})
     elif not found:
-        typer.echo("Nothing is up. Start it with: sunshower dev up kafka")
+        echo("Nothing is up. Start it with: sunshower dev up kafka")
     for unit in [] if as_json else found:
         gone = unit.silent()
         state = f"does not answer at {', '.join(gone)}" if gone else "answers"
-        typer.echo(f"{unit.release} {state}")
+        echo(f"{unit.release} {state}")
         _print_address(unit)
 
 
@@ -156,7 +156,7 @@ def _bring_up(name: str, options: UpOptions, console: Console) -> Unit:
                 f"{', '.join(unit.logs)}). End it first: sunshower dev down {name}"
             )
         ending = f"`sunshower dev down {name}` ends it"
-        typer.echo(f"{unit.release} is up already, and stays as it is; {ending}.")
+        echo(f"{unit.release} is up already, and stays as it is; {ending}.")
         _print_address(unit)
         return unit
     with console.status(f"Starting {name} …") as line:
@@ -177,7 +177,7 @@ def _bring_up(name: str, options: UpOptions, console: Console) -> Unit:
     unit = _unit(name, servers, kept=options.folder is not None)
     units.record(unit)
     servers.stay()
-    typer.echo(f"{unit.release} is up.")
+    echo(f"{unit.release} is up.")
     _print_address(unit)
     return unit
 
@@ -213,6 +213,6 @@ def _unit(name: str, servers: Servers, *, kept: bool) -> Unit:
 
 def _print_address(unit: Unit) -> None:
     what = {"kafka": "bootstrap servers", "zookeeper": "connect string"}[unit.name]
-    typer.echo(f"  {what}: {unit.address}")
+    echo(f"  {what}: {unit.address}")
     for log in unit.logs:
-        typer.echo(f"  log: {log}")
+        echo(f"  log: {log}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from contextlib import redirect_stdout
@@ -10,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.console import Console
 
-from sunshower.cli.run import Address
+from sunshower.cli.formatting import Terminal, echo, echo_json
+from sunshower.cli.run import Address, FromEnvironment, FromFile, read_secrets
 
 if TYPE_CHECKING:
     from sunshower.experiments.evidence.outcome import Outcome
@@ -90,6 +89,8 @@ def run(
     cluster: ClusterName = "sim",
     seed: Seed = 0,
     settings: Settings = None,
+    from_files: FromFile = None,
+    from_environment: FromEnvironment = None,
     repeat: Repeat = 1,
     sweeps: Sweeps = None,
     as_json: AsJson = False,
@@ -120,6 +121,7 @@ def run(
             experiment.parameters,
             experiment.sweep,
             set_=settings or (),
+            secrets=read_secrets(from_files, from_environment),
             sweeps=sweeps or (),
             seed=seed,
             repeat=repeat,
@@ -132,7 +134,7 @@ def run(
     with screen:
         found = runner.run(folder, modules, shlex.join(["sunshower", *sys.argv[1:]]))
     if as_json:
-        typer.echo(json.dumps({**found.results, "folder": str(found.path)}))
+        echo_json({**found.results, "folder": str(found.path)})
     else:
         _print(found)
     raise typer.Exit(found.verdict is not Verdict.HOLDS)
@@ -146,9 +148,9 @@ def list_(folder: Root = ROOT) -> None:
 
     runs = all_runs(folder)
     if runs:
-        Console().print(runs_table(runs))
+        Terminal().print(runs_table(runs))
     else:
-        typer.echo(f"{folder} has no run yet. Make one with: sunshower experiment run FILE.py")
+        echo(f"{folder} has no run yet. Make one with: sunshower experiment run FILE.py")
 
 
 @app.command()
@@ -180,7 +182,7 @@ def compare(one: One, other: Other, folder: Root = ROOT) -> None:
     from sunshower.cli.experiment_tables import comparison_table
     from sunshower.experiments.runner.run_folders import find_both
 
-    Console().print(comparison_table(*find_both(folder, one, other)))
+    Terminal().print(comparison_table(*find_both(folder, one, other)))
 
 
 def _print(found: RunFolder, outcome: Outcome | None = None) -> None:
@@ -188,7 +190,7 @@ def _print(found: RunFolder, outcome: Outcome | None = None) -> None:
     from sunshower.cli.experiment_tables import group_table, outcome_table
     from sunshower.experiments.runner.run_folders import REPORT
 
-    console = Console()
+    console = Terminal()
     if found.is_group:
         console.print(group_table(found))
     else:

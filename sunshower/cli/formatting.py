@@ -1,17 +1,26 @@
-"""Formats errors, durations and tables for the terminal."""
+"""Formats errors, durations and tables, and prints texts with control characters escaped."""
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterable, Sequence
+import sys
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
 
+import typer
 from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from sunshower.errors import SunshowerError
+from sunshower.secret import without_secrets
+from sunshower.texts import json_of, printable
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
 _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line \d+, in .*$')
@@ -19,16 +28,18 @@ _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line \d+, in .*$')
 
 def format_error(error: SunshowerError) -> str:
     """Return the message and, if user code raised, the traceback's frames in user code."""
-    message, traceback, frames = str(error).partition("\nTraceback (most recent call last):\n")
-    user = user_frames(frames) if traceback else []
+    message, trace, frames = without_secrets(str(error)).partition(
+        "\nTraceback (most recent call last):\n"
+    )
+    user = user_frames(frames) if trace else []
     return "\n".join([f"sunshower: {message.strip()}", *user])
 
 
-def user_frames(traceback: str) -> list[str]:
+def user_frames(trace: str) -> list[str]:
     """Return the lines of a formatted traceback whose frames are outside of sunshower."""
     kept: list[str] = []
     keeping = False
-    for line in traceback.splitlines():
+    for line in trace.splitlines():
         if frame := _FRAME.match(line):
             keeping = not frame["file"].startswith(_PACKAGE)
         elif not line.startswith("    "):
@@ -78,3 +89,63 @@ def print_lines(console: Console, lines: Iterable[str], style: str | None = None
     """Print lines without markup, highlighting or wrapping."""
     for line in lines:
         console.print(line, style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+class Terminal(Console):
+    """A console that escapes control characters, and shows texts without markup and emoji codes."""
+
+    def __init__(
+        self,
+        *,
+        stderr: bool = False,
+        file: IO[str] | None = None,
+        width: int | None = None,
+        force_terminal: bool | None = None,
+    ) -> None:
+        super().__init__(
+            stderr=stderr,
+            file=file,
+            width=width,
+            force_terminal=force_terminal,
+            markup=False,
+            emoji=False,
+            highlight=False,
+        )
+
+    def render_str(self, text: str, **options: Any) -> Text:  # before its width is measured
+        return super().render_str(printable(text), **options)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """Print a text with its control characters escaped."""
+    typer.echo(printable(text), err=err)
+
+
+def echo_json(fields: Mapping[str, Any]) -> None:
+    """Print one JSON object on a line, in ASCII."""
+    typer.echo(json_of(fields))
+
+
+def escape_what_python_prints() -> None:
+    """Escape control characters also in log lines and tracebacks that nobody handles."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_Escaping())
+    sys.excepthook = _print_exception
+
+
+class _Escaping(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
+def _print_exception(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    text = "".join(traceback.format_exception(kind, error, trace)).rstrip()
+    echo(without_secrets(text), err=True)

@@ -140,9 +140,22 @@ def error_text(error: TaskError) -> str:
 
 
 def current_problems(snapshot: Snapshot) -> Iterator[str]:
-    """Yield the tasks that wait, hang or are quarantined, and workers without crash reports."""
+    """Yield the tasks that wait, hang or are quarantined, workers that are silent or do not reach
+    each other, and workers without crash reports."""
     yield from wait_lines(task for task in snapshot.waiting() if task.task not in snapshot.degraded)
     yield from map(str, snapshot.stuck.values())
+    for number, for_s in sorted(snapshot.silent.items()):
+        yield (
+            f"worker {number} has been silent for {elapsed(for_s)}: it is stopped, cut off or does "
+            "not start, or its user code holds the interpreter's lock. After worker_timeout_s it "
+            "is replaced, again and again if need be"
+        )
+    for number, worker in sorted(snapshot.workers.items()):
+        for peer, for_s in sorted(worker.links.items()):
+            yield (
+                f"worker {number} has had no answer from worker {peer} for {elapsed(for_s)}; what "
+                "it sends waits"
+            )
     yield from map(quarantine_line, snapshot.degraded.values())
     without: dict[str, list[int]] = {}
     for number, worker in sorted(snapshot.workers.items()):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from sunshower.cli.formatting import new_table
-from sunshower.cli.run import AsJson
+from sunshower.cli.formatting import Terminal, echo_json, new_table
+from sunshower.cli.run import AsJson, FromEnvironment, FromFile, read_secrets, refuse_secret
 from sunshower.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -59,27 +57,32 @@ def lag(
     bootstrap: Bootstrap = "127.0.0.1:9092",
     topic: Topics = None,
     settings: Settings = None,
+    from_files: FromFile = None,
+    from_environment: FromEnvironment = None,
     as_json: AsJson = False,
 ) -> None:
     """Show how many messages a group has still to read, partition by partition.
 
-    `sunshower kafka lag words --json` prints JSON.
+    `sunshower kafka lag words --json` prints JSON. Passwords: --set-from-file sasl.password=FILE.
     """
     from sunshower.kafka.consuming.lag import total
     from sunshower.kafka.partitions.group_offsets import lags
 
-    found = lags({"bootstrap.servers": bootstrap, **_pairs(settings or [])}, group, topic or ())
+    given = {**_pairs(settings or []), **read_secrets(from_files, from_environment)}
+    found = lags({"bootstrap.servers": bootstrap, **given}, group, topic or ())
     if as_json:
         rows = [_row(one) for one in found]
-        typer.echo(json.dumps({"group": group, "lag": total(found), "partitions": rows}))
+        echo_json({"group": group, "lag": total(found), "partitions": rows})
         return
-    Console().print(_table(group, found))
+    Terminal().print(_table(group, found))
 
 
 def _pairs(settings: list[str]) -> dict[str, str]:
     pairs = [setting.partition("=") for setting in settings]
     if wrong := [name for name, equals, _ in pairs if not equals]:
         raise ConfigError(f"--set {wrong[0]}: a value is missing, as in --set {wrong[0]}=…")
+    for name, _, _ in pairs:
+        refuse_secret(name)
     return {name: value for name, _, value in pairs}
 
 

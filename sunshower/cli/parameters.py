@@ -1,4 +1,4 @@
-"""Parses `--set` and `--sweep` into the parameters of each run."""
+"""Parses `--set`, `--set-from-…` and `--sweep` into settings, and the parameters of each run."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 
 import typer
 
+from sunshower.cli.run import refuse_secret
 from sunshower.experiments.experiment import combinations
 from sunshower.experiments.runner.run_request import Variant
+from sunshower.secret import Secret
 
 _WORDS = {"true": True, "false": False, "none": None}
 
@@ -23,14 +25,17 @@ def variants(
     sweeps: Sequence[str],
     seed: int,
     repeat: int,
+    secrets: Mapping[str, Secret] | None = None,
 ) -> tuple[list[Variant], list[str]]:
     """Return the runs that the options ask for, and the names of the swept parameters.
 
-    `sweep`: the experiment's own sweep; a `--set` or a `--sweep` of the same name replaces it. Each
-    combination is run with the seeds `seed`, `seed` + 1, …. Raises typer.BadParameter for unknown
-    names and unreadable values.
+    `secrets`: values from files. `sweep`: the experiment's own sweep; a `--set` or a `--sweep` of
+    the same name replaces it. Each combination is run with the seeds `seed`, `seed` + 1, …. Raises
+    typer.BadParameter for unknown names and unreadable values.
     """
-    chosen = dict(_settings(set_, defaults))
+    for name in secrets or {}:
+        _check_known(name, "", defaults, "--set-from-…")
+    chosen = {**dict(_settings(set_, defaults)), **(secrets or {})}
     wanted = {name: list(values) for name, values in sweep.items() if name not in chosen}
     wanted |= dict(_sweeps(sweeps, defaults))
     if twice := sorted(wanted.keys() & chosen.keys()):
@@ -46,6 +51,7 @@ def variants(
 def _settings(settings: Sequence[str], defaults: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for setting in settings:
         name, value = _parted(setting, defaults, "--set", "NAME=VALUE")
+        refuse_secret(name)
         yield name, value_of(name, value, defaults[name], "--set")
 
 
@@ -62,14 +68,17 @@ def _sweeps(sweeps: Sequence[str], defaults: Mapping[str, Any]) -> Iterator[tupl
 
 def _parted(option: str, defaults: Mapping[str, Any], hint: str, form: str) -> tuple[str, str]:
     name, equals, value = option.partition("=")
-    if name in defaults and equals:
-        return name, value
-    known = ", ".join(defaults) or "none: this experiment has no parameters"
+    _check_known(name, "" if equals else f"{option!r} is not {form}", defaults, hint)
+    return name, value
+
+
+def _check_known(name: str, problem: str, defaults: Mapping[str, Any], hint: str) -> None:
+    """Raise typer.BadParameter for an unknown name, and for a `problem`."""
     if name not in defaults:
         problem = f"{name!r} is no parameter of this experiment"
-    else:
-        problem = f"{option!r} is not {form}"
-    raise typer.BadParameter(f"{problem}; its parameters: {known}", param_hint=hint)
+    if problem:
+        known = ", ".join(defaults) or "none: this experiment has no parameters"
+        raise typer.BadParameter(f"{problem}; its parameters: {known}", param_hint=hint)
 
 
 def value_of(name: str, text: str, default: Any, hint: str) -> Any:

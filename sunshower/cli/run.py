@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from sunshower.cli.formatting import echo
 from sunshower.config import LIMITS, Config
 from sunshower.errors import ConfigError, TopologyFailed
+from sunshower.secret import Secret, is_secret
 
 if TYPE_CHECKING:
     from sunshower.topologies.graph import Graph
@@ -58,6 +61,25 @@ Settings = Annotated[
         "--set spout_pending=1000 --set message_timeout_s=5",
     ),
 ]
+FromFile = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set-from-file",
+        metavar="NAME=FILE",
+        show_default=False,
+        help="Like --set, with the text of a file: for passwords, because every user of a machine "
+        "can see the arguments of its processes. May be repeated.",
+    ),
+]
+FromEnvironment = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set-from-env",
+        metavar="NAME=VARIABLE",
+        show_default=False,
+        help="Like --set-from-file, with the value of an environment variable.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Mermaid = Annotated[
     bool, typer.Option("--mermaid", help="Print a Mermaid flowchart instead of text.")
@@ -100,7 +122,7 @@ def describe(target: Target, mermaid: Mermaid = False) -> None:
     from sunshower.topologies.describe import as_mermaid, as_text
 
     graph = load(target).topology.graph()
-    typer.echo(as_mermaid(graph) if mermaid else as_text(graph))
+    echo(as_mermaid(graph) if mermaid else as_text(graph))
 
 
 def load_graph(
@@ -136,3 +158,30 @@ def parse_settings(settings: list[str]) -> dict[str, Any]:
     except ConfigError as error:
         raise typer.BadParameter(str(error), param_hint="--set") from None
     return found
+
+
+def read_secrets(files: Sequence[str] | None, variables: Sequence[str] | None) -> dict[str, Secret]:
+    """The values of `--set-from-file` and `--set-from-env`. Raises ConfigError for a file or a
+    variable that is missing, typer.BadParameter for anything but NAME=WHERE."""
+    found: dict[str, Secret] = {}
+    sources = (
+        ("--set-from-file", files, Secret.from_file),
+        ("--set-from-env", variables, Secret.from_environment),
+    )
+    for option, given, read in sources:
+        for one in given or ():
+            name, equals, where = one.partition("=")
+            if not equals or not name or not where:
+                raise typer.BadParameter(f"{one!r} is not NAME=WHERE", param_hint=option)
+            found[name] = read(where)
+    return found
+
+
+def refuse_secret(name: str) -> None:
+    """Raise typer.BadParameter if a setting of that name must not be an argument."""
+    if is_secret(name):
+        raise typer.BadParameter(
+            f"{name} is a secret, and every user of this machine can see the arguments of a "
+            f"process: give it as --set-from-file {name}=FILE, or --set-from-env {name}=VARIABLE",
+            param_hint="--set",
+        )

@@ -18,9 +18,10 @@ from rich.live import Live
 from rich.text import Text
 
 from sunshower.cli.display import Display
-from sunshower.cli.formatting import duration
+from sunshower.cli.formatting import Terminal, duration
 from sunshower.cli.health import current_problems
 from sunshower.runtime.events.metrics import Snapshot
+from sunshower.texts import printable
 from sunshower.topologies.graph import Graph
 
 _LINE_EVERY_S = 2.0
@@ -29,14 +30,14 @@ _DRAW_EVERY_S = 0.25  # as often as workers report
 
 def red(line: str) -> Text:
     """Return a red line without markup."""
-    return Text(line, style="red")
+    return Text(printable(line), style="red")
 
 
 class Screen:
     """A context manager. `print_output` may be called on any thread, the rest on one."""
 
     def __init__(self, *, console: Console | None = None) -> None:
-        self.console = console or Console(stderr=True)
+        self.console = console or Terminal(stderr=True)
         self.closed = threading.Event()  # standard output is a closed pipe
         self._live = Live(
             console=self.console,
@@ -80,7 +81,7 @@ class Screen:
         return look
 
     def say(self, text: str | Text) -> None:
-        """Print a line that stays. Rich markup is rendered."""
+        """Print a line that stays."""
         self.console.print(text, highlight=False, soft_wrap=True)
 
     def doing(self, text: str) -> None:
@@ -94,12 +95,13 @@ class Screen:
         """Print the output of a worker; called by WorkerOutput."""
         if is_error:
             for line in lines:
-                self.console.print(Text(f"worker {pid}: {line}"), soft_wrap=True)
+                self.console.print(f"worker {pid}: {line}", highlight=False, soft_wrap=True)
         elif sys.stdout.isatty() and self.is_live:
             self.console.out("\n".join(lines), highlight=False)
         elif not self.closed.is_set():
+            text = "\n".join([*lines, ""])
             try:
-                sys.stdout.write("\n".join([*lines, ""]))
+                sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
                 sys.stdout.flush()
             except OSError:  # as in `sunshower run … | head`
                 self.closed.set()

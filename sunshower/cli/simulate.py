@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
+from sunshower.cli.formatting import Terminal, echo, echo_json
 from sunshower.cli.run import INTERRUPTED, Target
 
 if TYPE_CHECKING:
@@ -61,19 +60,19 @@ def simulate(
     from sunshower.experiments.runner.seed_search import simulate_seeds
 
     numbers = range(first, first + seeds) if seed is None else range(seed, seed + 1)
-    task, console = SwarmTask(target, messages), Console(stderr=True)
+    task, console = SwarmTask(target, messages), Terminal(stderr=True)
     found = simulate_seeds(task, numbers, min(jobs or cores(), len(numbers)), console)
     if as_json:
-        typer.echo(json.dumps(found.tally.to_fields()))
+        echo_json(found.tally.to_fields())
     else:
-        typer.echo(f"{found.tally}.")
+        echo(f"{found.tally}.")
     lines = [*found.tally.unknown_reasons()]
     lines += _shrunk_lines(found.shrunk, task) if found.shrunk else ()
     for line in lines:
-        typer.echo(line, err=as_json)
+        echo(line, err=as_json)
     if found.busy is not None:
         busy = ", ".join(map(str, found.busy)) or "none"
-        typer.echo(f"Interrupted. These seeds were being simulated: {busy}.", err=True)
+        echo(f"Interrupted. These seeds were being simulated: {busy}.", err=True)
         raise typer.Exit(INTERRUPTED)
     raise typer.Exit(not found.tally.holds)
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-import typer
-from rich.console import Console
 from rich.table import Table
 
 from sunshower.cli.cluster_options import Address, Name, connect
-from sunshower.cli.formatting import elapsed, format_error, new_table, print_lines
+from sunshower.cli.formatting import (
+    Terminal,
+    echo,
+    echo_json,
+    elapsed,
+    format_error,
+    new_table,
+    print_lines,
+)
 from sunshower.cli.run import AsJson
-from sunshower.errors import ClusterError, TopologyFailed
+from sunshower.errors import ClusterError, TopologyFailed, VersionMismatch
 
 if TYPE_CHECKING:
     from sunshower.runtime.control.overview import Overview
@@ -38,14 +44,16 @@ def list_(address: Address = "auto") -> None:
                 found = cluster.find(name).overview()
                 table.add_row(*_row(name, found))
                 waits += [f"{name}: {line}" for line in wait_lines(found.snapshot.waiting())]
+            except VersionMismatch:
+                table.add_row(name, "of another release")
             except ClusterError:  # it was just removed, or its master is away
                 table.add_row(name, "does not answer")
     if names:
-        console = Console()
+        console = Terminal()
         console.print(table)
         print_lines(console, waits, "red")
     else:
-        typer.echo("There is no topology. Start one with: sunshower submit FILE.py")
+        echo("There is no topology. Start one with: sunshower submit FILE.py")
 
 
 def status(name: Name, as_json: AsJson = False, address: Address = "auto") -> None:
@@ -57,9 +65,9 @@ def status(name: Name, as_json: AsJson = False, address: Address = "auto") -> No
         found = cluster.find(name).overview()
     up_s = time.time() - found.since_s
     if as_json:
-        typer.echo(json.dumps(_as_json(found, up_s)))
+        echo_json(_as_json(found, up_s))
         return
-    console, snapshot = Console(), found.snapshot
+    console, snapshot = Terminal(), found.snapshot
     title = f"{name}  ·  {snapshot.state}  ·  up {elapsed(up_s)}  ·  restarts: {snapshot.restarts}"
     display = Display(found.plan.graph)
     console.print(display.table(snapshot, title, average_s=up_s))
@@ -108,6 +116,7 @@ def _worker_facts(found: Overview) -> list[dict[str, Any]]:
                 "node": node,
                 "process": process,
                 "tasks": [f"{t.component}[{t.index}]" for t in found.plan.tasks_on(worker)],
+                "links": {str(p): for_s for p, for_s in stats.links.items()} if stats else {},
                 "crash_reports": stats.crash_reports if stats else None,
             }
         )
@@ -124,7 +133,10 @@ def _as_json(found: Overview, up_s: float) -> dict[str, Any]:
             **asdict(snapshot.component(component.id)),
             "p50_s": latencies.percentile(50),
             "p99_s": latencies.percentile(99),
-            "figures": snapshot.figures(component.id),
+            "figures": {
+                name: number if isfinite(number) else None
+                for name, number in snapshot.figures(component.id).items()
+            },
         }
     return {
         "topology": snapshot.topology,
@@ -135,6 +147,7 @@ def _as_json(found: Overview, up_s: float) -> dict[str, Any]:
         "untracked": snapshot.untracked,
         "degraded": [error.story for error in snapshot.degraded.values()],
         "waiting": list(_waits(snapshot)),
+        "silent": {str(worker): for_s for worker, for_s in snapshot.silent.items()},
         "stuck": [asdict(call) for call in snapshot.stuck.values()],
         "components": components,
         "workers": _worker_facts(found),

@@ -18,6 +18,7 @@ from sunshower.experiments.evidence.facts import Facts, facts_of
 from sunshower.experiments.faults.fault_plan import Step, settle
 from sunshower.experiments.workload import model_of
 from sunshower.runtime.plan import Layout, Plan, make_plan
+from sunshower.secret import protected
 from sunshower.topologies.topology import Topology
 
 
@@ -79,7 +80,7 @@ class Prepared:
 
     experiment: Experiment
     seed: int
-    parameters: Mapping[str, Any]
+    parameters: Mapping[str, Any]  # as they are shown, without secrets
     plan: Plan
     steps: tuple[Step, ...]
     checkers: tuple[Checker, ...]
@@ -130,7 +131,8 @@ def prepare(
     if total is None and model is not None and len(plan.graph.spouts) == 1:
         total = model.total
     facts = replace(facts_of(plan, sample=experiment.sample), total=total, model=model)
-    return Prepared(experiment, seed, chosen, plan, tuple(steps), checkers, facts)
+    shown = protected(chosen)
+    return Prepared(experiment, seed, shown, plan, tuple(steps), checkers, facts)
 
 
 def _checkers(experiment: Experiment, parameters: Mapping[str, Any]) -> tuple[Checker, ...]:

@@ -30,6 +30,7 @@ from sunshower.experiments.faults.fault_kinds import (
     cut,
     errors,
     expire,
+    isolate,
     kill,
     lossy,
     pause,
@@ -206,6 +207,7 @@ def _menu(graph: Graph, draw: _Draw) -> Iterator[Callable[[], Fault]]:
     spouts = [spout.id for spout in graph.spouts]
     ackers = [ACKER] if graph.config.tracked else []
     while_s = partial(draw.magnitude, 0.01, 3)
+    long_s = partial(draw.magnitude, 3, 120)  # some are longer than worker_timeout_s
     ratio = partial(draw.magnitude, 0.01, 0.6)
     bolt = partial(draw.any, *bolts)
     end = partial(draw.any, ANY, *bolts, *spouts, *ackers)
@@ -228,6 +230,10 @@ def _menu(graph: Graph, draw: _Draw) -> Iterator[Callable[[], Fault]]:
     yield lambda: pause(master(), while_s())
     yield lambda: slow(worker(), draw.magnitude(0.0001, 0.3), while_s())
     yield lambda: cut(end(), end(), while_s())
+    yield lambda: pause(worker(), long_s())
+    yield lambda: pause(master(), long_s())
+    yield lambda: isolate(worker(), long_s())
+    yield lambda: cut(end(), end(), long_s())
     if all(spout.level.counts_records for spout in graph.spouts):
         wait_s = partial(draw.magnitude, 0.01, 1)
         if all(map(can_move, graph.components.values())):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Annotated
@@ -12,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from sunshower.cli.doctor.checks import Check, Severity, check_all
-from sunshower.cli.formatting import new_table
+from sunshower.cli.formatting import Terminal, echo_json, new_table
 
 Start = Annotated[bool, typer.Option("--start", help="Also start a local Ray and end it again.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the findings as one JSON object.")]
@@ -32,9 +31,9 @@ def doctor(start: Start = False, as_json: AsJson = False) -> None:
     checks = check_all(start=start)
     healthy = all(check.level is not Severity.BROKEN for check in checks)
     if as_json:
-        typer.echo(json.dumps({"healthy": healthy, "checks": [asdict(c) for c in checks]}))
+        echo_json({"healthy": healthy, "checks": [asdict(c) for c in checks]})
     else:
-        show(checks, Console())
+        show(checks, Terminal())
     raise typer.Exit(not healthy)
 
 

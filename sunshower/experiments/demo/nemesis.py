@@ -26,7 +26,7 @@ class DemoNemesis:
             self._killed_s = time.monotonic()
             self.killed_pid = run.kill_worker(target.worker)
             self._say(
-                f"[bold red]SIGKILL[/] for {target.component}\\[{target.index}], process "
+                f"SIGKILL for {target.component}[{target.index}], process "
                 f"{self.killed_pid}, after {acked:,} lines"
             )
 

@@ -33,6 +33,7 @@ from sunshower.errors import ExperimentError
 from sunshower.experiments.evidence.event_history import History
 from sunshower.runtime.events.event_log import NO_TASK, NOTHING, Entry, What
 from sunshower.runtime.tracking.ids import NO_IDS
+from sunshower.texts import json_of
 
 Fields: TypeAlias = dict[str, Any]
 OVER = "over"
@@ -74,7 +75,7 @@ def to_lines(history: History) -> Iterator[str]:
         if entry.task != NO_TASK:
             head["task"] = history.name(entry.task)
         for fields in _rows(entry, history):
-            yield json.dumps({**head, **fields}, default=repr) + "\n"
+            yield json_of({**head, **fields}) + "\n"
     if history.cut is None:
         yield json.dumps({"t": round(history.seconds, 6), "what": OVER}) + "\n"
 

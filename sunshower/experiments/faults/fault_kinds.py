@@ -2,6 +2,7 @@
 
     kill(target)                          SIGKILL, as a crash would
     pause(target, for_s)                  stops its process, and resumes it
+    isolate(target, for_s)                cuts its process off from the master
     slow(target, seconds, for_s)          each record, or report, takes longer
     errors(component, for_s, …)           its user code raises, for some or for chosen records
     away(component, for_s, …)             a dependency of its user code is unavailable
@@ -145,6 +146,31 @@ class Pause:
 
 
 @dataclass(frozen=True)
+class Isolate:
+    """Cuts a worker's process off from the master, and connects it again after `for_s`."""
+
+    target: Target
+    for_s: float
+
+    def __post_init__(self) -> None:
+        check_for_s(self)
+        if isinstance(self.target, MasterProcess | Nodes | Anybody):
+            raise ExperimentError(f"{self}: only a task, a component, an acker or a worker can be")
+
+    def check(self, plan: Plan) -> None:
+        self.target.check(plan)
+
+    def begin(self, run: Run, plan: Plan, generator: np.random.Generator) -> ActiveFault:
+        chosen = self.target.draw(run, plan, generator)
+        words = f"isolate {chosen.label}{beside(chosen, plan)}{lasting(self.for_s)}"
+        workers = () if chosen.worker is None else (chosen.worker,)
+        return ActiveFault(words, injected=InjectedFaults(isolated=workers))
+
+    def __str__(self) -> str:
+        return f"isolate {self.target}{lasting(self.for_s)}"
+
+
+@dataclass(frozen=True)
 class Slowness:
     """Makes each record take a task `seconds` longer; for an acker, each report."""
 
@@ -281,7 +307,7 @@ class Outage:
 
 
 # As plans write them: kill(anybody()), pause(master(), 3).
-kill, pause, slow, expire, outage = Kill, Pause, Slowness, Expire, Outage
+kill, pause, isolate, slow, expire, outage = Kill, Pause, Isolate, Slowness, Expire, Outage
 
 
 def throttle(source: Tasks, seconds: float, for_s: float) -> Slowness:
@@ -349,9 +375,9 @@ def lossy(
 
 
 def cut(source: str, target: str, for_s: float) -> Lossy:
-    """Drop all packets between the workers of two components, in both directions."""
-    there = Link(source=source, target=target, drop=1.0)
-    return Lossy((there, Link(source=target, target=source, drop=1.0)), for_s)
+    """Cut the network between the workers of two components: packets and answers vanish."""
+    there = Link(source=source, target=target, vanish=1.0)
+    return Lossy((there, Link(source=target, target=source, vanish=1.0)), for_s)
 
 
 def check_for_s(fault: Fault) -> None:

@@ -194,6 +194,7 @@ class Nemesis:
                 tuple(one for injected in injected_list for one in injected.slows),
                 tuple(one for injected in injected_list for one in injected.links),
                 self._expirations + sum(injected.expirations for injected in more),
+                tuple(sorted({one for injected in injected_list for one in injected.isolated})),
             )
         )
         self._unsure = False

@@ -14,8 +14,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
-from rich.markup import escape
-
 from sunshower.errors import ExperimentError, SunshowerError
 from sunshower.experiments.evidence.event_history import History
 from sunshower.experiments.evidence.history_lines import to_lines
@@ -53,7 +51,7 @@ class ProgressDisplay(Protocol):
     """Shows the progress of experiments, as `sunshower.cli.screen.Screen` does."""
 
     def say(self, text: str) -> None:
-        """Print a line that stays. Rich markup is rendered."""
+        """Print a line that stays."""
 
     def doing(self, text: str) -> None:
         """Show the current activity."""
@@ -101,7 +99,7 @@ class ExperimentRunner:
                 else:
                     self._run_all(folder, command)
             except KeyboardInterrupt:
-                self._display.say(f"Interrupted. The files so far: {escape(str(folder.path))}")
+                self._display.say(f"Interrupted. The files so far: {folder.path}")
                 raise
         return folder
 
@@ -150,7 +148,7 @@ class ExperimentRunner:
     def _report_error(self, number: int, error: Exception) -> None:
         trace = "" if isinstance(error, SunshowerError) else f"\n{traceback.format_exc()}"
         text = f"{self._title(number)}: {type(error).__name__}: {error}{trace}"
-        self._display.say(escape(text.rstrip()))
+        self._display.say(text.rstrip())
 
     def _title(self, number: int) -> str:
         label = variant_label(self._variants[number], self._request.swept)
@@ -172,7 +170,7 @@ class ExperimentRunner:
         look = self._look(prepared, title) if self._ray else None
         keep = partial(_write_history, folder)
         verb = "Running" if self._ray else "Simulating"
-        self._display.doing(f"{verb} {escape(title)} …")
+        self._display.doing(f"{verb} {title} …")
         # Simulated user code runs in this process; its output is dropped.
         quiet = contextlib.nullcontext() if self._ray else contextlib.redirect_stdout(io.StringIO())
         try:
@@ -195,7 +193,7 @@ class ExperimentRunner:
 
         def look(run: Run, now_s: float) -> None:
             while due and due[0].at_s <= now_s:
-                self._display.say(f"[yellow]{escape(str(due.popleft()))}[/]")
+                self._display.say(str(due.popleft()))
             # While the master is away, there is no snapshot; if it has failed, `wait` reports that.
             with contextlib.suppress(SunshowerError):
                 show(run.snapshot(), now_s)

@@ -21,8 +21,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from sunshower import versions
 from sunshower.errors import ExperimentError
 from sunshower.experiments.evidence.outcome import Outcome, Verdict, gravest
+from sunshower.texts import json_of, utf8
 
 PLAN, HISTORY, RESULTS = "plan.json", "history.jsonl", "results.json"
 SUMMARY, REPORT, LATEST = "summary.json", "report.html", "latest"
@@ -38,8 +40,11 @@ class RunFolder:
 
     @cached_property
     def plan(self) -> dict[str, Any]:
-        """The content of plan.json. Raises ExperimentError if it cannot be read."""
+        """The content of plan.json. Raises ExperimentError if it cannot be read, VersionMismatch if
+        another release wrote the folder."""
         found = _read(self.path / PLAN)
+        way_out = "read it with the release that wrote it, or run the experiment again"
+        versions.check(str(self.path), found.get("version", 1), versions.RUN_FOLDER, way_out)
         if missing := [name for name in _PLAN_NAMES if name not in found]:
             raise ExperimentError(
                 f"{self.path / PLAN} is not what a run writes: it has no {', '.join(missing)}"
@@ -99,8 +104,8 @@ class RunFolder:
         """Write one of its files atomically; a mapping is written as JSON."""
         path, draft = self.path / name, self.path / f".{name}.draft"
         if isinstance(content, Mapping):
-            content = json.dumps(content, indent=2, ensure_ascii=False, default=repr) + "\n"
-        draft.write_bytes(content if isinstance(content, bytes) else content.encode())
+            content = json_of(content, indent=2, ensure_ascii=False) + "\n"
+        draft.write_bytes(content if isinstance(content, bytes) else utf8(content))
         draft.replace(path)
         self.__dict__.pop("plan", None)  # it may have changed
 

@@ -17,6 +17,9 @@ from typing import Any, Literal
 from sunshower.experiments.evidence.event_history import task_names
 from sunshower.experiments.experiment import Experiment, Prepared
 from sunshower.experiments.report.phrases import figure
+from sunshower.secret import Secret, protected
+from sunshower.texts import describe
+from sunshower.versions import RUN_FOLDER
 
 ClusterName = Literal["sim", "ray"]
 
@@ -42,9 +45,11 @@ class RunRequest:
     def command(self, experiment: Experiment, variant: Variant) -> str:
         """Return the command that repeats one of the runs."""
         settings = [
-            f"--set {name}={_quote(value)}"
-            for name, value in variant.parameters.items()
-            if name in self.swept or value != experiment.parameters[name]
+            f"--set-from-file {name}=FILE"
+            if isinstance(value, Secret)
+            else f"--set {name}={_quote(value)}"
+            for name, value in protected(variant.parameters).items()
+            if name in self.swept or value != protected(experiment.parameters)[name]
         ]
         where = ["--cluster", self.cluster, "--seed", str(variant.seed)]
         where += ["--address", self.address] if self.address else []
@@ -86,12 +91,12 @@ def group_plan(
 ) -> dict[str, Any]:
     """Return the plan.json of several runs; each run has its own plan.json, too."""
     first, last = variants[0], variants[-1]
-    same = {n: v for n, v in first.parameters.items() if n not in request.swept}
+    same = {n: v for n, v in protected(first.parameters).items() if n not in request.swept}
     return {
         **_plan(request, experiment, command),
         "seed": first.seed if first.seed == last.seed else f"{first.seed}–{last.seed}",
         "swept": {
-            name: list(dict.fromkeys(one.parameters[name] for one in variants))
+            name: list(dict.fromkeys(protected(one.parameters)[name] for one in variants))
             for name in request.swept
         },
         "parameters": same,
@@ -101,6 +106,7 @@ def group_plan(
 def _plan(request: RunRequest, experiment: Experiment, command: str) -> dict[str, Any]:
     """Return what the plans of one run and of several have in common."""
     return {
+        "version": RUN_FOLDER,
         "experiment": experiment.name,
         "about": experiment.about,
         "cluster": request.cluster,
@@ -114,10 +120,11 @@ def _plan(request: RunRequest, experiment: Experiment, command: str) -> dict[str
 
 def variant_label(variant: Variant, swept: Sequence[str]) -> str:
     """Return the swept parameters and the seed of a run: `kill_every_s=2, seed 3`."""
-    parts = [f"{name}={figure(variant.parameters[name])}" for name in swept]
+    values = protected(variant.parameters)
+    parts = [f"{name}={figure(values[name])}" for name in swept]
     return ", ".join([*parts, f"seed {variant.seed}"])
 
 
 def _quote(value: Any) -> str:
     """Format a parameter for `--set`."""
-    return shlex.quote(value if isinstance(value, str) else json.dumps(value, default=repr))
+    return shlex.quote(value if isinstance(value, str) else json.dumps(value, default=describe))
